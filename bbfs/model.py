@@ -1,0 +1,201 @@
+"""The values that every layer shares. All are frozen; none does I/O or reads a clock.
+
+Times are seconds since the Unix epoch (`float`) unless a name ends in `_ns`; sizes are bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
+
+AccessMethod = Literal["bb", "mcp"]
+ContentType = Literal["text", "binary", "unknown"]
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the configuration grants on a source. A capability holds when it is granted **and** the handler has the ability."""
+
+    read: bool = True
+    write: bool = False
+    list: bool = True
+    search: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Bounds and freshness of one source.
+
+    timeout: seconds that one request to the source may take.
+    listing_ttl, content_ttl: seconds for which a listing or a content is served without asking the source; a time to
+        live that the source itself gives comes first.
+    max_stale: seconds after expiry for which a listing is still served while it is refreshed, and content is served
+        while the source is down.
+    concurrency: requests in flight at the source at once.
+    sizes: `exact` loads a content when something asks for a size that nobody gave; `lazy` says 0 until it is opened.
+    """
+
+    timeout: float = 30.0
+    listing_ttl: float = 30.0
+    content_ttl: float = 10.0
+    max_stale: float = 3600.0
+    concurrency: int = 16
+    sizes: Literal["exact", "lazy"] = "exact"
+
+
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """How to reach one MCP server. Values that may be secret are kept out of `repr`."""
+
+    transport: Literal["stdio", "http", "sse"]
+    command: str | None = None
+    args: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, str] = field(default=EMPTY, repr=False)
+    cwd: str | None = None
+    url: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default=EMPTY, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DataSource:
+    """One configured source: data, not an actor.
+
+    id: unique within a configuration; name: the part of the URI prefix (same alphabet, see `bbfs.uri`).
+    uri_prefix: `{access_method}-{type}+{name}` where the schemes are the source's own, with `+{scheme}` where there is
+        one fixed scheme. It names the source's directory (`docs/semantics.md` S1).
+    config: options of the source's type, validated by its handler. auth: secrets, already resolved; never printed.
+    """
+
+    id: str
+    name: str
+    type: str
+    access_method: AccessMethod
+    uri_prefix: str
+    capabilities: Capabilities = Capabilities()
+    policy: Policy = Policy()
+    config: Mapping[str, Any] = EMPTY
+    auth: Mapping[str, str] = field(default=EMPTY, repr=False)
+    mcp: McpServer | None = None
+    title: str | None = None
+
+    @property
+    def base_prefix(self) -> str:
+        """The prefix without a scheme: `{access_method}-{type}+{name}`."""
+        return "+".join(self.uri_prefix.split("+", 2)[:2])
+
+    @property
+    def scheme(self) -> str | None:
+        """The fixed scheme of the source, or None where the schemes are the source's own."""
+        parts = self.uri_prefix.split("+", 2)
+        return parts[2] if len(parts) == 3 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """Until when something may be served without asking: `fetched_at` + `ttl` (seconds)."""
+
+    fetched_at: float
+    ttl: float
+
+    def remaining(self, now: float) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self.fetched_at + self.ttl - now)
+
+    def fresh(self, now: float) -> bool:
+        return now < self.fetched_at + self.ttl
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceMetadata:
+    """What is known of one resource before its content is read.
+
+    uri: the bbfs URI. native_uri: the source's own, exactly as it gave it.
+    size: bytes as the source declares them (it may be wrong; what a load learns wins), or None.
+    modified_ns: the source's own last-modified in nanoseconds since the epoch, or None.
+    etag: changes exactly when the content does, where a source has such a thing.
+    kind, target: a hierarchical source also describes directories and symbolic links this way.
+    """
+
+    uri: str
+    native_uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    content_type: ContentType = "unknown"
+    uri_template: str | None = None
+    size: int | None = None
+    modified_ns: int | None = None
+    etag: str | None = None
+    annotations: Mapping[str, Any] | None = None
+    mcp_data: Mapping[str, Any] | None = None
+    kind: Literal["resource", "directory", "symlink"] = "resource"
+    target: str | None = None
+
+
+class Content(Protocol):
+    """Immutable bytes of one version of a resource. An open file pins one until it is closed."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def version(self) -> str:
+        """Equal for equal bytes of one resource, different when they differ."""
+        ...
+
+    def read(self, offset: int, length: int) -> bytes | None:
+        """The bytes at `offset` (fewer only at the end), or None when they cannot be had without waiting."""
+        ...
+
+    async def read_waiting(self, offset: int, length: int) -> bytes:
+        """As `read`, but may wait for a local disk. Raises BbfsError."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the contents that a load answered: its own URI where it has one, its MIME type, its bytes."""
+
+    native_uri: str | None
+    mime_type: str | None
+    content: Content
+    content_type: ContentType = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The answer to a load: one part for most resources; several are shown as a directory. ttl: seconds, where given."""
+
+    parts: tuple[Part, ...]
+    ttl: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The answer to a list. `problem` says in words what is missing from it (a bound was hit, entries were invalid)."""
+
+    resources: tuple[ResourceMetadata, ...]
+    ttl: float | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """How a source is doing, for `bbfs sources`, xattrs and the log."""
+
+    state: Literal["idle", "connecting", "up", "down"]
+    reason: str | None = None
+    protocol_version: str | None = None
+    server: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEvent:
+    """Something changed at a source: `uri` is the native URI of what was updated, or None when the listing changed."""
+
+    source_id: str
+    uri: str | None = None

@@ -1,0 +1,65 @@
+"""Source types: the abilities a handler may have, and the registry that makes handlers from data sources.
+
+A handler translates one data source: it caches nothing, retries nothing, holds no deadline (the ResourceManager does all
+three) and raises only `BbfsError`. Its abilities are the protocols below; what it lacks is simply absent.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol, runtime_checkable
+
+from bbfs.errors import ConfigError
+from bbfs.model import DataSource, Listing, Loaded, ResourceMetadata, SourceEvent, SourceState
+
+
+@runtime_checkable
+class CanList(Protocol):
+    """A flat source: all its resources in one listing, in the source's order. URIs make the tree."""
+
+    async def list(self) -> Listing: ...
+
+
+@runtime_checkable
+class CanListDirectory(Protocol):
+    """A hierarchical source: the entries of one directory at a time, `path` being names below the root."""
+
+    async def list_directory(self, path: tuple[str, ...]) -> Listing: ...
+
+
+@runtime_checkable
+class CanLoad(Protocol):
+    async def load(self, native_uri: str) -> Loaded: ...
+
+
+@runtime_checkable
+class CanStat(Protocol):
+    """Metadata of one resource (exact size and etag included) without its content, and cheaply."""
+
+    async def stat(self, native_uri: str) -> ResourceMetadata: ...
+
+
+@runtime_checkable
+class CanWatch(Protocol):
+    """Says what changes. `interested` names a resource whose updates are wanted; the sink must not block."""
+
+    def watch(self, sink: Callable[[SourceEvent], None]) -> None: ...
+
+    def interested(self, native_uri: str) -> None: ...
+
+
+class Handler(Protocol):
+    """What every handler is. `run` is entered in a task of its own for the life of the mount (connections live there)."""
+
+    source: DataSource
+
+    @property
+    def state(self) -> SourceState: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a handler may use of the daemon: the shared MCP connections, and the directory that is being mounted on."""
+
+    mcp: Any = None
+    mount_point: str | None = None
