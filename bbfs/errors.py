@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class BbfsError(Exception):
-    """Something bbfs foresaw. `errno` is what the kernel is told; the text is for the log, the CLI and `user.bbfs.error`."""
+    """Something bbfs foresaw. `errno` is for the kernel; the text is for the log, the CLI and `user.bbfs.error`."""
 
     errno: ClassVar[int] = _errno.EIO
 

@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
-AccessMethod = Literal["bb", "mcp"]
+from bbfs.uri import AccessMethod
+
 ContentType = Literal["text", "binary", "unknown"]
-EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+def _empty() -> Mapping[str, Any]:
+    return MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the configuration grants on a source. A capability holds when it is granted **and** the handler has the ability."""
+    """What the configuration grants. A capability holds when it is granted **and** the handler has the ability."""
 
     read: bool = True
     write: bool = False
@@ -51,10 +55,10 @@ class McpServer:
     transport: Literal["stdio", "http", "sse"]
     command: str | None = None
     args: tuple[str, ...] = field(default=(), repr=False)
-    env: Mapping[str, str] = field(default=EMPTY, repr=False)
+    env: Mapping[str, str] = field(default_factory=_empty, repr=False)
     cwd: str | None = None
     url: str | None = field(default=None, repr=False)
-    headers: Mapping[str, str] = field(default=EMPTY, repr=False)
+    headers: Mapping[str, str] = field(default_factory=_empty, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +78,8 @@ class DataSource:
     uri_prefix: str
     capabilities: Capabilities = Capabilities()
     policy: Policy = Policy()
-    config: Mapping[str, Any] = EMPTY
-    auth: Mapping[str, str] = field(default=EMPTY, repr=False)
+    config: Mapping[str, Any] = field(default_factory=_empty)
+    auth: Mapping[str, str] = field(default_factory=_empty, repr=False)
     mcp: McpServer | None = None
     title: str | None = None
 
@@ -168,10 +172,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The answer to a load: one part for most resources; several are shown as a directory. ttl: seconds, where given."""
+    """The answer to a load: one part for most resources; several are shown as a directory.
+
+    ttl: seconds, where the source gives a time to live. metadata: a description that belongs to exactly these bytes,
+    where the source has one with an etag.
+    """
 
     parts: tuple[Part, ...]
     ttl: float | None = None
+    metadata: ResourceMetadata | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """Source types: the abilities a handler may have, and the registry that makes handlers from data sources.
 
-A handler translates one data source: it caches nothing, retries nothing, holds no deadline (the ResourceManager does all
-three) and raises only `BbfsError`. Its abilities are the protocols below; what it lacks is simply absent.
+A handler translates one data source: it caches nothing, retries nothing, holds no deadline (the ResourceManager does
+all three) and raises only `BbfsError`. Its abilities are the protocols below; what it lacks is simply absent.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
@@ -49,7 +49,7 @@ class CanWatch(Protocol):
 
 
 class Handler(Protocol):
-    """What every handler is. `run` is entered in a task of its own for the life of the mount (connections live there)."""
+    """What every handler is: the source that it was made for, and how that source fares."""
 
     source: DataSource
 
@@ -63,3 +63,25 @@ class Services:
 
     mcp: Any = None
     mount_point: str | None = None
+
+
+_HANDLERS = {
+    ("bb", "filesystem"): "bbfs.sources.filesystem:FilesystemHandler",
+}
+_MCP_HANDLER = "bbfs.sources.mcp:McpHandler"
+"""By access method and type. Every MCP server speaks the same protocol, whatever type its configuration calls it."""
+
+
+def handler_types() -> list[str]:
+    """The types that have a handler, for messages."""
+    return [*sorted("-".join(key) for key in _HANDLERS), "mcp-*"]
+
+
+def build(source: DataSource, services: Services) -> Handler:
+    """The handler of a source. Raises ConfigError for a type that has none, and for options that its type refuses."""
+    where = _MCP_HANDLER if source.access_method == "mcp" else _HANDLERS.get((source.access_method, source.type))
+    if where is None:
+        there = ", ".join(handler_types())
+        raise ConfigError(f"source {source.id!r}: no handler for type {source.type!r}; there are: {there}")
+    module, _, name = where.partition(":")
+    return getattr(import_module(module), name)(source, services)

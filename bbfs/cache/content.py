@@ -1,0 +1,163 @@
+"""Contents in memory: the plain content of one resource, and the cache that keeps the ones used last.
+
+Nothing here waits or starts tasks. Between two awaits a task is alone, so the cache needs no lock as long as it is used
+from the event loop's thread only.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Generic, TypeVar
+
+from cachetools import LRUCache
+
+from bbfs.model import Content
+
+V = TypeVar("V")
+_ABSENT: Any = object()
+
+
+class MemoryContent:
+    """The bytes of one version of a resource, whole and in memory. Its version is a hash of the bytes."""
+
+    __slots__ = ("_data", "_version")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._version: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<MemoryContent of {len(self._data)} bytes>"
+
+    @property
+    def data(self) -> bytes:
+        """All the bytes, not a copy."""
+        return self._data
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    @property
+    def version(self) -> str:
+        """128 bits of BLAKE2b over the bytes, in hex; computed when first asked for."""
+        if self._version is None:
+            self._version = blake2b(self._data, digest_size=16).hexdigest()
+        return self._version
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes at `offset`, fewer than `length` only at the end. Never waits."""
+        if offset == 0 and length >= len(self._data):
+            return self._data
+        return self._data[offset : offset + length]
+
+    async def read_waiting(self, offset: int, length: int) -> bytes:
+        """As `read`; there is nothing to wait for."""
+        return self.read(offset, length)
+
+    def close(self) -> None:
+        """Gives nothing back: the memory goes with the last reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatistics:
+    """What a cache did since it was made. `evictions` are entries pushed out by others, not those discarded."""
+
+    hits: int
+    misses: int
+    evictions: int
+    entries: int
+    bytes: int
+    max_bytes: int
+
+
+class _CountingLRU(LRUCache[Hashable, Any]):
+    """An LRU cache that counts what it pushes out."""
+
+    evictions = 0
+
+    def popitem(self) -> tuple[Hashable, Any]:
+        self.evictions += 1
+        return super().popitem()
+
+
+def _content_size(value: Any) -> int:
+    content: Content = value
+    return content.size
+
+
+class ContentCache(Generic[V]):
+    """Keeps what was used last within a budget of bytes. Synchronous: between two awaits a task is alone.
+
+    max_bytes: the budget. getsizeof: bytes of one value (default: its `size`); an empty value counts one byte, so that
+    the number of entries is bounded too. A value larger than the whole budget is not kept. What leaves the cache is
+    dropped, never closed: an open file that pins it goes on reading.
+    """
+
+    def __init__(self, max_bytes: int, getsizeof: Callable[[V], int] = _content_size) -> None:
+        if max_bytes < 0:
+            raise ValueError(f"max_bytes is {max_bytes}, less than 0")
+        self._getsizeof = getsizeof
+        self._entries = _CountingLRU(max_bytes, getsizeof=self._charge)
+        self._hits = 0
+        self._misses = 0
+
+    def _charge(self, value: V) -> int:
+        return max(1, self._getsizeof(value))
+
+    def get(self, key: Hashable) -> V | None:
+        """The value of `key`, which is now the one used last, or None."""
+        value = self._entries.get(key, _ABSENT)
+        if value is _ABSENT:
+            self._misses += 1
+            return None
+        self._hits += 1
+        return value
+
+    def put(self, key: Hashable, value: V) -> bool:
+        """Replaces what `key` has. Says whether the value is kept; one larger than the budget is not."""
+        self._entries.pop(key, None)
+        if self._charge(value) > self._entries.maxsize:
+            return False
+        self._entries[key] = value
+        return True
+
+    def discard(self, key: Hashable) -> V | None:
+        """Takes `key` out, if it is there, and gives what it had."""
+        return self._entries.pop(key, None)
+
+    def clear(self) -> None:
+        """Takes everything out; the counters go on."""
+        evictions = self._entries.evictions
+        self._entries.clear()
+        self._entries.evictions = evictions
+
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether `key` is kept; this is no use of it and not counted."""
+        return key in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def statistics(self) -> CacheStatistics:
+        return CacheStatistics(
+            hits=self._hits,
+            misses=self._misses,
+            evictions=self._entries.evictions,
+            entries=len(self._entries),
+            bytes=int(self._entries.currsize),
+            max_bytes=int(self._entries.maxsize),
+        )
+
+    @property
+    def hits(self) -> int:
+        return self._hits
+
+    @property
+    def misses(self) -> int:
+        return self._misses
+
+    @property
+    def evictions(self) -> int:
+        return self._entries.evictions

@@ -1,0 +1,151 @@
+"""Sources named on the command line: `--mcp NAME=COMMAND`, `--mcp NAME=URL`, `--dir NAME=PATH`."""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from urllib.parse import urlsplit
+
+from bbfs.config.interpolation import Interpolator, UnresolvedReference, as_path, expand_user
+from bbfs.config.naming import VALID_NAME, slug
+from bbfs.config.problems import KeyPath, key_text, quote
+from bbfs.config.server import make_server
+from bbfs.errors import ConfigError
+from bbfs.model import DataSource, McpServer
+from bbfs.uri import build_uri_prefix
+
+_NAMED = re.compile(r"([^\s=/:\\'\"]*)=(.*)", re.DOTALL)
+_URL = re.compile(r"(?:(sse|http|https|stdio)\+)?(https?://.*)", re.DOTALL | re.IGNORECASE)
+_RUNNERS = {
+    "uvx": (),
+    "npx": (),
+    "bunx": (),
+    "pipx": ("run",),
+    "uv": ("run", "tool"),
+    "npm": ("exec", "x"),
+    "pnpm": ("dlx", "exec"),
+    "docker": ("run", "container"),
+    "podman": ("run", "container"),
+    "node": (),
+    "bun": ("run", "x"),
+    "deno": ("run",),
+    "env": (),
+}
+"""Programs that run another one, with their sub-commands: what they run names the server better than they do."""
+_WITH_VALUE = {"--from", "--with", "-p", "--package", "--python", "--directory", "-e", "--env", "-v", "--volume"}
+_WITH_VALUE |= {"--name", "--mount", "--network", "--env-file", "-w", "--project", "--require", "-r", "-u"}
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=(?!=)")
+_PYTHON = re.compile(r"python[0-9.]*|pypy[0-9.]*")
+
+
+def source_from_mcp_argument(text: str, *, environ: Mapping[str, str] | None = None) -> DataSource:
+    """The MCP source of `NAME=COMMAND LINE` (split as a shell does), `NAME=URL` or `NAME=sse+URL`.
+
+    Without `NAME=` the name is derived from the command or the host. `${env:…}` and `${file:…}` are resolved after
+    splitting. Raises ConfigError, whose text names the argument by its name alone: the rest may hold a secret.
+    """
+    environ = os.environ if environ is None else environ
+    name, rest = _split_name(text, "--mcp")
+    problems: list[str] = []
+    label = f"--mcp {name}" if name else "--mcp"
+
+    def problem(path: KeyPath, message: str) -> None:
+        problems.append(": ".join(filter(None, (label, key_text(path), message))))
+
+    url = _URL.fullmatch(rest)
+    references = Interpolator(environ, os.getcwd())
+    server: McpServer | None = None
+    try:
+        if url:
+            name = name or _host_name(url[2])
+            transport = {"sse": "sse", None: None}.get(url[1] and url[1].lower(), "http")
+            server = make_server(transport, url=references.resolve(url[2]), problem=problem)
+        else:
+            words = shlex.split(rest)
+            if not words:
+                raise ConfigError(f"{label}: expected NAME=COMMAND or NAME=URL")
+            name = name or _command_name(words)
+            command, *args = [references.resolve(word) for word in words]
+            if command.startswith("~"):
+                command = as_path(command, os.getcwd(), environ)
+            server = make_server("stdio", command=command, args=args, problem=problem)
+    except UnresolvedReference as error:
+        problem((), str(error))
+    except ConfigError:
+        raise
+    except ValueError as error:  # from shlex: a quotation without its end
+        problem((), f"{str(error)[:1].lower()}{str(error)[1:]}")
+    if server is None:
+        raise ConfigError("\n".join(problems))
+    return DataSource(name, name, "server", "mcp", uri_prefix=build_uri_prefix("mcp", "server", name), mcp=server)
+
+
+def source_from_dir_argument(text: str, *, environ: Mapping[str, str] | None = None) -> DataSource:
+    """The folder of `NAME=PATH`, or of a plain path, which is named by its last component. Raises ConfigError.
+
+    Write `./a=b` for a path that has a `=`. Whether the folder is there is not asked: it may come later.
+    """
+    environ = os.environ if environ is None else environ
+    name, path = _split_name(text, "--dir")
+    if not path or "\0" in path:
+        raise ConfigError(f"--dir {quote(text)}: expected NAME=PATH or PATH")
+    root = os.path.abspath(expand_user(path, environ))
+    base = os.path.basename(root) or "root"
+    name = name or slug(base)
+    return DataSource(
+        name,
+        name,
+        "filesystem",
+        "bb",
+        uri_prefix=build_uri_prefix("bb", "filesystem", name, "file"),
+        config=MappingProxyType({"root": root}),
+        title=base if base != name else None,
+    )
+
+
+def _split_name(text: str, option: str) -> tuple[str, str]:
+    """(`NAME` or nothing, the rest). Only what stands before a `=` and could not be a path or a URL is a name."""
+    match = _NAMED.fullmatch(text.strip())
+    if not match:
+        return "", text.strip()
+    if not VALID_NAME.fullmatch(match[1]) or len(match[1]) > 100:
+        raise ConfigError(
+            f"{option}: illegal name {quote(match[1])}: expected at most 100 letters, digits, '.', '_' or '-', "
+            "beginning with a letter or digit"
+        )
+    return match[1], match[2].strip()
+
+
+def _host_name(url: str) -> str:
+    """`example.com`, or `localhost-8000` with a port. Never the user name or password that a URL may have."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return "source"  # the URL is refused a moment later
+    return slug(f"{host}-{port}" if port else host)
+
+
+def _command_name(words: Sequence[str]) -> str:
+    """The name of what a command line runs: `server-memory` for `npx -y @modelcontextprotocol/server-memory@1.2`."""
+    program = os.path.basename(words[0])
+    rest = list(words[1:])
+    target = ""
+    if _PYTHON.fullmatch(program) and "-m" in rest[:-1]:
+        target = rest[rest.index("-m") + 1]
+    elif program in _RUNNERS or _PYTHON.fullmatch(program):
+        target = _first_operand(rest, _RUNNERS.get(program, ()))
+    package = target.rsplit("/", 1)[-1]
+    package = re.split(r"(?<=.)(?:@|==|:)", package, maxsplit=1)[0]
+    return slug(re.sub(r"\.(?:py|js|mjs|cjs|ts|sh)\Z", "", package or program))
+
+
+def _first_operand(words: Sequence[str], subcommands: Sequence[str]) -> str:
+    skip = False
+    for word in words:
+        if skip or word.startswith("-") or word in subcommands or _ASSIGNMENT.match(word):
+            skip = not skip and word in _WITH_VALUE
+            continue
+        return word
+    return ""

@@ -1,0 +1,145 @@
+"""References in configured strings: `${env:NAME}`, `${file:PATH}`, and `$${` for a literal `${`.
+
+They let a configuration file be shared while its secrets stay in the environment or in files of their own. What a
+reference gave is therefore never printed: messages name the reference, and the `repr` of a resolved string is the text
+as it was configured.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from typing import Any
+
+SECRET_FILE_MAX = 1 << 20
+"""Bytes that a `${file:…}` may have: more is a mistake (a log, a device), not a secret."""
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FORMS = "expected ${env:NAME} or ${file:PATH} (write $${ for a literal ${)"
+
+
+class Interpolated(str):
+    """A string made from references. Its `repr` is the text as configured, so that no secret is printed with it."""
+
+    template: str = "${…}"
+
+    @classmethod
+    def of(cls, value: str, template: str) -> "Interpolated":
+        made = cls(value)
+        made.template = template
+        return made
+
+    def __repr__(self) -> str:
+        return repr(self.template)
+
+
+class UnresolvedReference(ValueError):
+    """A reference that gives nothing; the text names it and says why, and never holds a value."""
+
+
+def expand_user(path: str, environ: Mapping[str, str]) -> str:
+    """`~` and `~/…` by the HOME of `environ`; anything else as `os.path.expanduser` does it."""
+    home = environ.get("HOME")
+    if home and (path == "~" or path.startswith("~/")):
+        return home + path[1:]
+    return os.path.expanduser(path)
+
+
+def as_path(text: str, base: str, environ: Mapping[str, str]) -> str:
+    """An absolute path of `text`: `~` expanded, relative paths taken from `base`. A secret stays one."""
+    path = os.path.normpath(os.path.join(base, expand_user(text, environ)))
+    return Interpolated.of(path, text.template) if isinstance(text, Interpolated) else path
+
+
+class Interpolator:
+    """Resolves the references of one file; relative `${file:…}` paths are taken from `base`."""
+
+    def __init__(self, environ: Mapping[str, str], base: str) -> None:
+        self._environ = environ
+        self._base = base
+
+    def resolve(self, text: str) -> str:
+        """`text` with its references resolved. Raises UnresolvedReference for the first one that cannot be."""
+        if "${" not in text:
+            return text
+        resolved = _REFERENCE.sub(lambda match: self._replacement(match), text)
+        return Interpolated.of(resolved, text)
+
+    def resolve_all(self, value: Any, path: tuple[str | int, ...], problem: Callable[..., None]) -> Any:
+        """`value` with every string inside its tables and arrays resolved; `problem(path, message)` is told what fails.
+
+        Keys are left alone. A string that fails stays as it was written.
+        """
+        if isinstance(value, str):
+            try:
+                return self.resolve(value)
+            except UnresolvedReference as error:
+                problem(path, str(error))
+                return value
+        if isinstance(value, Mapping):
+            return {key: self.resolve_all(item, (*path, key), problem) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.resolve_all(item, (*path, index), problem) for index, item in enumerate(value)]
+        return value
+
+    def _replacement(self, match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
+        body = match[1]
+        if body is None:
+            raise UnresolvedReference(f"'${{' without '}}': {_FORMS}")
+        kind, colon, argument = body.partition(":")
+        if colon and kind == "env":
+            return self._variable(argument)
+        if colon and kind == "file":
+            return read_secret_file(as_path(argument, self._base, self._environ), argument)
+        if colon and kind == "keyring":
+            raise UnresolvedReference("${keyring:…} is not supported yet; use ${env:NAME} or ${file:PATH}")
+        hint = f"; did you mean ${{env:{body}}}?" if _ENV_NAME.fullmatch(body) else ""
+        raise UnresolvedReference(f"unknown reference ${{{body}}}: {_FORMS}{hint}")
+
+    def _variable(self, name: str) -> str:
+        if not _ENV_NAME.fullmatch(name):
+            raise UnresolvedReference(f"${{env:{name}}} does not name an environment variable: {_FORMS}")
+        if name not in self._environ:
+            raise UnresolvedReference(f"environment variable {name} is not set")
+        return self._environ[name]
+
+
+def read_secret_file(path: str, shown: str) -> str:
+    """The UTF-8 text of a regular file without one newline at its end. `shown` names it in messages.
+
+    Raises UnresolvedReference. Pipes and devices are refused because reading them may never end.
+    """
+    where = f"${{file:{shown}}}"
+    if not shown or "\0" in shown:
+        raise UnresolvedReference(f"{where} does not name a file: {_FORMS}")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            data = _read(descriptor, SECRET_FILE_MAX + 1) if is_regular else b""
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise UnresolvedReference(f"{where}: {error.strerror}") from None
+    if not is_regular:
+        raise UnresolvedReference(f"{where}: not a regular file")
+    if len(data) > SECRET_FILE_MAX:
+        raise UnresolvedReference(f"{where}: larger than {SECRET_FILE_MAX} bytes")
+    # A strict decoder would raise a UnicodeDecodeError, which carries all the bytes.
+    text = data.decode("utf-8", "surrogateescape")
+    if any("\udc80" <= character <= "\udcff" for character in text):
+        raise UnresolvedReference(f"{where}: not UTF-8 text")
+    if text.endswith("\n"):
+        text = text[:-1].removesuffix("\r")
+    return text
+
+
+def _read(descriptor: int, limit: int) -> bytes:
+    """At most `limit` bytes; fewer only at the end of the file."""
+    data = b""
+    while len(data) < limit and (piece := os.read(descriptor, limit - len(data))):
+        data += piece
+    return data

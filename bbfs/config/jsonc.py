@@ -1,0 +1,37 @@
+"""JSON with comments and trailing commas, as the configuration files of editors have it."""
+
+import json
+import re
+from typing import Any
+
+_TOKEN = re.compile(
+    r'(?P<string>"(?:[^"\\]|\\.)*+"?)|(?P<comment>//[^\r\n]*|/\*.*?\*/)|(?P<space>[ \t\r\n]+)|(?P<other>.)', re.DOTALL
+)
+_NOT_NEWLINE = re.compile(r"[^\r\n]")
+
+
+def strip_comments(text: str) -> str:
+    """`text` with comments and trailing commas blanked out, every other character at its place.
+
+    Lines and columns of a later syntax error are therefore those of the file. Text that is not JSON stays what it is:
+    an unterminated comment, and a comma with nothing before it, are left for the parser to refuse.
+    """
+    out: list[str] = []
+    comma: int | None = None  # where in `out` a comma stands that would be a trailing one, if a bracket came next
+    previous = ""  # the last significant token
+    for match in _TOKEN.finditer(text):
+        kind, token = match.lastgroup, match[0]
+        if kind == "comment":
+            token = _NOT_NEWLINE.sub(" ", token)
+        elif kind != "space":
+            if token in "]}" and comma is not None:
+                out[comma] = " "
+            comma = len(out) if token == "," and previous not in ("", ",", "[", "{", ":") else None
+            previous = token
+        out.append(token)
+    return "".join(out)
+
+
+def loads(text: str) -> Any:
+    """The value of a JSON text that may have comments and trailing commas. Raises json.JSONDecodeError."""
+    return json.loads(strip_comments(text.removeprefix("\ufeff")))

@@ -1,0 +1,66 @@
+"""Durations, sizes and file modes as people write them in a configuration file."""
+
+import math
+import re
+from fractions import Fraction
+
+_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE | re.ASCII)
+_DURATION = re.compile(rf"\s*(?:{_DURATION_PART.pattern}\s*)+", re.IGNORECASE | re.ASCII)
+_LONGEST = 100 * 365 * 86400.0
+
+_SIZE_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_SIZE_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE | re.ASCII)
+
+_DURATION_FORMS = 'expected seconds as a number, or a text like "500ms", "30s", "5m", "1h30m", "2d"'
+_SIZE_FORMS = 'expected bytes as an integer, or a text like "64KiB", "256MiB", "1.5GiB", "100MB"'
+
+
+def parse_duration(value: object) -> float:
+    """Seconds of a number or of a text with units. Raises ValueError; the text never holds the value."""
+    if isinstance(value, str):
+        if not _DURATION.fullmatch(value):
+            raise ValueError(_DURATION_FORMS)
+        seconds = 0.0
+        for number, unit in _DURATION_PART.findall(value):
+            if unit.lower() not in _DURATION_UNITS:
+                raise ValueError(_DURATION_FORMS)
+            seconds += float(number) * _DURATION_UNITS[unit.lower()]
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value) if abs(value) <= _LONGEST else math.inf
+    else:
+        raise ValueError(_DURATION_FORMS)
+    if math.isnan(seconds) or seconds < 0:
+        raise ValueError("a duration is not negative")
+    if seconds > _LONGEST:
+        raise ValueError("a duration is at most 100 years")
+    return seconds
+
+
+def parse_size(value: object) -> int:
+    """Bytes of an integer or of a text with a unit (KiB is 1024, kB is 1000). Raises ValueError."""
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value)
+        if not match or match[2].upper() not in _SIZE_UNITS:
+            raise ValueError(_SIZE_FORMS)
+        size = int(Fraction(match[1]) * _SIZE_UNITS[match[2].upper()])
+    elif isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    else:
+        raise ValueError(_SIZE_FORMS)
+    if not 0 <= size < 2**63:
+        raise ValueError("a size is between 0 and 2^63 - 1 bytes")
+    return size
+
+
+def parse_umask(value: object) -> int:
+    """The bits of an octal text such as "022". Raises ValueError.
+
+    A number is refused: `umask = 22` would silently mean 026, as TOML's plain numbers are decimal.
+    """
+    if isinstance(value, str) and re.fullmatch(r"(?:0o)?[0-7]{1,4}", value, re.ASCII):
+        bits = int(value, 8)
+        if bits <= 0o777:
+            return bits
+    raise ValueError('expected octal digits in quotes, such as "022" or "077"')

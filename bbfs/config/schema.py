@@ -1,0 +1,184 @@
+"""The shape of a bbfs configuration file: its tables, their keys, their types.
+
+Only what is written in the file is checked here, before any `${…}` is resolved, so no message can hold a secret.
+Every key may be written in camelCase (as in MCP configuration files) or in snake_case.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+from bbfs.config.problems import KeyPath, suggestion
+from bbfs.config.quantities import parse_duration, parse_size, parse_umask
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+DEFAULT_CACHE_BYTES = 256 * 2**20
+CAPABILITY_NAMES = ("read", "write", "list", "search")
+MAX_CONCURRENCY = 64
+"""Well below the requests that the daemon serves at once, so that one slow source cannot take them all."""
+
+
+def _capability_table(value: object) -> object:
+    """`["read", "list"]` grants exactly what it names; a table of booleans changes the defaults one by one."""
+    if not isinstance(value, list):
+        return value
+    for name in value:
+        if not isinstance(name, str):
+            raise ValueError(f"should be a list of {', '.join(map(repr, CAPABILITY_NAMES))}")
+        if name not in CAPABILITY_NAMES:
+            raise ValueError(f"unknown capability {name[:40]!r}{suggestion(name, CAPABILITY_NAMES)}")
+    return {name: name in value for name in CAPABILITY_NAMES}
+
+
+def _ttl_table(value: object) -> object:
+    if isinstance(value, dict):
+        return value
+    seconds = parse_duration(value)
+    return {"listing": seconds, "content": seconds}
+
+
+Duration = Annotated[float, BeforeValidator(parse_duration)]
+PositiveDuration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
+Size = Annotated[int, BeforeValidator(parse_size)]
+Umask = Annotated[int, BeforeValidator(parse_umask)]
+UserId = Annotated[int, Field(ge=0, lt=2**32 - 1)]
+
+
+class Table(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        hide_input_in_errors=True,
+    )
+
+
+class MountTable(Table):
+    uid: UserId | None = None
+    gid: UserId | None = None
+    umask: Umask | None = None
+    allow_other: bool = False
+
+
+class CacheTable(Table):
+    memory: Size = DEFAULT_CACHE_BYTES
+
+
+class CapabilitiesTable(Table):
+    read: bool = True
+    write: bool = False
+    list: bool = True
+    search: bool = False
+
+
+class TtlTable(Table):
+    listing: Duration | None = None
+    content: Duration | None = None
+
+
+class McpTable(Table):
+    command: str | None = None
+    args: list[str] = []
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] = {}
+    transport: Literal["stdio", "http", "sse"] | None = None
+
+
+class SourceTable(Table):
+    name: str
+    id: str | None = None
+    type: str | None = None
+    access_method: Literal["bb", "mcp"] | None = None
+    title: str | None = None
+    enabled: bool = True
+    uri_prefix: str | None = None
+    capabilities: Annotated[CapabilitiesTable, BeforeValidator(_capability_table)] = CapabilitiesTable()
+    config: dict[str, Any] = {}
+    auth: dict[str, str] = {}
+    mcp_config: McpTable | None = None
+    ttl: Annotated[TtlTable, BeforeValidator(_ttl_table)] = TtlTable()
+    timeout: PositiveDuration | None = None
+    max_stale: Duration | None = None
+    concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] | None = None
+    sizes: Literal["exact", "lazy"] | None = None
+
+
+class FileTable(Table):
+    """The whole file. Its sources are validated one by one, so that a bad one does not hide the faults of others."""
+
+    mount: MountTable = MountTable()
+    cache: CacheTable = CacheTable()
+    log_level: LogLevel = "info"
+    sources: list[dict[str, Any]] = []
+
+
+_NESTED: dict[str, type[Table]] = {
+    "mount": MountTable,
+    "cache": CacheTable,
+    "sources": SourceTable,
+    "capabilities": CapabilitiesTable,
+    "ttl": TtlTable,
+    "mcpConfig": McpTable,
+}
+
+
+def find_key(table: object, step: str | int) -> str | int:
+    """`step`, a key in camelCase, as `table` has it: a file may also use snake_case."""
+    if isinstance(step, str) and isinstance(table, dict) and step not in table:
+        return next((key for key in table if to_camel(key) == step), step)
+    return step
+
+
+def written_path(document: object, path: KeyPath) -> KeyPath:
+    """`path`, with keys in camelCase, as the file has it, up to the first step that the file does not have."""
+    written: KeyPath = ()
+    for wanted in path:
+        step = find_key(document, wanted)
+        written = (*written, step)
+        try:
+            document = document[step]  # type: ignore[index]
+        except (LookupError, TypeError):
+            break
+    return written
+
+
+def explain(error: ValidationError, table: type[Table], report: Callable[[KeyPath, str], None]) -> None:
+    """Tell `report(path, message)` each error in the words of a configuration file. `table` is what was validated."""
+    for details in error.errors(include_url=False, include_input=True):
+        path = tuple(details["loc"])
+        report(path, _message(details, _table_of(path, table)))
+
+
+def _table_of(path: KeyPath, table: type[Table]) -> type[Table]:
+    for step in path[:-1]:
+        table = _NESTED.get(to_camel(step), table) if isinstance(step, str) else table
+    return table
+
+
+def _message(details: ErrorDetails, table: type[Table]) -> str:
+    """One error in words. Only of words from a closed list is the written text looked at, for a suggestion."""
+    match details["type"]:
+        case "extra_forbidden":
+            names = [name for key, field in table.model_fields.items() for name in (field.alias or key,)]
+            word = str(details["loc"][-1])
+            if word in names or word in table.model_fields:
+                return "is there in camelCase and in snake_case; leave one of them out"
+            return "unknown key" + suggestion(word, names)
+        case "missing":
+            return "is required"
+        case "literal_error":
+            expected = str(details["ctx"]["expected"]) if "ctx" in details else ""
+            hint = suggestion(details["input"], expected.split("'")[1::2]) if isinstance(details["input"], str) else ""
+            return f"should be {expected}{hint}"
+    text = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    text = re.sub(r"a valid dictionary(?: or instance of \w+)?", "a table", text)
+    return text.replace("a valid list", "an array").replace("a valid integer", "an integer").replace("a valid ", "a ")

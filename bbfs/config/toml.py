@@ -1,0 +1,250 @@
+"""The configuration file of bbfs itself: TOML, with every problem of it reported at once."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from bbfs.config.interpolation import Interpolator, as_path, expand_user
+from bbfs.config.locate import key_lines
+from bbfs.config.naming import VALID_NAME, conflicts
+from bbfs.config.problems import KeyPath, Problems, quote
+from bbfs.config.schema import (
+    DEFAULT_CACHE_BYTES,
+    FileTable,
+    LogLevel,
+    McpTable,
+    SourceTable,
+    Table,
+    explain,
+    written_path,
+)
+from bbfs.config.server import make_server
+from bbfs.errors import ConfigError, InvalidUri
+from bbfs.model import AccessMethod, Capabilities, DataSource, McpServer, Policy
+from bbfs.uri import build_uri_prefix, parse_uri_prefix
+
+_T = TypeVar("_T", bound=Table)
+_MCP_TYPES = ("server", "mcp")
+_MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class MountOptions:
+    """Ownership and access of the mount. None means: of the mounting user, and no bits masked."""
+
+    uid: int | None = None
+    gid: int | None = None
+    umask: int | None = None
+    allow_other: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A whole configuration. cache_bytes: the memory budget of contents; path: the file it came from, if any."""
+
+    sources: tuple[DataSource, ...] = ()
+    mount: MountOptions = MountOptions()
+    cache_bytes: int = DEFAULT_CACHE_BYTES
+    log_level: LogLevel = "info"
+    path: str | None = None
+
+
+def default_config_path(environ: Mapping[str, str]) -> str:
+    """`$XDG_CONFIG_HOME/bbfs/config.toml`, by the XDG Base Directory Specification (a relative value is ignored)."""
+    base = environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(base):
+        base = expand_user("~/.config", environ)
+    return os.path.join(base, "bbfs", "config.toml")
+
+
+def load_config(path: str | None, *, environ: Mapping[str, str]) -> Config:
+    """The configuration of the file at `path`, or else of the default file, or else an empty one.
+
+    Relative paths inside the file are taken from its directory. Raises ConfigError naming every problem of the file.
+    """
+    if path is None:
+        path = default_config_path(environ)
+        if not os.path.lexists(path):
+            return Config()
+    text = read_text(path)
+    try:
+        document = tomllib.loads(text)
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deeply") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(_syntax_error(path, str(error), text)) from None
+    problems = Problems(path, key_lines(text))
+    config = _Loader(path, document, problems, environ).config()
+    problems.raise_if_any()
+    return config
+
+
+def _syntax_error(path: str, message: str, text: str) -> str:
+    """`file:line: what` of a message of tomllib, which ends in its place."""
+    place = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)\Z", message)
+    if place is None:
+        return f"{path}: {message}"
+    return f"{path}:{place[1] or len(text.splitlines())}: {message[: place.start()]}"
+
+
+def read_text(path: str) -> str:
+    """The UTF-8 text of a configuration file. Raises ConfigError."""
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return file.read()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        pass  # the error carries the file's bytes, which may be secret
+    raise ConfigError(f"{path}: not UTF-8 text")
+
+
+class _Loader:
+    """Makes the values of one parsed file; what is wrong goes to `problems`, and what it concerns is left out."""
+
+    def __init__(self, path: str, document: dict[str, Any], problems: Problems, environ: Mapping[str, str]) -> None:
+        self._document = document
+        self._problems = problems
+        self._environ = environ
+        self._base = os.path.dirname(os.path.abspath(path))
+        self._references = Interpolator(environ, self._base)
+        self._path = path
+
+    def config(self) -> Config:
+        listed = self._document.get("sources")
+        tables = listed if isinstance(listed, list) and all(isinstance(entry, dict) for entry in listed) else []
+        file = self._validate(FileTable, self._document, ()) or FileTable()
+        made = {index: self._entry(index, table) for index, table in enumerate(tables)}
+        sources = {index: source for index, source in made.items() if source is not None}
+        self._refuse_conflicts(sources)
+        return Config(
+            sources=tuple(sources.values()),
+            mount=MountOptions(**file.mount.model_dump()),
+            cache_bytes=file.cache.memory,
+            log_level=file.log_level,
+            path=self._path,
+        )
+
+    def _problem(self, path: KeyPath, message: str) -> None:
+        self._problems.add(written_path(self._document, path), message)
+
+    def _validate(self, table: type[_T], value: object, path: KeyPath) -> _T | None:
+        try:
+            return table.model_validate(value)
+        except ValidationError as error:
+            explain(error, table, lambda inner, message: self._problem((*path, *inner), message))
+            return None
+
+    def _entry(self, index: int, raw: dict[str, Any]) -> DataSource | None:
+        path: KeyPath = ("sources", index)
+        table = self._validate(SourceTable, raw, path)
+        if table is not None:
+            return self._source(table, path) if table.enabled else None
+        if raw.get("enabled") is not False:
+            # Tell what its references lack as well, so that one run shows everything.
+            mcp = raw.get("mcpConfig", raw.get("mcp_config"))
+            strings = {key: mcp[key] for key in _MCP_STRINGS if key in mcp} if isinstance(mcp, dict) else {}
+            for key, value in (("auth", raw.get("auth")), ("config", raw.get("config")), ("mcpConfig", strings)):
+                self._references.resolve_all(value, (*path, key), self._problem)
+        return None
+
+    def _source(self, table: SourceTable, path: KeyPath) -> DataSource | None:
+        before = len(self._problems)
+        is_mcp = table.access_method == "mcp" or (
+            table.access_method is None and (table.mcp_config is not None or table.type in _MCP_TYPES)
+        )
+        access_method: AccessMethod = "mcp" if is_mcp else "bb"
+        source_type = "server" if is_mcp and table.type in (None, "mcp") else table.type
+        if source_type is None:
+            self._problem((*path, "type"), "is required (for example 'filesystem') where there is no mcpConfig")
+            return None
+        if is_mcp and table.mcp_config is None:
+            self._problem((*path, "mcpConfig"), "is required for an MCP source")
+        if not is_mcp and table.mcp_config is not None:
+            self._problem((*path, "mcpConfig"), "belongs to sources with accessMethod 'mcp'")
+        if table.id is not None and not VALID_NAME.fullmatch(table.id):
+            self._problem((*path, "id"), "should be a letter or digit, then A-Z a-z 0-9 . _ -")
+        prefix = self._uri_prefix(table, access_method, source_type, path)
+        config = self._references.resolve_all(table.config, (*path, "config"), self._problem)
+        auth = self._references.resolve_all(table.auth, (*path, "auth"), self._problem)
+        mcp = self._server(table.mcp_config, (*path, "mcpConfig")) if table.mcp_config else None
+        if len(self._problems) > before:
+            return None
+        config.pop("scheme", None)  # the prefix has it now
+        if source_type == "filesystem" and isinstance(config.get("root"), str):
+            config["root"] = as_path(config["root"], self._base, self._environ)
+        return DataSource(
+            id=table.id or table.name,
+            name=table.name,
+            type=source_type,
+            access_method=access_method,
+            uri_prefix=prefix,
+            capabilities=Capabilities(**table.capabilities.model_dump()),
+            policy=_policy(table),
+            config=MappingProxyType(config),
+            auth=MappingProxyType(auth),
+            mcp=mcp,
+            title=table.title,
+        )
+
+    def _uri_prefix(self, table: SourceTable, access_method: str, source_type: str, path: KeyPath) -> str:
+        scheme = table.config.get("scheme", "file" if source_type == "filesystem" else None)
+        if scheme is not None and not isinstance(scheme, str):
+            self._problem((*path, "config", "scheme"), "should be a string")
+            return ""
+        key = "name"
+        try:
+            built = build_uri_prefix(access_method, source_type, table.name, scheme)
+            if table.uri_prefix is None:
+                return built
+            key = "uriPrefix"
+            parsed = parse_uri_prefix(table.uri_prefix)
+        except InvalidUri as error:
+            self._problem((*path, key), str(error))
+            return ""
+        if parsed.access_method != access_method:
+            message = f"begins with {parsed.access_method!r}, but the source's accessMethod is {access_method!r}"
+            self._problem((*path, "uriPrefix"), message)
+        return build_uri_prefix(parsed.access_method, parsed.type, parsed.name, parsed.scheme)
+
+    def _server(self, table: McpTable, path: KeyPath) -> McpServer | None:
+        before = len(self._problems)
+        parts = {
+            key: self._references.resolve_all(getattr(table, key), (*path, key), self._problem) for key in _MCP_STRINGS
+        }
+        if len(self._problems) > before:
+            return None
+        if parts["cwd"] is not None:
+            parts["cwd"] = as_path(parts["cwd"], self._base, self._environ)
+        if parts["command"] is not None and "/" in parts["command"]:
+            # A name without a slash is looked up in PATH; anything else would depend on where the daemon was started.
+            parts["command"] = as_path(parts["command"], self._base, self._environ)
+        return make_server(
+            table.transport, **parts, problem=lambda inner, message: self._problem((*path, *inner), message)
+        )
+
+    def _refuse_conflicts(self, sources: dict[int, DataSource]) -> None:
+        order = list(sources)
+        for clash in conflicts(list(sources.values())):
+            other: KeyPath = ("sources", order[clash.earlier])
+            name = quote(sources[order[clash.earlier]].name)
+            message = f"has {clash.what}, and so has {name} in line {self._problems.line(other)}; give one another name"
+            self._problem(("sources", order[clash.later], "name"), message)
+
+
+def _policy(table: SourceTable) -> Policy:
+    given = {
+        "timeout": table.timeout,
+        "listing_ttl": table.ttl.listing,
+        "content_ttl": table.ttl.content,
+        "max_stale": table.max_stale,
+        "concurrency": table.concurrency,
+        "sizes": table.sizes,
+    }
+    return Policy(**{key: value for key, value in given.items() if value is not None})

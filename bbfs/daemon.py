@@ -1,0 +1,254 @@
+"""The composition root: builds the sources of a configuration, mounts them, and takes everything down again.
+
+One nursery and one exit stack own all that lives: connections, requests under way, the FUSE loop. Order matters twice.
+pyfuse3 is initialised before anything else runs, because a daemon must fork after that and before any task or thread;
+and the kernel's invalidations go through a thread of their own, since they wait for requests that this loop answers.
+"""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pyfuse3
+import trio
+
+from bbfs import mounts, sources
+from bbfs.cache.metadata import MetadataStore
+from bbfs.config import Config
+from bbfs.interrupts import Interrupts
+from bbfs.mounts import MountError
+from bbfs.notify import ServiceManager
+from bbfs.operations import Operations, Ownership
+from bbfs.resources import ResourceManager
+from bbfs.sources import Handler, Services
+from bbfs.vfs import FileSystem
+
+log = logging.getLogger(__name__)
+
+MAX_REQUESTS = 4096
+"""FUSE requests served at once; far above what the programs that wait for one source may take."""
+STATUS_EVERY = 10.0
+
+
+def store_path() -> Path:
+    """The database of what is remembered across mounts, one a user."""
+    return Path(platformdirs.user_cache_dir("bbfs")) / "metadata.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """The handlers of a configuration, and the MCP connections that they share. Nothing of it runs yet."""
+
+    handlers: tuple[Handler, ...]
+    mcp: Any = None
+
+
+def compose(config: Config, mount_point: str | None = None) -> Composition:
+    """Make the handlers. Before anything is mounted: a handler may look at the mount point now, and never again.
+
+    Raises ConfigError.
+    """
+    mcp: Any = None
+    if any(source.mcp is not None for source in config.sources):
+        from bbfs.mcp_manager import MCPManager  # noqa: PLC0415 - importing the SDK costs a second
+
+        mcp = MCPManager()
+    services = Services(mcp=mcp, mount_point=mount_point)
+    return Composition(tuple(sources.build(source, services) for source in config.sources), mcp)
+
+
+@asynccontextmanager
+async def resource_manager(
+    config: Config, composition: Composition, store: Path | None = None
+) -> AsyncIterator[ResourceManager]:
+    """The sources of a configuration at work, until the block ends. No source is contacted before it is used."""
+    metadata = await trio.to_thread.run_sync(MetadataStore, store)
+    async with trio.open_nursery() as nursery:
+        if composition.mcp is not None:
+            await nursery.start(composition.mcp.run)
+        manager = ResourceManager(nursery, cache_bytes=config.cache_bytes, store=metadata)
+        try:
+            for handler in composition.handlers:
+                await manager.add(handler.source, handler)
+            yield manager
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+                await manager.flush()
+            nursery.cancel_scope.cancel()
+    metadata.close()
+
+
+def options(config: Config) -> set[str]:
+    """The mount options (S28): read-only as long as no source can write."""
+    chosen = {"fsname=bbfs", "subtype=bbfs", "default_permissions", "nosuid", "nodev", "noexec", "ro"}
+    if config.mount.allow_other:
+        chosen.add("allow_other")
+    return chosen
+
+
+def mount(
+    config: Config, mount_point: str, *, background: bool = False, ready: Callable[[], None] | None = None
+) -> int:
+    """Mount and serve until SIGINT, SIGTERM or an unmount. Returns the exit status.
+
+    background: return as soon as the mount answers, and serve on in a process of its own. ready: called in the serving
+    process once the mount answers. Raises MountError and ConfigError before anything is mounted.
+    """
+    path = mounts.prepare(mount_point)
+    service = ServiceManager(os.environ)
+    composition = compose(config, path)
+    adapter = _Adapter()
+    try:
+        pyfuse3.init(adapter, path, options(config))
+    except RuntimeError as error:
+        raise MountError(f"{path} could not be mounted: {_why(path, error)}") from error
+    if background and (status := _fork(path)) is not None:
+        return status
+    try:
+        trio.run(
+            _serve, config, composition, path, adapter, service, ready, restrict_keyboard_interrupt_to_checkpoints=True
+        )
+    except BaseException:
+        pyfuse3.close(unmount=True)
+        raise
+    return 0
+
+
+def _why(path: str, error: Exception) -> str:
+    if mounts.missing():
+        return mounts.missing() or ""
+    if os.geteuid() != 0 and not os.access(path, os.W_OK):
+        return "the mount point is not writable by this user"
+    return f"{error}; 'bbfs doctor' looks for the cause"
+
+
+class _Adapter:
+    """Stands in for the operations until the daemon's process and loop exist; then everything goes to the real ones."""
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False
+    enable_acl = False
+
+    def __init__(self) -> None:
+        self._real: Operations | None = None
+
+    def init(self) -> None:
+        """Called by pyfuse3 when the kernel has agreed on the protocol."""
+
+    def become(self, operations: Operations) -> None:
+        self._real = operations
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def _fork(path: str) -> int | None:
+    """Fork the serving process. None in the child; in the parent, the exit status once the child serves or failed."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        os.setsid()
+        os.environ[_READY_PIPE] = str(writing)
+        return None
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        said = answer.read()
+    if said:
+        return 0
+    _, status = os.waitpid(child, 0)
+    sys.stderr.write(f"bbfs: {path} could not be mounted; the messages above say why\n")
+    return os.waitstatus_to_exitcode(status) or 1
+
+
+_READY_PIPE = "BBFS_READY_PIPE"
+
+
+def _tell_parent() -> None:
+    """In a background daemon: let the parent go, and let go of its terminal."""
+    writing = os.environ.pop(_READY_PIPE, None)
+    if writing is None:
+        return
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    os.close(null)
+    os.write(int(writing), b"1")
+    os.close(int(writing))
+
+
+async def _serve(
+    config: Config,
+    composition: Composition,
+    path: str,
+    adapter: _Adapter,
+    service: ServiceManager,
+    ready: Callable[[], None] | None,
+) -> None:
+    interrupts = Interrupts()
+    owner = Ownership(
+        os.getuid() if config.mount.uid is None else config.mount.uid,
+        os.getgid() if config.mount.gid is None else config.mount.gid,
+        config.mount.umask or 0,
+    )
+    async with resource_manager(config, composition, store_path()) as manager:
+        files = FileSystem(manager, _invalidate)
+        adapter.become(Operations(files, owner, interrupts))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_until_signal, nursery.cancel_scope)
+            nursery.start_soon(interrupts.run)
+            nursery.start_soon(manager.keep_flushing)
+            nursery.start_soon(_report, manager, service)
+            nursery.start_soon(_loop, nursery.cancel_scope)
+            service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
+            _tell_parent()
+            if ready is not None:
+                ready()
+            log.info("mounted on %s", path)
+        service.tell(STOPPING="1", STATUS="unmounting")
+        # Unmount before the sources go: nobody can ask any more while they close.
+        pyfuse3.close(unmount=True)
+    log.info("unmounted %s", path)
+
+
+async def _loop(done: trio.CancelScope) -> None:
+    """Serve the kernel until somebody unmounts or the daemon is told to stop."""
+    await pyfuse3.main(min_tasks=1, max_tasks=MAX_REQUESTS)
+    done.cancel()
+
+
+def _invalidate(parent: int, name: bytes) -> None:
+    pyfuse3.invalidate_entry_async(pyfuse3.InodeT(parent), pyfuse3.FileNameT(name), ignore_enoent=True)
+
+
+async def _until_signal(done: trio.CancelScope, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for number in signals:
+            log.info("%s: unmounting", signal.Signals(number).name)
+            done.cancel()
+            return
+
+
+async def _report(manager: ResourceManager, service: ServiceManager) -> None:
+    """Keep the service manager informed, and its watchdog quiet as long as this loop runs."""
+    interval = min(STATUS_EVERY, service.watchdog / 2 if service.watchdog else STATUS_EVERY)
+    while True:
+        await trio.sleep(interval)
+        down = [source.data.id for source in manager.sources.values() if source.state.state == "down"]
+        status = f"{len(manager.sources)} sources, {manager.loads} loads"
+        service.tell(WATCHDOG="1", STATUS=status + (f"; down: {', '.join(down)}" if down else ""))
+
+
+def run(main: Callable[[], Any]) -> Any:
+    """Run an asynchronous command of the CLI; an interruption ends it without a traceback."""
+    with suppress(KeyboardInterrupt):
+        return trio.run(main)
+    return None

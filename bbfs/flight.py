@@ -1,0 +1,79 @@
+"""Single flight: concurrent askers for one thing cause one request, and no asker can harm another.
+
+A request runs in a detached task of the daemon's nursery. Whoever asks waits for its end with the request's deadline as
+the bound; being cancelled there (a killed `cat`) cancels only that wait (S16, S22).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any
+
+import trio
+
+from bbfs.errors import BbfsError, DeadlineExceeded, Unreachable
+
+log = logging.getLogger(__name__)
+
+
+class Flight:
+    """One request under way: `done` is set when `error` or `value` is. `deadline` is in trio's clock."""
+
+    __slots__ = ("deadline", "done", "error", "value")
+
+    def __init__(self, deadline: float) -> None:
+        self.done = trio.Event()
+        self.deadline = deadline
+        self.error: BbfsError | None = None
+        self.value: Any = None
+
+
+class SingleFlight:
+    """The requests under way, by key. Between two awaits a task is alone, so the table needs no lock."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._flights: dict[Hashable, Flight] = {}
+
+    def under_way(self, key: Hashable) -> bool:
+        return key in self._flights
+
+    def begin(self, key: Hashable, request: Callable[[], Awaitable[Any]], timeout: float) -> Flight:
+        """The flight under `key`, started now if there is none. `timeout` is in seconds."""
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = Flight(trio.current_time() + timeout)
+            self._nursery.start_soon(self._run, key, request, flight, name=f"flight {key!r:.80}")
+        return flight
+
+    async def do(self, key: Hashable, request: Callable[[], Awaitable[Any]], timeout: float) -> Any:
+        """The value of `request`, shared with all who ask for `key` meanwhile.
+
+        Raises the request's BbfsError, or DeadlineExceeded. A request that ends late (an SDK that shields its clean-up)
+        keeps nobody waiting: the deadline bounds the wait as well as the work.
+        """
+        flight = self.begin(key, request, timeout)
+        with trio.CancelScope(deadline=flight.deadline):
+            await flight.done.wait()
+        if not flight.done.is_set():
+            raise DeadlineExceeded(f"no answer within {timeout:g} s")
+        if flight.error is not None:
+            raise type(flight.error)(*flight.error.args) from flight.error
+        return flight.value
+
+    async def _run(self, key: Hashable, request: Callable[[], Awaitable[Any]], flight: Flight) -> None:
+        started = trio.current_time()
+        flight.error = Unreachable("the daemon is shutting down")  # what remains when the nursery is cancelled
+        try:
+            with trio.CancelScope(deadline=flight.deadline) as scope:
+                flight.value = await request()
+                flight.error = None
+            if scope.cancelled_caught:
+                flight.error = DeadlineExceeded(f"no answer within {flight.deadline - started:g} s")
+        except BbfsError as error:
+            flight.error = error
+        except Exception as error:
+            log.exception("unforeseen error in a request for %r", key)
+            flight.error = BbfsError(f"unforeseen {type(error).__name__}: {error}")
+        finally:
+            del self._flights[key]
+            flight.done.set()

@@ -1,0 +1,139 @@
+"""Inode numbers: hashes of what they name, and the table of those that the kernel holds. Pure.
+
+A number is a function of the path and of the content's version (`docs/semantics.md`, S7), so it is the same across
+lookups, listings and remounts while the content is the same, and new content is a new inode.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import NamedTuple
+
+from bbfs.errors import Outdated
+
+ROOT = 1
+"""The inode number of the mount's root, fixed by FUSE (FUSE_ROOT_ID)."""
+
+_FIRST = 2
+_NUMBERS = (1 << 63) - _FIRST  # programs keep inode numbers in signed 64-bit integers
+
+
+class InodeKey(NamedTuple):
+    """What an inode is: the path below the mount's root, and the version of the content (`""` for directories)."""
+
+    path: tuple[str, ...]
+    salt: str = ""
+
+
+def inode_number(path: tuple[str, ...], salt: str = "") -> int:
+    """The number of the inode at `path` (names below the mount's root) in the version `salt`.
+
+    1 for the root; otherwise from 2 up to 2**63 - 1, never 0. Names are legal file names (not empty, no NUL); equal
+    arguments give equal numbers on every machine and in every release.
+    """
+    if not path:
+        return ROOT
+    # Names are neither empty nor hold NUL: the first pair of NULs ends the path, so no two keys hash the same text.
+    text = "\0".join(path) + "\0\0" + salt
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return _FIRST + int.from_bytes(digest, "big") % _NUMBERS
+
+
+@dataclass(slots=True)
+class _Held:
+    key: InodeKey
+    lookups: int = field(default=0)
+    pins: int = field(default=0)
+
+
+class InodeTable:
+    """The inodes that the kernel (by lookups) or the daemon (by pins) holds, and their numbers. Owned by the mount.
+
+    A plain synchronous class: between two awaits a task is alone, so no method needs a lock, and none may be called
+    from another thread. The root is always held, and its lookups are not counted.
+    """
+
+    def __init__(self, number_of: Callable[[tuple[str, ...], str], int] = inode_number) -> None:
+        """number_of: the hash, from 2 up; any other than `inode_number` is for tests."""
+        self._number_of = number_of
+        self._held: dict[int, _Held] = {ROOT: _Held(InodeKey(()))}
+        self._numbers: dict[InodeKey, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, ino: int) -> bool:
+        return ino in self._held
+
+    def number(self, path: tuple[str, ...], salt: str = "") -> int:
+        """The number that this inode has, or would get now; nothing is remembered. For listings without lookups."""
+        if not path:
+            return ROOT
+        known = self._numbers.get(InodeKey(path, salt))
+        return self._free(path, salt) if known is None else known
+
+    def remember(self, path: tuple[str, ...], salt: str = "") -> int:
+        """Count one lookup of this inode by the kernel. Returns its number."""
+        if not path:
+            return ROOT
+        key = InodeKey(path, salt)
+        ino = self._numbers.get(key)
+        if ino is None:
+            ino = self._free(path, salt)
+            self._numbers[key] = ino
+            self._held[ino] = _Held(key)
+        self._held[ino].lookups += 1
+        return ino
+
+    def forget(self, ino: int, lookups: int = 1) -> bool:
+        """Take back `lookups` lookups. Returns True when the inode was dropped: no lookup and no pin holds it.
+
+        Raises Outdated when it is not held, and ValueError when the kernel never made that many lookups.
+        """
+        held = self._find(ino)
+        if ino == ROOT:
+            return False
+        if not 0 <= lookups <= held.lookups:
+            raise ValueError(f"inode {ino} has {held.lookups} lookups, {lookups} cannot be forgotten")
+        held.lookups -= lookups
+        return self._drop_unheld(ino, held)
+
+    def pin(self, ino: int) -> None:
+        """Keep the inode until `unpin`, whatever the kernel forgets; pins count. Raises Outdated if it is not held."""
+        self._find(ino).pins += 1
+
+    def unpin(self, ino: int) -> bool:
+        """Take back one pin. Returns True when the inode was dropped. Raises Outdated, and ValueError without a pin."""
+        held = self._find(ino)
+        if held.pins == 0:
+            raise ValueError(f"inode {ino} is not pinned")
+        held.pins -= 1
+        return ino != ROOT and self._drop_unheld(ino, held)
+
+    def get(self, ino: int) -> InodeKey:
+        """What the number stands for. Raises Outdated when it is not held."""
+        return self._find(ino).key
+
+    def lookups(self, ino: int) -> int:
+        """How many lookups hold the inode. Raises Outdated when it is not held."""
+        return self._find(ino).lookups
+
+    def _find(self, ino: int) -> _Held:
+        held = self._held.get(ino)
+        if held is None:
+            raise Outdated(f"inode {ino} is not held")
+        return held
+
+    def _free(self, path: tuple[str, ...], salt: str) -> int:
+        """The hash, or the next number above it that no other inode holds."""
+        ino = self._number_of(path, salt)
+        while ino in self._held:
+            ino = _FIRST + (ino + 1 - _FIRST) % _NUMBERS
+        return ino
+
+    def _drop_unheld(self, ino: int, held: _Held) -> bool:
+        if held.lookups or held.pins:
+            return False
+        del self._held[ino]
+        del self._numbers[held.key]
+        return True

@@ -1,0 +1,68 @@
+"""Lets a program that waits for a source be interrupted or killed (S22).
+
+The kernel can take a waiting program out of a FUSE request only with the daemon's help, and pyfuse3 does not pass its
+INTERRUPT requests on. But a request names the thread that waits, and a signal for it shows in `/proc/PID/status`
+(proc(5)): pending, and neither blocked nor ignored. Then the wait is cancelled here and the request answered `EINTR`.
+"""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import trio
+
+LOOK_EVERY = 0.25
+"""Seconds between two looks at the waiting programs."""
+
+_HARMLESS = (
+    signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPROF, signal.SIGVTALRM, signal.SIGIO,
+)  # fmt: skip
+"""Signals that a program gets in its ordinary work and that no user sends to stop a wait."""
+_HARMLESS_MASK = sum(1 << (number - 1) for number in _HARMLESS)
+
+
+def wants_out(pid: int, proc: Path = Path("/proc")) -> bool:
+    """Whether the thread `pid` has a signal that should end its wait, or is gone."""
+    if pid <= 0:  # a process of another PID namespace, which has no number here
+        return False
+    try:
+        status = (proc / str(pid) / "status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    masks = {
+        key: int(value, 16)
+        for key, _, value in (line.partition(":") for line in status.splitlines())
+        if key in ("SigPnd", "ShdPnd", "SigBlk", "SigIgn")
+    }
+    pending = masks["SigPnd"] | masks["ShdPnd"]
+    return bool(pending & ~masks["SigBlk"] & ~masks["SigIgn"] & ~_HARMLESS_MASK)
+
+
+class Interrupts:
+    """The requests that wait, with the threads that sent them. `run` looks at them all, in one task."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[trio.CancelScope, int] = {}
+        self._some = trio.Event()
+
+    @contextmanager
+    def watching(self, pid: int) -> Iterator[trio.CancelScope]:
+        """A scope that is cancelled when the thread `pid` should not wait any longer."""
+        with trio.CancelScope() as scope:
+            self._waiting[scope] = pid
+            self._some.set()
+            try:
+                yield scope
+            finally:
+                del self._waiting[scope]
+
+    async def run(self) -> None:
+        while True:
+            await self._some.wait()
+            await trio.sleep(LOOK_EVERY)
+            if not self._waiting:
+                self._some = trio.Event()
+            for scope, pid in list(self._waiting.items()):
+                if wants_out(pid):
+                    scope.cancel()

@@ -1,0 +1,161 @@
+"""The command line of the knowledge base: `python -m bbfs.knowledge`."""
+
+import json
+import sqlite3
+import sys
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bbfs.knowledge.addresses import document_uri
+from bbfs.knowledge.documents import KnowledgeError, check_id
+from bbfs.knowledge.importing import source_files
+from bbfs.knowledge.store import Store
+
+_EXAMPLES = """
+\b
+Examples:
+  python -m bbfs.knowledge import --db kb.sqlite --collection docs ~/notes
+  python -m bbfs.knowledge put --db kb.sqlite docs ssl-setup ssl-setup.md
+  echo 'More to come.' | python -m bbfs.knowledge put --db kb.sqlite docs draft -
+  python -m bbfs.knowledge list --db kb.sqlite docs
+  python -m bbfs.knowledge serve --db kb.sqlite
+  python -m bbfs.knowledge serve --db kb.sqlite --http 127.0.0.1:8000
+"""
+
+_database = click.option(
+    "--db", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The SQLite file.", metavar="FILE"
+)
+
+
+class _Commands(click.Group):
+    """Says what went wrong in one sentence, with exit status 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (KnowledgeError, OSError, sqlite3.Error) as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Commands, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """A knowledge base in one SQLite file: put documents in, serve them over MCP.
+
+    All commands may run while a server serves the same file: it tells its clients what changed.
+    """
+
+
+class _Address(click.ParamType):
+    name = "HOST:PORT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        host, separator, port = str(value).rpartition(":")
+        if not separator or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+            self.fail(f"{value!r} is not HOST:PORT", param, ctx)
+        return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+@main.command()
+@_database
+@click.option("--http", type=_Address(), help="Serve Streamable HTTP at http://HOST:PORT/mcp; port 0 takes a free one.")
+@click.option(
+    "--ttl",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="Seconds for which clients may keep what they read, if no change of it is announced.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.01, max=60),
+    default=0.2,
+    show_default=True,
+    help="Seconds between two looks for changes.",
+)
+def serve(db: Path, http: tuple[str, int] | None, ttl: float, interval: float) -> None:
+    """Serve the knowledge base over MCP, on standard input and output or over HTTP."""
+    # The MCP SDK takes a second to import, which no other command has to wait for.
+    serving = import_module("bbfs.knowledge.serving")
+    with Store(db) as store:
+        if http is None:
+            serving.serve_stdio(store, ttl=ttl, interval=interval)
+        else:
+            serving.serve_http(store, *http, ttl=ttl, interval=interval)
+
+
+@main.command("import")
+@_database
+@click.option("--collection", required=True, metavar="NAME", help="The collection's id; made if there is none.")
+@click.option("--title", help="The collection's name, if it is to be another than its id.")
+@click.option("--prune", is_flag=True, help="Remove documents of earlier imports whose files are not among these.")
+@click.argument(
+    "paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="FOLDER_OR_FILE…"
+)
+def import_(db: Path, collection: str, title: str | None, prune: bool, paths: tuple[Path, ...]) -> None:
+    """Import files and folders into a collection.
+
+    A file imported before updates its document, which keeps its id. Hidden files and symbolic links are left out.
+    """
+    files = source_files(paths)
+    with Store(db) as store:
+        report = store.import_files(collection, files, title=title, prune=prune)
+    click.echo(", ".join(f"{count} {what}" for what, count in asdict(report).items()))
+
+
+@main.command()
+@_database
+@click.argument("collection")
+@click.argument("id")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--mime", metavar="TYPE", help="The MIME type, if the name does not tell it.")
+def put(db: Path, collection: str, id: str, file: Path, mime: str | None) -> None:
+    """Put one document in, from FILE or (-) from standard input; one with this ID is replaced."""
+    stdin = str(file) == "-"
+    content = sys.stdin.buffer.read() if stdin else file.read_bytes()
+    with Store(db) as store:
+        outcome = store.put(collection, id, content, name=None if stdin else file.name, mime=mime)
+    click.echo(f"{outcome} {_uri(collection, id)}")
+
+
+@main.command()
+@_database
+@click.argument("collection")
+@click.argument("id", required=False)
+@click.option("--all", "whole", is_flag=True, help="Remove the whole collection.")
+def remove(db: Path, collection: str, id: str | None, whole: bool) -> None:
+    """Remove the document ID from COLLECTION, or with --all the whole collection."""
+    if whole == (id is not None):
+        raise click.UsageError("give either an ID or --all")
+    with Store(db, create=False) as store:
+        if id is not None:
+            store.remove(collection, id)
+            click.echo(f"removed {_uri(collection, id)}")
+        else:
+            click.echo(f"removed {collection} with {store.remove_collection(collection)} documents")
+
+
+@main.command("list")
+@_database
+@click.argument("collection", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+def list_(db: Path, collection: str | None, as_json: bool) -> None:
+    """List the collections, or the documents of COLLECTION."""
+    with Store(db, create=False) as store, store.snapshot() as snapshot:
+        if collection is None:
+            found = [(asdict(one), f"{one.document_count}\t{one.id}") for one in snapshot.collections()]
+        else:
+            documents = snapshot.documents(snapshot.collection(collection).id)
+            found = [(asdict(one), f"{one.size}\t{one.mime_type}\t{one.id}") for one in documents]
+    click.echo(json.dumps([one for one, _ in found], indent=2) if as_json else "\n".join(line for _, line in found))
+
+
+def _uri(collection: str, document: str) -> str:
+    return document_uri(check_id(collection, "collection"), check_id(document, "document"))
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m bbfs.knowledge")

@@ -1,0 +1,91 @@
+"""The URIs of a knowledge base. Every resource has exactly one: ids are percent-encoded, only unreserved characters
+stand for themselves (RFC 3986, 2.3), which is also what expanding the URI templates gives (RFC 6570, 3.2.2). Pure.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import quote, unquote
+
+COLLECTIONS_URI = "resource://knowledge/collections"
+HEALTH_URI = "resource://system/health"
+DOCUMENTS_TEMPLATE = "resource://knowledge/{collection}/documents"
+STATS_TEMPLATE = "resource://knowledge/{collection}/stats"
+DOCUMENT_TEMPLATE = "resource://knowledge/{collection}/document/{id}"
+
+_KNOWLEDGE = "resource://knowledge/"
+
+Kind = Literal["collections", "health", "documents", "stats", "document"]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a URI names. collection and document are "" where the kind has none."""
+
+    kind: Kind
+    collection: str = ""
+    document: str = ""
+
+
+def documents_uri(collection: str) -> str:
+    return f"{_KNOWLEDGE}{_encode(collection)}/documents"
+
+
+def stats_uri(collection: str) -> str:
+    return f"{_KNOWLEDGE}{_encode(collection)}/stats"
+
+
+def document_uri(collection: str, document: str) -> str:
+    return f"{_KNOWLEDGE}{_encode(collection)}/document/{_encode(document)}"
+
+
+def uri(address: Address) -> str:
+    """The one URI of what `address` names."""
+    match address.kind:
+        case "collections":
+            return COLLECTIONS_URI
+        case "health":
+            return HEALTH_URI
+        case "documents":
+            return documents_uri(address.collection)
+        case "stats":
+            return stats_uri(address.collection)
+        case "document":
+            return document_uri(address.collection, address.document)
+
+
+def parse(text: str) -> Address | None:
+    """What the URI names, whether or not there is such a thing; None if it is not a URI of a knowledge base.
+
+    Another spelling of a URI (an unreserved character encoded, lower-case hex) is none: a subscription to it would
+    never hear of a change.
+    """
+    address = _read(text)
+    return address if address is not None and uri(address) == text else None
+
+
+def _read(text: str) -> Address | None:
+    if text == COLLECTIONS_URI:
+        return Address("collections")
+    if text == HEALTH_URI:
+        return Address("health")
+    if not text.startswith(_KNOWLEDGE):
+        return None
+    try:
+        parts = [unquote(part, errors="strict") for part in text.removeprefix(_KNOWLEDGE).split("/")]
+    except UnicodeDecodeError:
+        return None
+    if not all(parts):
+        return None
+    match parts:
+        case [collection, "documents"]:
+            return Address("documents", collection)
+        case [collection, "stats"]:
+            return Address("stats", collection)
+        case [collection, "document", document]:
+            return Address("document", collection, document)
+    return None
+
+
+def _encode(id: str) -> str:
+    # A lone surrogate has no UTF-8 form; replaced, it encodes to another text, which therefore is no URI of ours.
+    return quote(id, safe="", errors="replace")

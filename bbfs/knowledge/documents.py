@@ -1,0 +1,168 @@
+"""The values of a knowledge base, and the rules for ids, names and MIME types. Pure: no I/O, no clock.
+
+Times are ISO 8601 in UTC with microseconds (`2026-11-21T09:00:00.000000Z`), so that they sort as text; sizes are bytes.
+"""
+
+import mimetypes
+import re
+import unicodedata
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal
+
+MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
+MAX_ID_BYTES = 255
+_MAX_SLUG_CHARACTERS = 60
+
+# An instance of one's own knows the types of the standard library, never the system's mime.types: the same file gets
+# the same type on every machine.
+_MIME_TYPES = mimetypes.MimeTypes()
+for _extension, _type in {
+    ".md": "text/markdown",
+    ".markdown": "text/markdown",
+    ".rst": "text/x-rst",
+    ".toml": "application/toml",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+}.items():
+    _MIME_TYPES.add_type(_type, _extension)
+_COMPRESSED = {
+    "gzip": "application/gzip",
+    "bzip2": "application/x-bzip2",
+    "xz": "application/x-xz",
+    "compress": "application/x-compress",
+}
+_TEXTUAL = re.compile(
+    r"text/.*|.*\+(json|xml|yaml)|application/(json|xml|yaml|toml|javascript|x-javascript|sql|x-sh|x-tex|x-latex)"
+)
+_EXTENSION = re.compile(r"(?<=[^/])\.[A-Za-z0-9]{1,8}$")
+
+
+class KnowledgeError(Exception):
+    """Something the knowledge base foresaw; the text says what, for the user."""
+
+
+class NotFound(KnowledgeError):
+    """There is no such collection or document."""
+
+
+class InvalidName(KnowledgeError, ValueError):
+    """An id that a collection or document cannot have."""
+
+
+class TooLarge(KnowledgeError):
+    """A document over `MAX_DOCUMENT_BYTES`."""
+
+
+class StoreError(KnowledgeError):
+    """The database file cannot be used."""
+
+
+Outcome = Literal["added", "updated", "unchanged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A named set of documents. version: changes whenever the collection or a document of it does."""
+
+    id: str
+    name: str
+    document_count: int
+    created_at: str
+    updated_at: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What is known of a document beside its bytes. is_text: the bytes are UTF-8 and the MIME type is a text's."""
+
+    collection: str
+    id: str
+    name: str
+    mime_type: str
+    is_text: bool
+    size: int
+    created_at: str
+    updated_at: str
+
+
+def document_of(row: tuple[str, str, str, str, int, int, str, str]) -> Document:
+    """A document from the database's columns in the order of `Document`'s fields."""
+    collection, id_, name, mime_type, is_text, size, created_at, updated_at = row
+    return Document(collection, id_, name, mime_type, bool(is_text), size, created_at, updated_at)
+
+
+@dataclass(frozen=True, slots=True)
+class MimeTotals:
+    """How many documents of one MIME type a collection has, and their bytes together."""
+
+    mime_type: str
+    count: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A document that a search found. score: larger is better; snippet: the passage that matched, or None."""
+
+    document: Document
+    score: float
+    snippet: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSet:
+    """What changed since a moment: ids as (collection, document), where a document of "" is the collection itself.
+
+    listed: collections or documents were added or removed, so the list of resources is another.
+    """
+
+    changed: frozenset[tuple[str, str]]
+    listed: bool
+
+
+def check_id(id: str, kind: str) -> str:
+    """The id in its one normal form (NFC), if a collection or document can have it. Raises InvalidName.
+
+    Any printable text of at most `MAX_ID_BYTES` bytes will do, but for `.` and `..`, which mean something in a URI.
+    """
+    normal = unicodedata.normalize("NFC", id)
+    if not normal or normal in {".", ".."}:
+        raise InvalidName(f"{normal!r} cannot be the id of a {kind}")
+    if not normal.isprintable():
+        raise InvalidName(f"the id of a {kind} must be printable text, not {normal!a}")
+    if len(normal.encode()) > MAX_ID_BYTES:
+        raise InvalidName(f"the id of a {kind} has at most {MAX_ID_BYTES} bytes")
+    return normal
+
+
+def slug(path: str) -> str:
+    """The id that an imported file gets: its path without the extension, in lower case, words joined by `-`."""
+    folded = unicodedata.normalize("NFKC", _EXTENSION.sub("", path)).lower()
+    words = "".join(c if c.isalnum() else " " for c in folded).split()
+    return unicodedata.normalize("NFC", "-".join(words)[:_MAX_SLUG_CHARACTERS].strip("-")) or "document"
+
+
+def mime_type(name: str, content: bytes) -> str:
+    """The MIME type of a file by its name, or by its bytes (text or not) where the name says nothing."""
+    suffixes = "".join(PurePosixPath(name).suffixes[-2:])
+    guessed, encoding = _MIME_TYPES.guess_type(f"file{suffixes}")
+    if encoding is not None:
+        return _COMPRESSED.get(encoding, "application/octet-stream")
+    if guessed is not None:
+        return guessed
+    return "text/plain" if is_utf8(content) and b"\0" not in content else "application/octet-stream"
+
+
+def is_text(mime_type: str, content: bytes) -> bool:
+    """Whether the content is served as text: only if that gives the very same bytes back."""
+    return _TEXTUAL.fullmatch(mime_type.partition(";")[0].strip().lower()) is not None and is_utf8(content)
+
+
+def is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,50 @@
+"""What an import of files and folders takes in."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bbfs.knowledge.documents import KnowledgeError
+from bbfs.knowledge.store import SourceFile
+
+
+def source_files(paths: Sequence[Path]) -> list[SourceFile]:
+    """The files to import: each file given, and of each folder all regular files below it, sorted.
+
+    Names that begin with a dot and symbolic links are left out (a link could lead anywhere). Raises KnowledgeError when
+    two files have the same path below their folders, or a name that is not UTF-8; OSError when a folder cannot be read.
+    """
+    found: dict[str, Path] = {}
+    for path in paths:
+        for source, file in _files(path):
+            if source in found:
+                raise KnowledgeError(
+                    f"{found[source]} and {file} would be one document, {source!r}: import them into two collections"
+                )
+            found[source] = file
+    return [SourceFile(source, file.name, file.read_bytes) for source, file in sorted(found.items())]
+
+
+def _files(path: Path) -> Iterator[tuple[str, Path]]:
+    if not path.is_dir():
+        yield _source(Path(path.name), path), path
+        return
+    for folder, subfolders, names in os.walk(path, onerror=_raise):
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        for name in names:
+            file = Path(folder, name)
+            if not name.startswith(".") and file.is_file() and not file.is_symlink():
+                yield _source(file.relative_to(path), file), file
+
+
+def _source(relative: Path, file: Path) -> str:
+    source = relative.as_posix()
+    try:
+        source.encode()
+    except UnicodeEncodeError:
+        raise KnowledgeError(f"{os.fsencode(file)!r}: the name is not UTF-8") from None
+    return source
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -1,0 +1,43 @@
+"""Full-text search. Whatever a user types is words to look for, never the syntax of FTS5's query language."""
+
+import re
+import sqlite3
+import unicodedata
+from collections.abc import Iterator
+
+from bbfs.knowledge.documents import Hit, document_of
+
+_MAX_TERMS = 32
+_SNIPPET_TOKENS = 24
+
+_MATCH = """
+SELECT d.collection, d.id, d.name, d.mime_type, d.is_text, d.size, d.created_at, d.updated_at,
+       -bm25(search, 4.0, 1.0) AS score, snippet(search, 1, '**', '**', '…', :tokens)
+FROM search JOIN document AS d ON d.key = search.rowid
+WHERE search MATCH :expression AND (:collection IS NULL OR d.collection = :collection)
+ORDER BY score DESC, d.collection, d.id
+LIMIT :limit
+"""
+
+
+def expressions(query: str) -> Iterator[str]:
+    """The FTS5 expressions to try for a query, the strictest first: all its words, then any; none if it has no words.
+
+    Each word is a quoted string (https://www.sqlite.org/fts5.html#fts5_strings) of letters and digits.
+    """
+    words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", query))[:_MAX_TERMS]
+    quoted = [f'"{word}"' for word in dict.fromkeys(words)]
+    if quoted:
+        yield " AND ".join(quoted)
+    if len(quoted) > 1:
+        yield " OR ".join(quoted)
+
+
+def find(connection: sqlite3.Connection, query: str, collection: str | None, limit: int) -> list[Hit]:
+    """The best matches of the first expression that has any."""
+    for expression in expressions(query):
+        values = {"expression": expression, "collection": collection, "limit": limit, "tokens": _SNIPPET_TOKENS}
+        rows = connection.execute(_MATCH, values).fetchall()
+        if rows:
+            return [Hit(document_of(row[:8]), round(row[8], 6), row[9] or None) for row in rows]
+    return []

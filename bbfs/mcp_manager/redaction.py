@@ -1,0 +1,34 @@
+"""Keeping what a server's configuration holds secret out of messages and logs (`docs/semantics.md` S30)."""
+
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from bbfs.model import McpServer
+
+_SHORTEST_SECRET = 4
+"""Characters. Shorter values ("1", "on") are no secrets, and masking them would make every message unreadable."""
+
+
+class Redactor:
+    """Replaces a server's secrets in any text: values of headers and environment, userinfo and query of its URL."""
+
+    def __init__(self, server: McpServer) -> None:
+        found = set(server.env.values())
+        for value in server.headers.values():
+            found.update((value, value.partition(" ")[2]))
+        if server.url is not None:
+            found.update(_url_secrets(server.url))
+        self._secrets = sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def _url_secrets(url: str) -> set[str]:
+    parts = urlsplit(url)
+    found = {parts.query, *(value for _, value in parse_qsl(parts.query)), parts.fragment}
+    userinfo = parts.netloc.rpartition("@")[0]
+    for text in (userinfo, *userinfo.split(":", 1)):
+        found.update((text, unquote(text)))
+    return found

@@ -1,0 +1,311 @@
+"""The stdio transport: a server as a child process, one JSON-RPC message a line.
+
+The SDK has one too; this one takes time linear in a line's length, bounds it, survives bytes that are not UTF-8, keeps
+the end of the server's stderr, tells when the child is gone, and lets go of a stubborn child in two seconds.
+"""
+
+import json
+import logging
+import os
+import signal
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from subprocess import PIPE
+from typing import Any
+
+import anyio
+import mcp_types as types
+import trio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from bbfs.errors import BbfsError, ProtocolViolation, Unreachable
+from bbfs.mcp_manager.faults import invalid_answer
+from bbfs.mcp_manager.redaction import Redactor
+from bbfs.model import McpServer
+
+_INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG")
+_GRACE = 1.0
+"""Seconds a server has to end by itself after its stdin closes, and again after SIGTERM."""
+_LEFTOVER_GRACE = 0.3
+"""Seconds the rest of the process group has after SIGTERM, once the server itself is gone."""
+_EXIT_STATUS_WAIT = 0.3
+"""Seconds between the end of stdout and the exit of the process, for the exit status to be part of the reason."""
+_WRITE_STALL = 30.0
+"""Seconds after which a server that does not read its input is given up."""
+_UNSENT_MESSAGES = 1024
+"""Messages waiting for a server to read them; buffered so that cancelling a request never waits for the server."""
+_THREAD_FROM = 1 << 20
+"""Bytes of a line from which it is parsed in a thread, so that other servers go on meanwhile."""
+_STDERR_LINES = 20
+_STDERR_LINE_LENGTH = 4096
+_STDERR_LINES_PER_SECOND = 100
+_FOREIGN_LINES_LOGGED = 5
+
+ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+class StdioTransport:
+    """Runs one server process for one connection.
+
+    `ending` says why the connection ended, once it has; its notes hold the last lines of the server's stderr.
+    """
+
+    def __init__(self, name: str, server: McpServer, redact: Redactor, max_message: int) -> None:
+        self._server = server
+        self._redact = redact
+        self._max_message = max_message
+        self._log = logging.getLogger(f"bbfs.server.{name}")
+        self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._foreign_lines = 0
+        self.ending: BbfsError | None = None
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[ServerStreams]:
+        """The streams of a running server; the server and all it started are gone at the end. Raises Unreachable."""
+        process = await self._spawn()
+        incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](_UNSENT_MESSAGES)
+        # No await between the spawn and this `try`, or a cancellation there would leave the process behind.
+        try:
+            with incoming, read_stream, write_stream, outgoing:
+                async with trio.open_nursery() as nursery:
+                    stderr_done = trio.Event()
+                    nursery.start_soon(self._drain_stderr, process, stderr_done)
+                    nursery.start_soon(self._read, process, incoming, stderr_done)
+                    nursery.start_soon(self._write, process, outgoing, incoming)
+                    yield read_stream, write_stream
+                    nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                await _end(process)
+
+    async def _spawn(self) -> trio.Process:
+        server = self._server
+        env = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(server.env)
+        try:
+            return await trio.lowlevel.open_process(
+                [server.command or "", *server.args],
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                env=env,
+                cwd=server.cwd,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else "not a usable command line"
+            where = server.cwd if isinstance(exc, OSError) and exc.filename == server.cwd else server.command
+            raise Unreachable(self._redact(f"cannot start '{where}': {reason}")) from None
+
+    async def _read(
+        self,
+        process: trio.Process,
+        incoming: MemoryObjectSendStream[SessionMessage | Exception],
+        stderr_done: trio.Event,
+    ) -> None:
+        with incoming:
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._stop_reading_after_exit, process, nursery.cancel_scope)
+                    await self._read_lines(process, incoming)
+                    nursery.cancel_scope.cancel()
+            except* ProtocolViolation as group:
+                self.ending = next(exc for exc in group.exceptions if isinstance(exc, ProtocolViolation))
+            except* (trio.BrokenResourceError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass  # the pipe broke, or nobody listens any more: the end like any other
+            with trio.move_on_after(_EXIT_STATUS_WAIT):
+                await process.wait()
+                await stderr_done.wait()
+            if self.ending is None:
+                self.ending = Unreachable(self._exit_reason(process.returncode))
+                self.ending.add_note("\n".join(self._stderr))
+
+    async def _stop_reading_after_exit(self, process: trio.Process, reading: trio.CancelScope) -> None:
+        # A descendant may hold stdout open for ever after the server itself is gone.
+        await process.wait()
+        await trio.sleep(_EXIT_STATUS_WAIT)
+        reading.cancel()
+
+    async def _read_lines(
+        self, process: trio.Process, incoming: MemoryObjectSendStream[SessionMessage | Exception]
+    ) -> None:
+        assert process.stdout is not None
+        pending: list[bytes] = []
+        size = 0
+        async for chunk in process.stdout:
+            *ends, rest = bytes(chunk).split(b"\n")
+            for end in ends:
+                pending.append(end)
+                await self._deliver(b"".join(pending), incoming)
+                pending, size = [], 0
+            pending.append(rest)
+            size += len(rest)
+            if size > self._max_message:
+                raise ProtocolViolation(f"the server sent a line of more than {self._max_message} bytes")
+
+    async def _deliver(self, line: bytes, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        if not line.strip():
+            return
+        if len(line) >= _THREAD_FROM:
+            messages = await trio.to_thread.run_sync(decode, line)
+        else:
+            messages = decode(line)
+        if messages is None:
+            self._foreign_lines += 1
+            if self._foreign_lines <= _FOREIGN_LINES_LOGGED:
+                text = line[:200].decode("utf-8", "replace")
+                self._log.info("on stdout, not a JSON-RPC message: %s", self._redact(text))
+            return
+        for message in messages:
+            await incoming.send(SessionMessage(message))
+
+    async def _write(
+        self,
+        process: trio.Process,
+        outgoing: MemoryObjectReceiveStream[SessionMessage],
+        incoming: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        assert process.stdin is not None
+        async for message in outgoing:
+            data = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            try:
+                with trio.move_on_after(_WRITE_STALL) as stall:
+                    await process.stdin.send_all(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return  # the reader sees the end of stdout, and knows more about the reason
+            if stall.cancelled_caught:
+                self.ending = Unreachable(f"the server has not read its input for {_WRITE_STALL:.0f} seconds")
+                incoming.close()
+                return
+
+    async def _drain_stderr(self, process: trio.Process, done: trio.Event) -> None:
+        """Keep the pipe empty (a full one blocks the server), the last lines, and the log within a bound."""
+        assert process.stderr is not None
+        pending = b""
+        budget, refilled, dropped = _STDERR_LINES_PER_SECOND, trio.current_time(), 0
+        try:
+            async for chunk in process.stderr:
+                *lines, pending = (pending + chunk).split(b"\n")
+                pending = pending[:_STDERR_LINE_LENGTH]
+                if trio.current_time() - refilled >= 1:
+                    if dropped:
+                        self._log.info("%d more lines on stderr", dropped)
+                    budget, refilled, dropped = _STDERR_LINES_PER_SECOND, trio.current_time(), 0
+                shown = lines[:budget]
+                for line in shown:
+                    self._log.info("%s", self._line(line))
+                self._stderr.extend(map(self._line, lines[-_STDERR_LINES:]))
+                budget -= len(shown)
+                dropped += len(lines) - len(shown)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # the end of the pipe like any other
+        finally:
+            if pending:
+                self._stderr.append(self._line(pending))
+                self._log.info("%s", self._line(pending))
+            done.set()
+
+    def _line(self, line: bytes) -> str:
+        return self._redact(line[:_STDERR_LINE_LENGTH].decode("utf-8", "replace").rstrip())
+
+    def _exit_reason(self, status: int | None) -> str:
+        if status is None:
+            return "the server closed its output"
+        ending = f"exited with status {status}" if status >= 0 else f"was killed by {_signal_name(-status)}"
+        last = next((line for line in reversed(self._stderr) if line), None)
+        return f"the server {ending}" + (f": {last[:200]}" if last else "")
+
+
+def decode(line: bytes) -> list[types.JSONRPCMessage] | None:
+    """The messages on one line (several in a batch), or None when it holds none.
+
+    What the SDK's parser refuses gets a second chance: bytes that are not UTF-8 are replaced, halves of surrogate pairs
+    let through, and an answer with an id but no valid shape fails its request instead of leaving it to its deadline.
+    """
+    try:
+        return [types.jsonrpc_message_adapter.validate_json(line, by_name=False)]
+    except ValidationError:
+        pass
+    try:
+        value = json.loads(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    found = [message for item in (value if isinstance(value, list) else [value]) if (message := _message(item))]
+    return found or None
+
+
+def _message(item: Any) -> types.JSONRPCMessage | None:
+    if not isinstance(item, dict):
+        return None
+    try:
+        return types.jsonrpc_message_adapter.validate_python(item, by_name=False)
+    except ValidationError:
+        request_id = item.get("id")
+        if "method" in item or not isinstance(request_id, int | str):
+            return None
+        return invalid_answer(request_id, "not a JSON-RPC response")
+
+
+async def _end(process: trio.Process) -> None:
+    """End a server and its process group: close its stdin, then SIGTERM, then SIGKILL. Takes 3 seconds at most."""
+    streams = [stream for stream in (process.stdin, process.stdout, process.stderr) if stream is not None]
+    async with trio.open_nursery() as nursery:
+        # A server that writes its last words into a full or closed pipe might not get to tidy up.
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                nursery.start_soon(_discard, stream)
+        if process.stdin is not None:
+            await process.stdin.aclose()
+        if await _exits(process, _GRACE):
+            await _end_leftovers(process.pid)
+        else:
+            _signal_group(process.pid, signal.SIGTERM)
+            await _exits(process, _GRACE)
+            _signal_group(process.pid, signal.SIGKILL)
+            await _exits(process, _GRACE)
+        nursery.cancel_scope.cancel()
+    for stream in streams:
+        await stream.aclose()
+
+
+async def _end_leftovers(pid: int) -> None:
+    """End what a server that is gone by itself has left running in its group."""
+    if not _signal_group(pid, signal.SIGTERM):
+        return
+    with trio.move_on_after(_LEFTOVER_GRACE):
+        while _signal_group(pid, 0):  # noqa: ASYNC110 - nothing tells of the end of a process group
+            await trio.sleep(0.02)
+    _signal_group(pid, signal.SIGKILL)
+
+
+async def _discard(stream: trio.abc.ReceiveStream) -> None:
+    try:
+        async for _ in stream:
+            pass
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass  # nothing left to read
+
+
+async def _exits(process: trio.Process, seconds: float) -> bool:
+    with trio.move_on_after(seconds):
+        await process.wait()
+    return process.returncode is not None
+
+
+def _signal_group(pid: int, number: int) -> bool:
+    """Whether there was anybody to signal. The group keeps the server's id taken for as long as it has members."""
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,129 @@
+"""Mount points: which bbfs mounts there are, whether one is dead, how to get rid of one, and what a machine lacks."""
+
+import errno
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from bbfs.errors import BbfsError
+
+TYPE = "fuse.bbfs"
+_ESCAPES = {r"\040": " ", r"\011": "\t", r"\012": "\n", r"\134": "\\"}
+UMOUNT_TIMEOUT = 10.0
+
+
+class MountError(BbfsError):
+    """The mount point or the machine is not fit for mounting; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of mountinfo (proc_pid_mountinfo(5))."""
+
+    path: str
+    type: str
+    device: int
+
+    @property
+    def is_bbfs(self) -> bool:
+        return self.type == TYPE
+
+
+def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
+    """All mounts this process sees, the topmost of a stack last."""
+    found: list[Mount] = []
+    for line in mountinfo.read_text("utf-8", "surrogateescape").splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split()
+        major, _, minor = fields[2].partition(":")
+        path = fields[4]
+        for escape, character in _ESCAPES.items():
+            path = path.replace(escape, character)
+        found.append(Mount(path, after.split()[0], os.makedev(int(major), int(minor))))
+    return found
+
+
+def mount_at(path: str) -> Mount | None:
+    """The mount whose root is `path`, or None. It asks the table of mounts and never touches the mount itself."""
+    wanted = canonical(path)
+    return next((mount for mount in reversed(mounts()) if mount.path == wanted), None)
+
+
+def canonical(path: str) -> str:
+    """The absolute path without symbolic links in its parents; the last component, maybe dead, is not touched."""
+    parent, name = os.path.split(os.path.abspath(os.path.expanduser(path)))
+    return os.path.join(os.path.realpath(parent), name)
+
+
+def is_dead(path: str) -> bool:
+    """Whether the daemon behind a FUSE mount is gone. A live one that hangs is not dead."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
+    return False
+
+
+def unmount(path: str) -> None:
+    """Unmount, lazily if it is in use. Raises MountError; unmounting what is not mounted is no error."""
+    path = canonical(path)
+    while (mount := mount_at(path)) is not None and mount.type.startswith("fuse"):
+        commands = [["fusermount3", "-u", "-q", path], ["fusermount3", "-u", "-q", "-z", path]]
+        if os.geteuid() == 0:
+            commands += [["umount", "-l", path]]
+        said = [_run(command) for command in commands if shutil.which(command[0])]
+        if mount_at(path) == mount and len(_stack(path)) > 0:
+            raise MountError(f"{path} could not be unmounted: {'; '.join(filter(None, said)) or 'no fusermount3'}")
+
+
+def _stack(path: str) -> list[Mount]:
+    return [mount for mount in mounts() if mount.path == path]
+
+
+def _run(command: list[str]) -> str:
+    """Run until it succeeds or says why not; returns what it said."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=UMOUNT_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} did not end within {UMOUNT_TIMEOUT:g} s"
+    return done.stderr.strip()
+
+
+def missing() -> str | None:
+    """What this machine lacks for mounting, with the remedy, in one sentence; None if it lacks nothing."""
+    if not os.path.exists("/dev/fuse"):
+        return (
+            "/dev/fuse is missing: load the kernel's module with 'modprobe fuse', "
+            "or start the container with '--device /dev/fuse --cap-add SYS_ADMIN'"
+        )
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "/dev/fuse may not be opened by this user: 'chmod 666 /dev/fuse', as udev has it by default"
+    if os.geteuid() != 0 and shutil.which("fusermount3") is None:
+        return "fusermount3 is missing: install the package fuse3 ('apt install fuse3'), or mount as root"
+    return None
+
+
+def prepare(path: str) -> str:
+    """Make `path` fit for mounting: an empty or at least existing directory with nothing of ours on it.
+
+    A dead bbfs mount is cleared. Returns the canonical path. Raises MountError with the remedy.
+    """
+    path = canonical(path)
+    lack = missing()
+    if lack is not None:
+        raise MountError(lack)
+    mount = mount_at(path)
+    if mount is not None and mount.type.startswith("fuse") and is_dead(path):
+        unmount(path)
+        mount = mount_at(path)
+    if mount is not None and mount.is_bbfs:
+        raise MountError(f"{path} is a bbfs mount already: 'bbfs umount {path}' first")
+    if not os.path.lexists(path):
+        os.makedirs(path, exist_ok=True)
+    if not os.path.isdir(path):
+        raise MountError(f"{path} is not a directory")
+    return os.path.realpath(path)

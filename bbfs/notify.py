@@ -1,0 +1,31 @@
+"""Telling systemd how the daemon fares: sd_notify(3), without its library."""
+
+import os
+import socket
+from collections.abc import Mapping
+
+
+class ServiceManager:
+    """The notification socket of the environment; without one every method does nothing.
+
+    watchdog: seconds within which the service manager wants to hear of us, or None.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._address = environ.get("NOTIFY_SOCKET", "")
+        microseconds = environ.get("WATCHDOG_USEC", "")
+        meant = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self.watchdog = int(microseconds) / 1e6 if microseconds.isdigit() and int(microseconds) > 0 and meant else None
+
+    def tell(self, **fields: str) -> None:
+        """Send fields as `NAME=value` lines: READY, STATUS, STOPPING, WATCHDOG, MAINPID."""
+        if not self._address:
+            return
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        message = "\n".join(f"{name}={value}".replace("\n", " ") for name, value in fields.items())
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+            sock.settimeout(1.0)
+            try:
+                sock.sendto(message.encode(), address)
+            except OSError:
+                return  # the service manager is gone; that is no reason to stop serving

@@ -1,0 +1,199 @@
+"""The FUSE adapter: translates pyfuse3's requests to the file system and its answers back, and nothing else.
+
+One decorator holds the errno rule: a BbfsError answers its errno, anything unforeseen is logged and answers EIO. One
+stray exception would end the mount (S27).
+"""
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import pyfuse3
+from pyfuse3 import (
+    EntryAttributes,
+    FileHandleT,
+    FileInfo,
+    FileNameT,
+    FUSEError,
+    InodeT,
+    ReaddirToken,
+    RequestContext,
+    StatvfsData,
+    XAttrNameT,
+)
+
+from bbfs.errors import BbfsError
+from bbfs.interrupts import Interrupts
+from bbfs.vfs import Attributes, FileSystem
+
+log = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
+BLOCK = 512
+"""The unit of st_blocks, in bytes, whatever the block size (stat(2))."""
+_TYPES = {"directory": stat.S_IFDIR, "file": stat.S_IFREG, "symlink": stat.S_IFLNK}
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND | os.O_CREAT
+_XATTR_PREFIX = b"user."
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Who owns the tree and which permission bits are taken away (S8)."""
+
+    uid: int
+    gid: int
+    umask: int = 0
+
+
+def answers(method: F) -> F:
+    """The one place where errors become errnos."""
+
+    @wraps(method)
+    async def answer(self: "Operations", *args: Any) -> Any:
+        try:
+            return await method(self, *args)
+        except BbfsError as error:
+            log.debug("%s: %s: %s", method.__name__, type(error).__name__, error)
+            raise FUSEError(error.errno) from None
+        except FUSEError:
+            raise
+        except Exception:
+            log.exception("unforeseen error in %s", method.__name__)
+            raise FUSEError(errno.EIO) from None
+
+    return cast(F, answer)
+
+
+def interruptible(method: F) -> F:
+    """For requests that may wait for a source: the waiting program can be interrupted and killed."""
+
+    @wraps(method)
+    async def wait(self: "Operations", *args: Any) -> Any:
+        context: RequestContext = args[-1]
+        with self.interrupts.watching(context.pid):
+            return await method(self, *args)
+        raise FUSEError(errno.EINTR)
+
+    return cast(F, wait)
+
+
+class Operations(pyfuse3.Operations):
+    """pyfuse3's view of a FileSystem."""
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False
+    enable_acl = False
+
+    def __init__(self, files: FileSystem, owner: Ownership, interrupts: Interrupts) -> None:
+        super().__init__()
+        self.interrupts = interrupts
+        self._files = files
+        self._owner = owner
+
+    def _entry(self, found: Attributes) -> EntryAttributes:
+        entry = EntryAttributes()
+        entry.st_ino = InodeT(found.ino)
+        entry.entry_timeout = found.entry_timeout
+        entry.attr_timeout = found.attr_timeout
+        if found.ino == 0:
+            return entry
+        bits = {"directory": 0o555, "file": 0o444, "symlink": 0o777}[found.kind]
+        if found.kind != "symlink":
+            bits &= ~self._owner.umask
+        entry.st_mode = pyfuse3.ModeT(_TYPES[found.kind] | bits)
+        entry.st_nlink = 1  # for a directory too: "not counted", so that find does not stop early
+        entry.st_uid = self._owner.uid
+        entry.st_gid = self._owner.gid
+        entry.st_size = found.size
+        entry.st_blksize = 4096
+        entry.st_blocks = -(-found.size // BLOCK)
+        entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = found.modified_ns
+        return entry
+
+    @answers
+    @interruptible
+    async def lookup(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        return self._entry(await self._files.lookup(parent_inode, name))
+
+    async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
+        for inode, references in inode_list:
+            try:
+                self._files.forget(inode, references)
+            except Exception:
+                log.exception("unforeseen error in forget")
+
+    @answers
+    @interruptible
+    async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
+        return self._entry(await self._files.getattr(inode))
+
+    @answers
+    @interruptible
+    async def readlink(self, inode: InodeT, ctx: RequestContext) -> FileNameT:
+        return FileNameT(await self._files.readlink(inode))
+
+    @answers
+    @interruptible
+    async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
+        return FileHandleT(await self._files.opendir(inode))
+
+    @answers
+    async def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
+        for name, found, following in self._files.readdir(fh, start_id):
+            if not pyfuse3.readdir_reply(token, FileNameT(name), self._entry(found), following):
+                if following > 2:
+                    self._files.forget(found.ino, 1)
+                break
+
+    @answers
+    async def releasedir(self, fh: FileHandleT) -> None:
+        self._files.releasedir(fh)
+
+    @answers
+    @interruptible
+    async def open(self, inode: InodeT, flags: int, ctx: RequestContext) -> FileInfo:
+        handle = await self._files.open(inode, writing=bool(flags & _WRITING))
+        # An inode is one version of its content, so its pages stay true however often it is opened.
+        return FileInfo(fh=FileHandleT(handle), keep_cache=True)
+
+    @answers
+    async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
+        data = self._files.read_now(fh, off, size)
+        return await self._files.read(fh, off, size) if data is None else data
+
+    @answers
+    async def release(self, fh: FileHandleT) -> None:
+        self._files.release(fh)
+
+    @answers
+    async def flush(self, fh: FileHandleT) -> None:
+        raise FUSEError(errno.ENOSYS)  # nothing to write back: the kernel stops asking
+
+    @answers
+    @interruptible
+    async def getxattr(self, inode: InodeT, name: bytes, ctx: RequestContext) -> bytes:
+        if not name.startswith(_XATTR_PREFIX):
+            raise FUSEError(errno.ENODATA)  # `ls -l` asks for security.* and system.* of every entry
+        return await self._files.getxattr(inode, name)
+
+    @answers
+    @interruptible
+    async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
+        return [XAttrNameT(name) for name in await self._files.listxattr(inode)]
+
+    @answers
+    async def statfs(self, ctx: RequestContext) -> StatvfsData:
+        usage = self._files.usage()
+        answer = StatvfsData()
+        answer.f_bsize = answer.f_frsize = BLOCK
+        answer.f_blocks = -(-usage.bytes // BLOCK)
+        answer.f_bfree = answer.f_bavail = 0
+        answer.f_files = usage.files
+        answer.f_ffree = answer.f_favail = 0
+        answer.f_namemax = 255
+        return cast(F, answer)

@@ -1,0 +1,168 @@
+"""What is known of each resource while the daemon runs: one mutable record a resource, and the nodes of the tree.
+
+A record outlives listings: a resource that is listed again keeps its learnt size, version and inode. Everything here is
+synchronous; between two awaits a task is alone.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bbfs.cache.metadata import Remembered
+from bbfs.errors import BbfsError
+from bbfs.model import ResourceMetadata
+
+Path = tuple[str, ...]
+NANOSECONDS = 1_000_000_000
+
+
+class Record:
+    """The state of one resource.
+
+    path: names in the catalog of its source (empty for a resource that no listing holds).
+    size: bytes as learnt from the content, or None. salt: the version part of the inode number; it stays empty while
+        the content is the first one ever seen, so that learning a size does not make a new inode.
+    digest: the version of the content last seen. modified_ns: the source's own time, else when the content was first
+        seen to change. fetched_at, ttl: when the content was last confirmed, and for how many seconds that holds.
+    listed_at: when the source last described the resource. error: what the last load ended with, until `error_until`.
+    parts: the contents of a resource that answered several, by name: it is a directory then.
+    """
+
+    __slots__ = (
+        "digest",
+        "dirty",
+        "error",
+        "error_until",
+        "fetched_at",
+        "listed_at",
+        "metadata",
+        "modified_ns",
+        "parent",
+        "part",
+        "parts",
+        "path",
+        "salt",
+        "size",
+        "source_id",
+        "stale",
+        "ttl",
+    )
+
+    def __init__(self, source_id: str, metadata: ResourceMetadata, path: Path, now: float) -> None:
+        self.source_id = source_id
+        self.metadata = metadata
+        self.path = path
+        self.size: int | None = None
+        self.digest: str | None = None
+        self.salt = ""
+        self.modified_ns = metadata.modified_ns if metadata.modified_ns is not None else int(now * NANOSECONDS)
+        self.fetched_at: float | None = None
+        self.ttl = 0.0
+        self.listed_at = now
+        self.stale = False
+        self.dirty = False
+        self.error: BbfsError | None = None
+        self.error_until = 0.0
+        self.parts: dict[str, Record] | None = None
+        self.parent: Record | None = None
+        self.part = 0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What the content is cached and loaded under: a part is loaded with the resource it belongs to."""
+        owner = self if self.parent is None else self.parent
+        return (owner.source_id, owner.metadata.native_uri)
+
+    def fresh(self, now: float) -> bool:
+        """Whether the content last seen may be taken for the source's without asking."""
+        return self.fetched_at is not None and now < self.fetched_at + self.ttl
+
+    def known_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
+        """The size in bytes with the seconds for which it holds, or None if only a load can tell.
+
+        A learnt size holds as long as its content is fresh. The source's own size holds while its description is
+        fresh, unless a load has proved it wrong.
+        """
+        if self.fetched_at is not None and self.size is not None:
+            left = self.fetched_at + self.ttl - now
+            if left > 0:
+                return self.size, left
+        declared = self.metadata.size
+        if declared is not None and (self.size is None or self.size == declared):
+            left = self.listed_at + listing_ttl - now
+            if left > 0:
+                return declared, left
+        return None
+
+    def best_size(self) -> int:
+        """The size that a listing shows while the true one is not known: the learnt, else the declared, else 0."""
+        if self.size is not None:
+            return self.size
+        return self.metadata.size or 0
+
+    def describe(self, metadata: ResourceMetadata, path: Path, now: float) -> bool:
+        """Take over a newer description by the source. Says whether it hints at a new content."""
+        old, self.metadata, self.path, self.listed_at = self.metadata, metadata, path, now
+        changed = (old.size, old.modified_ns, old.etag) != (metadata.size, metadata.modified_ns, metadata.etag)
+        if changed:
+            self.suspect()
+            self.size = self.size if metadata.size is None else None
+            self.listed_at = now
+            if metadata.modified_ns is not None:
+                self.modified_ns = metadata.modified_ns
+        return changed
+
+    def suspect(self) -> None:
+        """End the validity of the content, and of the size that went with it: the next stat or open asks the source."""
+        self.fetched_at = None
+        self.listed_at = 0.0
+        self.error = None
+
+    def learn(self, size: int, digest: str, now: float, ttl: float) -> bool:
+        """Take over what a load found. Says whether this is another version than the one last seen.
+
+        A declared size that the content contradicts counts as another version: the kernel may have cached it.
+        """
+        declared = self.metadata.size
+        changed = (self.digest is not None and digest != self.digest) or (
+            self.digest is None and declared is not None and declared != size
+        )
+        if changed:
+            self.salt = digest
+            if self.metadata.modified_ns is None:
+                self.modified_ns = int(now * NANOSECONDS)
+        self.size, self.digest, self.fetched_at, self.ttl = size, digest, now, ttl
+        self.stale, self.error, self.dirty = False, None, True
+        return changed
+
+    def recall(self, row: Remembered) -> None:
+        """Take over what an earlier mount had learnt."""
+        self.size, self.digest, self.salt = row.size, row.digest, row.salt
+        self.fetched_at, self.ttl = row.fetched_at, row.ttl or 0.0
+        if self.metadata.modified_ns is None:
+            self.modified_ns = row.modified_ns
+
+    def to_remember(self) -> Remembered:
+        ttl = self.ttl if self.fetched_at is not None else None
+        return Remembered(
+            self.metadata.native_uri, self.size, self.digest, self.salt, self.modified_ns, self.fetched_at, ttl
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One name of the tree. A directory that only URIs make has no record; a resource of several parts is one with."""
+
+    kind: Literal["directory", "file", "symlink"]
+    record: Record | None = None
+    target: str | None = None
+
+
+DIRECTORY = Node("directory")
+
+
+def record_node(record: Record) -> Node:
+    if record.parts is not None or record.metadata.kind == "directory":
+        return Node("directory", record)
+    if record.metadata.kind == "symlink":
+        return Node("symlink", record, record.metadata.target or "")
+    return Node("file", record)

@@ -1,0 +1,658 @@
+"""The one door to the sources: list and load across all of them, with deadlines, caches and freshness kept here once.
+
+A handler below only translates. Whoever stands above (the file system, the command line) asks the ResourceManager and
+gets values or a BbfsError, within the source's `timeout`.
+
+Two maps hold what is known: metadata by URI (`Source.catalog.records` of each source) and names to URIs by directory
+(the catalog's tree). `cache.metadata` keeps both on disk. Between two awaits a task is alone; nothing here locks.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Literal
+
+import trio
+from cachetools import LRUCache
+
+from bbfs import tree, xattrs
+from bbfs.cache.content import ContentCache, MemoryContent
+from bbfs.cache.metadata import MetadataStore
+from bbfs.cache.prefetch import Window
+from bbfs.catalog import SERVED_STALE, Catalog, DirectoryCatalog, FlatCatalog, Surroundings, settle
+from bbfs.errors import (
+    BbfsError,
+    Busy,
+    DeadlineExceeded,
+    Denied,
+    IsADirectory,
+    NotFound,
+    NotSupported,
+    Outdated,
+    ProtocolViolation,
+    TooLarge,
+    Unreachable,
+)
+from bbfs.flight import SingleFlight
+from bbfs.model import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceEvent, SourceState
+from bbfs.records import Node, Path, Record
+from bbfs.sources import CanList, CanListDirectory, CanLoad, CanStat, CanWatch, Handler
+from bbfs.templates import expand_template
+from bbfs.uri import parse_data_source_uri, source_uri
+
+log = logging.getLogger(__name__)
+
+ERROR_KEPT = 2.0
+"""Seconds for which a failed load is not repeated: `ls -l` and the `cat` after it cost one request, not two."""
+WAITERS_PER_SOURCE = 400
+"""Programs that may wait for one source at once, far below what the daemon serves: a hung source starves nobody."""
+WINDOWS_KEPT = 256
+WALK_DEPTH = 64
+FLUSH_EVERY = 2.0
+
+
+@dataclass(slots=True)
+class Source:
+    """A data source at work: its handler, its tree, its bound on requests in flight, and how it fares."""
+
+    data: DataSource
+    handler: Handler
+    catalog: Catalog
+    limiter: trio.CapacityLimiter
+    fingerprint: str
+    waiting: int = 0
+    error: str | None = None
+
+    @property
+    def state(self) -> SourceState:
+        return self.handler.state
+
+    @property
+    def problem(self) -> str | None:
+        """The last thing that went wrong and has not gone right since, for people."""
+        state = self.state
+        return self.error or self.catalog.problem or (state.reason if state.state == "down" else None)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedResource:
+    """One item of `load_resources`: content and metadata, or the error that this item alone ended with."""
+
+    uri: str
+    metadata: ResourceMetadata | None = None
+    parts: tuple[Part, ...] = ()
+    error: BbfsError | None = None
+
+
+def fingerprint(source: DataSource) -> str:
+    """Names a source in the persistent store: the same definition is the same source, another one is not.
+
+    It is a hash, so nothing of the definition, secrets included, can be read from it.
+    """
+    mcp = source.mcp
+    where = (mcp.transport, mcp.command, mcp.args, mcp.cwd, mcp.url) if mcp else None
+    text = repr((source.uri_prefix, sorted(source.config.items(), key=repr), where))
+    return f"{source.base_prefix} {blake2b(text.encode(), digest_size=12).hexdigest()}"
+
+
+class ResourceManager:
+    """All sources of a configuration, by base prefix. Requests run in `nursery`, so they outlive a killed reader."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        *,
+        cache_bytes: int,
+        store: MetadataStore,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.sources: dict[str, Source] = {}
+        self._by_id: dict[str, Source] = {}
+        self.contents: ContentCache[Content] = ContentCache(cache_bytes)
+        self.loads = 0
+        self.clock = clock
+        self.cache_bytes = cache_bytes
+        self._nursery = nursery
+        self._flights = SingleFlight(nursery)
+        self._store = store
+        self._windows: LRUCache[Path, tuple[Window, list[str], dict[str, int]]] = LRUCache(WINDOWS_KEPT)
+        self._listeners: list[Callable[[Iterable[Path]], None]] = []
+        self._unlisted: LRUCache[tuple[str, str], Record] = LRUCache(10_000)
+
+    # -- sources -----------------------------------------------------------------------------------------------------
+
+    async def add(self, data: DataSource, handler: Handler) -> Source:
+        """Take in a source and what earlier mounts remember of it. Nothing is asked of the source itself."""
+        around = Surroundings(self.clock, self._flights, lambda paths: self._tell(data.base_prefix, paths))
+        if isinstance(handler, CanList):
+            catalog: Catalog = FlatCatalog(data, handler, around)
+        elif isinstance(handler, CanListDirectory):
+            catalog = DirectoryCatalog(data, handler, around)
+        else:
+            raise NotSupported(f"{data.id}: a source of type {data.type!r} cannot be listed")
+        source = Source(
+            data, handler, catalog, trio.CapacityLimiter(max(1, data.policy.concurrency)), fingerprint(data)
+        )
+        self.sources[data.base_prefix] = self._by_id[data.id] = source
+        if isinstance(catalog, FlatCatalog):
+            around.listed = partial(self._remember_listing, source)
+            rows, listing = await trio.to_thread.run_sync(self._store.recall, source.fingerprint)
+            if listing is not None:
+                await catalog.recall(*listing)
+                for row in rows:
+                    if (record := catalog.records.get(row.uri)) is not None:
+                        record.recall(row)
+        if isinstance(handler, CanWatch):
+            handler.watch(partial(self._event, source))
+        return source
+
+    def on_change(self, listener: Callable[[Iterable[Path]], None]) -> None:
+        """`listener` hears of every path (from the mount's root) whose entry or content is not what it was."""
+        self._listeners.append(listener)
+
+    def _tell(self, base: str, paths: Iterable[Path]) -> None:
+        changed = [full for path in paths for full in self._mounted(self.sources[base], path)]
+        for path in changed:
+            self._windows.pop(path[:-1], None)
+        for listener in self._listeners:
+            listener(changed)
+
+    @staticmethod
+    def _mounted(source: Source, path: Path) -> list[Path]:
+        """Where a path of the catalog stands from the mount's root."""
+        data = source.data
+        if data.scheme is None or isinstance(source.catalog, DirectoryCatalog):
+            return [(data.uri_prefix, *path)]
+        return [(f"{data.base_prefix}+{path[0]}", *path[1:])] if path else []
+
+    def _event(self, source: Source, event: SourceEvent) -> None:
+        """A handler says that something changed: validity ends at once (S18)."""
+        if event.uri is None:
+            source.catalog.expire()
+            return
+        record = source.catalog.records.get(event.uri) or self._unlisted.get((source.data.id, event.uri))
+        if record is not None:
+            record.suspect()
+            self.contents.discard(record.key)
+            if record.path:
+                self._tell(source.data.base_prefix, [record.path])
+
+    # -- the tree, from the mount's root -----------------------------------------------------------------------------
+
+    def roots(self) -> dict[str, Source]:
+        """The directories at the mount's root: one a source, and one for each stray scheme of a source with a fixed one."""
+        roots: dict[str, Source] = {}
+        for source in self.sources.values():
+            roots[source.data.uri_prefix] = source
+            if source.data.scheme is not None and isinstance(source.catalog, FlatCatalog):
+                for scheme in source.catalog.known_children(()) or ():
+                    roots.setdefault(f"{source.data.base_prefix}+{scheme}", source)
+        return roots
+
+    def root_link(self, name: str) -> str | None:
+        """Where a name at the root leads that is a prefix with its scheme (S2): `docs+resource` → `docs/resource`."""
+        base, plus, scheme = _split_scheme(name)
+        source = self.sources.get(base)
+        if not plus or not scheme or source is None or source.data.scheme is not None:
+            return None
+        return f"{source.data.uri_prefix}/{scheme}"
+
+    def place(self, path: Path) -> tuple[Source, Path]:
+        """The source of a path from the mount's root, and the path in its catalog. Raises NotFound."""
+        source = self.roots().get(path[0]) if path[0] not in self.sources else self.sources[path[0]]
+        if source is None or (source.data.uri_prefix != path[0] and source.data.scheme is None):
+            raise NotFound(f"no such source: {path[0]}")
+        if source.data.scheme is None or isinstance(source.catalog, DirectoryCatalog):
+            return source, path[1:]
+        return source, (path[0].removeprefix(source.data.base_prefix + "+"), *path[1:])
+
+    def known(self, path: Path) -> Node | None:
+        """The node at a path, without waiting; None if the source must be asked. Raises NotFound."""
+        source, below = self.place(path)
+        if len(path) == 1:
+            return Node("directory")
+        return source.catalog.known(below)
+
+    async def find(self, path: Path) -> Node:
+        """The node at a path, after a listing if need be. Raises NotFound or the source's error."""
+        source, below = self.place(path)
+        if len(path) == 1:
+            return Node("directory")
+        node = source.catalog.known(below)
+        if node is not None:
+            return node
+        with _Waiting(source):
+            return await source.catalog.find(below)
+
+    async def children(self, path: Path) -> dict[str, Node]:
+        """The names of a directory in readdir's order (sorted), with their nodes."""
+        source, below = self.place(path)
+        children = source.catalog.known_children(below)
+        if children is None:
+            with _Waiting(source):
+                children = await source.catalog.children(below)
+        return children
+
+    def validity(self, path: Path) -> float:
+        """Seconds for which the names in the directory of `path` hold; a little while they are being refreshed."""
+        source, below = self.place(path)
+        return max(SERVED_STALE, source.catalog.validity(below)) if len(path) > 1 else 60.0
+
+    def source_of(self, record: Record) -> Source:
+        return self._by_id[record.source_id]
+
+    # -- sizes and contents ------------------------------------------------------------------------------------------
+
+    def size_now(self, record: Record) -> tuple[int, float] | None:
+        """The size in bytes and for how many seconds it holds, or None when only the source can tell."""
+        return record.known_size(self.clock(), self.source_of(record).data.policy.listing_ttl)
+
+    def lazy(self, record: Record) -> bool:
+        """Whether the source trades true sizes away: 0 until opened (`sizes = "lazy"`)."""
+        return self.source_of(record).data.policy.sizes == "lazy"
+
+    async def learn(self, record: Record) -> None:
+        """Make the record's size, version and time the source's own: by asking for them, or by loading the content.
+
+        Where a source is down and the size was once learnt, that stands (S20). Raises the source's error otherwise.
+        """
+        source = self.source_of(record)
+        now = self.clock()
+        if record.error is not None and now < record.error_until:
+            raise type(record.error)(*record.error.args)
+        with _Waiting(source):
+            try:
+                if isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog):
+                    await self._ask(source, ("stat", record.key), lambda: self._confirm(source, record))
+                    if record.metadata.size is not None:
+                        return
+                await self._load(source, record)
+            except (Unreachable, DeadlineExceeded):
+                if record.size is None or not self._within_stale(source, record):
+                    raise
+                record.stale = True
+
+    async def _confirm(self, source: Source, record: Record) -> None:
+        assert isinstance(source.catalog, DirectoryCatalog)
+        async with source.limiter:
+            await source.catalog.confirm(record)
+
+    def content_now(self, record: Record) -> Content | None:
+        """The content, if it is in memory and fresh."""
+        return self.contents.get(_content_key(record)) if record.fresh(self.clock()) else None
+
+    async def open(self, record: Record) -> Content:
+        """The content of a resource, from memory or from the source. Raises IsADirectory for one of several parts."""
+        content = self.content_now(record)
+        if content is not None:
+            return content
+        source = self.source_of(record)
+        if record.error is not None and self.clock() < record.error_until:
+            raise type(record.error)(*record.error.args)
+        with _Waiting(source):
+            try:
+                contents = await self._load(source, record)
+            except (Unreachable, DeadlineExceeded):
+                kept = self.contents.get(_content_key(record))
+                if kept is None or not self._within_stale(source, record):
+                    raise
+                record.stale = True
+                return kept
+        if record.parts is not None:
+            raise IsADirectory(f"{record.metadata.name} answered several contents")
+        if record.part >= len(contents):
+            raise Outdated(f"{record.metadata.name} is no longer a content of {record.key[1]}")
+        return contents[record.part]
+
+    def _within_stale(self, source: Source, record: Record) -> bool:
+        if record.fetched_at is None:
+            return record.size is not None
+        return self.clock() < record.fetched_at + record.ttl + source.data.policy.max_stale
+
+    async def _load(self, source: Source, record: Record) -> list[Content]:
+        return await self._ask(source, ("load", record.key), lambda: self._fetch(source, record.parent or record))
+
+    async def _ask(self, source: Source, key: tuple[Any, ...], request: Callable[[], Any]) -> Any:
+        return await self._flights.do(key, request, source.data.policy.timeout)
+
+    async def _fetch(self, source: Source, record: Record) -> list[Content]:
+        """One load, in a flight of its own: take a place among the requests in flight, load, keep what came."""
+        handler = source.handler
+        if not source.data.capabilities.read or not isinstance(handler, CanLoad):
+            raise NotSupported(f"{source.data.id} cannot be read")
+        try:
+            async with source.limiter:
+                self.loads += 1
+                loaded = await handler.load(record.metadata.native_uri)
+        except BbfsError as error:
+            record.error, record.error_until = error, self.clock() + ERROR_KEPT
+            source.error = None if isinstance(error, NotFound | Denied) else f"{record.metadata.native_uri}: {error}"
+            if isinstance(error, TooLarge):
+                log.warning("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
+            raise
+        if not loaded.parts:
+            raise ProtocolViolation("answered no content")
+        source.error = None
+        if isinstance(handler, CanWatch):
+            handler.interested(record.metadata.native_uri)
+        return self._keep(source, record, loaded)
+
+    def _keep(self, source: Source, record: Record, loaded: Loaded) -> list[Content]:
+        now = self.clock()
+        ttl = source.data.policy.content_ttl if loaded.ttl is None else loaded.ttl
+        known = record.size is not None or record.metadata.size is not None
+        if len(loaded.parts) == 1:
+            content = loaded.parts[0].content
+            changed = self._settle(record, loaded, content, now, ttl)
+            changed = changed or record.parts is not None
+            record.parts = None
+            if isinstance(content, MemoryContent):
+                self.contents.put(_content_key(record), content)
+        else:
+            changed = self._keep_parts(record, loaded, now, ttl) and known
+        if changed and record.path:
+            self._tell(source.data.base_prefix, [record.path])
+        return [part.content for part in loaded.parts]
+
+    @staticmethod
+    def _settle(record: Record, loaded: Loaded, content: Content, now: float, ttl: float) -> bool:
+        if loaded.metadata is None:
+            return record.learn(content.size, content.version, now, ttl)
+        before = record.salt
+        record.describe(loaded.metadata, record.path, now)
+        settle(record, loaded.metadata, now, ttl)
+        return record.salt != before
+
+    def _keep_parts(self, record: Record, loaded: Loaded, now: float, ttl: float) -> bool:
+        """Several contents make a directory, each content named by its own URI. Says whether it is another version."""
+        digest = blake2b("".join(part.content.version for part in loaded.parts).encode(), digest_size=16).hexdigest()
+        if record.digest == digest and record.parts is not None:
+            record.fetched_at, record.ttl = now, ttl
+            for part in record.parts.values():
+                part.fetched_at, part.ttl = now, ttl
+        else:
+            record.parts = _name_parts(record, loaded.parts, now)
+            record.salt, record.digest, record.size = digest, digest, None
+            record.fetched_at, record.ttl, record.dirty = now, ttl, True
+        for child in record.parts.values():
+            content = loaded.parts[child.part].content
+            child.learn(content.size, content.version, now, ttl)
+            child.salt = content.version
+            self.contents.put(_content_key(child), content)
+        return True
+
+    # -- loading ahead -----------------------------------------------------------------------------------------------
+
+    def accessed(self, path: Path) -> None:
+        """Something wants the content at `path`: where this goes on in the directory's order, load the next ones."""
+        directory, name = path[:-1], path[-1]
+        source, below = self.place(path)
+        if isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog):
+            return
+        state = self._windows.get(directory)
+        if state is None:
+            children = source.catalog.known_children(below[:-1])
+            if children is None:
+                return
+            names = [n for n, node in children.items() if node.kind == "file"]
+            window = Window(2 * source.data.policy.concurrency)
+            state = self._windows[directory] = (window, names, {n: i for i, n in enumerate(names)})
+        window, names, index = state
+        if name not in index:
+            return
+        for ahead in window.access(index[name]):
+            if ahead >= len(names):
+                break
+            self._load_ahead(source, (*below[:-1], names[ahead]))
+
+    def _load_ahead(self, source: Source, path: Path) -> None:
+        try:
+            node = source.catalog.known(path)
+        except NotFound:
+            return
+        record = node.record if node is not None else None
+        now = self.clock()
+        if record is None or record.fresh(now) or now < record.error_until:
+            return
+        if self.contents.statistics.bytes + record.best_size() > self.cache_bytes:
+            return
+        owner = record.parent or record
+        self._flights.begin(("load", record.key), lambda: self._fetch(source, owner), source.data.policy.timeout)
+
+    # -- listing and loading by URI ----------------------------------------------------------------------------------
+
+    def by_id(self, source_id: str) -> Source:
+        """The source with this id, name, URI prefix or base prefix. Raises NotFound, naming those there are."""
+        for source in self.sources.values():
+            if source_id in (source.data.id, source.data.name, source.data.uri_prefix, source.data.base_prefix):
+                return source
+        there = ", ".join(sorted(s.data.id for s in self.sources.values())) or "none"
+        raise NotFound(f"no source {source_id!r}; there are: {there}")
+
+    async def list_resources(self, source_id: str, path: str = "", depth: int | None = None) -> list[ResourceMetadata]:
+        """The resources of a source below `path` (names as the mount shows them), down to `depth` directories.
+
+        depth: 1 is the directory itself, None all of it. Directories of a hierarchical source are among the answers.
+        Raises NotFound or the source's error.
+        """
+        source = self.by_id(source_id)
+        if depth is not None and depth < 1:
+            raise NotSupported(f"depth is {depth}: it counts levels and begins at 1")
+        if not source.data.capabilities.list:
+            raise NotSupported(f"{source.data.id} cannot be listed")
+        start = tuple(name for name in path.split("/") if name)
+        found: list[ResourceMetadata] = []
+        pending: list[tuple[Path, int]] = [(start, 1)]
+        while pending:
+            directory, level = pending.pop()
+            for name, node in (await self.below(source, directory)).items():
+                record = node.record
+                if record is not None:
+                    found.append(record.metadata)
+                deeper = depth is None or level < depth
+                if node.kind == "directory" and deeper and level < WALK_DEPTH:
+                    pending.append(((*directory, name), level + 1))
+        return found
+
+    async def below(self, source: Source, path: Path) -> dict[str, Node]:
+        """The children of a path of the source's catalog."""
+        with _Waiting(source):
+            return await source.catalog.children(path)
+
+    async def record_of(self, uri: str) -> tuple[Source, Record]:
+        """The record of a bbfs URI, listed or not. Raises InvalidUri, or NotFound for an unknown source."""
+        parsed = parse_data_source_uri(uri)
+        source = self.sources.get(parsed.base_prefix)
+        if source is None:
+            there = ", ".join(sorted(self.sources)) or "none"
+            raise NotFound(f"no source {parsed.base_prefix!r}; there are: {there}")
+        native = parsed.original_uri
+        record = source.catalog.records.get(native) or self._unlisted.get((source.data.id, native))
+        if record is None:
+            name = native.rstrip("/").rpartition("/")[2] or native
+            record = Record(source.data.id, ResourceMetadata(str(parsed), native, name), (), self.clock())
+            self._unlisted[source.data.id, native] = record
+        return source, record
+
+    async def load_resource(self, uri: str) -> LoadedResource:
+        """Content and metadata of one resource, listed or not. Raises InvalidUri or the source's error."""
+        source, record = await self.record_of(uri)
+        content = self.content_now(record)
+        if content is not None:
+            return LoadedResource(uri, self.described(record), (Part(None, record.metadata.mime_type, content),))
+        with _Waiting(source):
+            contents = await self._load(source, record)
+        if record.parts is None:
+            return LoadedResource(uri, self.described(record), (Part(None, record.metadata.mime_type, contents[0]),))
+        parts = sorted(record.parts.values(), key=lambda part: part.part)
+        return LoadedResource(
+            uri,
+            self.described(record),
+            tuple(Part(p.metadata.native_uri, p.metadata.mime_type, contents[p.part]) for p in parts),
+        )
+
+    def described(self, record: Record) -> ResourceMetadata:
+        """The metadata with what was learnt: the true size and the time of the last change."""
+        m = record.metadata
+        return ResourceMetadata(
+            m.uri, m.native_uri, m.name, m.title, m.description, m.mime_type, m.content_type, m.uri_template,
+            m.size if record.size is None else record.size, record.modified_ns, m.etag or record.digest,
+            m.annotations, m.mcp_data, m.kind, m.target,
+        )  # fmt: skip
+
+    def document(self, path: Path, record: Record) -> dict[str, Any]:
+        """Everything known of a resource, as one JSON object; nothing is asked of its source."""
+        source = self.source_of(record)
+        fresh = record.fresh(self.clock()) and not record.stale
+        error = record.error or (record.parent.error if record.parent is not None else None)
+        size = self.size_now(record)
+        return xattrs.resource_document(
+            record.metadata,
+            source.data,
+            path="/".join(path),
+            size=record.size if size is None else size[0],
+            modified_ns=record.modified_ns,
+            fetched_at=record.fetched_at,
+            cache="absent" if _content_key(record) not in self.contents else "fresh" if fresh else "stale",
+            error=None if error is None else str(error),
+        )
+
+    def source_document(self, path: Path) -> dict[str, Any]:
+        """Everything known of the source whose directory is at `path`, as one JSON object."""
+        source, _ = self.place(path)
+        return xattrs.source_document(source.data, source.state, source.problem, self.capabilities(source))
+
+    @staticmethod
+    def capabilities(source: Source) -> list[str]:
+        """What the configuration grants and the handler can do."""
+        granted, handler = source.data.capabilities, source.handler
+        can = {
+            "read": granted.read and isinstance(handler, CanLoad),
+            "list": granted.list and isinstance(handler, CanList | CanListDirectory),
+            "watch": isinstance(handler, CanWatch),
+        }
+        return [name for name, held in can.items() if held]
+
+    async def load_resources(
+        self,
+        mode: Literal["template", "direct"],
+        *,
+        uri_template: str | None = None,
+        template_resources: Sequence[Mapping[str, str | Sequence[str]]] = (),
+        direct_uris: Sequence[str] = (),
+    ) -> list[LoadedResource]:
+        """Load many resources at once, in the order asked for; each has its content and metadata, or its own error.
+
+        template: `uri_template` is expanded with each mapping of `template_resources`. direct: `direct_uris` as they
+        are. Raises NotSupported only when the arguments do not fit the mode.
+        """
+        if mode == "template" and uri_template:
+            asked = [partial(expand_template, uri_template, values) for values in template_resources]
+        elif mode == "direct" and uri_template is None and not template_resources:
+            asked = [partial(str, uri) for uri in direct_uris]
+        else:
+            raise NotSupported(
+                "mode 'template' takes uri_template and template_resources, mode 'direct' takes direct_uris"
+            )
+        results: list[LoadedResource | None] = [None] * len(asked)
+
+        async def load(position: int, make_uri: Callable[[], str]) -> None:
+            uri = uri_template or ""
+            try:
+                uri = make_uri()
+                results[position] = await self.load_resource(uri)
+            except BbfsError as error:
+                results[position] = LoadedResource(uri, error=error)
+
+        async with trio.open_nursery() as nursery:
+            for position, make_uri in enumerate(asked):
+                nursery.start_soon(load, position, make_uri)
+        return [result for result in results if result is not None]
+
+    # -- memory across mounts ----------------------------------------------------------------------------------------
+
+    def _remember_listing(self, source: Source, at: float, listing: Listing) -> None:
+        self._nursery.start_soon(
+            self._write, partial(self._store.remember_listing, source.fingerprint, at, listing.resources)
+        )
+
+    async def _write(self, write: Callable[[], None]) -> None:
+        try:
+            await trio.to_thread.run_sync(write)
+        except Exception as error:  # noqa: BLE001 - the store is a cache: without it everything still works
+            log.warning("metadata could not be remembered: %s", error)
+
+    async def flush(self) -> None:
+        """Write what was learnt since the last flush."""
+        for source in self.sources.values():
+            if isinstance(source.catalog, DirectoryCatalog):
+                continue
+            dirty = [record for record in source.catalog.records.values() if record.dirty]
+            if dirty:
+                rows = [record.to_remember() for record in dirty]
+                for record in dirty:
+                    record.dirty = False
+                await self._write(partial(self._store.remember, source.fingerprint, rows))
+
+    async def keep_flushing(self) -> None:
+        """Runs for the life of the daemon; writes the rest when it is cancelled."""
+        try:
+            while True:
+                await trio.sleep(FLUSH_EVERY)
+                await self.flush()
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+                await self.flush()
+
+
+class _Waiting:
+    """Counts who waits for a source, so that a hung one cannot take all the places of the daemon. Raises Busy."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __enter__(self) -> None:
+        if self._source.waiting >= WAITERS_PER_SOURCE:
+            raise Busy(f"{self._source.data.id}: {WAITERS_PER_SOURCE} programs are waiting for it already")
+        self._source.waiting += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._source.waiting -= 1
+
+
+def _content_key(record: Record) -> tuple[str, str, int]:
+    return (*record.key, record.part)
+
+
+def _split_scheme(name: str) -> tuple[str, str, str]:
+    """`a-b+c+git+ssh` → (`a-b+c`, `+`, `git+ssh`): a scheme may hold `+`, the rest of a prefix one only."""
+    parts = name.split("+", 2)
+    return ("+".join(parts[:2]), "+", parts[2]) if len(parts) == 3 else (name, "", "")
+
+
+def _name_parts(record: Record, parts: Sequence[Part], now: float) -> dict[str, Record]:
+    """Name the contents of one load: below the resource's own URI by what follows it, else by their last component."""
+    own = record.metadata.native_uri
+    base = parse_data_source_uri(record.metadata.uri).base_prefix
+    named: dict[str, Record] = {}
+    for position, part in enumerate(parts):
+        uri = part.native_uri or own
+        if uri == own:
+            name = tree.index_name(part.mime_type)
+        else:
+            below = uri.removeprefix(own).strip("/") if uri.startswith(own) else uri.rstrip("/").rpartition("/")[2]
+            name = tree.show_component(below.replace("/", "%2F") or str(position))
+        if name in named:
+            stem, dot, extension = name.rpartition(".")
+            name = f"{stem}~{position}.{extension}" if dot and stem else f"{name}~{position}"
+        metadata = ResourceMetadata(
+            source_uri(base, uri), uri, name, mime_type=part.mime_type, content_type=part.content_type,
+            size=part.content.size,
+        )  # fmt: skip
+        child = Record(record.source_id, metadata, (*record.path, name) if record.path else (), now)
+        child.parent, child.part = record, position
+        named[name] = child
+    return named

@@ -1,0 +1,284 @@
+"""Opening files beneath a root directory, and nowhere else: `openat2(2)` of Linux 5.6.
+
+The kernel itself keeps every lookup beneath the root and follows no symbolic link (`RESOLVE_BENEATH`,
+`RESOLVE_NO_SYMLINKS`, `RESOLVE_NO_MAGICLINKS`), so no race with a program that moves directories or swaps links can
+lead out. There is no fallback for older kernels.
+
+All paths here are bytes, as Linux has them. Functions block: call them in worker threads.
+"""
+
+import ctypes
+import errno
+import logging
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bbfs.errors import (
+    BbfsError,
+    Busy,
+    ConfigError,
+    Denied,
+    IsADirectory,
+    NotFound,
+    NotSupported,
+    Unreachable,
+)
+
+Components = tuple[bytes, ...]
+
+_SYS_OPENAT2 = 437  # the same on every architecture of Linux but alpha
+_AT_FDCWD = -100
+_RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_NO_SYMLINKS = 0x04
+_RESOLVE_BENEATH = 0x08
+_NO_LINKS = _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
+_BENEATH = _RESOLVE_BENEATH | _NO_LINKS
+_PATH_MAX = 4096  # bytes of one path in a system call, its NUL included
+_SYMLINKS_MAX = 40  # as the kernel, path_resolution(7)
+_LOOK = os.O_PATH | os.O_NOFOLLOW
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY
+
+_log = logging.getLogger(__name__)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _OpenHow(ctypes.Structure):
+    """`struct open_how` of <linux/openat2.h>."""
+
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class Descriptor:
+    """Owns an open file descriptor. It is closed by `close`, or with the last reference, whichever comes first.
+
+    So what a worker thread has opened is closed even if nobody waits for the thread any more, and never while another
+    thread still uses it through a reference of its own.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def fileno(self) -> int:
+        return self.number
+
+    def close(self) -> None:
+        number, self.number = self.number, -1
+        if number >= 0:
+            os.close(number)
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except OSError as error:
+            _log.warning("closing a file failed: %s", error)
+
+    def __enter__(self) -> "Descriptor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def openat2(directory: int, path: bytes, flags: int, resolve: int = 0) -> Descriptor:
+    """A new close-on-exec descriptor for an existing `path` seen from `directory`. Raises OSError or NotSupported."""
+    number, code = _openat2(directory, path, flags, resolve)
+    if number >= 0:
+        return Descriptor(number)
+    # Some container sandboxes answer EPERM to every system call they do not know.
+    if code == errno.ENOSYS or (code == errno.EPERM and not _openat2_is_allowed()):
+        raise NotSupported(
+            "local folders need the system call openat2: Linux 5.6 or later, and not forbidden by a container's "
+            "seccomp profile"
+        )
+    raise OSError(code, os.strerror(code))
+
+
+def _openat2(directory: int, path: bytes, flags: int, resolve: int) -> tuple[int, int]:
+    how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
+    while True:
+        number = _libc.syscall(
+            ctypes.c_long(_SYS_OPENAT2),
+            ctypes.c_int(directory),
+            ctypes.c_char_p(path),
+            ctypes.byref(how),
+            ctypes.c_size_t(ctypes.sizeof(how)),
+        )
+        code = ctypes.get_errno()
+        if number >= 0 or code != errno.EINTR:
+            return number, code
+
+
+def _openat2_is_allowed() -> bool:
+    number, _ = _openat2(_AT_FDCWD, b"/", _DIRECTORY, 0)
+    Descriptor(number).close()
+    return number >= 0
+
+
+_ERRORS: dict[int, type[BbfsError]] = {
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV), NotFound),
+    # ELOOP: a symbolic link on the way, EXDEV: a way out of the root.
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.ELOOP, errno.EXDEV), Denied),
+    **dict.fromkeys(
+        (
+            errno.ESTALE,
+            errno.ENOTCONN,
+            errno.EHOSTDOWN,
+            errno.EHOSTUNREACH,
+            errno.ENETUNREACH,
+            errno.ECONNABORTED,
+            errno.ESHUTDOWN,
+            errno.ETIMEDOUT,
+        ),
+        Unreachable,
+    ),
+    errno.EISDIR: IsADirectory,
+    errno.EAGAIN: Busy,  # another program holds a lease on the file
+}
+
+
+def error_of(error: OSError, what: str) -> BbfsError:
+    """The error of bbfs for one of the operating system. what: the thing it happened to, for the text."""
+    code = error.errno or errno.EIO
+    if code == errno.ELOOP:
+        return Denied(f"{what}: a symbolic link, and links are not followed")
+    return _ERRORS.get(code, BbfsError)(f"{what}: {os.strerror(code)}")
+
+
+class AtMountPoint(Exception):
+    """A path came to the directory that bbfs itself mounts on. below: it would go on from there."""
+
+    def __init__(self, below: bool) -> None:
+        super().__init__("the mount point of bbfs")
+        self.below = below
+
+
+@dataclass(frozen=True, slots=True)
+class MountPoint:
+    """The directory that is mounted on, as an entry of its parent. A process must not touch the mount it serves, so
+    nothing looks at the mount point itself; device and inode of the parent tell it wherever it is reached from.
+    """
+
+    path: bytes
+    device: int
+    inode: int
+    name: bytes
+
+    @classmethod
+    def before_mounting(cls, path: str) -> "MountPoint":
+        """Looks at the parent of `path`. To be called before anything is mounted there. Raises ConfigError."""
+        real = os.path.realpath(os.fsencode(path))
+        parent, name = os.path.split(real)
+        if not name:
+            raise ConfigError(f"{path} is the root of the file system: local folders would all lie below the mount")
+        try:
+            found = os.stat(parent)
+        except OSError as error:
+            raise ConfigError(f"the mount point {path}: {os.strerror(error.errno or errno.EIO)}") from error
+        return cls(real, found.st_dev, found.st_ino, name)
+
+    def is_in(self, directory: os.stat_result) -> bool:
+        """Whether the mount point is an entry of a directory."""
+        return directory.st_ino == self.inode and directory.st_dev == self.device
+
+    def holds(self, path: bytes) -> bool:
+        """Whether an absolute path without links is the mount point or lies below it; looks at nothing."""
+        return os.path.commonpath((os.path.normpath(path), self.path)) == self.path
+
+    def refusal(self, root: bytes) -> ConfigError:
+        return ConfigError(
+            f"the folder {os.fsdecode(root)!r} is the mount point {os.fsdecode(self.path)!r} or lies below it"
+        )
+
+
+class Root:
+    """A directory, looked for anew at each use (so it may vanish, return and be replaced), and the way beneath it.
+
+    path: absolute; may lead through symbolic links. mount_point: what no lookup may touch.
+    """
+
+    def __init__(self, path: bytes, mount_point: MountPoint | None) -> None:
+        self.path = path
+        self._mount_point = mount_point
+
+    def open(self, path: Components, flags: int) -> Descriptor:
+        """What `path` names beneath the root; a link at its end is opened itself (with O_PATH) or refused (without).
+
+        path: names, none of them empty, `.`, `..` or with a slash; but a slash may end the last: it is a directory.
+        Raises OSError for what is wrong with the path; Unreachable, Denied or ConfigError for the root; AtMountPoint.
+        """
+        flags |= os.O_NOFOLLOW
+        whole = b"/".join(path) or b"."
+        current = self._open_root()
+        try:
+            if len(whole) < _PATH_MAX and not self._may_touch_mount_point(path):
+                return openat2(current.number, whole, flags, _BENEATH)
+            for name in path[:-1]:
+                if self._is_mount_point(current, name):
+                    raise AtMountPoint(below=True)
+                current = openat2(current.number, name, _DIRECTORY, _BENEATH)
+            if self._is_mount_point(current, path[-1]):
+                raise AtMountPoint(below=False)
+            return openat2(current.number, path[-1], flags, _BENEATH)
+        finally:
+            # Not left to the last reference: the traceback of an error may hold one for long.
+            current.close()
+
+    def mount_point_in(self, directory: os.stat_result) -> bytes | None:
+        """The name of the mount point if it is an entry of a directory, else None."""
+        if self._mount_point is not None and self._mount_point.is_in(directory):
+            return self._mount_point.name
+        return None
+
+    def _may_touch_mount_point(self, names: Iterable[bytes]) -> bool:
+        return self._mount_point is not None and any(name.rstrip(b"/") == self._mount_point.name for name in names)
+
+    def _is_mount_point(self, directory: Descriptor, name: bytes) -> bool:
+        return self._may_touch_mount_point((name,)) and self.mount_point_in(os.fstat(directory.number)) is not None
+
+    def _open_root(self) -> Descriptor:
+        try:
+            return self._find_root()
+        except OSError as error:
+            mapped = error_of(error, f"the folder {os.fsdecode(self.path)!r}")
+            # The whole source is gone, not one resource of it: that is an outage.
+            raise (Unreachable(str(mapped)) if isinstance(mapped, NotFound) else mapped) from error
+
+    def _find_root(self) -> Descriptor:
+        names = [name for name in self.path.split(b"/") if name]
+        if not self._may_touch_mount_point(names):
+            try:
+                return openat2(_AT_FDCWD, self.path, _DIRECTORY, _NO_LINKS)
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+        return self._find_root_by_links(names)
+
+    def _find_root_by_links(self, names: list[bytes]) -> Descriptor:
+        """Goes name by name and resolves symbolic links itself, to see the mount point before the kernel touches it."""
+        current = openat2(_AT_FDCWD, b"/", _DIRECTORY)
+        ahead = names[::-1]
+        links = 0
+        try:
+            while ahead:
+                name = ahead.pop()
+                if self._mount_point is not None and self._is_mount_point(current, name):
+                    raise self._mount_point.refusal(self.path)
+                following = openat2(current.number, name, _LOOK)
+                if not stat.S_ISLNK(os.fstat(following.number).st_mode):
+                    current = following
+                    continue
+                with following:
+                    target = os.readlink(b"", dir_fd=following.number)
+                links += 1
+                if links > _SYMLINKS_MAX:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                if target.startswith(b"/"):
+                    current = openat2(_AT_FDCWD, b"/", _DIRECTORY)
+                ahead.extend(part for part in reversed(target.split(b"/")) if part)
+            return openat2(current.number, b".", _DIRECTORY)
+        finally:
+            current.close()

@@ -1,0 +1,299 @@
+"""Local folders (`type = "filesystem"`).
+
+Native URIs are `file:./` and the path below the root, percent-encoded from the raw bytes of the names; `file:path` and
+`file:///root/path` mean the same. Nothing outside the root is ever opened and no symbolic link followed: links are
+shown as links. Sockets, pipes and devices are left out.
+"""
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+import trio
+from pydantic import Field, field_validator
+
+from bbfs.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound, NotSupported, Unreachable
+from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.sources import Services
+from bbfs.sources.beneath import AtMountPoint, Components, Descriptor, MountPoint, Root, error_of
+from bbfs.sources.file_content import etag_of, exact_size, open_content, require_regular
+from bbfs.sources.media_types import content_type_of, mime_type_of_name
+from bbfs.sources.options import SourceOptions, parse_options
+from bbfs.uri import source_uri
+
+T = TypeVar("T")
+_SUB_DELIMS = "!$&'()*+,;="  # RFC 3986, section 2.2; with the unreserved characters they stay as they are
+_LOOK = os.O_PATH
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+_log = logging.getLogger(__name__)
+
+
+class FilesystemOptions(SourceOptions):
+    """Options of a local folder.
+
+    root: the folder; `~` is the home directory, a relative path starts where bbfs was started. It need not exist yet.
+    hidden: whether names that begin with a dot exist. max_memory: bytes up to which a file is read as a whole when it
+    is opened; larger ones are read in ranges.
+    """
+
+    root: str
+    hidden: bool = True
+    max_memory: int = Field(default=1 << 20, ge=0, le=1 << 30)
+
+    @field_validator("root")
+    @classmethod
+    def _absolute(cls, root: str) -> str:
+        if not root or "\0" in root:
+            raise ValueError("must be the path of a folder")
+        path = os.path.expanduser(root)
+        if path.startswith("~"):
+            raise ValueError(f"no home directory is known for {root.split('/')[0]!r}")
+        return os.path.join(os.getcwd(), path)
+
+
+class FilesystemHandler:
+    """One local folder, read in worker threads, at most `policy.concurrency` at once.
+
+    Raises ConfigError for options that cannot be used, and when the root is the mount point or lies below it. To be
+    made before the mount: afterwards the mount point is not looked at. A root that is missing is `Unreachable` when
+    something is asked for, and looked for again each time.
+    """
+
+    def __init__(self, source: DataSource, services: Services) -> None:
+        self.source = source
+        self._options = parse_options(FilesystemOptions, source)
+        root = os.fsencode(self._options.root)
+        mount_point = MountPoint.before_mounting(services.mount_point) if services.mount_point is not None else None
+        if mount_point is not None and mount_point.holds(root):
+            raise ConfigError(f"sources[{source.id}].config.root: {mount_point.refusal(root)}")
+        self._root = Root(root, mount_point)
+        self._limiter = trio.CapacityLimiter(source.policy.concurrency)
+        self._state = SourceState("idle")
+
+    @property
+    def state(self) -> SourceState:
+        """`down` after the folder as a whole could not be used, `up` after anything else."""
+        return self._state
+
+    async def list_directory(self, path: tuple[str, ...]) -> Listing:
+        """The entries of a directory, sorted by their names' bytes. path: percent-encoded names below the root."""
+        names = tuple(file_name(segment) for segment in path)
+        self._refuse_hidden(names)
+        return await self._in_thread(self._list, names)
+
+    async def stat(self, native_uri: str) -> ResourceMetadata:
+        """Metadata of a file, directory or symbolic link."""
+        return await self._in_thread(self._stat, self._components(native_uri))
+
+    async def load(self, native_uri: str) -> Loaded:
+        """The content of a regular file: a snapshot, or of more than `max_memory` bytes the open file."""
+        return await self._in_thread(self._load, self._components(native_uri))
+
+    async def _in_thread(self, function: Callable[[Components], T], path: Components) -> T:
+        try:
+            # A thread that hangs on a dead network file system is left to itself; what it opens goes with its result.
+            result = await trio.to_thread.run_sync(
+                partial(_with_errors, function), path, abandon_on_cancel=True, limiter=self._limiter
+            )
+        except (Unreachable, NotSupported, ConfigError) as error:
+            self._state = SourceState("down", reason=str(error))
+            raise
+        except BbfsError:
+            self._state = SourceState("up")
+            raise
+        self._state = SourceState("up")
+        return result
+
+    def _components(self, native_uri: str) -> Components:
+        """The path below the root that a native URI names; a slash at its end stays with the last name."""
+        scheme, colon, rest = native_uri.partition(":")
+        if not colon or scheme.lower() != "file":
+            raise NotFound(f"{shown(native_uri)}: the URIs of this source begin with file:")
+        if not rest:
+            raise NotFound(f"{shown(native_uri)}: names nothing")
+        if rest.startswith(("//localhost/", "///")):
+            rest = "/" + rest[2:].partition("/")[2]
+        is_absolute = rest.startswith("/")
+        rest = rest.removeprefix("/") if is_absolute else rest.removeprefix("./")
+        segments = [] if rest in ("", ".") else rest.removesuffix("/").split("/")
+        names = [file_name(segment) for segment in segments]
+        if is_absolute:
+            root = [name for name in os.path.normpath(self._root.path).split(b"/") if name]
+            if names[: len(root)] != root:
+                raise NotFound(f"{shown(native_uri)}: not in the folder of this source")
+            del names[: len(root)]
+        self._refuse_hidden(names)
+        if names and rest.endswith("/"):
+            # The kernel then insists on a directory.
+            names[-1] += b"/"
+        return tuple(names)
+
+    def _refuse_hidden(self, names: Iterable[bytes]) -> None:
+        for name in names:
+            if not self._options.hidden and name.startswith(b"."):
+                raise NotFound(f"{shown(os.fsdecode(name))}: hidden, and the option hidden is false")
+
+    def _list(self, path: Components) -> Listing:
+        try:
+            directory = self._root.open(path, _LIST)
+        except AtMountPoint as mount_point:
+            _refuse_below(mount_point, path)
+            return Listing(())
+        resources: list[ResourceMetadata] = []
+        problems: list[str] = []
+        with directory, os.scandir(directory.number) as scan:
+            untouchable = self._root.mount_point_in(os.fstat(directory.number))
+            for name, entry in sorted((os.fsencode(entry.name), entry) for entry in scan):
+                if not self._options.hidden and name.startswith(b"."):
+                    continue
+                below = (*path, name)
+                metadata = (
+                    self._directory(below) if name == untouchable else self._entry(below, directory, entry, problems)
+                )
+                if metadata is not None:
+                    resources.append(metadata)
+        more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
+        return Listing(tuple(resources), problem="; ".join(problems[:3]) + more or None)
+
+    def _entry(
+        self, path: Components, directory: Descriptor, entry: os.DirEntry[str], problems: list[str]
+    ) -> ResourceMetadata | None:
+        """An entry of a directory, or None when it vanished or is special; what cannot be known adds to `problems`."""
+        try:
+            status = entry.stat(follow_symlinks=False)
+            target = os.readlink(path[-1], dir_fd=directory.number) if stat.S_ISLNK(status.st_mode) else None
+            return self._metadata(path, status, target)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EINVAL):
+                return None  # gone, or no longer a link: it changed since the directory was read
+            problems.append(str(error_of(error, shown(native_uri_of(path)))))
+        try:
+            # Mostly known from the directory itself.
+            is_directory, is_file = entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False)
+        except OSError:
+            return None  # in `problems` already
+        return self._directory(path) if is_directory else self._file(path) if is_file else None
+
+    def _stat(self, path: Components) -> ResourceMetadata:
+        try:
+            with self._root.open(path, _LOOK) as found:
+                status = os.fstat(found.number)
+                is_link = stat.S_ISLNK(status.st_mode)
+                target = os.readlink(b"", dir_fd=found.number) if is_link else None
+        except AtMountPoint as mount_point:
+            _refuse_below(mount_point, path)
+            return self._directory(path)
+        metadata = self._metadata(path, status, target)
+        if metadata is None:
+            raise NotFound(f"{shown(native_uri_of(path))}: is no regular file")
+        return metadata
+
+    def _load(self, path: Components) -> Loaded:
+        what = shown(native_uri_of(path))
+        try:
+            # Looked at before it is opened: opening a device may already do something.
+            with self._root.open(path, _LOOK) as found:
+                status = os.fstat(found.number)
+                if stat.S_ISLNK(status.st_mode):
+                    raise Denied(f"{what}: a symbolic link, and links are not followed")
+                require_regular(status, what)
+            descriptor = self._root.open(path, _READ)
+        except AtMountPoint as mount_point:
+            _refuse_below(mount_point, path)
+            raise IsADirectory(f"{what}: is a directory") from None
+        content, status = open_content(descriptor, what, self._options.max_memory, self._limiter)
+        metadata = replace(self._file(path, status), size=content.size)
+        part = Part(metadata.native_uri, metadata.mime_type, content, metadata.content_type)
+        return Loaded((part,), metadata=metadata)
+
+    def _metadata(self, path: Components, status: os.stat_result, target: bytes | None) -> ResourceMetadata | None:
+        if target is not None:
+            native_uri = native_uri_of(path)
+            return ResourceMetadata(
+                uri=source_uri(self.source.base_prefix, native_uri),
+                native_uri=native_uri,
+                name=_readable(path[-1]),
+                size=len(target),
+                modified_ns=status.st_mtime_ns,
+                etag=etag_of(status),
+                kind="symlink",
+                target=os.fsdecode(target),
+            )
+        if stat.S_ISDIR(status.st_mode):
+            return self._directory(path, status)
+        if stat.S_ISREG(status.st_mode):
+            return self._file(path, status)
+        _log.debug("%s: left out, no file, directory or link", native_uri_of(path))
+        return None
+
+    def _directory(self, path: Components, status: os.stat_result | None = None) -> ResourceMetadata:
+        native_uri = native_uri_of(path)
+        return ResourceMetadata(
+            uri=source_uri(self.source.base_prefix, native_uri),
+            native_uri=native_uri,
+            name=_readable(path[-1].rstrip(b"/")) if path else self.source.name,
+            modified_ns=status.st_mtime_ns if status is not None else None,
+            etag=etag_of(status) if status is not None else None,
+            kind="directory",
+        )
+
+    def _file(self, path: Components, status: os.stat_result | None = None) -> ResourceMetadata:
+        native_uri = native_uri_of(path)
+        name = _readable(path[-1])
+        mime_type = mime_type_of_name(name)
+        return ResourceMetadata(
+            uri=source_uri(self.source.base_prefix, native_uri),
+            native_uri=native_uri,
+            name=name,
+            mime_type=mime_type,
+            content_type=content_type_of(mime_type),
+            size=exact_size(status) if status is not None else None,
+            modified_ns=status.st_mtime_ns if status is not None else None,
+            etag=etag_of(status) if status is not None else None,
+        )
+
+
+def file_name(segment: str) -> bytes:
+    """The file name that one percent-encoded segment of a path stands for. Raises NotFound and Denied."""
+    try:
+        name = unquote_to_bytes(segment)
+    except UnicodeEncodeError:
+        raise NotFound(f"{shown(segment)}: not a file name") from None
+    if name == b"..":
+        raise Denied(f"{shown(segment)}: leads out of its directory")
+    if name in (b"", b".") or b"/" in name or b"\0" in name:
+        raise NotFound(f"{shown(segment)}: not a file name")
+    return name
+
+
+def native_uri_of(path: Components) -> str:
+    """The native URI of a path below the root, given as raw names."""
+    return "file:./" + "/".join(quote_from_bytes(name.rstrip(b"/"), safe="-._~" + _SUB_DELIMS) for name in path)
+
+
+def shown(text: str) -> str:
+    """A URI or a part of one for a message: printable ASCII, of bounded length."""
+    return ascii(text if len(text) <= 200 else text[:199] + "~")[1:-1]
+
+
+def _readable(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")
+
+
+def _with_errors(function: Callable[[Components], T], path: Components) -> T:
+    try:
+        return function(path)
+    except OSError as error:
+        raise error_of(error, shown(native_uri_of(path))) from error
+
+
+def _refuse_below(mount_point: AtMountPoint, path: Components) -> None:
+    if mount_point.below:
+        raise NotFound(f"{shown(native_uri_of(path))}: below the mount point of bbfs") from None

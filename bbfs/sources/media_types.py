@@ -1,0 +1,100 @@
+"""MIME types from file names, and whether a MIME type is text. The same on every machine and every Python."""
+
+from functools import lru_cache
+from mimetypes import MimeTypes
+
+from bbfs.model import ContentType
+
+# What the standard library's own table lacks in some version, or has in an outdated form.
+_ADDED = {
+    ".cfg": "text/plain",
+    ".conf": "text/plain",
+    ".go": "text/x-go",
+    ".ini": "text/plain",
+    ".ipynb": "application/x-ipynb+json",
+    ".js": "text/javascript",  # RFC 9239
+    ".jsonl": "application/jsonl",
+    ".log": "text/plain",
+    ".markdown": "text/markdown",
+    ".md": "text/markdown",  # RFC 7763
+    ".mjs": "text/javascript",
+    ".parquet": "application/vnd.apache.parquet",
+    ".rs": "text/x-rust",
+    ".rst": "text/x-rst",
+    ".rtf": "application/rtf",
+    ".sql": "application/sql",  # RFC 6922
+    ".sqlite": "application/vnd.sqlite3",
+    ".toml": "application/toml",
+    ".ts": "text/x-typescript",
+    ".tsx": "text/x-typescript",
+    ".webp": "image/webp",
+    ".xml": "application/xml",
+    ".yaml": "application/yaml",  # RFC 9512
+    ".yml": "application/yaml",
+}
+# A compressed file is what it is, not what is in it.
+_COMPRESSED = {
+    "gzip": "application/gzip",
+    "bzip2": "application/x-bzip2",
+    "xz": "application/x-xz",
+    "compress": "application/x-compress",
+    "br": "application/x-brotli",
+}
+_TEXT = frozenset(
+    {
+        "application/ecmascript",
+        "application/graphql",
+        "application/javascript",
+        "application/json",
+        "application/jsonl",
+        "application/ld+json",
+        "application/rtf",
+        "application/sql",
+        "application/toml",
+        "application/x-csh",
+        "application/x-ndjson",
+        "application/x-sh",
+        "application/x-tex",
+        "application/x-yaml",
+        "application/xml",
+        "application/yaml",
+    }
+)
+_TEXT_SUFFIXES = ("+json", "+xml", "+yaml", "+json-seq")
+
+
+def _table() -> MimeTypes:
+    # An instance of its own: the module's functions read the machine's /etc/mime.types.
+    table = MimeTypes()
+    for extension, mime_type in _ADDED.items():
+        table.add_type(mime_type, extension)
+    return table
+
+
+_TABLE = _table()
+
+
+def mime_type_of_name(name: str) -> str | None:
+    """The MIME type that the extension of a file name stands for, or None when it stands for none."""
+    # Only the extensions are looked at: the standard library would take a name such as `data:text/html,` for a URL.
+    # The dots a name begins with make it hidden; they begin no extension.
+    extensions = name.lstrip(".").split(".")[1:][-2:]
+    return _mime_type_of_extensions(tuple(extensions)) if extensions else None
+
+
+@lru_cache(maxsize=1024)
+def _mime_type_of_extensions(extensions: tuple[str, ...]) -> str | None:
+    mime_type, encoding = _TABLE.guess_type(".".join(("name", *extensions)))
+    if encoding is not None:
+        return _COMPRESSED.get(encoding)
+    return mime_type
+
+
+def content_type_of(mime_type: str | None) -> ContentType:
+    """Whether content of a MIME type is text, by the type alone; unknown where there is no type."""
+    if not mime_type:
+        return "unknown"
+    essence = mime_type.partition(";")[0].strip().lower()
+    if essence.startswith("text/") or essence in _TEXT or essence.endswith(_TEXT_SUFFIXES):
+        return "text"
+    return "binary"

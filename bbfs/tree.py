@@ -1,0 +1,379 @@
+"""URIs as paths: legal names for what servers send, and the folding of flat listings into directories. Pure.
+
+The rule (`docs/semantics.md`, S2 to S5). The path of a native URI below its source's directory is the URI with `://` or
+the first `:` written as `/`: first the scheme (`_` where there is none; left out where a source has one fixed scheme),
+then the rest split at every `/`, query and fragment included. Empty and `.` components vanish, as they do when the
+kernel resolves what a user types; `..` stays, written `%2E%2E`. Each component is shown percent-decoded where that is a
+legal, unambiguous name (`show_component`).
+
+Only `plain_path` and `native_of` know the rule; `fold` settles what happens when several URIs want one name. The result
+is total and injective: every URI of a listing, whatever text it is, has one path, and no two share one.
+
+A path may be longer than the 4096 bytes (PATH_MAX) that one system call takes; the kernel answers `ENAMETOOLONG` then,
+and the file is reached by walking (`cd`, `openat`, `find`, `tar` do). `MAX_DEPTH` bounds what one URI can cost.
+"""
+
+import mimetypes
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import count
+from typing import Any, NamedTuple
+from unicodedata import is_normalized
+from urllib.parse import quote, unquote_to_bytes
+
+from bbfs.errors import InvalidUri
+from bbfs.uri import NAME_MAX, NO_SCHEME, native_scheme
+
+MAX_DEPTH = 2048
+"""Components of the longest path: as many as fit into PATH_MAX. What is deeper is one last component."""
+
+OPENING = "://"
+"""What stands between the scheme and the first component of a URI, unless a source says otherwise."""
+
+_VANISHING = frozenset(("", "."))
+_ILLEGAL = frozenset(("", ".", ".."))
+_PLAIN = re.compile(r"[ -$&-.0-~]{1,255}")  # printable ASCII without `%` and `/`
+_TRIPLET = re.compile(r"%[0-9A-Fa-f]{2}")
+_EXTENSION = re.compile(r"(?<=.)\.[A-Za-z0-9]{1,12}\Z", re.DOTALL)
+_SAFE_IN_SEGMENT = "!$&'()*+,;=:@?#[]-._~"  # RFC 3986 pchar; `?` and `#` because the rule keeps them; brackets of hosts
+
+_EXTENSIONS = {
+    "text/plain": ".txt",
+    "text/markdown": ".md",
+    "text/html": ".html",
+    "text/yaml": ".yaml",
+    "application/yaml": ".yaml",
+    "application/x-yaml": ".yaml",
+    "application/toml": ".toml",
+    "application/xml": ".xml",
+    "text/xml": ".xml",
+    "text/javascript": ".js",
+    "application/javascript": ".js",
+    "image/jpeg": ".jpg",
+    "application/octet-stream": "",
+}
+_MIME_TYPES = mimetypes.MimeTypes()  # Python's own table: the machine's mime.types would make names differ
+
+
+class Entry(NamedTuple):
+    """One resource of a listing: its native URI, its MIME type where known, and the caller's key for it."""
+
+    native_uri: str
+    mime_type: str | None = None
+    key: Any = None
+
+
+class Directory:
+    """A directory of the folded tree. `children` is in listing order, a directory's own content before all else."""
+
+    __slots__ = ("children",)
+
+    def __init__(self) -> None:
+        self.children: dict[str, Directory | Entry] = {}
+
+    def lookup(self, path: Sequence[str]) -> "Directory | Entry | None":
+        """What is at `path` below this directory (itself for the empty path), or None."""
+        node: Directory | Entry | None = self
+        for name in path:
+            if not isinstance(node, Directory):
+                return None
+            node = node.children.get(name)
+        return node
+
+    def alias(self, name: str) -> str | None:
+        """The child that `name`, written as in a URI (`a%20b`), stands for (`a b`), or None where there is none.
+
+        With it the rule of S2 holds for what a user copies out of a URI; a child called `name` itself comes first.
+        """
+        shown = show_component(name) if name else name
+        return shown if shown != name and name not in self.children and shown in self.children else None
+
+
+class _Moved(NamedTuple):
+    """Where a resource is whose path is not the plain one: `name` inside the directory there, or beside that name."""
+
+    inside: bool
+    name: str
+
+
+class Tree(Directory):
+    """The root of a folded listing: the source's directory. Not to be changed; a new listing is a new tree."""
+
+    __slots__ = ("_moved", "_scheme")
+
+    def __init__(self, scheme: str | None, moved: "dict[str, _Moved]") -> None:
+        super().__init__()
+        self._scheme = scheme
+        self._moved = moved
+
+    def path_of(self, native_uri: str) -> tuple[str, ...] | None:
+        """The path of a resource of this listing, or None when it is not in the listing."""
+        path = plain_path(native_uri, self._scheme).path
+        if (moved := self._moved.get(native_uri)) is not None:
+            return (*(path if moved.inside else path[:-1]), moved.name)
+        found = self.lookup(path)
+        return path if isinstance(found, Entry) and found.native_uri == native_uri else None
+
+    def entries(self) -> Iterator[tuple[tuple[str, ...], Entry]]:
+        """All resources with their paths, depth first in listing order."""
+        path: list[str] = []
+        stack = [iter(self.children.items())]
+        while stack:
+            for name, child in stack[-1]:
+                if isinstance(child, Directory):
+                    path.append(name)
+                    stack.append(iter(child.children.items()))
+                    break
+                yield (*path, name), child
+            else:
+                stack.pop()
+                if path:
+                    path.pop()
+
+
+class PlainPath(NamedTuple):
+    """Where the rule puts a URI. `inside`: the URI ends like a directory, so its content goes inside (S5)."""
+
+    path: tuple[str, ...]
+    inside: bool
+
+
+def plain_path(native_uri: str, scheme: str | None = None) -> PlainPath:
+    """The path of a native URI by the rule alone, as if no other URI wanted it. Total.
+
+    scheme: the fixed scheme of the source, whose directory is then left out; a URI that has not that scheme is taken
+        as one text (`http://x` becomes `http:/x`), so nothing that a server sends is lost.
+    """
+    path: list[str] = []
+    rest = native_uri
+    if scheme is None:
+        scheme = native_scheme(native_uri)
+        path.append(show_component(scheme or NO_SCHEME))
+    if scheme is not None and native_uri.startswith(scheme + ":"):
+        rest = native_uri[len(scheme) + 1 :].removeprefix("//")
+    segments = rest.split("/")
+    inside = segments[-1] in _VANISHING
+    segments = [segment for segment in segments if segment not in _VANISHING]
+    if len(path) + len(segments) > MAX_DEPTH:
+        last = MAX_DEPTH - len(path) - 1
+        segments[last:] = ["%2F".join(segments[last:])]
+    path.extend(map(show_component, segments))
+    return PlainPath(tuple(path), inside)
+
+
+def native_of(path: Sequence[str], scheme: str | None = None, opening: str = OPENING) -> str:
+    """The native URI that the rule leads back to from a path below the source's directory.
+
+    scheme: the fixed scheme of the source; without it the path's first component is the scheme.
+    opening: what stands between the scheme and the rest (`:./` for files below a folder).
+    Raises InvalidUri for the source's own directory where the schemes are the source's own: no URI stands for it.
+    """
+    if scheme is None:
+        if not path:
+            raise InvalidUri("the directory of a data source has no URI of its own")
+        scheme, path = path[0], path[1:]
+    rest = "/".join(map(hide_component, path))
+    if scheme != NO_SCHEME:
+        return scheme + opening + rest
+    return rest if native_scheme(rest) is None else f"./{rest}"  # RFC 3986, section 4.2
+
+
+def show_component(segment: str) -> str:
+    """The file name of one URI segment: percent-decoded where that is legal and unambiguous, else encoded. Total.
+
+    Legal: not empty, `.` or `..`; NFC; only printable characters (no control, format, bidi, zero-width, private or
+    unassigned ones, no space but U+0020); no `/`; at most 255 bytes. A decoded text that still holds a `%XX` triplet
+    could not be told from an encoded one and stays encoded. A longer name is cut and gets `~` and eight hex digits of
+    the segment's hash before its extension.
+    """
+    if _PLAIN.fullmatch(segment) and segment != "." and segment != "..":
+        return segment
+    try:
+        name = unquote_to_bytes(segment).decode()
+    except UnicodeError:
+        name = ""
+    if not _is_legal(name) or _TRIPLET.search(name):
+        name = _encoded(segment)
+    if len(name.encode()) > NAME_MAX or not name:
+        name = _suffixed(name, _digest(segment)[:8])
+    return name
+
+
+def hide_component(name: str) -> str:
+    """The URI segment that `show_component` shows as `name`. Total.
+
+    A name with a `%XX` triplet is encoded already; in any other, what may not stand in a segment is percent-encoded.
+    """
+    if _TRIPLET.search(name):
+        return name
+    return quote(name, safe=_SAFE_IN_SEGMENT, errors="surrogatepass")
+
+
+def index_name(mime_type: str | None) -> str:
+    """The name of a directory's own content: `index` and the extension of its MIME type, if that is known (S5)."""
+    essence = (mime_type or "").partition(";")[0].strip().lower()
+    extension = _EXTENSIONS.get(essence)
+    if extension is None:
+        extension = _MIME_TYPES.guess_extension(essence) or ""
+    return f"index{extension}"
+
+
+def names(segments: Iterable[str]) -> dict[str, str]:
+    """The names of one directory's URI segments, by the same rules as `fold`: name to segment, in the given order."""
+    wanted: dict[str, list[str]] = {}
+    for segment in dict.fromkeys(segments):
+        wanted.setdefault(show_component(segment), []).append(segment)
+    kept: dict[str, str] = {}
+    losers: list[tuple[str, str]] = []
+    for name, rivals in wanted.items():
+        for segment in rivals:
+            if len(rivals) == 1 or hide_component(name) == segment:
+                kept[name] = segment
+            else:
+                losers.append((name, segment))
+    given = {segment: name for name, segment in kept.items()} | _settle(losers, set(kept))
+    return {given[segment]: segment for rivals in wanted.values() for segment in rivals}
+
+
+def fold(entries: Iterable[Entry], scheme: str | None = None, opening: str = OPENING) -> Tree:
+    """Fold a flat listing into a tree of directories (S4, S5).
+
+    scheme, opening: as for `native_of`. Of entries with exactly the same URI the first counts. The listing's order
+    decides the order of children and nothing else.
+    """
+    moved: dict[str, _Moved] = {}
+    tree = Tree(scheme, moved)
+    seen: set[str] = set()
+    rivals: dict[Directory, dict[str, list[Entry]]] = {}  # several resources at one name
+    contents: dict[Directory, list[Entry]] = {}  # resources that are directories themselves
+
+    def enter(parent: Directory, name: str) -> Directory:
+        child = parent.children.get(name)
+        if isinstance(child, Directory):
+            return child
+        directory = parent.children[name] = Directory()
+        if child is not None:
+            contents[directory] = rivals.get(parent, {}).pop(name, [child])
+        return directory
+
+    for entry in entries:
+        if entry.native_uri in seen:
+            continue
+        seen.add(entry.native_uri)
+        path, inside = plain_path(entry.native_uri, scheme)
+        node: Directory = tree
+        for name in path if inside else path[:-1]:
+            child = node.children.get(name)
+            node = child if isinstance(child, Directory) else enter(node, name)
+        if inside:
+            contents.setdefault(node, []).append(entry)
+            continue
+        child = node.children.setdefault(path[-1], entry)
+        if isinstance(child, Directory):
+            contents.setdefault(child, []).append(entry)
+        elif child is not entry:
+            rivals.setdefault(node, {}).setdefault(path[-1], [child]).append(entry)
+
+    def leads_back(entry: Entry) -> bool:
+        path = plain_path(entry.native_uri, scheme).path
+        return native_of(path, scheme, opening) == entry.native_uri
+
+    for directory in contents | rivals:
+        moved.update(_resolve(directory, contents.get(directory, []), rivals.get(directory, {}), leads_back))
+    return tree
+
+
+def _resolve(
+    directory: Directory,
+    contents: list[Entry],
+    rivals: dict[str, list[Entry]],
+    leads_back: Callable[[Entry], bool],
+) -> dict[str, _Moved]:
+    """Give every resource that wants a taken name, and a directory's own content, a name of its own in `directory`.
+
+    Directories keep their names before all (the paths of others run through them), then the resource that the rule
+    leads back to, then a resource that is alone in wanting the name; own content comes last.
+    """
+    children = directory.children
+    wanted: dict[str, list[Entry]] = {}
+    for entry in contents:
+        wanted.setdefault(index_name(entry.mime_type), []).append(entry)
+    keepers: dict[str, str] = {}  # URI to name
+    for name, group in rivals.items():
+        keepers.update((entry.native_uri, name) for entry in group if leads_back(entry))
+    for name, group in wanted.items():
+        if name not in children:
+            keepers.update((entry.native_uri, name) for entry in group if len(group) == 1 or leads_back(entry))
+    groups = (*wanted.items(), *rivals.items())
+    losers = [(name, e.native_uri) for name, group in groups for e in group if e.native_uri not in keepers]
+    given = keepers | _settle(losers, (children.keys() - rivals.keys()) | set(keepers.values()))
+
+    moved: dict[str, _Moved] = {}
+    directory.children = {}
+    for entry in contents:
+        name = given[entry.native_uri]
+        directory.children[name] = entry
+        moved[entry.native_uri] = _Moved(inside=True, name=name)
+    for plain, child in children.items():
+        if plain not in rivals:
+            directory.children[plain] = child
+            continue
+        for entry in rivals[plain]:
+            name = given[entry.native_uri]
+            directory.children[name] = entry
+            if name != plain:
+                moved[entry.native_uri] = _Moved(inside=False, name=name)
+    return moved
+
+
+def _settle(losers: list[tuple[str, str]], taken: set[str]) -> dict[str, str]:
+    """URI to a free name, for (name, URI) pairs that cannot have the name. Adds to `taken`; the order does not matter.
+
+    Each gets the shortest prefix of its hash, from eight digits, that nobody has. A server may list names that take all
+    of these, so the hashes never end; it takes only as many as it lists.
+    """
+    given: dict[str, str] = {}
+    for name, uri in sorted(losers):
+        candidates = (_suffixed(name, digits) for digits in _hashes(uri))
+        given[uri] = next(candidate for candidate in candidates if candidate not in taken)
+        taken.add(given[uri])
+    return given
+
+
+def _hashes(uri: str) -> Iterator[str]:
+    digest = _digest(uri)
+    for length in range(8, len(digest) + 1, 8):
+        yield digest[:length]
+    for turn in count(1):
+        yield _digest(f"{turn} {uri}")
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()
+
+
+def _suffixed(name: str, digits: str) -> str:
+    """`name` with `~digits` before its extension, cut at a character's border to at most 255 bytes."""
+    match = _EXTENSION.search(name)
+    extension = match.group() if match else ""
+    stem = name.removesuffix(extension).encode()[: NAME_MAX - 1 - len(digits) - len(extension)]
+    return f"{stem.decode(errors='ignore')}~{digits}{extension}"
+
+
+def _is_legal(name: str) -> bool:
+    return name not in _ILLEGAL and name.isprintable() and "/" not in name and is_normalized("NFC", name)
+
+
+def _encoded(segment: str) -> str:
+    """`segment` with everything percent-encoded that a name must not hold; triplets in it stay."""
+    if segment in (".", ".."):
+        return segment.replace(".", "%2E")
+    text = "".join(c if c.isprintable() and c != "/" else _percent(c) for c in segment)
+    if not is_normalized("NFC", text):
+        text = "".join(c if c.isascii() else _percent(c) for c in text)
+    return text
+
+
+def _percent(text: str) -> str:
+    return quote(text, safe="", errors="surrogatepass")

@@ -1,0 +1,344 @@
+"""What data sources look like as a file system: lookup, attributes, directory and file handles.
+
+It knows no FUSE: it takes inode numbers and names, gives values, and raises BbfsError; the same scenarios run on it
+without a mount. Names are resolved from their path at each use, so a listing may change under any inode. An inode is a
+path and a version of the content (S7); what it answers belongs to that version, or is `Outdated`.
+
+Between two awaits a task is alone; handles and tables need no lock.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from bbfs import xattrs
+from bbfs.errors import (
+    BbfsError,
+    IsADirectory,
+    NoAttribute,
+    NotFound,
+    NotSupported,
+    Outdated,
+    ReadOnly,
+)
+from bbfs.inodes import InodeTable
+from bbfs.model import Content
+from bbfs.records import NANOSECONDS, Node, Path
+from bbfs.resources import ResourceManager
+
+DIRECTORY_SALT = "/"
+"""The version part of a directory's inode: never that of a file, since a name may change from one to the other."""
+ROOT: Path = ()
+FOREVER = 3600.0
+NAME_MAX = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What stat shows, and for how many seconds the kernel may keep the name (`entry_timeout`) and the rest.
+
+    ino 0 says that there is no such name, which the kernel may keep as well. size: bytes.
+    """
+
+    ino: int
+    kind: Literal["directory", "file", "symlink"]
+    size: int
+    modified_ns: int
+    entry_timeout: float
+    attr_timeout: float
+
+
+@dataclass(slots=True)
+class OpenFile:
+    """One version of a content, pinned from open to release (S13)."""
+
+    ino: int
+    content: Content
+    attributes: Attributes
+
+
+@dataclass(slots=True)
+class OpenDirectory:
+    """The names of a directory as they were when it was opened, so that a walk neither skips nor repeats one."""
+
+    path: Path
+    entries: list[tuple[str, Node]]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """For statfs: bytes whose size is known, and resources that are listed."""
+
+    bytes: int
+    files: int
+
+
+class FileSystem:
+    """One mounted tree over a ResourceManager.
+
+    invalidate: told (parent inode, name) when the kernel's knowledge of a name is no longer true; it must not block.
+    """
+
+    def __init__(self, manager: ResourceManager, invalidate: Callable[[int, bytes], None]) -> None:
+        self._manager = manager
+        self._invalidate = invalidate
+        self._inodes = InodeTable()
+        self._files: dict[int, OpenFile] = {}
+        self._directories: dict[int, OpenDirectory] = {}
+        self._open_inodes: dict[int, list[int]] = {}
+        self._next_handle = 1
+        self._started_ns = int(manager.clock() * NANOSECONDS)
+        manager.on_change(self._changed)
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    async def lookup(self, parent: int, raw_name: bytes) -> Attributes:
+        """The attributes of a name, counting one reference, or of its absence. Never waits for content (S12)."""
+        directory = self._path(parent)
+        try:
+            path = (*directory, raw_name.decode())
+            node = await self._find(path)
+        except (UnicodeDecodeError, NotFound):
+            return Attributes(0, "file", 0, 0, self._name_validity(directory, most=5.0), 0.0)
+        return self._counted(path, node)
+
+    async def _find(self, path: Path) -> Node:
+        if path == ROOT:
+            return Node("directory")
+        if len(path) == 1:
+            return self._root_entry(path[0])
+        node = self._manager.known(path)
+        return await self._manager.find(path) if node is None else node
+
+    def _root_entry(self, name: str) -> Node:
+        if name in self._manager.roots():
+            return Node("directory")
+        target = self._manager.root_link(name)
+        if target is None:
+            raise NotFound(f"no such source: {name}")
+        return Node("symlink", target=target)
+
+    def _counted(self, path: Path, node: Node) -> Attributes:
+        """The attributes of an entry that the kernel is given: one more reference to its inode."""
+        return self._attributes(self._inodes.remember(path, _salt(node)), path, node)
+
+    def forget(self, ino: int, references: int) -> None:
+        """The kernel drops references to an inode."""
+        self._inodes.forget(ino, references)
+
+    def _path(self, ino: int) -> Path:
+        return self._inodes.get(ino).path
+
+    def _name_validity(self, directory: Path, most: float = FOREVER) -> float:
+        """Seconds for which the kernel may keep a name of a directory, or its absence."""
+        return most if directory == ROOT else min(most, self._manager.validity((*directory, "")))
+
+    # -- attributes --------------------------------------------------------------------------------------------------
+
+    def _attributes(self, ino: int, path: Path, node: Node) -> Attributes:
+        """What is known now; a size that only a load can tell is shown without validity (S9)."""
+        entry_timeout = self._name_validity(path[:-1]) if path else FOREVER
+        record = node.record
+        if node.kind == "symlink":
+            length = len((node.target or "").encode())
+            modified = record.modified_ns if record is not None else self._started_ns
+            return Attributes(ino, "symlink", length, modified, entry_timeout, entry_timeout)
+        if node.kind == "directory":
+            modified = record.modified_ns if record is not None else self._started_ns
+            return Attributes(ino, "directory", 0, modified, entry_timeout, entry_timeout)
+        assert record is not None
+        known = self._manager.size_now(record)
+        if known is None:
+            if self._manager.lazy(record):
+                return Attributes(ino, "file", record.best_size(), record.modified_ns, entry_timeout, entry_timeout)
+            return Attributes(ino, "file", record.best_size(), record.modified_ns, entry_timeout, 0.0)
+        return Attributes(ino, "file", known[0], record.modified_ns, entry_timeout, known[1])
+
+    async def getattr(self, ino: int) -> Attributes:
+        """The attributes of an inode, its true size included: this is where an unknown one is learnt.
+
+        Raises Outdated when the inode is an earlier version of what has its name now, unless a program has it open.
+        """
+        path, salt = self._inodes.get(ino)
+        pinned = self._pinned(ino)
+        try:
+            node = await self._find(path)
+            if path and _salt(node) != salt:
+                raise Outdated("/".join(path))
+            if node.kind == "file" and pinned is None:
+                node = await self._learnt(path, salt, node)
+        except BbfsError:
+            if pinned is None:
+                raise
+            return pinned
+        if pinned is not None and node.kind == "file":
+            found = self._attributes(ino, path, node)
+            return found if found.attr_timeout > 0 else pinned
+        return self._attributes(ino, path, node)
+
+    async def _learnt(self, path: Path, salt: str, node: Node) -> Node:
+        """The node once its size is known, with its siblings loaded ahead where a program walks through them."""
+        record = node.record
+        assert record is not None
+        if self._manager.size_now(record) is not None or self._manager.lazy(record):
+            return node
+        self._manager.accessed(path)
+        await self._manager.learn(record)
+        if record.salt != salt or record.parts is not None:
+            raise Outdated("/".join(path))
+        return node
+
+    def _pinned(self, ino: int) -> Attributes | None:
+        handles = self._open_inodes.get(ino)
+        return self._files[handles[-1]].attributes if handles else None
+
+    async def readlink(self, ino: int) -> bytes:
+        node = await self._find(self._path(ino))
+        if node.kind != "symlink" or node.target is None:
+            raise Outdated("no longer a symbolic link")
+        return node.target.encode("utf-8", "surrogateescape")
+
+    # -- directories -------------------------------------------------------------------------------------------------
+
+    async def opendir(self, ino: int) -> int:
+        """A handle on a directory's names as they are now. This may wait for a listing."""
+        path = self._path(ino)
+        if path == ROOT:
+            entries = [(name, Node("directory")) for name in sorted(self._manager.roots())]
+        else:
+            entries = list((await self._manager.children(path)).items())
+        return self._handle(self._directories, OpenDirectory(path, entries))
+
+    def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
+        """(name, attributes, position of the next) from a position on. Each entry taken counts one reference.
+
+        A caller that has no room for an entry gives its reference back with `forget`. `.` and `..` come first and
+        count nothing.
+        """
+        opened = self._directories[handle]
+        path = opened.path
+        for position, name in ((0, b"."), (1, b"..")):
+            if start <= position:
+                own = path if position == 0 else path[:-1]
+                number = self._inodes.number(own, DIRECTORY_SALT)
+                yield name, Attributes(number, "directory", 0, self._started_ns, 0.0, 0.0), position + 1
+        for position in range(max(0, start - 2), len(opened.entries)):
+            name, node = opened.entries[position]
+            if node.kind == "file" and node.record is not None and node.record.parts is not None:
+                node = Node("directory", node.record)
+            yield name.encode(), self._counted((*path, name), node), position + 3
+
+    def releasedir(self, handle: int) -> None:
+        del self._directories[handle]
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    async def open(self, ino: int, *, writing: bool) -> int:
+        """A handle that pins the content as it is now. This may wait for a load.
+
+        Raises Outdated when the content is not the version that the inode stands for; the kernel then looks the name
+        up again and opens the new inode.
+        """
+        if writing:
+            raise ReadOnly("the mount is read-only")
+        path, salt = self._inodes.get(ino)
+        node = await self._find(path)
+        if node.kind == "directory":
+            raise IsADirectory("/".join(path)) if salt == DIRECTORY_SALT else Outdated("/".join(path))
+        record = node.record
+        if record is None or node.kind != "file":
+            raise NotSupported(f"{'/'.join(path)} is no file")
+        if _salt(node) != salt:
+            raise Outdated("/".join(path))
+        content = self._manager.content_now(record)
+        if content is None:
+            self._manager.accessed(path)
+            try:
+                content = await self._manager.open(record)
+            except IsADirectory as error:
+                raise Outdated(str(error)) from error
+        if record.salt != salt:
+            raise Outdated("/".join(path))
+        pinned = Attributes(ino, "file", content.size, record.modified_ns, 0.0, 0.0)
+        handle = self._handle(self._files, OpenFile(ino, content, pinned))
+        self._open_inodes.setdefault(ino, []).append(handle)
+        return handle
+
+    def read_now(self, handle: int, offset: int, length: int) -> bytes | None:
+        """A slice of what the handle pins, or None where that means waiting for a local disk."""
+        return self._files[handle].content.read(offset, length)
+
+    async def read(self, handle: int, offset: int, length: int) -> bytes:
+        return await self._files[handle].content.read_waiting(offset, length)
+
+    def release(self, handle: int) -> None:
+        """Unpin. A content that holds a descriptor gives it back with its last reference."""
+        opened = self._files.pop(handle)
+        handles = self._open_inodes[opened.ino]
+        handles.remove(handle)
+        if not handles:
+            del self._open_inodes[opened.ino]
+
+    def _handle(self, table: dict[int, "OpenFile"] | dict[int, "OpenDirectory"], value: object) -> int:
+        handle = self._next_handle
+        self._next_handle += 1
+        table[handle] = value  # type: ignore[assignment]
+        return handle
+
+    # -- extended attributes -----------------------------------------------------------------------------------------
+
+    async def getxattr(self, ino: int, name: bytes) -> bytes:
+        """Raises NoAttribute. Never waits for content (S12)."""
+        value = (await self._xattrs(ino)).get(name.decode("utf-8", "replace"))
+        if value is None:
+            raise NoAttribute(name.decode("utf-8", "replace"))
+        return value
+
+    async def listxattr(self, ino: int) -> list[bytes]:
+        return [name.encode() for name in await self._xattrs(ino)]
+
+    async def _xattrs(self, ino: int) -> dict[str, bytes]:
+        path = self._path(ino)
+        if not path:
+            return {}
+        node = await self._find(path)
+        if len(path) == 1 and node.kind == "directory":
+            return xattrs.attributes(self._manager.source_document(path))
+        if node.record is None or node.kind == "symlink":
+            return {}
+        return xattrs.attributes(self._manager.document(path, node.record))
+
+    # -- the whole ---------------------------------------------------------------------------------------------------
+
+    def usage(self) -> Usage:
+        sizes = [r.best_size() for s in self._manager.sources.values() for r in s.catalog.records.values()]
+        return Usage(sum(sizes), len(sizes))
+
+    def _changed(self, paths: Iterable[Path]) -> None:
+        """Tell the kernel about the names that are not what they were, and about ancestors that came or went."""
+        told: set[Path] = set()
+        for path in paths:
+            for depth in range(len(path), 1, -1):
+                place = path[:depth]
+                if place in told:
+                    break
+                parent = self._inodes.number(place[:-1], DIRECTORY_SALT)
+                if parent in self._inodes and (depth == len(path) or self._came_or_went(place)):
+                    told.add(place)
+                    self._invalidate(parent, place[-1].encode())
+
+    def _came_or_went(self, directory: Path) -> bool:
+        known = self._inodes.number(directory, DIRECTORY_SALT) in self._inodes
+        try:
+            return (self._manager.known(directory) is not None) != known
+        except NotFound:
+            return known
+
+
+def _salt(node: Node) -> str:
+    if node.kind == "directory":
+        return DIRECTORY_SALT
+    if node.kind == "symlink":
+        return "@" + (node.target or "")
+    assert node.record is not None
+    return node.record.salt

@@ -1,0 +1,128 @@
+"""Metadata as extended attributes (S11). Pure: values in, names and bytes out. Secrets are in none of the values."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from bbfs.model import DataSource, ResourceMetadata, SourceState
+
+PREFIX = "user.bbfs."
+LIMIT = 65536
+"""XATTR_SIZE_MAX of Linux, in bytes (limits.h): the kernel refuses larger values."""
+
+
+def timestamp(ns: int) -> str:
+    """Nanoseconds since the epoch as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def resource_document(
+    metadata: ResourceMetadata,
+    source: DataSource,
+    *,
+    path: str,
+    size: int | None,
+    modified_ns: int,
+    fetched_at: float | None,
+    cache: str,
+    error: str | None,
+) -> dict[str, Any]:
+    """All that is known of a resource, under the names of the data model; what is not known is left out."""
+    document = {
+        "uri": metadata.uri,
+        "originalUri": metadata.native_uri,
+        "name": metadata.name,
+        "title": metadata.title,
+        "description": metadata.description,
+        "accessMethod": source.access_method,
+        "type": source.type,
+        "contentType": metadata.content_type,
+        "mimeType": metadata.mime_type,
+        "uriTemplate": metadata.uri_template,
+        "path": path,
+        "size": size,
+        "lastModified": timestamp(modified_ns),
+        "annotations": plain(metadata.annotations),
+        "mcpData": plain(metadata.mcp_data),
+        "etag": metadata.etag,
+        "fetchedAt": None if fetched_at is None else timestamp(int(fetched_at * 1e9)),
+        "cache": cache,
+        "error": error,
+    }
+    return {key: value for key, value in document.items() if value is not None}
+
+
+_NAMES = {
+    "uri": "user.bbfs.uri",
+    "originalUri": "user.xdg.origin.url",
+    "name": "user.bbfs.name",
+    "title": "user.bbfs.title",
+    "description": "user.bbfs.description",
+    "accessMethod": "user.bbfs.access_method",
+    "type": "user.bbfs.type",
+    "contentType": "user.bbfs.content_type",
+    "mimeType": "user.mime_type",
+    "uriTemplate": "user.bbfs.uri_template",
+    "size": "user.bbfs.size",
+    "lastModified": "user.bbfs.last_modified",
+    "annotations": "user.bbfs.annotations",
+    "mcpData": "user.bbfs.mcp",
+    "etag": "user.bbfs.etag",
+    "fetchedAt": "user.bbfs.fetched_at",
+    "cache": "user.bbfs.cache",
+    "error": "user.bbfs.error",
+    "id": "user.bbfs.id",
+    "capabilities": "user.bbfs.capabilities",
+    "state": "user.bbfs.state",
+    "protocolVersion": "user.bbfs.protocol_version",
+    "server": "user.bbfs.server",
+    "uriPrefix": "user.bbfs.uri_prefix",
+}
+
+
+def source_document(
+    source: DataSource, state: SourceState, problem: str | None, abilities: list[str]
+) -> dict[str, Any]:
+    """What is known of a data source and how it fares."""
+    document = {
+        "id": source.id,
+        "name": source.name,
+        "title": source.title,
+        "type": source.type,
+        "accessMethod": source.access_method,
+        "uriPrefix": source.uri_prefix,
+        "capabilities": abilities,
+        "state": state.state,
+        "protocolVersion": state.protocol_version,
+        "server": state.server,
+        "error": problem,
+    }
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def attributes(document: Mapping[str, Any]) -> dict[str, bytes]:
+    """The extended attributes of a document: one a field, and `user.bbfs.metadata` with all of it as JSON.
+
+    A value that the kernel would refuse is cut; the JSON document then leaves out its longest fields.
+    """
+    values = {name: _bytes(document[key])[:LIMIT] for key, name in _NAMES.items() if key in document}
+    whole = dict(document)
+    while len(encoded := _bytes(whole)) > LIMIT:
+        del whole[max(whole, key=lambda key: len(_bytes(whole[key])))]
+    values[PREFIX + "metadata"] = encoded
+    return values
+
+
+def plain(value: Any) -> Any:
+    """`value` with mappings and sequences as JSON knows them."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,130 @@
+"""The content cache against a model of what an LRU of bytes is."""
+
+from collections import OrderedDict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from bbfs.cache.content import ContentCache, MemoryContent
+
+BUDGET = 20
+
+
+async def test_memory_content_reads_slices() -> None:
+    content = MemoryContent(b"0123456789")
+    assert content.size == 10
+    assert content.read(0, 10) == b"0123456789"
+    assert content.read(3, 4) == b"3456"
+    assert content.read(8, 100) == b"89"
+    assert content.read(10, 1) == b""
+    assert content.read(99, 1) == b""
+    assert await content.read_waiting(2, 2) == b"23"
+    content.close()
+    assert content.read(0, 1) == b"0"
+
+
+@given(st.binary(), st.binary())
+def test_versions_are_equal_exactly_when_the_bytes_are(one: bytes, other: bytes) -> None:
+    assert (MemoryContent(one).version == MemoryContent(other).version) == (one == other)
+    assert len(MemoryContent(one).version) == 32
+
+
+@given(st.binary(max_size=64), st.integers(0, 80), st.integers(0, 80))
+def test_a_slice_is_the_slice(data: bytes, offset: int, length: int) -> None:
+    assert MemoryContent(data).read(offset, length) == data[offset : offset + length]
+
+
+def test_an_item_larger_than_the_budget_is_not_kept_and_replaces_nothing_but_itself() -> None:
+    cache: ContentCache[MemoryContent] = ContentCache(4)
+    kept = MemoryContent(b"ab")
+    cache.put("kept", kept)
+    cache.put("grown", MemoryContent(b"c"))
+    assert not cache.put("grown", MemoryContent(b"12345"))
+    assert cache.get("grown") is None, "an outdated value must not outlive its replacement"
+    assert cache.get("kept") is kept
+    assert cache.evictions == 0
+
+
+def test_a_budget_of_nothing_keeps_nothing() -> None:
+    cache: ContentCache[MemoryContent] = ContentCache(0)
+    assert not cache.put("empty", MemoryContent(b""))
+    assert len(cache) == 0
+    with pytest.raises(ValueError):
+        ContentCache(-1)
+
+
+def test_counters() -> None:
+    cache: ContentCache[MemoryContent] = ContentCache(4)
+    cache.put("a", MemoryContent(b"123"))
+    assert cache.get("a") is not None
+    assert cache.get("b") is None
+    cache.put("b", MemoryContent(b"45"))
+    assert "a" not in cache
+    assert (cache.hits, cache.misses, cache.evictions) == (1, 1, 1)
+    cache.clear()
+    assert (len(cache), cache.statistics.bytes, cache.evictions) == (0, 0, 1)
+
+
+def test_other_values_bring_their_own_measure() -> None:
+    cache: ContentCache[str] = ContentCache(5, getsizeof=len)
+    cache.put("a", "123")
+    cache.put("b", "456")
+    assert cache.get("a") is None
+    assert cache.get("b") == "456"
+
+
+class AgainstAModel(RuleBasedStateMachine):
+    """The same operations on the cache and on an ordered dictionary that is cut by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache: ContentCache[MemoryContent] = ContentCache(BUDGET)
+        self.model: OrderedDict[int, MemoryContent] = OrderedDict()
+        self.evictions = 0
+
+    @staticmethod
+    def charge(content: MemoryContent) -> int:
+        return max(1, content.size)
+
+    def used(self) -> int:
+        return sum(self.charge(content) for content in self.model.values())
+
+    @rule(key=st.integers(0, 8), data=st.binary(max_size=BUDGET + 3))
+    def put(self, key: int, data: bytes) -> None:
+        content = MemoryContent(data)
+        kept = self.cache.put(key, content)
+        self.model.pop(key, None)
+        assert kept == (self.charge(content) <= BUDGET)
+        if kept:
+            while self.used() + self.charge(content) > BUDGET:
+                self.model.popitem(last=False)
+                self.evictions += 1
+            self.model[key] = content
+
+    @rule(key=st.integers(0, 8))
+    def get(self, key: int) -> None:
+        assert self.cache.get(key) is self.model.get(key)
+        if key in self.model:
+            self.model.move_to_end(key)
+
+    @rule(key=st.integers(0, 8))
+    def discard(self, key: int) -> None:
+        assert self.cache.discard(key) is self.model.pop(key, None)
+
+    @rule()
+    def clear(self) -> None:
+        self.cache.clear()
+        self.model.clear()
+
+    @invariant()
+    def never_over_budget_and_the_same(self) -> None:
+        statistics = self.cache.statistics
+        assert statistics.bytes == self.used() <= BUDGET
+        assert statistics.entries == len(self.model)
+        assert statistics.evictions == self.evictions
+        assert all(key in self.cache for key in self.model)
+
+
+TestAgainstAModel = AgainstAModel.TestCase

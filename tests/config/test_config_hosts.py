@@ -1,0 +1,255 @@
+"""MCP hosts' own files, as their programs write them: `hosts/` has one of each."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bbfs.config import import_mcp_hosts
+from bbfs.errors import ConfigError
+from bbfs.model import DataSource
+
+HOSTS = Path(__file__).parent / "hosts"
+SECRET = "s3cr3t-value"
+
+
+def load(path: Path, cwd: Path | str = "/", **environ: str) -> dict[str, DataSource]:
+    environ = {"HOME": "/home/someone"} | environ
+    return {source.name: source for source in import_mcp_hosts(str(path), environ=environ, cwd=str(cwd))}
+
+
+def write(tmp_path: Path, document: object, name: str = "mcp.json") -> Path:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+def refusal(path: Path, **environ: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(path, **environ)
+    assert SECRET not in str(caught.value) + repr(caught.value)
+    return str(caught.value)
+
+
+def reach(source: DataSource) -> tuple[object, ...]:
+    assert source.mcp is not None
+    server = source.mcp
+    return server.transport, server.command or server.url, list(server.args), dict(server.env), dict(server.headers)
+
+
+def test_claude_code_takes_the_global_servers():
+    sources = load(HOSTS / "claude.json", CONTEXT7_API_KEY="k7")
+    assert {name: reach(source) for name, source in sources.items()} == {
+        "context7": ("http", "https://mcp.context7.example/mcp", [], {}, {"CONTEXT7_API_KEY": "k7"}),
+        "memory": (
+            "stdio",
+            "npx",
+            ["-y", "@modelcontextprotocol/server-memory"],
+            {"MEMORY_FILE_PATH": "/home/someone/memory.json"},
+            {},
+        ),
+        "asana": ("sse", "https://mcp.asana.example/sse", [], {}, {}),
+    }
+    assert all(source.uri_prefix == f"mcp-server+{name}" for name, source in sources.items())
+    assert all(
+        (source.id, source.type, source.access_method) == (name, "server", "mcp") for name, source in sources.items()
+    )
+
+
+def test_claude_code_adds_the_project_of_the_current_directory():
+    sources = load(HOSTS / "claude.json", "/srv/shop", CONTEXT7_API_KEY="k7")
+    assert sorted(sources) == ["context7", "memory", "orders-db"]  # asana is disabled in this project
+    assert reach(sources["memory"])[1] == "./tools/memory"
+    assert sources["memory"].mcp
+    assert sources["memory"].mcp.cwd == "/srv/shop"
+    assert reach(sources["orders-db"])[2] == ["orders-mcp", "--dsn", "sqlite:///o.db"]
+    assert sources["orders-db"].title == "orders db"
+
+
+def test_claude_desktop_leaves_what_the_server_expands_itself():
+    sources = load(HOSTS / "claude_desktop_config.json")
+    assert list(sources) == ["filesystem", "Linear-remote"]
+    assert sources["Linear-remote"].title == "Linear (remote)"
+    assert reach(sources["Linear-remote"])[2][-1] == "Authorization:${AUTH_HEADER}"  # type: ignore[index]
+    assert reach(sources["Linear-remote"])[3] == {"AUTH_HEADER": "Bearer lin_secret"}
+
+
+def test_project_file_runs_in_its_folder():
+    sources = load(HOSTS / "project/.mcp.json", SHOP_TOKEN="t", API_KEY="k", PWD="/x", CACHE_DIR="")
+    assert reach(sources["shop"])[2:4] == (["--root", "/x"], {"SHOP_TOKEN": "t", "CACHE": "/var/cache/shop"})
+    assert sources["shop"].mcp
+    assert sources["shop"].mcp.cwd == str(HOSTS / "project")
+    assert reach(sources["api"]) == ("http", "https://api.example.org/mcp", [], {}, {"Authorization": "Bearer k"})
+
+
+def test_vscode_workspace(tmp_path: Path):
+    project = tmp_path / "project"
+    shutil.copytree(HOSTS / "project", project)
+    (project / ".env").write_text("# local\nexport TOKEN='a b'\nPORT=1\nPLAIN=x # why\n\n")
+    sources = load(project / ".vscode/mcp.json", BBFS_INPUT_PERPLEXITY_KEY="p")
+    assert list(sources) == ["github", "perplexity", "local"]
+    assert reach(sources["perplexity"])[3] == {"PERPLEXITY_API_KEY": "p"}
+    assert reach(sources["local"])[2:4] == (
+        [f"{project}/build/index.js", "--home=/home/someone", "--name", "project"],
+        {"TOKEN": "a b", "PORT": "3000", "PLAIN": "x"},
+    )
+    assert sources["local"].mcp
+    assert sources["local"].mcp.cwd == str(project)
+
+
+def test_vscode_input_without_a_value_names_the_variable(tmp_path: Path):
+    project = tmp_path / "project"
+    shutil.copytree(HOSTS / "project", project)
+    (project / ".env").write_text("")
+    path = project / ".vscode/mcp.json"
+    assert refusal(path) == (
+        f"{path}: servers.perplexity.env.PERPLEXITY_API_KEY: ${{input:perplexity-key}} would be asked for "
+        "interactively; set the environment variable BBFS_INPUT_PERPLEXITY_KEY instead"
+    )
+
+
+def test_cursor_vscode_settings_windsurf_zed_and_continue():
+    assert {
+        name: reach(source)[:2] for name, source in load(HOSTS / "project/.cursor/mcp.json", DOCS_KEY="d").items()
+    } == {
+        "docs": ("http", "http://localhost:3000/mcp"),
+        "figma": ("sse", "http://127.0.0.1:3845/sse"),
+    }
+    assert reach(load(HOSTS / "vscode-settings.json")["time"])[1] == "uvx"
+    windsurf = load(HOSTS / "windsurf_mcp_config.json")
+    assert reach(windsurf["remote"])[4] == {"API_KEY": "Bearer file-token"}
+    assert {name: reach(source)[:2] for name, source in windsurf.items()} == {
+        "remote": ("http", "https://example.org/mcp"),
+        "gemini-style": ("http", "https://example.org/stream"),
+        "cline": ("http", "https://example.org/c"),
+    }
+    zed = load(HOSTS / "zed-settings.json")
+    assert {name: reach(source)[:4] for name, source in zed.items()} == {
+        "postgres": ("stdio", "/usr/bin/pg-mcp", ["run"], {"PGHOST": "db"}),
+        "local": ("stdio", "uv", ["run", "main.py"], {}),
+        "web": ("http", "https://api.example.org/mcp", [], {}),
+    }
+    continued = load(HOSTS / "continue.json")
+    assert {name: reach(source)[:2] for name, source in continued.items()} == {
+        "sqlite": ("http", "https://example.org/mcp"),
+        "server-1": ("stdio", "uvx"),
+        "Web-Search": ("sse", "http://localhost:8000/events"),
+    }
+    assert reach(continued["sqlite"])[4] == {"Authorization": "Bearer y"}
+
+
+def test_a_global_file_in_a_host_folder_has_no_project(tmp_path: Path):
+    path = write(tmp_path, {"mcpServers": {"a": {"command": "a"}}}, ".cursor/mcp.json")
+    assert load(path, HOME=str(tmp_path))["a"].mcp.cwd is None  # type: ignore[union-attr]
+    assert load(path)["a"].mcp.cwd == str(tmp_path)  # type: ignore[union-attr]
+
+
+def test_names_that_clash_are_numbered_and_a_legal_name_keeps_its_own(tmp_path: Path):
+    names = ["a b", "a/b", "a-b", "Ünïcode", "+++", "日本", "." * 3]
+    path = write(tmp_path, {"mcpServers": {name: {"command": "x"} for name in names}})
+    sources = load(path)
+    assert {source.title: name for name, source in sources.items()} == {
+        "a b": "a-b-2",
+        "a/b": "a-b-3",
+        "a-b": "a-b",
+        "Ünïcode": "Unicode",
+        "+++": "source",
+        "日本": "source-2",
+        "...": "source-3",
+    }
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({}, "needs 'command' (a program to start) or 'url' (a server to connect to)"),
+        ({"command": ""}, "command: is empty"),
+        ({"command": "x", "args": "y"}, "args: should be a list of strings"),
+        ({"command": "x", "args": [["y"]]}, "args[0]: should be a string"),
+        ({"command": "x", "env": ["A=b"]}, "env: should be a table of strings"),
+        ({"command": "x", "env": {"A=": SECRET}}, "env.A=: is not a legal name of an environment variable"),
+        ({"command": "x", "env": {"A": f"{SECRET}\0"}}, "env.A: has a NUL character"),
+        ({"command": "x", "args": ["${UNSET}"]}, "args[0]: environment variable UNSET is not set"),
+        ({"command": "x", "env": {"T": "${env:UNSET}"}}, "env.T: environment variable UNSET is not set"),
+        (
+            {"command": "x", "args": ["${command:pick}"]},
+            "args[0]: ${command:pick} cannot be resolved outside the program",
+        ),
+        ({"command": "x", "args": ["${{ secrets.X }}"]}, "args[0]: ${{ secrets.X }} cannot be resolved outside"),
+        (
+            {"command": "x", "envFile": "/nonexistent/.env"},
+            "envFile: ${file:/nonexistent/.env}: No such file or directory",
+        ),
+        ({"url": f"ftp://{SECRET}"}, "url: should be an http:// or https:// URL with a host"),
+        ({"url": f"http://u:{SECRET}@[::1"}, "url: should be an http:// or https:// URL with a host"),
+        ({"url": "http://h/", "headers": {"A": f"{SECRET}\r\nB: c"}}, "headers.A: has a line break or NUL"),
+        ({"url": "http://h/", "headers": {"A b": SECRET}}, "headers.A b: is not a legal name of an HTTP header"),
+        ({"url": "http://h/", "type": "ws"}, "type: transport 'ws' is not supported; expected 'stdio', 'http', "),
+        ({"url": "http://h/", "type": "stdio"}, "transport 'stdio' needs 'command', not 'url'"),
+        ({"command": "x", "type": "sse"}, "transport 'sse' needs 'url', not 'command'"),
+        ({"source": "extension", "settings": {}}, "is started by an extension of the editor"),
+    ],
+)
+@pytest.mark.semantics("S30")
+def test_an_entry_that_cannot_be_used_is_refused(tmp_path: Path, entry: dict[str, object], message: str):
+    path = write(tmp_path, {"mcpServers": {"bad": entry}})
+    assert f"{path}: mcpServers.bad" in refusal(path)
+    assert message in refusal(path)
+
+
+def test_all_refusals_together_or_one_by_one(tmp_path: Path):
+    path = write(tmp_path, {"mcpServers": {"a": {}, "good": {"command": "x"}, "b": {"command": "${B}"}}})
+    assert refusal(path).splitlines() == [
+        f"{path}: mcpServers.a: needs 'command' (a program to start) or 'url' (a server to connect to)",
+        f"{path}: mcpServers.b.command: environment variable B is not set",
+    ]
+    told: list[ConfigError] = []
+    sources = import_mcp_hosts(str(path), environ={}, on_refused=told.append)
+    assert [source.name for source in sources] == ["good"]
+    assert "\n".join(map(str, told)) == refusal(path)
+
+
+def test_shell_text_in_arguments_is_left_alone(tmp_path: Path):
+    script = "for x in ${#list[@]} ${a%%b} $HOME $(date); do :; done"
+    path = write(tmp_path, {"mcpServers": {"a": {"command": "sh", "args": ["-c", script]}}})
+    assert reach(load(path)["a"])[2] == ["-c", script]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"mcpServers": {\n "a": {"command" "x"}}}', ":2: not JSON: Expecting ':' delimiter"),
+        ('{"mcpServers": {} /* open', ":1: not JSON: "),
+        ("", ":1: not JSON: Expecting value"),
+        ('{"servrs": {}}', ": has no MCP servers; looked for the keys mcpServers, servers, mcp.servers, "),
+        ('{"mcpServers": 3}', ": mcpServers: should be a table that describes a server"),
+        ('{"mcpServers": {"a": "npx"}}', ": mcpServers.a: should be a table that describes a server"),
+        ("[" * 100_000, ":1: not JSON: nested too deeply"),
+    ],
+)
+def test_a_file_that_is_no_host_file_is_refused(tmp_path: Path, text: str, message: str):
+    path = write(tmp_path, text)
+    assert refusal(path).startswith(f"{path}{message}")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path):
+    assert refusal(tmp_path / "none.json") == f"{tmp_path}/none.json: No such file or directory"
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe{")
+    assert refusal(tmp_path / "binary.json") == f"{tmp_path}/binary.json: not UTF-8 text"
+    assert refusal(write(tmp_path, "a: b", "c.yaml")) == f"{tmp_path}/c.yaml: MCP servers are read from JSON files only"
+
+
+def test_no_server_at_all_is_fine_when_the_key_is_there(tmp_path: Path):
+    assert load(write(tmp_path, {"mcpServers": {}})) == {}
+
+
+@pytest.mark.semantics("S30")
+def test_values_of_variables_stay_out_of_repr(tmp_path: Path):
+    entry = {"command": "${T}", "args": ["${T}"], "env": {"A": "${T}"}, "cwd": "/x/${T}"}
+    remote = {"url": "http://${T}/", "headers": {"A": "${T}"}}
+    sources = load(write(tmp_path, {"mcpServers": {"a": entry, "b": remote}}), T=SECRET)
+    assert sources["a"].mcp
+    assert sources["a"].mcp.cwd == f"/x/{SECRET}"
+    assert SECRET not in repr(sources)

@@ -1,0 +1,149 @@
+"""Inode numbers and the table of those that the kernel holds."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from bbfs.errors import Outdated
+from bbfs.inodes import ROOT, InodeKey, InodeTable, inode_number
+
+NAMES = st.text(alphabet=st.characters(exclude_characters="\0/", exclude_categories=()), min_size=1, max_size=5)
+PATHS = st.lists(NAMES, max_size=4).map(tuple)
+
+
+@pytest.mark.semantics("S7")
+def test_numbers_are_the_same_for_ever() -> None:
+    assert inode_number(()) == inode_number((), "v1") == ROOT == 1
+    # Worked out apart: 2 + BLAKE2b-64 of the names joined by NUL, two NULs and the version, modulo 2**63 - 2.
+    assert inode_number(("mcp-server+docs", "resource", "a"), "v1") == 6285649596136510379
+    assert inode_number(("café",)) == 6074708570598947110
+    assert inode_number(("a", "b")) != inode_number(("a/b",)) != inode_number(("ab",))
+    assert inode_number(("a",), "b") != inode_number(("a", "b")) != inode_number(("a",), "c")
+
+
+@pytest.mark.semantics("S7")
+@given(PATHS, st.text(), PATHS, st.text())
+def test_a_number_follows_from_path_and_version_alone(
+    path: tuple[str, ...], salt: str, other: tuple[str, ...], other_salt: str
+) -> None:
+    number = inode_number(path, salt)
+    assert number == inode_number(path, salt)
+    assert (number == ROOT) == (not path)
+    assert 1 <= number < 2**63
+    if path and (path, salt) != (other, other_salt):
+        assert number != inode_number(other, other_salt)
+
+
+@pytest.mark.semantics("S7")
+def test_new_content_is_a_new_inode_and_the_forgotten_one_is_outdated() -> None:
+    table = InodeTable()
+    old = table.remember(("a",), "v1")
+    new = table.remember(("a",), "v2")
+    assert old != new
+    assert table.get(old) == InodeKey(("a",), "v1")
+    assert table.forget(old)
+    with pytest.raises(Outdated):
+        table.get(old)
+    assert table.get(new) == InodeKey(("a",), "v2")
+    assert table.remember(("a",), "v1") == old
+
+
+def test_the_root_is_always_there() -> None:
+    table = InodeTable()
+    assert table.remember(()) == table.remember((), "v2") == table.number(()) == ROOT
+    assert not table.forget(ROOT, 1000)
+    table.pin(ROOT)
+    assert not table.unpin(ROOT)
+    assert table.get(ROOT) == InodeKey(())
+    assert len(table) == 1
+
+
+def test_numbers_that_collide_take_the_next_free_one() -> None:
+    last = 2**63 - 1
+    table = InodeTable(lambda path, salt: last)
+    assert [table.remember((name,)) for name in "abc"] == [last, 2, 3]
+    assert table.number(("d",)) == 4
+    table.forget(2)
+    assert table.number(("d",)) == table.remember(("d",)) == 2
+    assert table.remember(("c",)) == 3
+
+
+def test_what_is_not_held_cannot_be_taken_back() -> None:
+    table = InodeTable()
+    for attempt in (table.forget, table.pin, table.unpin, table.get, table.lookups):
+        with pytest.raises(Outdated):
+            attempt(7)
+    ino = table.remember(("a",))
+    with pytest.raises(ValueError, match="has 1 lookups, 2 cannot be forgotten"):
+        table.forget(ino, 2)
+    with pytest.raises(ValueError, match="is not pinned"):
+        table.unpin(ino)
+    assert table.lookups(ino) == 1
+
+
+class InodeTableMachine(RuleBasedStateMachine):
+    """The table against a model that counts; a hash of two bits makes numbers collide all the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = InodeTable(lambda path, salt: 2 + len("".join(path) + salt) % 4)
+        self.lookups: dict[InodeKey, int] = {}
+        self.pins: dict[InodeKey, int] = {}
+        self.numbers: dict[InodeKey, int] = {}
+
+    def settle(self, key: InodeKey, dropped: bool) -> None:
+        gone = not self.lookups[key] and not self.pins.get(key)
+        assert dropped == gone
+        if gone:
+            ino = self.numbers.pop(key)
+            del self.lookups[key]
+            self.pins.pop(key, None)
+            assert ino not in self.table
+
+    @rule(
+        path=st.lists(st.sampled_from("abcd"), min_size=1, max_size=3).map(tuple), salt=st.sampled_from(["", "1", "22"])
+    )
+    def remember(self, path: tuple[str, ...], salt: str) -> None:
+        key = InodeKey(path, salt)
+        expected = self.table.number(path, salt)
+        ino = self.table.remember(path, salt)
+        assert ino == expected
+        assert self.numbers.setdefault(key, ino) == ino
+        self.lookups[key] = self.lookups.get(key, 0) + 1
+
+    @precondition(lambda self: self.numbers)
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.numbers)))
+        count = data.draw(st.integers(0, self.lookups[key]))
+        self.lookups[key] -= count
+        self.settle(key, self.table.forget(self.numbers[key], count))
+
+    @precondition(lambda self: self.numbers)
+    @rule(data=st.data())
+    def pin(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.numbers)))
+        self.table.pin(self.numbers[key])
+        self.pins[key] = self.pins.get(key, 0) + 1
+
+    @precondition(lambda self: any(self.pins.values()))
+    @rule(data=st.data())
+    def unpin(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(key for key, pins in self.pins.items() if pins)))
+        self.pins[key] -= 1
+        self.settle(key, self.table.unpin(self.numbers[key]))
+
+    @invariant()
+    def numbers_and_keys_agree(self) -> None:
+        assert len(self.table) == 1 + len(self.numbers)
+        assert len(set(self.numbers.values())) == len(self.numbers)
+        for key, ino in self.numbers.items():
+            assert ino > ROOT
+            assert self.table.get(ino) == key
+            assert self.table.number(*key) == ino
+            assert self.table.lookups(ino) == self.lookups[key]
+
+
+TestInodeTable = InodeTableMachine.TestCase
+TestInodeTable.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,95 @@
+"""What the tests of MCP connections share: a running manager, and servers to connect to."""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from random import Random
+from subprocess import DEVNULL, PIPE
+
+import pytest
+import trio
+from odd_servers import SERVERS, ManualClock, Odd
+
+from bbfs.mcp_manager import MCPManager
+from bbfs.model import McpServer, Policy
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Callable[..., Odd]:
+    """A maker of odd servers: `odd("crash-after", 2)`."""
+    made = 0
+
+    def make(oddity: str, *arguments: object, **env: str) -> Odd:
+        nonlocal made
+        made += 1
+        log = tmp_path / f"odd-{made}.log"
+        args = (str(SERVERS / "odd.py"), oddity, *map(str, arguments), "--log", str(log))
+        return Odd(McpServer("stdio", command=sys.executable, args=args, env=env), log)
+
+    return make
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def manager(nursery: trio.Nursery, clock: ManualClock) -> MCPManager:
+    """A running manager whose pauses pass by `clock`."""
+    manager = MCPManager(clock=clock, random=Random(1))
+    await nursery.start(lambda task_status: manager.run(task_status=task_status))
+    return manager
+
+
+@pytest.fixture
+def short() -> Policy:
+    """A policy for servers that do not answer."""
+    return Policy(timeout=0.6)
+
+
+@pytest.fixture
+def serve() -> Callable[..., AbstractAsyncContextManager[str]]:
+    """Runs a server of `tests/servers` that prints its URL: `async with serve("odd_http.py", "reset") as url`."""
+
+    @asynccontextmanager
+    async def run(script: str, *arguments: object, pids: list[int] | None = None) -> AsyncIterator[str]:
+        command = [sys.executable, str(SERVERS / script), *map(str, arguments)]
+        process = await trio.lowlevel.open_process(command, stdin=DEVNULL, stdout=PIPE)
+        assert process.stdout is not None
+        if pids is not None:
+            pids.append(process.pid)
+        try:
+            line = b""
+            with trio.fail_after(30):
+                while b"\n" not in line:
+                    chunk = await process.stdout.receive_some(1)
+                    assert chunk, "the server ended before it printed its URL"
+                    line += chunk
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_drain, process.stdout)
+                yield line.decode().strip()
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                process.terminate()
+                with trio.move_on_after(5):
+                    await process.wait()
+                process.kill()
+                await process.wait()
+                await process.stdout.aclose()
+
+    return run
+
+
+async def _drain(stream: trio.abc.ReceiveStream) -> None:
+    async for _ in stream:
+        pass
+
+
+@pytest.fixture
+def descriptors() -> Callable[[], int]:
+    """The number of open descriptors of this process."""
+    return lambda: len(os.listdir("/proc/self/fd"))

@@ -1,0 +1,238 @@
+"""Servers over Streamable HTTP and SSE: both eras, and each way in which an exchange goes wrong."""
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+import trio
+from odd_servers import ManualClock, exists, until
+
+from bbfs.errors import BbfsError, Denied, LoginRequired, NotFound, ProtocolViolation, Unreachable
+from bbfs.mcp_manager import MCPManager
+from bbfs.model import Loaded, McpServer, Policy, SourceEvent
+
+Serve = Callable[..., AbstractAsyncContextManager[str]]
+PATIENT = Policy(timeout=20)
+PLAIN = "content of odd://b\n"
+
+
+def text(loaded: Loaded) -> str:
+    content = loaded.parts[0].content
+    data = content.read(0, content.size)
+    assert data is not None
+    return data.decode()
+
+
+def http(url: str, **headers: str) -> McpServer:
+    return McpServer("sse" if url.endswith("/sse") else "http", url=url, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("transport", "options", "version"),
+    [
+        ("http", (), "2026-07-28"),
+        ("http", ("--json",), "2026-07-28"),
+        ("http", ("--handshake-only",), "2025-11-25"),
+        ("http", ("--handshake-only", "--json"), "2025-11-25"),
+        ("sse", (), "2026-07-28"),
+    ],
+)
+async def test_both_transports_and_eras(
+    manager: MCPManager, serve: Serve, tmp_path: Path, transport: str, options: tuple[str, ...], version: str
+) -> None:
+    counters = tmp_path / "counters"
+    arguments = ("--transport", transport, "--page-size", 2, "--large", 4_000_000, "--counters", counters, *options)
+    async with serve("resources.py", *arguments) as url:
+        manager.add("web", http(url), PATIENT)
+        listing = await manager.list_resources("web")
+        assert len(listing.entries) == 6
+        assert manager.state("web").protocol_version == version
+        assert (await manager.load_resource("web", "test://binary.bin")).parts[0].content.size == 256
+        assert (await manager.load_resource("web", "test://large.txt")).parts[0].content.size == 4_000_000
+        with pytest.raises(NotFound, match="no resource test://nothing"):
+            await manager.load_resource("web", "test://nothing")
+        async with trio.open_nursery() as nursery:
+            for _ in range(16):
+                nursery.start_soon(manager.load_resource, "web", "test://items/0001.txt")
+    reads = [line for line in counters.read_text().splitlines() if line.startswith("read test://items")]
+    assert len(reads) == 16
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+@pytest.mark.semantics("S23")
+async def test_login(manager: MCPManager, serve: Serve, transport: str) -> None:
+    async with serve("resources.py", "--transport", transport, "--token", "open-sesame") as url:
+        manager.add("without", http(url), PATIENT)
+        with pytest.raises(LoginRequired, match="bbfs login"):
+            await manager.list_resources("without")
+        with pytest.raises(LoginRequired):
+            await manager.load_resource("without", "test://many")
+        manager.add("with", http(url, authorization="Bearer open-sesame"), PATIENT)
+        assert len((await manager.list_resources("with")).entries) == 5
+
+
+@pytest.mark.semantics("S23")
+@pytest.mark.parametrize(
+    ("oddity", "argument", "error", "message"),
+    [
+        ("status", 401, LoginRequired, "HTTP 401"),
+        ("status", 403, Denied, "HTTP 403"),
+        ("status", 429, Unreachable, "HTTP 429"),
+        ("status", 500, Unreachable, "HTTP 500"),
+        ("status", 503, Unreachable, "HTTP 503"),
+        ("reset", "", Unreachable, "connection lost"),
+        ("cut", "", Unreachable, "connection lost"),
+        ("html", "", ProtocolViolation, "text/html"),
+        ("not-json", "", ProtocolViolation, "JSON"),
+        ("event-cut", "", Unreachable, "SSE stream ended"),
+        ("elsewhere", "", BbfsError, "Redirect"),
+    ],
+)
+async def test_faults_of_one_exchange(
+    manager: MCPManager, serve: Serve, oddity: str, argument: object, error: type[BbfsError], message: str
+) -> None:
+    async with serve("odd_http.py", oddity, argument) as url:
+        manager.add("web", http(url), PATIENT)
+        await manager.list_resources("web")
+        with trio.fail_after(10), pytest.raises(error, match=message) as caught:
+            await manager.load_resource("web", "odd://a")
+        assert type(caught.value) is error or error is BbfsError
+        assert "token" not in str(caught.value)
+        assert text(await manager.load_resource("web", "odd://b")) == PLAIN
+
+
+async def test_fault_of_one_exchange_leaves_others_alone(manager: MCPManager, serve: Serve) -> None:
+    async with serve("odd_http.py", "reset") as url:
+        manager.add("web", http(url), PATIENT)
+        await manager.list_resources("web")
+        results: list[str] = []
+
+        async def read() -> None:
+            results.append(text(await manager.load_resource("web", "odd://b")))
+
+        async def fail() -> None:
+            with pytest.raises(Unreachable):
+                await manager.load_resource("web", "odd://a")
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(8):
+                nursery.start_soon(read)
+                nursery.start_soon(fail)
+        assert results == [PLAIN] * 8
+        assert manager.state("web").state == "up"
+
+
+@pytest.mark.semantics("S23")
+async def test_too_large_an_answer(nursery: trio.Nursery, serve: Serve) -> None:
+    manager = MCPManager(max_message=1 << 20)
+    await nursery.start(lambda task_status: manager.run(task_status=task_status))
+    async with serve("odd_http.py", "huge", 2 << 20) as url:
+        manager.add("web", http(url), PATIENT)
+        with pytest.raises(ProtocolViolation, match="more than 1048576 bytes"):
+            await manager.load_resource("web", "odd://a")
+        assert text(await manager.load_resource("web", "odd://b")) == PLAIN
+    async with serve("resources.py", "--transport", "http", "--large", 2 << 20) as url:
+        manager.add("events", http(url), PATIENT)
+        with pytest.raises(ProtocolViolation, match="1048576"):
+            await manager.load_resource("events", "test://large.txt")
+        assert (await manager.load_resource("events", "test://many")).parts
+
+
+@pytest.mark.parametrize("oddity", ["reset-once", "forgets"])
+async def test_passing_fault_is_not_noticed(manager: MCPManager, serve: Serve, oddity: str) -> None:
+    """A connection reset once, and a server that has forgotten the session, as after its restart."""
+    async with serve("odd_http.py", oddity) as url:
+        manager.add("web", http(url), PATIENT)
+        assert text(await manager.load_resource("web", "odd://a")) == "content of odd://a\n"
+        assert manager.state("web").state == "up"
+
+
+@pytest.mark.semantics("S30")
+async def test_secrets_stay_out_of_messages_and_logs(
+    manager: MCPManager, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "bbfs")
+    caplog.set_level(logging.INFO)
+    async with serve("odd_http.py", "error-body") as url:
+        secret = url.replace("http://", "http://joe:hush-user@") + "?key=hush-query"
+        manager.add("web", http(secret, authorization="Bearer hush-token"), PATIENT)
+        with pytest.raises(Unreachable, match=r"cannot use ") as caught:
+            await manager.load_resource("web", "odd://a")
+    await manager.list_resources("web") if False else None
+    shown = f"{caught.value!r} {manager.state('web')} {caplog.text}"
+    assert "hush" not in shown
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+@pytest.mark.semantics("S23")
+async def test_nobody_listens(manager: MCPManager, path: str) -> None:
+    with trio.socket.socket() as unused:
+        await unused.bind(("127.0.0.1", 0))
+        manager.add("web", http(f"http://127.0.0.1:{unused.getsockname()[1]}{path}"), PATIENT)
+        with trio.fail_after(5), pytest.raises(Unreachable, match="cannot connect"):
+            await manager.list_resources("web")
+        assert manager.state("web").state == "down"
+
+
+@pytest.mark.semantics("S22")
+async def test_server_that_accepts_and_says_nothing(manager: MCPManager, short: Policy) -> None:
+    with trio.socket.socket() as silent:
+        await silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1]
+        for path in ("mcp", "sse"):
+            manager.add(path, http(f"http://127.0.0.1:{port}/{path}"), short)
+            with trio.fail_after(5), pytest.raises(Unreachable, match="within"):
+                await manager.list_resources(path)
+
+
+@pytest.mark.semantics("S22")
+async def test_hung_read_is_cancelled_cleanly(manager: MCPManager, serve: Serve) -> None:
+    async with serve("odd_http.py", "hung") as url:
+        manager.add("web", http(url), PATIENT)
+        await manager.list_resources("web")
+        with trio.move_on_after(0.1) as scope:
+            await manager.load_resource("web", "odd://a")
+        assert scope.cancelled_caught
+        assert text(await manager.load_resource("web", "odd://b")) == PLAIN
+
+
+@pytest.mark.semantics("S24")
+@pytest.mark.parametrize("transport", ["http", "sse"])
+@pytest.mark.parametrize("era", ["modern", "handshake"])
+async def test_server_that_goes_and_comes_back(
+    manager: MCPManager, serve: Serve, clock: ManualClock, transport: str, era: str
+) -> None:
+    if (transport, era) == ("sse", "handshake"):
+        pytest.skip("the SDK's SSE server decides by the first message, not by a header")
+    options = ["--handshake-only"] if era == "handshake" else []
+    events: list[SourceEvent] = []
+    async with serve("resources.py", "--transport", transport, *options) as url:
+        manager.add("web", http(url), PATIENT)
+        manager.subscribe_events("web", events.append)
+        before = await manager.list_resources("web")
+    with trio.fail_after(10), pytest.raises(Unreachable):
+        await manager.list_resources("web")
+    assert manager.state("web").state == "down"
+    assert manager.state("web").reason
+    port = url.split(":")[2].split("/")[0]
+    async with serve("resources.py", "--transport", transport, "--port", port, *options):
+        clock.now += 60
+        assert await manager.list_resources("web") == before
+        assert SourceEvent("web") in events, "events may have been missed"
+
+
+async def test_session_is_ended_at_the_end(serve: Serve, tmp_path: Path) -> None:
+    pids: list[int] = []
+    async with serve("odd_http.py", "none", pids=pids) as url:
+        manager = MCPManager()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(lambda task_status: manager.run(task_status=task_status))
+            manager.add("web", http(url), PATIENT)
+            await manager.list_resources("web")
+            nursery.cancel_scope.cancel()
+        # The server forgets the session, so one that uses it would not be let in.
+        assert exists(pids[0])
+        await until(lambda: True)

@@ -1,0 +1,240 @@
+"""What every handler of a source type must do, as tests to inherit.
+
+A source type is checked by a subclass of `SourceConformance` that says what its handler is made over:
+
+    class TestMySource(SourceConformance):
+        known = {"my://a": b"content of a"}
+        unknown = ("my://nothing",)
+
+        @asynccontextmanager
+        async def handler(self, directory: Path) -> AsyncIterator[Handler]:
+            yield MyHandler(...)
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import trio
+
+from bbfs.errors import BbfsError, NotFound
+from bbfs.model import Content, Loaded, ResourceMetadata
+from bbfs.sources import CanList, CanListDirectory, CanLoad, CanStat, Handler
+from bbfs.uri import parse_data_source_uri
+
+BOUND = 20.0
+HOSTILE = (
+    "",
+    ":",
+    "/",
+    "..",
+    "../../../../etc/passwd",
+    "/etc/passwd",
+    "file:..",
+    "file:./..",
+    "file:./../x",
+    "file:./a/../../x",
+    "file:./%2e%2e/x",
+    "file:./%2E%2e%2fetc%2fpasswd",
+    "file:./a%00b",
+    "file:./a\0b",
+    "file:./\ud800",
+    "file:.//",
+    "file:////",
+    "file:///",
+    "file:///etc/passwd",
+    "file:///proc/self/root/etc/passwd",
+    "file://elsewhere/etc/passwd",
+    "file:./" + "x" * 300,
+    "file:./" + "x/" * 50_000 + "x",
+    "file:./%",
+    "file:./%zz",
+    "unheard-of://host/path?query#fragment",
+    "resource://a/../../b",
+    "resource://" + "y" * 70_000,
+    "resource://\0",
+    "postgres://user:password@host/db",
+    "with space",
+    "line\nbreak",
+)
+
+
+async def read_whole(content: Content, step: int = 1 << 16) -> bytes:
+    """All bytes of a content, in ranges, as the mount reads them."""
+    data = b""
+    while len(data) < content.size:
+        piece = content.read(len(data), step)
+        if piece is None:
+            piece = await content.read_waiting(len(data), step)
+        assert piece, f"nothing at byte {len(data)} of {content.size}"
+        data += piece
+    return data
+
+
+async def list_all(handler: Handler) -> list[ResourceMetadata]:
+    """Everything that a handler lists: of a hierarchical source every directory, links not followed."""
+    if isinstance(handler, CanList):
+        return list((await handler.list()).resources)
+    assert isinstance(handler, CanListDirectory)
+    found: list[ResourceMetadata] = []
+    ahead: list[tuple[str, ...]] = [()]
+    while ahead:
+        path = ahead.pop()
+        for entry in (await handler.list_directory(path)).resources:
+            found.append(entry)
+            if entry.kind == "directory":
+                ahead.append((*path, entry.native_uri.rstrip("/").rsplit("/", 1)[-1]))
+    return found
+
+
+class SourceConformance(ABC):
+    """The checks. `known`: native URI and bytes of resources that are listed; `unknown`: URIs of no resource."""
+
+    known: ClassVar[Mapping[str, bytes]]
+    unknown: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def handler(self, directory: Path) -> AbstractAsyncContextManager[Handler]:
+        """A handler over the known content. directory: empty, for whatever the source needs."""
+
+    async def load(self, handler: Handler, native_uri: str) -> Loaded:
+        assert isinstance(handler, CanLoad)
+        with trio.fail_after(BOUND):
+            return await handler.load(native_uri)
+
+    async def test_it_lists_what_is_there(self, tmp_path: Path) -> None:
+        async with self.handler(tmp_path) as handler:
+            listed = {entry.native_uri for entry in await list_all(handler) if entry.kind == "resource"}
+            assert listed >= set(self.known)
+            assert listed.isdisjoint(self.unknown)
+
+    async def test_what_is_known_loads_with_its_bytes(self, tmp_path: Path) -> None:
+        async with self.handler(tmp_path) as handler:
+            for native_uri, data in self.known.items():
+                loaded = await self.load(handler, native_uri)
+                assert len(loaded.parts) == 1, native_uri
+                assert await read_whole(loaded.parts[0].content) == data, native_uri
+                loaded.parts[0].content.close()
+            assert handler.state.state == "up"
+
+    async def test_whatever_is_listed_loads_with_the_size_it_gives(self, tmp_path: Path) -> None:
+        async with self.handler(tmp_path) as handler:
+            resources = [entry for entry in await list_all(handler) if entry.kind == "resource"]
+            assert resources
+            for entry in resources:
+                loaded = await self.load(handler, entry.native_uri)
+                assert loaded.parts, entry.native_uri
+                sizes = [len(await read_whole(part.content)) for part in loaded.parts]
+                assert sizes == [part.content.size for part in loaded.parts], entry.native_uri
+                if entry.size is not None:
+                    assert sum(sizes) == entry.size, entry.native_uri
+                for part in loaded.parts:
+                    part.content.close()
+
+    async def test_a_range_of_a_content_is_that_range(self, tmp_path: Path) -> None:
+        async with self.handler(tmp_path) as handler:
+            for native_uri, data in self.known.items():
+                content = (await self.load(handler, native_uri)).parts[0].content
+                size = len(data)
+                for offset, length in ((0, 1), (1, 2), (max(0, size - 1), 5), (size, 5), (size + 9, 5), (0, size + 9)):
+                    expected = data[offset : offset + length]
+                    assert content.read(offset, length) in (expected, None)
+                    assert await content.read_waiting(offset, length) == expected
+                content.close()
+                content.close()
+
+    async def test_native_uris_are_unique_and_come_back_from_the_uri(self, tmp_path: Path) -> None:
+        async with self.handler(tmp_path) as handler:
+            entries = await list_all(handler)
+            assert len({entry.native_uri for entry in entries}) == len(entries)
+            for entry in entries:
+                parsed = parse_data_source_uri(entry.uri)
+                assert parsed.original_uri == entry.native_uri
+                assert parsed.base_prefix == handler.source.base_prefix
+
+    async def test_listing_twice_gives_the_same(self, tmp_path: Path) -> None:
+        async with self.handler(tmp_path) as handler:
+            assert await list_all(handler) == await list_all(handler)
+
+    async def test_the_same_bytes_have_the_same_version(self, tmp_path: Path) -> None:
+        async with self.handler(tmp_path) as handler:
+            versions: dict[str, str] = {}
+            for _ in range(2):
+                for native_uri in self.known:
+                    content = (await self.load(handler, native_uri)).parts[0].content
+                    assert versions.setdefault(native_uri, content.version) == content.version
+                    content.close()
+
+    async def test_stat_agrees_with_the_listing_and_the_load(self, tmp_path: Path) -> None:
+        async with self.handler(tmp_path) as handler:
+            if not isinstance(handler, CanStat):
+                return
+            for entry in await list_all(handler):
+                assert await handler.stat(entry.native_uri) == entry
+            for native_uri, data in self.known.items():
+                assert (await handler.stat(native_uri)).size in (len(data), None)
+                metadata = (await self.load(handler, native_uri)).metadata
+                assert metadata is None or metadata.size == len(data)
+            for native_uri in self.unknown:
+                with pytest.raises(NotFound):
+                    await handler.stat(native_uri)
+
+    @pytest.mark.semantics("S23")
+    async def test_what_is_not_there_is_not_found(self, tmp_path: Path) -> None:
+        async with self.handler(tmp_path) as handler:
+            assert self.unknown
+            for native_uri in self.unknown:
+                with pytest.raises(NotFound):
+                    await self.load(handler, native_uri)
+
+    @pytest.mark.semantics("S23", "S27")
+    async def test_hostile_uris_get_an_error_of_bbfs_and_nothing_else(self, tmp_path: Path) -> None:
+        async with self.handler(tmp_path) as handler:
+            for native_uri in HOSTILE:
+                with pytest.raises(BbfsError) as caught:
+                    await self.load(handler, native_uri)
+                assert str(caught.value), native_uri
+                assert len(str(caught.value)) < 2000
+                if isinstance(handler, CanStat) and native_uri not in ("file:./", "file:."):
+                    with pytest.raises(BbfsError):
+                        await handler.stat(native_uri)
+            if isinstance(handler, CanListDirectory):
+                for path in ((".",), ("..",), ("",), ("a/b",), ("%2e%2e",), ("%00",), ("x" * 300,), ("nothing",) * 99):
+                    with pytest.raises(BbfsError):
+                        await handler.list_directory(path)
+            await self._still_works(handler)
+
+    async def test_loads_at_once_do_not_disturb_each_other(self, tmp_path: Path) -> None:
+        async with self.handler(tmp_path) as handler:
+
+            async def one(native_uri: str, data: bytes) -> None:
+                content = (await self.load(handler, native_uri)).parts[0].content
+                assert await read_whole(content) == data
+                content.close()
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(5):
+                    for native_uri, data in self.known.items():
+                        nursery.start_soon(one, native_uri, data)
+
+    @pytest.mark.semantics("S16", "S22")
+    async def test_a_load_can_be_cancelled_at_any_point(self, tmp_path: Path) -> None:
+        async with self.handler(tmp_path) as handler:
+            native_uri = next(iter(self.known))
+            for checkpoints in range(6):
+                with trio.fail_after(BOUND):
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self.load, handler, native_uri)
+                        for _ in range(checkpoints):
+                            await trio.lowlevel.checkpoint()
+                        nursery.cancel_scope.cancel()
+            await self._still_works(handler)
+
+    async def _still_works(self, handler: Handler) -> None:
+        native_uri, data = next(iter(self.known.items()))
+        content = (await self.load(handler, native_uri)).parts[0].content
+        assert await read_whole(content) == data
+        content.close()
