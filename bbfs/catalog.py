@@ -134,7 +134,10 @@ class FlatCatalog:
                 return part_node(self.records[place.native_uri], path[depth:])
             below = place.children.get(name)
             if below is None:
-                raise NotFound(f"no such resource: {'/'.join(path)}")
+                alias = place.alias(name) if depth == len(path) - 1 else None
+                if alias is None:
+                    raise NotFound(f"no such resource: {'/'.join(path)}")
+                return Node("symlink", target=alias)
             place = below
         return DIRECTORY if isinstance(place, tree.Directory) else record_node(self.records[place.native_uri])
 
@@ -285,10 +288,19 @@ class DirectoryCatalog:
         listed = self._fresh(path[:-1])
         if listed is None:
             return None
-        record = listed.entries.get(path[-1])
-        if record is None:
+        return self._entry(listed, path)
+
+    @staticmethod
+    def _entry(listed: "_Listed", path: Path) -> Node:
+        """The entry at `path`; a name written as in a URI leads to the one that it stands for (S2)."""
+        name = path[-1]
+        record = listed.entries.get(name)
+        if record is not None:
+            return record_node(record)
+        shown = tree.show_component(name)
+        if shown not in listed.entries:
             raise NotFound(f"no such file: {'/'.join(path)}")
-        return record_node(record)
+        return Node("symlink", target=shown)
 
     def known_children(self, path: Path) -> Children | None:
         listed = self._fresh(path)
@@ -304,11 +316,7 @@ class DirectoryCatalog:
         node = self.known(path)
         if node is not None:
             return node
-        listed = await self._list(path[:-1])
-        record = listed.entries.get(path[-1])
-        if record is None:
-            raise NotFound(f"no such file: {'/'.join(path)}")
-        return record_node(record)
+        return self._entry(await self._list(path[:-1]), path)
 
     async def children(self, path: Path) -> Children:
         return _nodes(self._fresh(path) or await self._list(path))

@@ -10,10 +10,10 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import platformdirs
 import pyfuse3
@@ -70,19 +70,19 @@ async def resource_manager(
 ) -> AsyncIterator[ResourceManager]:
     """The sources of a configuration at work, until the block ends. No source is contacted before it is used."""
     metadata = await trio.to_thread.run_sync(MetadataStore, store)
-    async with trio.open_nursery() as nursery:
-        if composition.mcp is not None:
-            await nursery.start(composition.mcp.run)
-        manager = ResourceManager(nursery, cache_bytes=config.cache_bytes, store=metadata)
-        try:
-            for handler in composition.handlers:
-                await manager.add(handler.source, handler)
-            yield manager
-        finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-                await manager.flush()
-            nursery.cancel_scope.cancel()
-    metadata.close()
+    with closing(metadata):
+        async with trio.open_nursery() as nursery:
+            if composition.mcp is not None:
+                await nursery.start(composition.mcp.run)
+            manager = ResourceManager(nursery, cache_bytes=config.cache_bytes, store=metadata)
+            try:
+                for handler in composition.handlers:
+                    await manager.add(handler.source, handler)
+                yield manager
+            finally:
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+                    await manager.flush()
+                nursery.cancel_scope.cancel()
 
 
 def options(config: Config) -> set[str]:
@@ -106,18 +106,21 @@ def mount(
     composition = compose(config, path)
     adapter = _Adapter()
     try:
-        pyfuse3.init(adapter, path, options(config))
+        pyfuse3.init(cast(pyfuse3.Operations, adapter), path, options(config))
     except RuntimeError as error:
         raise MountError(f"{path} could not be mounted: {_why(path, error)}") from error
-    if background and (status := _fork(path)) is not None:
-        return status
+    told = ready or (lambda: None)
+    if background:
+        forked = _fork(path, told)
+        if isinstance(forked, int):
+            return forked
+        told = forked
     try:
         trio.run(
-            _serve, config, composition, path, adapter, service, ready, restrict_keyboard_interrupt_to_checkpoints=True
+            _serve, config, composition, path, adapter, service, told, restrict_keyboard_interrupt_to_checkpoints=True
         )
-    except BaseException:
-        pyfuse3.close(unmount=True)
-        raise
+    finally:
+        adapter.unmount()
     return 0
 
 
@@ -138,9 +141,16 @@ class _Adapter:
 
     def __init__(self) -> None:
         self._real: Operations | None = None
+        self._mounted = True
 
     def init(self) -> None:
         """Called by pyfuse3 when the kernel has agreed on the protocol."""
+
+    def unmount(self) -> None:
+        """Unmount, lazily where something is in use. Once: libfuse's session is gone afterwards."""
+        if self._mounted:
+            self._mounted = False
+            pyfuse3.close(unmount=True)
 
     def become(self, operations: Operations) -> None:
         self._real = operations
@@ -149,39 +159,35 @@ class _Adapter:
         return getattr(self._real, name)
 
 
-def _fork(path: str) -> int | None:
-    """Fork the serving process. None in the child; in the parent, the exit status once the child serves or failed."""
+def _fork(path: str, ready: Callable[[], None]) -> int | Callable[[], None]:
+    """Fork the serving process, after pyfuse3 is initialised: detaching first deadlocks under automount.
+
+    In the child, what to call once it serves: it lets the parent go and lets go of the terminal. In the parent, the
+    exit status once the child serves or has failed.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         os.setsid()
-        os.environ[_READY_PIPE] = str(writing)
-        return None
+
+        def serving() -> None:
+            ready()
+            null = os.open(os.devnull, os.O_RDWR)
+            for standard in (0, 1, 2):
+                os.dup2(null, standard)
+            os.close(null)
+            os.write(writing, b"1")
+            os.close(writing)
+
+        return serving
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:
-        said = answer.read()
-    if said:
-        return 0
+        if answer.read():
+            return 0
     _, status = os.waitpid(child, 0)
     sys.stderr.write(f"bbfs: {path} could not be mounted; the messages above say why\n")
     return os.waitstatus_to_exitcode(status) or 1
-
-
-_READY_PIPE = "BBFS_READY_PIPE"
-
-
-def _tell_parent() -> None:
-    """In a background daemon: let the parent go, and let go of its terminal."""
-    writing = os.environ.pop(_READY_PIPE, None)
-    if writing is None:
-        return
-    null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(null, standard)
-    os.close(null)
-    os.write(int(writing), b"1")
-    os.close(int(writing))
 
 
 async def _serve(
@@ -190,7 +196,7 @@ async def _serve(
     path: str,
     adapter: _Adapter,
     service: ServiceManager,
-    ready: Callable[[], None] | None,
+    ready: Callable[[], None],
 ) -> None:
     interrupts = Interrupts()
     owner = Ownership(
@@ -208,13 +214,11 @@ async def _serve(
             nursery.start_soon(_report, manager, service)
             nursery.start_soon(_loop, nursery.cancel_scope)
             service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
-            _tell_parent()
-            if ready is not None:
-                ready()
+            ready()
             log.info("mounted on %s", path)
         service.tell(STOPPING="1", STATUS="unmounting")
         # Unmount before the sources go: nobody can ask any more while they close.
-        pyfuse3.close(unmount=True)
+        adapter.unmount()
     log.info("unmounted %s", path)
 
 

@@ -34,6 +34,7 @@ class Policy:
     timeout: seconds that one request to the source may take.
     listing_ttl, content_ttl: seconds for which a listing or a content is served without asking the source; a time to
         live that the source itself gives comes first.
+        Sources that are cheap to ask again (`Policy.of_type`) have shorter ones by default.
     max_stale: seconds after expiry for which a listing is still served while it is refreshed, and content is served
         while the source is down.
     concurrency: requests in flight at the source at once.
@@ -46,6 +47,15 @@ class Policy:
     max_stale: float = 3600.0
     concurrency: int = 16
     sizes: Literal["exact", "lazy"] = "exact"
+
+    @classmethod
+    def of_type(cls, type: str, **given: Any) -> "Policy":
+        """The defaults of a source type with what is `given` in their place."""
+        return cls(**{**_DEFAULTS_BY_TYPE.get(type, {}), **given})
+
+
+_DEFAULTS_BY_TYPE: dict[str, dict[str, Any]] = {"filesystem": {"listing_ttl": 1.0, "content_ttl": 1.0}}
+"""A local folder is asked again by one system call, so what it says is believed for a second only."""
 
 
 @dataclass(frozen=True, slots=True)

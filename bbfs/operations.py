@@ -196,4 +196,4 @@ class Operations(pyfuse3.Operations):
         answer.f_files = usage.files
         answer.f_ffree = answer.f_favail = 0
         answer.f_namemax = 255
-        return cast(F, answer)
+        return answer

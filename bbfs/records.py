@@ -4,12 +4,12 @@ A record outlives listings: a resource that is listed again keeps its learnt siz
 synchronous; between two awaits a task is alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bbfs.cache.metadata import Remembered
 from bbfs.errors import BbfsError
-from bbfs.model import ResourceMetadata
+from bbfs.model import Part, ResourceMetadata
 
 Path = tuple[str, ...]
 NANOSECONDS = 1_000_000_000
@@ -24,10 +24,12 @@ class Record:
     digest: the version of the content last seen. modified_ns: the source's own time, else when the content was first
         seen to change. fetched_at, ttl: when the content was last confirmed, and for how many seconds that holds.
     listed_at: when the source last described the resource. error: what the last load ended with, until `error_until`.
+    ahead: loaded before anything asked for it, and not asked for yet.
     parts: the contents of a resource that answered several, by name: it is a directory then.
     """
 
     __slots__ = (
+        "ahead",
         "digest",
         "dirty",
         "error",
@@ -59,6 +61,7 @@ class Record:
         self.ttl = 0.0
         self.listed_at = now
         self.stale = False
+        self.ahead = False
         self.dirty = False
         self.error: BbfsError | None = None
         self.error_until = 0.0
@@ -101,7 +104,12 @@ class Record:
 
     def describe(self, metadata: ResourceMetadata, path: Path, now: float) -> bool:
         """Take over a newer description by the source. Says whether it hints at a new content."""
-        old, self.metadata, self.path, self.listed_at = self.metadata, metadata, path, now
+        old, self.path, self.listed_at = self.metadata, path, now
+        if metadata.mime_type is None and old.mime_type is not None:
+            metadata = replace(metadata, mime_type=old.mime_type)
+        if metadata.content_type == "unknown" != old.content_type:
+            metadata = replace(metadata, content_type=old.content_type)
+        self.metadata = metadata
         changed = (old.size, old.modified_ns, old.etag) != (metadata.size, metadata.modified_ns, metadata.etag)
         if changed:
             self.suspect()
@@ -133,6 +141,13 @@ class Record:
         self.size, self.digest, self.fetched_at, self.ttl = size, digest, now, ttl
         self.stale, self.error, self.dirty = False, None, True
         return changed
+
+    def settle_type(self, part: Part) -> None:
+        """Some servers give the MIME type only with the content."""
+        m = self.metadata
+        mime_type = m.mime_type or part.mime_type
+        if (mime_type, part.content_type) != (m.mime_type, m.content_type):
+            self.metadata = replace(m, mime_type=mime_type, content_type=part.content_type)
 
     def recall(self, row: Remembered) -> None:
         """Take over what an earlier mount had learnt."""

@@ -50,6 +50,8 @@ ERROR_KEPT = 2.0
 WAITERS_PER_SOURCE = 400
 """Programs that may wait for one source at once, far below what the daemon serves: a hung source starves nobody."""
 WINDOWS_KEPT = 256
+AHEAD_SHARE = 16
+"""A resource that is known to take more than this part of the memory budget is not loaded ahead."""
 WALK_DEPTH = 64
 FLUSH_EVERY = 2.0
 
@@ -183,7 +185,7 @@ class ResourceManager:
     # -- the tree, from the mount's root -----------------------------------------------------------------------------
 
     def roots(self) -> dict[str, Source]:
-        """The directories at the mount's root: one a source, and one for each stray scheme of a source with a fixed one."""
+        """The directories at the mount's root: one a source, and one a stray scheme of a source with a fixed one."""
         roots: dict[str, Source] = {}
         for source in self.sources.values():
             roots[source.data.uri_prefix] = source
@@ -230,10 +232,15 @@ class ResourceManager:
     async def children(self, path: Path) -> dict[str, Node]:
         """The names of a directory in readdir's order (sorted), with their nodes."""
         source, below = self.place(path)
-        children = source.catalog.known_children(below)
-        if children is None:
-            with _Waiting(source):
-                children = await source.catalog.children(below)
+        try:
+            children = source.catalog.known_children(below)
+            if children is None:
+                with _Waiting(source):
+                    children = await source.catalog.children(below)
+        except NotFound:
+            if len(path) > 1:
+                raise
+            return {}  # S6: the directory of a fixed scheme is there, whether or not anything is listed below it
         return children
 
     def validity(self, path: Path) -> float:
@@ -335,10 +342,22 @@ class ResourceManager:
             raise
         if not loaded.parts:
             raise ProtocolViolation("answered no content")
+        self._require_room(source, record, loaded)
         source.error = None
         if isinstance(handler, CanWatch):
             handler.interested(record.metadata.native_uri)
         return self._keep(source, record, loaded)
+
+    def _require_room(self, source: Source, record: Record, loaded: Loaded) -> None:
+        """A content that is whole in memory must fit the budget (S15). Raises TooLarge, which the log repeats."""
+        size = sum(part.content.size for part in loaded.parts if isinstance(part.content, MemoryContent))
+        if size > self.cache_bytes:
+            error = TooLarge(
+                f"{size} bytes are more than the memory budget of {self.cache_bytes} bytes ([cache] memory)"
+            )
+            record.error, record.error_until = error, self.clock() + ERROR_KEPT
+            log.warning("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
+            raise error
 
     def _keep(self, source: Source, record: Record, loaded: Loaded) -> list[Content]:
         now = self.clock()
@@ -346,6 +365,7 @@ class ResourceManager:
         known = record.size is not None or record.metadata.size is not None
         if len(loaded.parts) == 1:
             content = loaded.parts[0].content
+            record.settle_type(loaded.parts[0])
             changed = self._settle(record, loaded, content, now, ttl)
             changed = changed or record.parts is not None
             record.parts = None
@@ -387,7 +407,11 @@ class ResourceManager:
     # -- loading ahead -----------------------------------------------------------------------------------------------
 
     def accessed(self, path: Path) -> None:
-        """Something wants the content at `path`: where this goes on in the directory's order, load the next ones."""
+        """Something wants the content at `path`: where this goes on in the directory's order, load the next ones.
+
+        To be called when the content is not there, and when it was loaded ahead (`Record.ahead`), so that a walk goes
+        on; other hits cost nothing.
+        """
         directory, name = path[:-1], path[-1]
         source, below = self.place(path)
         if isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog):
@@ -417,9 +441,10 @@ class ResourceManager:
         now = self.clock()
         if record is None or record.fresh(now) or now < record.error_until:
             return
-        if self.contents.statistics.bytes + record.best_size() > self.cache_bytes:
+        if record.best_size() > self.cache_bytes // AHEAD_SHARE:
             return
         owner = record.parent or record
+        record.ahead = True
         self._flights.begin(("load", record.key), lambda: self._fetch(source, owner), source.data.policy.timeout)
 
     # -- listing and loading by URI ----------------------------------------------------------------------------------

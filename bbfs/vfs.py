@@ -180,9 +180,12 @@ class FileSystem:
         """The node once its size is known, with its siblings loaded ahead where a program walks through them."""
         record = node.record
         assert record is not None
-        if self._manager.size_now(record) is not None or self._manager.lazy(record):
+        known = self._manager.size_now(record) is not None or self._manager.lazy(record)
+        if not known or record.ahead:
+            record.ahead = False
+            self._manager.accessed(path)
+        if known:
             return node
-        self._manager.accessed(path)
         await self._manager.learn(record)
         if record.salt != salt or record.parts is not None:
             raise Outdated("/".join(path))
@@ -251,8 +254,10 @@ class FileSystem:
         if _salt(node) != salt:
             raise Outdated("/".join(path))
         content = self._manager.content_now(record)
-        if content is None:
+        if content is None or record.ahead:
+            record.ahead = False
             self._manager.accessed(path)
+        if content is None:
             try:
                 content = await self._manager.open(record)
             except IsADirectory as error:

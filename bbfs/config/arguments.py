@@ -12,7 +12,7 @@ from bbfs.config.naming import VALID_NAME, slug
 from bbfs.config.problems import KeyPath, key_text, quote
 from bbfs.config.server import make_server
 from bbfs.errors import ConfigError
-from bbfs.model import DataSource, McpServer
+from bbfs.model import DataSource, McpServer, Policy
 from bbfs.uri import build_uri_prefix
 
 _NAMED = re.compile(r"([^\s=/:\\'\"]*)=(.*)", re.DOTALL)
@@ -99,6 +99,7 @@ def source_from_dir_argument(text: str, *, environ: Mapping[str, str] | None = N
         "filesystem",
         "bb",
         uri_prefix=build_uri_prefix("bb", "filesystem", name, "file"),
+        policy=Policy.of_type("filesystem"),
         config=MappingProxyType({"root": root}),
         title=base if base != name else None,
     )

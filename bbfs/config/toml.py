@@ -186,7 +186,7 @@ class _Loader:
             access_method=access_method,
             uri_prefix=prefix,
             capabilities=Capabilities(**table.capabilities.model_dump()),
-            policy=_policy(table),
+            policy=_policy(source_type, table),
             config=MappingProxyType(config),
             auth=MappingProxyType(auth),
             mcp=mcp,
@@ -238,7 +238,7 @@ class _Loader:
             self._problem(("sources", order[clash.later], "name"), message)
 
 
-def _policy(table: SourceTable) -> Policy:
+def _policy(type: str, table: SourceTable) -> Policy:
     given = {
         "timeout": table.timeout,
         "listing_ttl": table.ttl.listing,
@@ -247,4 +247,4 @@ def _policy(table: SourceTable) -> Policy:
         "concurrency": table.concurrency,
         "sizes": table.sizes,
     }
-    return Policy(**{key: value for key, value in given.items() if value is not None})
+    return Policy.of_type(type, **{key: value for key, value in given.items() if value is not None})

@@ -41,7 +41,7 @@ MAX_PAGES = 10_000
 _THREAD_FROM_CHARACTERS = 1 << 20
 _THREAD_FROM_ENTRIES = 1000
 _LIBRARY_LOGGERS = {"httpx2": logging.WARNING, "mcp": logging.CRITICAL, "client": logging.CRITICAL}
-"""httpx2 logs whole URLs, which may hold secrets, at INFO; the SDK logs what it also reports, with tracebacks."""
+"""httpx2 logs whole URLs, which may hold secrets, at INFO; the SDK logs with tracebacks what it reports too."""
 
 
 class MCPManager:

@@ -19,10 +19,11 @@ from pydantic import ValidationError
 
 from bbfs.errors import BbfsError, ProtocolViolation, Unreachable
 from bbfs.mcp_manager.faults import again, consequence, is_closed, request_error
-from bbfs.mcp_manager.http import FaultClient, SseTransport, streamable_http
 from bbfs.mcp_manager.redaction import Redactor
 from bbfs.mcp_manager.session import HandshakeOnly, Session
-from bbfs.mcp_manager.stdio import StdioTransport
+from bbfs.mcp_manager.sse import Sse
+from bbfs.mcp_manager.stdio import Stdio
+from bbfs.mcp_manager.streamable_http import StreamableHttp
 from bbfs.mcp_manager.watch import Interests, watch
 from bbfs.model import McpServer, Policy, SourceEvent, SourceState
 
@@ -215,20 +216,15 @@ class Connection:
     @asynccontextmanager
     async def _transport(self) -> AsyncGenerator[tuple[Any, Callable[[], BbfsError | None]]]:
         """The streams of a fresh connection, and a function that says why it ended. Raises BbfsError."""
-        if self._server.transport == "stdio":
-            stdio = StdioTransport(self._id, self._server, self._redact, self._max_message)
-            async with stdio.connect() as streams:
-                yield streams, lambda: stdio.ending
-            return
-        url = self._server.url or ""
-        client = FaultClient(self._server, self._redact, self._max_message)
-        if self._server.transport == "sse":
-            sse = SseTransport(url, client, self._max_message)
-            async with sse.connect() as streams:
-                yield streams, lambda: sse.ending
-        else:
-            async with streamable_http(url, client, self._max_message) as streams:
-                yield streams, lambda: None
+        match self._server.transport:
+            case "stdio":
+                transport = Stdio(self._id, self._server, self._redact, self._max_message)
+            case "http":
+                transport = StreamableHttp(self._server, self._redact, self._max_message)
+            case "sse":
+                transport = Sse(self._server, self._redact, self._max_message)
+        async with transport.connect() as streams:
+            yield streams, lambda: transport.ending
 
     def _succeed(self, attempt: _Attempt, session: Session) -> None:
         reconnected = self._connected_at is not None

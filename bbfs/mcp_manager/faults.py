@@ -76,8 +76,6 @@ def consequence(exc: MCPError) -> Consequence:
         return by_kind.get(fault.kind, "fail")
     if is_closed(exc) or exc.code == types.INVALID_REQUEST:
         return "reconnect"
-    if exc.code == types.CONNECTION_CLOSED and exc.error.message.startswith("SSE stream ended"):
-        return "retry"
     return "fail"
 
 
@@ -90,9 +88,7 @@ def request_error(exc: MCPError, *, reading: bool) -> BbfsError:
     code = exc.code
     if reading and code in (types.INVALID_PARAMS, RESOURCE_NOT_FOUND):
         return NotFound(text)
-    if code == types.CONNECTION_CLOSED and text.startswith("SSE stream failed"):
-        return ProtocolViolation(text)
-    if is_closed(exc) or (code == types.CONNECTION_CLOSED and text.startswith("SSE stream")):
+    if is_closed(exc):
         return Unreachable(text)
     classes: dict[int, type[BbfsError]] = {
         types.METHOD_NOT_FOUND: NotSupported,

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from bbfs.errors import BbfsError, ProtocolViolation, Unreachable
 from bbfs.mcp_manager.faults import invalid_answer
+from bbfs.mcp_manager.lines import LineSplitter
 from bbfs.mcp_manager.redaction import Redactor
 from bbfs.model import McpServer
 
@@ -47,7 +48,7 @@ _FOREIGN_LINES_LOGGED = 5
 ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
-class StdioTransport:
+class Stdio:
     """Runs one server process for one connection.
 
     `ending` says why the connection ended, once it has; its notes hold the last lines of the server's stderr.
@@ -133,18 +134,10 @@ class StdioTransport:
         self, process: trio.Process, incoming: MemoryObjectSendStream[SessionMessage | Exception]
     ) -> None:
         assert process.stdout is not None
-        pending: list[bytes] = []
-        size = 0
+        splitter = LineSplitter(self._max_message)
         async for chunk in process.stdout:
-            *ends, rest = bytes(chunk).split(b"\n")
-            for end in ends:
-                pending.append(end)
-                await self._deliver(b"".join(pending), incoming)
-                pending, size = [], 0
-            pending.append(rest)
-            size += len(rest)
-            if size > self._max_message:
-                raise ProtocolViolation(f"the server sent a line of more than {self._max_message} bytes")
+            for line in splitter.feed(bytes(chunk)):
+                await self._deliver(line, incoming)
 
     async def _deliver(self, line: bytes, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         if not line.strip():

@@ -52,15 +52,16 @@ def short() -> Policy:
 
 @pytest.fixture
 def serve() -> Callable[..., AbstractAsyncContextManager[str]]:
-    """Runs a server of `tests/servers` that prints its URL: `async with serve("odd_http.py", "reset") as url`."""
+    """Runs a server of `tests/servers` that prints its URL: `async with serve("odd_http.py", "reset") as url`.
+
+    output: gets the words that it prints after that.
+    """
 
     @asynccontextmanager
-    async def run(script: str, *arguments: object, pids: list[int] | None = None) -> AsyncIterator[str]:
+    async def run(script: str, *arguments: object, output: list[str] | None = None) -> AsyncIterator[str]:
         command = [sys.executable, str(SERVERS / script), *map(str, arguments)]
         process = await trio.lowlevel.open_process(command, stdin=DEVNULL, stdout=PIPE)
         assert process.stdout is not None
-        if pids is not None:
-            pids.append(process.pid)
         try:
             line = b""
             with trio.fail_after(30):
@@ -69,7 +70,7 @@ def serve() -> Callable[..., AbstractAsyncContextManager[str]]:
                     assert chunk, "the server ended before it printed its URL"
                     line += chunk
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_drain, process.stdout)
+                nursery.start_soon(_drain, process.stdout, output)
                 yield line.decode().strip()
                 nursery.cancel_scope.cancel()
         finally:
@@ -84,9 +85,10 @@ def serve() -> Callable[..., AbstractAsyncContextManager[str]]:
     return run
 
 
-async def _drain(stream: trio.abc.ReceiveStream) -> None:
-    async for _ in stream:
-        pass
+async def _drain(stream: trio.abc.ReceiveStream, output: list[str] | None) -> None:
+    async for chunk in stream:
+        if output is not None:
+            output += chunk.decode().split()
 
 
 @pytest.fixture

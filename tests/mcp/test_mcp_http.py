@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from odd_servers import ManualClock, exists, until
+from odd_servers import ManualClock, until
 
 from bbfs.errors import BbfsError, Denied, LoginRequired, NotFound, ProtocolViolation, Unreachable
 from bbfs.mcp_manager import MCPManager
@@ -86,8 +86,8 @@ async def test_login(manager: MCPManager, serve: Serve, transport: str) -> None:
         ("cut", "", Unreachable, "connection lost"),
         ("html", "", ProtocolViolation, "text/html"),
         ("not-json", "", ProtocolViolation, "JSON"),
-        ("event-cut", "", Unreachable, "SSE stream ended"),
-        ("elsewhere", "", BbfsError, "Redirect"),
+        ("event-cut", "", Unreachable, "event stream ended"),
+        ("elsewhere", "", Unreachable, "redirect"),
     ],
 )
 async def test_faults_of_one_exchange(
@@ -98,7 +98,7 @@ async def test_faults_of_one_exchange(
         await manager.list_resources("web")
         with trio.fail_after(10), pytest.raises(error, match=message) as caught:
             await manager.load_resource("web", "odd://a")
-        assert type(caught.value) is error or error is BbfsError
+        assert type(caught.value) is error
         assert "token" not in str(caught.value)
         assert text(await manager.load_resource("web", "odd://b")) == PLAIN
 
@@ -160,7 +160,6 @@ async def test_secrets_stay_out_of_messages_and_logs(
         manager.add("web", http(secret, authorization="Bearer hush-token"), PATIENT)
         with pytest.raises(Unreachable, match=r"cannot use ") as caught:
             await manager.load_resource("web", "odd://a")
-    await manager.list_resources("web") if False else None
     shown = f"{caught.value!r} {manager.state('web')} {caplog.text}"
     assert "hush" not in shown
 
@@ -200,14 +199,12 @@ async def test_hung_read_is_cancelled_cleanly(manager: MCPManager, serve: Serve)
 
 
 @pytest.mark.semantics("S24")
-@pytest.mark.parametrize("transport", ["http", "sse"])
-@pytest.mark.parametrize("era", ["modern", "handshake"])
+@pytest.mark.parametrize(
+    ("transport", "options"), [("http", ()), ("http", ("--handshake-only",)), ("sse", ())], ids=str
+)
 async def test_server_that_goes_and_comes_back(
-    manager: MCPManager, serve: Serve, clock: ManualClock, transport: str, era: str
+    manager: MCPManager, serve: Serve, clock: ManualClock, transport: str, options: tuple[str, ...]
 ) -> None:
-    if (transport, era) == ("sse", "handshake"):
-        pytest.skip("the SDK's SSE server decides by the first message, not by a header")
-    options = ["--handshake-only"] if era == "handshake" else []
     events: list[SourceEvent] = []
     async with serve("resources.py", "--transport", transport, *options) as url:
         manager.add("web", http(url), PATIENT)
@@ -224,15 +221,13 @@ async def test_server_that_goes_and_comes_back(
         assert SourceEvent("web") in events, "events may have been missed"
 
 
-async def test_session_is_ended_at_the_end(serve: Serve, tmp_path: Path) -> None:
-    pids: list[int] = []
-    async with serve("odd_http.py", "none", pids=pids) as url:
+async def test_session_is_ended_at_the_end(serve: Serve) -> None:
+    output: list[str] = []
+    async with serve("odd_http.py", "none", output=output) as url:
         manager = MCPManager()
         async with trio.open_nursery() as nursery:
             await nursery.start(lambda task_status: manager.run(task_status=task_status))
             manager.add("web", http(url), PATIENT)
             await manager.list_resources("web")
             nursery.cancel_scope.cancel()
-        # The server forgets the session, so one that uses it would not be let in.
-        assert exists(pids[0])
-        await until(lambda: True)
+        await until(lambda: "DELETE" in output)

@@ -1,0 +1,205 @@
+"""The Streamable HTTP transport, for both eras: one POST a message, its answer in the body or as an event stream."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import mcp_types as types
+import trio
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from bbfs.errors import BbfsError
+from bbfs.mcp_manager.faults import HttpFault
+from bbfs.mcp_manager.http import (
+    INITIALIZED_TIMEOUT,
+    SESSION_ID,
+    Faulty,
+    Http,
+    Incoming,
+    Outgoing,
+    deliver,
+    is_event_stream,
+)
+from bbfs.mcp_manager.lines import Event
+from bbfs.mcp_manager.redaction import Redactor
+from bbfs.mcp_manager.stdio import ServerStreams, decode
+from bbfs.model import McpServer
+
+_PROTOCOL_VERSION = "mcp-protocol-version"
+_FAREWELL_TIMEOUT = 1.0
+"""Seconds for telling a server that its session is over."""
+_FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
+"""Seconds between two tries to open the notification stream, doubling."""
+_LIST_CHANGED = types.JSONRPCNotification(jsonrpc="2.0", method="notifications/resources/list_changed")
+
+
+@dataclass(eq=False)
+class StreamableHttp:
+    """The streams of one Streamable HTTP server. It ends only when it is left, so `ending` stays None."""
+
+    server: McpServer
+    redact: Redactor
+    max_message: int
+    ending: BbfsError | None = field(default=None, init=False)
+    _session_id: str | None = field(default=None, init=False)
+    _version: str | None = field(default=None, init=False)
+    _exchanges: dict[types.RequestId, trio.CancelScope] = field(default_factory=dict, init=False)
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[ServerStreams]:
+        """The streams of the server. The session, where it gives one, is ended at the end."""
+        http = Http(self.server, self.redact, self.max_message)
+        incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        async with http.client:
+            try:
+                with incoming, read_stream, write_stream, outgoing:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._write, http, outgoing, incoming)
+                        yield read_stream, write_stream
+                        nursery.cancel_scope.cancel()
+            finally:
+                with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True):
+                    await self._say_farewell(http)
+
+    async def _write(self, http: Http, outgoing: Outgoing, incoming: Incoming) -> None:
+        async with trio.open_nursery() as nursery:
+            async for item in outgoing:
+                message, headers = item.message, self._headers(item)
+                match message:
+                    case types.JSONRPCRequest():
+                        scope = self._exchanges[message.id] = trio.CancelScope()
+                        nursery.start_soon(self._answer, http, message, headers, scope, incoming)
+                    case types.JSONRPCNotification(method="notifications/cancelled") if self._modern:
+                        # Since 2026-07-28, closing the response stream is how a request is cancelled.
+                        request_id = (message.params or {}).get("requestId")
+                        if request_id in self._exchanges:
+                            self._exchanges[request_id].cancel()
+                    case types.JSONRPCNotification(method="notifications/initialized"):
+                        with trio.move_on_after(INITIALIZED_TIMEOUT):
+                            await self._tell(http, message, headers)
+                        if self._session_id is not None:
+                            nursery.start_soon(self._hear, http, incoming)
+                    case _:
+                        nursery.start_soon(self._tell, http, message, headers)
+
+    @property
+    def _modern(self) -> bool:
+        return self._version in MODERN_PROTOCOL_VERSIONS
+
+    def _headers(self, item: SessionMessage) -> dict[str, str]:
+        given = item.metadata.headers if isinstance(item.metadata, ClientMessageMetadata) else None
+        given = {name.lower(): value for name, value in (given or {}).items()}
+        if isinstance(item.message, types.JSONRPCRequest) and item.message.method == "initialize":
+            self._version = None
+        self._version = given.get(_PROTOCOL_VERSION, self._version)
+        headers = {"accept": "application/json, text/event-stream"}
+        if self._session_id is not None:
+            headers[SESSION_ID] = self._session_id
+        if self._version is not None:
+            headers[_PROTOCOL_VERSION] = self._version
+        return headers | given
+
+    async def _answer(
+        self,
+        http: Http,
+        request: types.JSONRPCRequest,
+        headers: dict[str, str],
+        scope: trio.CancelScope,
+        incoming: Incoming,
+    ) -> None:
+        """Send a request and deliver its answer, be it a fault."""
+        with scope:
+            try:
+                error = await self._exchange(http, request, headers, incoming)
+            except Faulty as exc:
+                error = exc.fault.error_data()
+            if error is not None:
+                await deliver(incoming, types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error))
+        if self._exchanges.get(request.id) is scope:
+            del self._exchanges[request.id]
+
+    async def _exchange(
+        self, http: Http, request: types.JSONRPCRequest, headers: dict[str, str], incoming: Incoming
+    ) -> types.ErrorData | None:
+        async def handle(event: Event) -> bool:
+            return await self._pass_on(event.data, request.id, incoming)
+
+        async with http.exchange("POST", http.url, headers, request) as response:
+            if request.method == "initialize":
+                self._session_id = response.headers.get(SESSION_ID)
+            if response.status_code >= 400:
+                return await http.refusal(response, had_session=SESSION_ID in headers)
+            if is_event_stream(response):
+                if await http.events(response, handle):
+                    return None
+                return HttpFault("network", "the event stream ended without an answer").error_data()
+            if await self._pass_on(await http.body(response), request.id, incoming):
+                return None
+            kind = response.headers.get("content-type", "no content type")
+            return HttpFault("format", f"HTTP {response.status_code} with no JSON-RPC answer ({kind})").error_data()
+
+    async def _pass_on(self, data: bytes, request_id: types.RequestId, incoming: Incoming) -> bool:
+        """Deliver the messages in `data`; whether the answer to the request was among them."""
+        answered = False
+        for message in (decode(data) or ()) if data.strip() else ():
+            if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+                message.id = request_id
+                answered = True
+            if not await deliver(incoming, message):
+                return True
+        return answered
+
+    async def _tell(self, http: Http, message: types.JSONRPCMessage, headers: dict[str, str]) -> None:
+        """Send what has no answer. Nobody waits for it, so a fault has nobody to be told to."""
+        try:
+            async with http.exchange("POST", http.url, headers, message):
+                pass
+        except Faulty:
+            pass
+
+    async def _hear(self, http: Http, incoming: Incoming) -> None:
+        """Keep the notification stream of the handshake era open, if the server has one."""
+        last_id: str | None = None
+
+        async def handle(event: Event) -> bool:
+            nonlocal last_id
+            last_id = event.id
+            for message in (decode(event.data) or ()) if event.data else ():
+                if not await deliver(incoming, message):
+                    return True
+            return False
+
+        pause, reopened = _FIRST_PAUSE, False
+        while True:
+            started = trio.current_time()
+            headers = {"accept": "text/event-stream", SESSION_ID: self._session_id or ""}
+            headers |= {_PROTOCOL_VERSION: self._version} if self._version else {}
+            headers |= {"last-event-id": last_id} if last_id else {}
+            try:
+                async with http.exchange("GET", http.url, headers) as response:
+                    if 400 <= response.status_code < 500:
+                        return
+                    if response.status_code < 300 and is_event_stream(response):
+                        if reopened and not await deliver(incoming, _LIST_CHANGED):
+                            return  # what was missed is not replayed: say that anything may have changed
+                        reopened = True
+                        if await http.events(response, handle):
+                            return
+            except Faulty:
+                pass
+            if trio.current_time() - started > _LAST_PAUSE:
+                pause = _FIRST_PAUSE
+            await trio.sleep(pause)
+            pause = min(_LAST_PAUSE, 2 * pause)
+
+    async def _say_farewell(self, http: Http) -> None:
+        if self._session_id is None:
+            return
+        try:
+            async with http.exchange("DELETE", http.url, {SESSION_ID: self._session_id}):
+                pass
+        except Faulty:
+            pass

@@ -1,0 +1,124 @@
+"""What servers tell of changes, in both eras and over every transport."""
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+import trio
+from odd_servers import SERVERS, Odd, until
+
+from bbfs.mcp_manager import MCPManager
+from bbfs.mcp_manager.watch import MAX_INTERESTS, Interests
+from bbfs.model import McpServer, Policy, SourceEvent
+
+PATIENT = Policy(timeout=20)
+ITEM = "test://items/0000.txt"
+
+
+@pytest.mark.semantics("S18")
+async def test_notifications_of_the_handshake_era(manager: MCPManager, odd: Callable[..., Odd]) -> None:
+    server = odd("changing")
+    events: list[SourceEvent] = []
+    manager.add("odd", server.server, PATIENT)
+    manager.subscribe_events("odd", events.append)
+    manager.interested("odd", "odd://a")
+    await manager.load_resource("odd", "odd://a")
+    await until(lambda: server.lines("resources/subscribe") == ["resources/subscribe odd://a"])
+    assert events == []
+    manager.interested("odd", "odd://c")
+    manager.interested("odd", "odd://a")
+    await until(lambda: "resources/subscribe odd://c" in server.lines())
+    assert len(server.lines("resources/subscribe")) == 2
+    await manager.load_resource("odd", "odd://b")
+    await until(lambda: len(events) == 2)
+    assert set(events) == {SourceEvent("odd"), SourceEvent("odd", "odd://a")}
+
+
+@pytest.mark.semantics("S18")
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        (("--transport", "stdio"), "listen"),
+        (("--transport", "http"), "listen"),
+        (("--transport", "http", "--handshake-only"), "subscribe"),
+        (("--transport", "sse"), "listen"),
+    ],
+    ids=str,
+)
+async def test_updates_reach_the_sink(
+    manager: MCPManager,
+    serve: Callable[..., AbstractAsyncContextManager[str]],
+    tmp_path: Path,
+    options: tuple[str, ...],
+    asked: str,
+) -> None:
+    counters = tmp_path / "counters"
+    events: list[SourceEvent] = []
+
+    async def exercise(server: McpServer) -> None:
+        manager.add("sdk", server, PATIENT)
+        manager.subscribe_events("sdk", events.append)
+        await manager.list_resources("sdk")
+        manager.interested("sdk", ITEM)
+        await until(lambda: f"{asked} {ITEM}" in counters.read_text().splitlines())
+        await manager.load_resource("sdk", "test://control/touch")
+        await until(lambda: {SourceEvent("sdk"), SourceEvent("sdk", ITEM)} <= set(events))
+
+    arguments = (*options, "--counters", str(counters))
+    if "stdio" in options:
+        await exercise(McpServer("stdio", command=sys.executable, args=(str(SERVERS / "resources.py"), *arguments)))
+    else:
+        async with serve("resources.py", *arguments) as url:
+            await exercise(McpServer("sse" if "sse" in options else "http", url=url))
+
+
+@pytest.mark.semantics("S18")
+async def test_reconnecting_says_that_anything_may_have_changed(manager: MCPManager, odd: Callable[..., Odd]) -> None:
+    events: list[SourceEvent] = []
+    manager.add("odd", odd("crash-idle").server, PATIENT)
+    manager.subscribe_events("odd", events.append)
+    await manager.load_resource("odd", "odd://a")
+    await until(lambda: manager.state("odd").state == "down")
+    assert events == []
+    await manager.list_resources("odd")
+    assert events == [SourceEvent("odd")]
+
+
+async def test_listener_that_fails_harms_nobody(
+    manager: MCPManager, odd: Callable[..., Odd], caplog: pytest.LogCaptureFixture
+) -> None:
+    events: list[SourceEvent] = []
+    manager.add("odd", odd("changing").server, PATIENT)
+    manager.subscribe_events("odd", lambda event: [][1])
+    manager.subscribe_events("odd", events.append)
+    await manager.load_resource("odd", "odd://b")
+    await until(lambda: len(events) == 2)
+    assert "IndexError" in caplog.text
+    await manager.list_resources("odd")
+
+
+async def test_interests_are_the_latest_ones() -> None:
+    interests = Interests()
+    for number in range(MAX_INTERESTS):
+        interests.add(f"u:{number}")
+    changed = interests.changed
+    interests.add("u:0")
+    assert not changed.is_set()
+    interests.add("u:new")
+    assert changed.is_set()
+    assert len(interests.uris) == MAX_INTERESTS
+    assert "u:0" in interests.uris
+    assert "u:1" not in interests.uris
+
+
+async def test_thousands_of_interests_are_bounded(manager: MCPManager, odd: Callable[..., Odd]) -> None:
+    server = odd("none")
+    manager.add("odd", server.server, PATIENT)
+    for number in range(3 * MAX_INTERESTS):
+        manager.interested("odd", f"odd://{number}")
+    await manager.list_resources("odd")
+    with trio.fail_after(10):
+        await until(lambda: len(server.lines("resources/subscribe")) == MAX_INTERESTS)
+    assert server.lines("resources/unsubscribe") == []

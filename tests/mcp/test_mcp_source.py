@@ -1,0 +1,51 @@
+"""An MCP server as a data source."""
+
+from collections.abc import Callable
+
+import pytest
+from odd_servers import Odd, until
+
+from bbfs.errors import ConfigError
+from bbfs.mcp_manager import MCPManager
+from bbfs.model import DataSource, Policy, SourceEvent
+from bbfs.sources import CanList, CanLoad, CanWatch, Services, build
+from bbfs.uri import parse_data_source_uri
+
+
+def make(odd: Odd) -> DataSource:
+    return DataSource("o", "odd", "server", "mcp", "mcp-server+odd", policy=Policy(timeout=20), mcp=odd.server)
+
+
+@pytest.mark.semantics("S11")
+async def test_listing_load_and_watch(manager: MCPManager, odd: Callable[..., Odd]) -> None:
+    handler = build(make(odd("changing")), Services(mcp=manager))
+    assert isinstance(handler, CanList)
+    assert isinstance(handler, CanLoad)
+    assert isinstance(handler, CanWatch)
+    assert handler.state.state == "idle"
+    events: list[SourceEvent] = []
+    handler.watch(events.append)
+    handler.interested("odd://a")
+    listing = await handler.list()
+    assert listing.resources[0].uri == "mcp-server+odd+odd://a"
+    assert parse_data_source_uri(listing.resources[0].uri).original_uri == listing.resources[0].native_uri
+    loaded = await handler.load("odd://b")
+    assert loaded.parts[0].content.read(0, 100) == b"content of odd://b\n"
+    await until(lambda: len(events) == 2)
+    assert handler.state.state == "up"
+
+
+async def test_metadata_of_entries(manager: MCPManager, odd: Callable[..., Odd]) -> None:
+    handler = build(make(odd("invalid-entry")), Services(mcp=manager))
+    assert isinstance(handler, CanList)
+    listing = await handler.list()
+    assert listing.problem == "3 invalid entries left out"
+    assert [resource.name for resource in listing.resources] == ["a", "odd://b"]
+    assert listing.resources[0].modified_ns == 1795255200 * 10**9
+
+
+@pytest.mark.parametrize("missing", ["server", "manager"])
+async def test_what_is_missing_is_said(manager: MCPManager, odd: Callable[..., Odd], missing: str) -> None:
+    source = make(odd("none")) if missing == "manager" else DataSource("o", "o", "server", "mcp", "mcp-server+o")
+    with pytest.raises(ConfigError, match="'o'"):
+        build(source, Services(mcp=None if missing == "manager" else manager))

@@ -1,0 +1,142 @@
+"""The pure parts: lines and events out of bytes, entries out of JSON, secrets out of texts, errors out of codes."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bbfs.errors import BbfsError, ProtocolViolation
+from bbfs.mcp_manager.lines import Event, EventParser, LineSplitter
+from bbfs.mcp_manager.redaction import Redactor
+from bbfs.mcp_manager.stdio import decode
+from bbfs.mcp_manager.translate import loaded, next_cursor, page, resource_entry, template_entry, ttl_seconds
+from bbfs.model import McpServer
+
+chunks = st.lists(st.binary(max_size=12) | st.sampled_from([b"\n", b"a\nb", b"\n\n"]))
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+fields = st.sampled_from(
+    ["uri", "name", "title", "description", "mimeType", "size", "annotations", "_meta", "icons", "uriTemplate"]
+)
+
+
+@given(chunks)
+def test_lines_do_not_depend_on_chunks(parts: list[bytes]) -> None:
+    splitter = LineSplitter(1 << 20)
+    lines = [line for part in parts for line in splitter.feed(part)]
+    assert lines == b"".join(parts).split(b"\n")[:-1]
+
+
+@given(st.lists(st.binary(min_size=1, max_size=5)))
+def test_lines_are_bounded(parts: list[bytes]) -> None:
+    splitter = LineSplitter(10)
+    try:
+        for part in parts:
+            splitter.feed(part)
+    except ProtocolViolation:
+        assert max(map(len, b"".join(parts).split(b"\n"))) > 10
+    else:
+        assert max(map(len, b"".join(parts).split(b"\n"))) <= 10 + 5
+
+
+@given(st.integers(1, 7))
+def test_events(size: int) -> None:
+    stream = b": hello\n\nevent: endpoint\ndata: /x\n\nid: 7\r\ndata: a\r\ndata:b\r\n\r\ndata\nretry: 3\n\ndata: cut"
+    parser = EventParser(100)
+    found = [event for start in range(0, len(stream), size) for event in parser.feed(stream[start : start + size])]
+    assert found == [Event("endpoint", b"/x", None), Event("message", b"a\nb", "7"), Event("message", b"", "7")]
+
+
+def test_events_are_bounded() -> None:
+    parser = EventParser(100)
+    for _ in range(10):
+        parser.feed(b"data: 1234567890\n")
+    with pytest.raises(ProtocolViolation):
+        parser.feed(b"data: 1\n")
+
+
+@given(st.dictionaries(fields, json_values))
+def test_any_entry_is_taken_or_left(raw: dict[str, Any]) -> None:
+    for key, parse in (("uri", resource_entry), ("uriTemplate", template_entry)):
+        entry = parse(raw)
+        usable = isinstance(raw.get(key), str) and raw[key]
+        assert (entry is not None) == bool(usable)
+
+
+@given(json_values)
+def test_any_result_is_a_value_or_an_error(raw: Any) -> None:
+    for result in ({"contents": raw, "resources": raw, "nextCursor": raw, "ttlMs": raw}, {}):
+        for read in (lambda result: loaded(result, None), lambda result: page(result, "resources", resource_entry)):
+            try:
+                read(result)
+            except BbfsError:
+                pass
+        assert isinstance(next_cursor(result), str | None)
+        assert (ttl_seconds(result) or 1) > 0
+
+
+@given(json_values)
+def test_any_line_is_messages_or_none(raw: Any) -> None:
+    assert decode(json.dumps(raw).encode()) is None or isinstance(raw, dict | list)
+
+
+@given(st.binary())
+def test_any_bytes_are_messages_or_none(line: bytes) -> None:
+    decode(line)
+
+
+def test_batch_is_its_messages() -> None:
+    messages = decode(b'[{"jsonrpc": "2.0", "id": 1, "result": {}}, 7, {"id": 2, "result": null}]')
+    assert messages is not None
+    assert [type(message).__name__ for message in messages] == ["JSONRPCResponse", "JSONRPCError"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01T00:00:01Z", 1),
+        ("1970-01-01T01:00:01+01:00", 1),
+        ("1970-01-01T00:00:01", 1),
+        ("1970-01-02", 86400),
+        ("1969-12-31T23:59:59Z", -1),
+        ("yesterday", None),
+        ("", None),
+        (12, None),
+    ],
+)
+def test_last_modified(text: Any, seconds: int | None) -> None:
+    entry = resource_entry({"uri": "u:x", "name": "x", "annotations": {"lastModified": text}})
+    assert entry is not None
+    assert entry.modified_ns == (None if seconds is None else seconds * 10**9)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(0, 0), (7, 7), (7.0, 7), (-1, None), (True, None), ("7", None), (0.5, None)]
+)
+def test_size(size: Any, expected: int | None) -> None:
+    entry = resource_entry({"uri": "u:x", "name": "x", "size": size})
+    assert entry is not None
+    assert entry.size == expected
+
+
+def test_text_keeps_whole_surrogate_pairs() -> None:
+    result = {"contents": [{"uri": "u:x", "text": "\ud83d\ude00 \ud83d"}]}
+    assert loaded(result, None).parts[0].content.read(0, 100) == "\U0001f600 \ufffd".encode()
+
+
+@pytest.mark.semantics("S30")
+def test_redaction() -> None:
+    server = McpServer(
+        "http",
+        url="https://joe:p%40ssword@host/path?key=query-secret&x=1#piece-of-it",
+        headers={"authorization": "Bearer header-secret"},
+        env={"TOKEN": "env-secret", "DEBUG": "1"},
+    )
+    text = "1 Bearer header-secret, header-secret, env-secret, p@ssword, query-secret, piece-of-it at https://host/path"
+    assert Redactor(server)(text) == "1 ***, ***, ***, ***, ***, *** at https://host/path"
+    assert "secret" not in repr(server)
