@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,13 +74,37 @@ def unmount(path: str) -> None:
         commands = [["fusermount3", "-u", "-q", path], ["fusermount3", "-u", "-q", "-z", path]]
         if os.geteuid() == 0:
             commands += [["umount", "-l", path]]
-        said = [_run(command) for command in commands if shutil.which(command[0])]
-        if mount_at(path) == mount and len(_stack(path)) > 0:
+        said: list[str] = []
+        for command in commands:
+            if mount_at(path) != mount:
+                break  # one command too many would take what lies below
+            if shutil.which(command[0]):
+                said.append(_run(command))
+        if mount_at(path) == mount:
             raise MountError(f"{path} could not be unmounted: {'; '.join(filter(None, said)) or 'no fusermount3'}")
 
 
-def _stack(path: str) -> list[Mount]:
-    return [mount for mount in mounts() if mount.path == path]
+def names(path: str, timeout: float = 2.0) -> list[str]:
+    """The names at the root of a mount, unless it is dead or does not answer within `timeout` seconds.
+
+    A daemon that hangs holds whoever asks it, so a process of its own asks. Raises MountError.
+    """
+    command = [sys.executable, "-I", "-S", "-c", _LIST, path]
+    lister = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        said, _ = lister.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        lister.kill()
+        _left_alone.append(lister)
+        raise MountError(f"{path} does not answer: its daemon hangs or is stopped") from None
+    if lister.returncode != 0:
+        raise MountError(f"{path} is dead: its daemon is gone")
+    return sorted(os.fsdecode(name) for name in said.split(b"\0") if name)
+
+
+_LIST = "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, os.listdir(sys.argv[1]))))"
+_left_alone: list[subprocess.Popen[bytes]] = []
+"""Processes that a hung mount holds: killed, but nobody can wait for their end."""
 
 
 def _run(command: list[str]) -> str:

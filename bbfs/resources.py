@@ -49,6 +49,8 @@ ERROR_KEPT = 2.0
 """Seconds for which a failed load is not repeated: `ls -l` and the `cat` after it cost one request, not two."""
 WAITERS_PER_SOURCE = 400
 """Programs that may wait for one source at once, far below what the daemon serves: a hung source starves nobody."""
+LOADS_AT_ONCE = 64
+"""Items of one `load_resources` that wait at once; the bound of each source comes on top."""
 WINDOWS_KEPT = 256
 AHEAD_SHARE = 16
 """A resource that is known to take more than this part of the memory budget is not loaded ahead."""
@@ -113,6 +115,7 @@ class ResourceManager:
     ) -> None:
         self.sources: dict[str, Source] = {}
         self._by_id: dict[str, Source] = {}
+        self._by_prefix: dict[str, Source] = {}
         self.contents: ContentCache[Content] = ContentCache(cache_bytes)
         self.loads = 0
         self.clock = clock
@@ -138,7 +141,7 @@ class ResourceManager:
         source = Source(
             data, handler, catalog, trio.CapacityLimiter(max(1, data.policy.concurrency)), fingerprint(data)
         )
-        self.sources[data.base_prefix] = self._by_id[data.id] = source
+        self.sources[data.base_prefix] = self._by_id[data.id] = self._by_prefix[data.uri_prefix] = source
         if isinstance(catalog, FlatCatalog):
             around.listed = partial(self._remember_listing, source)
             rows, listing = await trio.to_thread.run_sync(self._store.recall, source.fingerprint)
@@ -204,8 +207,8 @@ class ResourceManager:
 
     def place(self, path: Path) -> tuple[Source, Path]:
         """The source of a path from the mount's root, and the path in its catalog. Raises NotFound."""
-        source = self.roots().get(path[0]) if path[0] not in self.sources else self.sources[path[0]]
-        if source is None or (source.data.uri_prefix != path[0] and source.data.scheme is None):
+        source = self._by_prefix.get(path[0]) or self.roots().get(path[0])
+        if source is None:
             raise NotFound(f"no such source: {path[0]}")
         if source.data.scheme is None or isinstance(source.catalog, DirectoryCatalog):
             return source, path[1:]
@@ -267,11 +270,9 @@ class ResourceManager:
         Where a source is down and the size was once learnt, that stands (S20). Raises the source's error otherwise.
         """
         source = self.source_of(record)
-        now = self.clock()
-        if record.error is not None and now < record.error_until:
-            raise type(record.error)(*record.error.args)
         with _Waiting(source):
             try:
+                self._refuse_repeat(record)
                 if isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog):
                     await self._ask(source, ("stat", record.key), lambda: self._confirm(source, record))
                     if record.metadata.size is not None:
@@ -281,6 +282,12 @@ class ResourceManager:
                 if record.size is None or not self._within_stale(source, record):
                     raise
                 record.stale = True
+
+    def _refuse_repeat(self, record: Record) -> None:
+        """Raises again what a load has just ended with; see `ERROR_KEPT`."""
+        owner = record.parent or record
+        if owner.error is not None and self.clock() < owner.error_until:
+            raise type(owner.error)(*owner.error.args) from owner.error
 
     async def _confirm(self, source: Source, record: Record) -> None:
         assert isinstance(source.catalog, DirectoryCatalog)
@@ -297,10 +304,9 @@ class ResourceManager:
         if content is not None:
             return content
         source = self.source_of(record)
-        if record.error is not None and self.clock() < record.error_until:
-            raise type(record.error)(*record.error.args)
         with _Waiting(source):
             try:
+                self._refuse_repeat(record)
                 contents = await self._load(source, record)
             except (Unreachable, DeadlineExceeded):
                 kept = self.contents.get(_content_key(record))
@@ -583,12 +589,14 @@ class ResourceManager:
                 "mode 'template' takes uri_template and template_resources, mode 'direct' takes direct_uris"
             )
         results: list[LoadedResource | None] = [None] * len(asked)
+        places = trio.Semaphore(LOADS_AT_ONCE)
 
         async def load(position: int, make_uri: Callable[[], str]) -> None:
             uri = uri_template or ""
             try:
                 uri = make_uri()
-                results[position] = await self.load_resource(uri)
+                async with places:
+                    results[position] = await self.load_resource(uri)
             except BbfsError as error:
                 results[position] = LoadedResource(uri, error=error)
 

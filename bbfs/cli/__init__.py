@@ -1,0 +1,114 @@
+"""The command line of bbfs: it parses, calls and prints. `main` is the entry point.
+
+Whatever is slow to import (the MCP SDK, trio, the FUSE binding, pydantic) is imported by the command that needs it.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from bbfs import __version__
+from bbfs.cli import demonstration, doctor, loading, mounting, naming, output, reading, sources
+from bbfs.errors import BbfsError, ConfigError
+from bbfs.mounts import MountError
+
+_EPILOG = """\b
+Examples:
+  bbfs mount ~/mnt --dir notes=~/notes --mcp 'docs=uvx some-server'
+  bbfs mount ~/mnt --mcp-config ~/.claude.json --background
+  bbfs ls docs
+  bbfs cat docs/resource/guide/install
+  bbfs umount ~/mnt
+  bbfs doctor
+\b
+Exit status:
+  0    done
+  1    something asked for is not there or failed; of 'mount': usage or configuration
+  2    wrong usage of any other command
+  32   'mount' could not mount, as with mount(8)
+  130  interrupted
+\b
+Environment:
+  XDG_CONFIG_HOME  where bbfs/config.toml is (by default ~/.config)
+  XDG_CACHE_HOME   where bbfs/metadata.sqlite is (by default ~/.cache)
+  NO_COLOR         if set, nothing is coloured
+\b
+Shell completion, in ~/.bashrc (also for zsh and fish):
+  eval "$(_BBFS_COMPLETE=bash_source bbfs)"
+"""
+INTERRUPTED = 130
+MOUNT_FAILED = 32
+
+
+class _Commands(click.Group):
+    """Says what went wrong in one line on standard error, and turns it into the exit status."""
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> Any:
+        extra["standalone_mode"] = False
+        try:
+            status = super().main(args, prog_name, **extra)
+        except click.ClickException as error:
+            output.message(error.format_message())
+            if isinstance(error, click.UsageError) and error.ctx is not None:
+                click.echo(f"Try '{error.ctx.command_path} --help' for help.", err=True)
+            sys.exit(error.exit_code)
+        except click.Abort:
+            sys.exit(INTERRUPTED)
+        sys.exit(status if isinstance(status, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        ctx.color = False if output.no_colour() else None
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # whoever reads has had enough; click ends quietly
+        except (BbfsError, OSError) as error:
+            about = error.filename if isinstance(error, OSError) and isinstance(error.filename, str) else None
+            output.failure(error, about)
+            ctx.exit(_status(ctx, error))
+        except BaseExceptionGroup as group:
+            if group.subgroup(KeyboardInterrupt) is not None:
+                raise KeyboardInterrupt from group
+            raise
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # in the order of a first acquaintance, not of the alphabet
+
+
+def _status(ctx: click.Context, error: BaseException) -> int:
+    if ctx.invoked_subcommand != "mount" or isinstance(error, ConfigError):
+        return 1
+    return MOUNT_FAILED if isinstance(error, MountError | OSError) else 1
+
+
+@click.group(
+    cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, message="bbfs %(version)s")
+def main() -> None:
+    """MCP servers and local folders as a file system.
+
+    Each data source is a directory, each of its resources a file. What a command is given may be a path inside a mount,
+    a bbfs URI, or a source with a path below it; it works with and without a mount.
+    """
+
+
+for _command in (
+    demonstration.demo,
+    mounting.mount,
+    mounting.umount,
+    reading.ls,
+    reading.cat,
+    reading.stat,
+    naming.path,
+    naming.uri,
+    sources.sources,
+    loading.load,
+    doctor.doctor,
+):
+    main.add_command(_command)
+main.add_command(mounting.unmount)

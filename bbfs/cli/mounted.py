@@ -1,0 +1,184 @@
+"""The sources as a mount shows them: plain file operations and extended attributes."""
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from bbfs.cli.rule import Path, path_by_rule
+from bbfs.errors import ConfigError, InvalidUri, NotFound
+from bbfs.uri import parse_data_source_uri, parse_uri_prefix
+
+if TYPE_CHECKING:
+    from bbfs.cli.trees import Entry, Target
+
+_CHUNK = 1 << 20
+
+
+class MountedTree:
+    """A live mount. Its daemon bounds every wait; an interrupted call ends at once."""
+
+    def __init__(self, mount: str) -> None:
+        self.mount: str | None = mount
+        self._root = mount
+
+    def _at(self, path: Path) -> str:
+        return os.path.join(self._root, *path)
+
+    def source_directory(self, source: str, names: list[str]) -> Path | None:
+        """The directory of a source named by its prefix, name or id. Raises ConfigError where several have it."""
+        for name in names:
+            if source == name or source.startswith(name + "+"):
+                return (source,)  # with a scheme it is a link that lookup finds
+        found = [
+            name for name in names if source in (_source_name(name), _attribute(self._at((name,)), "user.bbfs.id"))
+        ]
+        if not found:
+            found = [name for name in names if name.startswith(source + "+")]
+        if len(found) > 1:
+            raise ConfigError(f"{source!r} names several sources: {', '.join(found)}")
+        return (found[0],) if found else None
+
+    async def locate(self, uri: str) -> Path:
+        path = path_by_rule(uri)
+        here = self._at(path)
+        own = _attribute(here, "user.bbfs.uri")
+        if own == uri:
+            return path
+        for directory, fits in ((path, "index"), (path[:-1], "")):
+            for name in _names(self._at(directory)):
+                if (name.startswith(fits) if fits else "~" in name) and _uri_at(self._at((*directory, name))) == uri:
+                    return (*directory, name)
+        if own is None and os.path.isdir(here):
+            return path  # the beginning of other resources' URIs
+        raise NotFound(f"not listed at {self._root}")
+
+    async def children(self, path: Path, *, exact: bool) -> "list[Entry]":
+        names = sorted(os.listdir(self._at(path)))
+        return [await self._entry((*path, name), exact=exact, listed=True) for name in names]
+
+    async def entry(self, path: Path, *, exact: bool) -> "Entry":
+        return await self._entry(path, exact=exact, listed=False)
+
+    async def _entry(self, path: Path, *, exact: bool, listed: bool) -> "Entry":
+        from bbfs.cli.trees import Entry  # noqa: PLC0415
+
+        here = self._at(path)
+        try:
+            status = os.lstat(here)
+        except OSError as error:
+            if not listed:
+                raise
+            return Entry(path, "file", error=error.strerror)
+        if stat.S_ISLNK(status.st_mode):
+            return Entry(path, "symlink", status.st_size, status.st_mtime_ns, target=os.readlink(here))
+        kind = "directory" if stat.S_ISDIR(status.st_mode) else "file"
+        size = status.st_size if kind == "file" else None
+        uri, mime = (_attribute(here, name) if exact else None for name in ("user.bbfs.uri", "user.mime_type"))
+        return Entry(path, kind, size, status.st_mtime_ns, mime, uri)
+
+    async def document(self, target: "Target") -> dict[str, Any]:
+        path = await target.located()
+        here = self._at(path)
+        status = os.stat(here)  # learns the size where it is not known
+        text = _attribute(here, "user.bbfs.metadata")
+        document: dict[str, Any] = json.loads(text) if text is not None else {"path": "/".join(path)}
+        if stat.S_ISREG(status.st_mode):
+            document["size"] = status.st_size
+        document["kind"] = "file" if stat.S_ISREG(status.st_mode) else "directory"
+        document["mount"] = self._root
+        return document
+
+    async def copy(self, target: "Target", write: Callable[[bytes], object]) -> None:
+        here = self._at(await target.located())
+        if not stat.S_ISDIR(os.stat(here).st_mode):
+            return _copy_file(here, write)
+        if not self._has_several_contents(here):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        for name in sorted(os.listdir(here)):
+            _copy_file(os.path.join(here, name), write)
+        return None
+
+    @staticmethod
+    def _has_several_contents(directory: str) -> bool:
+        """Whether a directory is one resource: a server's, since a folder's directories have URIs as well."""
+        return (
+            bool(_attribute(directory, "user.bbfs.uri")) and _attribute(directory, "user.bbfs.access_method") == "mcp"
+        )
+
+    async def sources(self, timeout: float | None) -> list[dict[str, Any]]:
+        rows: dict[str, dict[str, Any]] = {}
+
+        async def contact(name: str) -> None:
+            counted: int | None = None
+            problem: str | None = None
+            if timeout is not None:
+                with trio.move_on_after(timeout) as bound:
+                    try:
+                        walk = partial(_count, self._at((name,)))
+                        counted = await trio.to_thread.run_sync(walk, abandon_on_cancel=True)
+                    except OSError as error:
+                        problem = error.strerror
+                if bound.cancelled_caught:
+                    problem = f"did not answer within {timeout:g} s"
+            document = json.loads(_attribute(self._at((name,)), "user.bbfs.metadata") or "{}")
+            document.update(resources=counted, mount=self._root)
+            if problem is not None:
+                document.setdefault("error", problem)
+            rows[name] = document
+
+        names = sorted(os.listdir(self._root))
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(contact, name)
+        return [rows[name] for name in names]
+
+
+def _source_name(directory: str) -> str | None:
+    try:
+        return parse_uri_prefix(directory).name
+    except InvalidUri:
+        return None
+
+
+def _uri_at(path: str) -> str | None:
+    return _attribute(path, "user.bbfs.uri")
+
+
+def _attribute(path: str, name: str) -> str | None:
+    """An extended attribute, or None where there is none, or no such file."""
+    try:
+        return os.getxattr(path, name).decode("utf-8", "surrogateescape")
+    except OSError as error:
+        if error.errno in (errno.ENODATA, errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.ENAMETOOLONG):
+            return None
+        raise
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _count(directory: str) -> int:
+    """How many resources there are below a directory. Listing costs no content. Raises OSError."""
+    total = 0
+    for entry in os.scandir(directory):
+        if entry.is_dir(follow_symlinks=False):
+            total += _count(entry.path)
+        elif entry.is_file(follow_symlinks=False):
+            total += 1
+    return total
+
+
+def _copy_file(path: str, write: Callable[[bytes], object]) -> None:
+    with open(path, "rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            write(chunk)

@@ -1,0 +1,171 @@
+"""What the commands have in common: which sources are meant, how much is said, and where it goes."""
+
+import functools
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bbfs.cli import output
+from bbfs.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bbfs.config import Config
+    from bbfs.model import DataSource
+
+_FOREIGN_LOGGERS = {"httpx2": logging.WARNING, "mcp": logging.CRITICAL, "client": logging.CRITICAL}
+"""httpx2 logs whole URLs at INFO, which may hold secrets; what the SDK logs, bbfs reports itself."""
+
+NO_SOURCES = """no sources to work with. Give them in one of three ways:
+  a configuration file:            --config FILE (by default ~/.config/bbfs/config.toml)
+  the file of an MCP host:         --mcp-config ~/.claude.json
+  on the command line:             --mcp 'docs=uvx some-server'  or  --dir notes=~/notes"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verbosity:
+    """How much is logged: `-v` INFO, `-vv` DEBUG, `-q` errors alone, else warnings."""
+
+    verbose: int = 0
+    quiet: bool = False
+
+    def level(self, default: int = logging.WARNING) -> int:
+        if self.quiet:
+            return logging.ERROR
+        return min(default, (default, logging.INFO, logging.DEBUG)[min(self.verbose, 2)])
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChoice:
+    """The sources that the options of a command name, as they were written."""
+
+    config_file: str | None
+    mcp_config: tuple[str, ...]
+    mcp: tuple[str, ...]
+    folders: tuple[str, ...]
+    verbosity: Verbosity
+
+    @property
+    def given(self) -> bool:
+        """Whether any option names sources; without one, a mount or the default configuration file is meant."""
+        return bool(self.config_file or self.mcp_config or self.mcp or self.folders)
+
+    def load(self) -> "Config":
+        """The configuration file, explicit or default, with the sources of the other options added.
+
+        Raises ConfigError. A server of an MCP host's file that cannot be used is told and left out: it is the host's
+        file, and the other servers in it are fine.
+        """
+        from bbfs import config as configuration  # noqa: PLC0415 - pydantic costs a tenth of a second
+
+        loaded = configuration.load_config(_expanded(self.config_file), environ=os.environ)
+        groups: list[tuple[str, Iterable[DataSource]]] = [(loaded.path or "the configuration file", loaded.sources)]
+        for path in self.mcp_config:
+            servers = configuration.import_mcp_hosts(
+                os.path.expanduser(path),
+                environ=os.environ,
+                on_refused=lambda error: output.message(f"left out: {error}"),
+            )
+            groups.append((path, servers))
+        groups += [("--mcp", [configuration.source_from_mcp_argument(text)]) for text in self.mcp]
+        groups += [("--dir", [configuration.source_from_dir_argument(text)]) for text in self.folders]
+        return replace(loaded, sources=configuration.merge(*groups))
+
+    def load_some(self) -> "Config":
+        """As `load`, but at least one source. Raises ConfigError, which then names the ways to give one."""
+        config = self.load()
+        if not config.sources:
+            raise ConfigError(NO_SOURCES)
+        return config
+
+
+def _expanded(path: str | None) -> str | None:
+    return None if path is None else os.path.expanduser(path)
+
+
+def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`-v` and `-q`; the command gets a `Verbosity` first."""
+
+    @click.option("-v", "--verbose", count=True, help="Say more on standard error; twice for all of it.")
+    @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, verbose: int, quiet: bool, **rest: Any) -> Any:
+        verbosity = Verbosity(verbose, quiet)
+        log_to_stderr(verbosity.level())
+        return command(verbosity, *args, **rest)
+
+    return wrapped
+
+
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that name sources, and `-v` and `-q`; the command gets a `SourceChoice` first."""
+
+    @click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="The configuration file.")
+    @click.option(
+        "--mcp-config", multiple=True, metavar="FILE", type=click.Path(), help="An MCP host's file with its servers."
+    )
+    @click.option("--mcp", multiple=True, metavar="[NAME=]COMMAND|URL", help="An MCP server.")
+    @click.option("--dir", "folders", multiple=True, metavar="[NAME=]PATH", help="A local folder.")
+    @verbosity_options
+    @functools.wraps(command)
+    def wrapped(
+        verbosity: Verbosity,
+        *args: Any,
+        config_file: str | None,
+        mcp_config: tuple[str, ...],
+        mcp: tuple[str, ...],
+        folders: tuple[str, ...],
+        **rest: Any,
+    ) -> Any:
+        return command(SourceChoice(config_file, mcp_config, mcp, folders, verbosity), *args, **rest)
+
+    return wrapped
+
+
+class _Format(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        text = output.printable(record.getMessage())
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        stamp = f"{self.formatTime(record)} " if self._fmt == "timed" else ""
+        return f"{stamp}bbfs: {record.levelname.lower()}: {record.name}: {text}"
+
+
+class _StandardError(logging.Handler):
+    """Writes to what standard error is at the moment."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except (OSError, ValueError):
+            self.handleError(record)
+
+
+def log_to_stderr(level: int) -> None:
+    _log_to(_StandardError(), level, _Format("timed" if level <= logging.DEBUG else None))
+
+
+def log_to_file(path: str, level: int) -> None:
+    """Append to a file, with times. Raises OSError."""
+    _log_to(logging.FileHandler(os.path.abspath(path), encoding="utf-8"), level, _Format("timed"))
+
+
+_handlers: list[logging.Handler] = []
+
+
+def _log_to(handler: logging.Handler, level: int, form: logging.Formatter) -> None:
+    root = logging.getLogger()
+    while _handlers:
+        old = _handlers.pop()
+        root.removeHandler(old)
+        old.close()
+    handler.setFormatter(form)
+    _handlers.append(handler)
+    root.addHandler(handler)
+    root.setLevel(level)
+    for name, quieter in _FOREIGN_LOGGERS.items():
+        logging.getLogger(name).setLevel(quieter)

@@ -1,0 +1,98 @@
+"""What the commands print: data on standard output, messages on standard error, JSON, colour, sizes and times."""
+
+import errno
+import json
+import logging
+import os
+import re
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from bbfs.errors import BbfsError
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def message(text: str) -> None:
+    """Tell the user something, on standard error."""
+    for line in text.splitlines() or [""]:
+        click.echo(f"bbfs: {printable(line)}", err=True)
+
+
+def failure(error: BaseException, about: str | None = None) -> None:
+    """Tell why something failed, in a line; with `--verbose` also where."""
+    message(f"{about}: {reason(error)}" if about else reason(error))
+    if logging.getLogger().isEnabledFor(logging.INFO):
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+
+
+def reason(error: BaseException) -> str:
+    """An error in words: those of bbfs where there are some, else the system's."""
+    if isinstance(error, OSError) and not isinstance(error, BbfsError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+def errno_name(error: BaseException) -> str:
+    """`ENOENT`, as a program on the mount sees it."""
+    number = error.errno if isinstance(error, BbfsError | OSError) and error.errno is not None else errno.EIO
+    return errno.errorcode.get(number, str(number))
+
+
+def printable(text: str) -> str:
+    """`text` with what could drive a terminal or turn a line around written as escapes."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def line(text: str) -> None:
+    """One line of data: as it is for a program, printable on a terminal."""
+    if sys.stdout.isatty():
+        text = printable(text)
+    click.echo(text.encode("utf-8", "backslashreplace"))
+
+
+def as_json(value: Any) -> None:
+    """One JSON document, in characters where they are printable, else in escapes."""
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    if _CONTROL.search(text.replace("\n", "")):
+        text = json.dumps(value, indent=2, default=str)
+    click.echo(text)
+
+
+def fields(document: Mapping[str, Any]) -> None:
+    """A document as `key: value` lines."""
+    width = max(map(len, document), default=0) + 1
+    for key, value in document.items():
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        click.echo(f"{click.style(f'{key}:'.ljust(width), bold=True)} {printable(shown)}")
+
+
+def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    """Rows in aligned columns; `right` numbers those that are aligned on the right. The last column is not padded."""
+    widths = [max(len(click.unstyle(cell)) for cell in column) for column in zip(*rows, strict=True)]
+    return ["  ".join(_cells(row, widths, right)).rstrip() for row in rows]
+
+
+def _cells(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> list[str]:
+    cells: list[str] = []
+    for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        padding = " " * (width - len(click.unstyle(cell)))
+        cells.append(padding + cell if number in right else cell + padding)
+    return cells
+
+
+def local_time(modified_ns: int | None) -> str:
+    """Nanoseconds since the epoch as the reader's clock shows them, to the minute."""
+    if modified_ns is None:
+        return "-"
+    return datetime.fromtimestamp(modified_ns // 1_000_000_000, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def no_colour() -> bool:
+    """Whether the user wants none (https://no-color.org)."""
+    return bool(os.environ.get("NO_COLOR"))
