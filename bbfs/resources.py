@@ -18,14 +18,14 @@ from typing import Any, Literal
 import trio
 from cachetools import LRUCache
 
-from bbfs import tree, xattrs
+from bbfs import xattrs
+from bbfs.ahead import LoadAhead
+from bbfs.attached import Source, Waiting, fingerprint
 from bbfs.cache.content import ContentCache, MemoryContent
 from bbfs.cache.metadata import MetadataStore
-from bbfs.cache.prefetch import Window
 from bbfs.catalog import SERVED_STALE, Catalog, DirectoryCatalog, FlatCatalog, Surroundings, settle
 from bbfs.errors import (
     BbfsError,
-    Busy,
     DeadlineExceeded,
     Denied,
     IsADirectory,
@@ -37,48 +37,23 @@ from bbfs.errors import (
     Unreachable,
 )
 from bbfs.flight import SingleFlight
-from bbfs.model import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceEvent, SourceState
+from bbfs.model import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceEvent
+from bbfs.parts import name_parts
 from bbfs.records import Node, Path, Record
 from bbfs.sources import CanList, CanListDirectory, CanLoad, CanStat, CanWatch, Handler
 from bbfs.templates import expand_template
-from bbfs.uri import parse_data_source_uri, source_uri
+from bbfs.uri import parse_data_source_uri
 
 log = logging.getLogger(__name__)
 
 ERROR_KEPT = 2.0
 """Seconds for which a failed load is not repeated: `ls -l` and the `cat` after it cost one request, not two."""
-WAITERS_PER_SOURCE = 400
-"""Programs that may wait for one source at once, far below what the daemon serves: a hung source starves nobody."""
 LOADS_AT_ONCE = 64
 """Items of one `load_resources` that wait at once; the bound of each source comes on top."""
-WINDOWS_KEPT = 256
 AHEAD_SHARE = 16
 """A resource that is known to take more than this part of the memory budget is not loaded ahead."""
 WALK_DEPTH = 64
 FLUSH_EVERY = 2.0
-
-
-@dataclass(slots=True)
-class Source:
-    """A data source at work: its handler, its tree, its bound on requests in flight, and how it fares."""
-
-    data: DataSource
-    handler: Handler
-    catalog: Catalog
-    limiter: trio.CapacityLimiter
-    fingerprint: str
-    waiting: int = 0
-    error: str | None = None
-
-    @property
-    def state(self) -> SourceState:
-        return self.handler.state
-
-    @property
-    def problem(self) -> str | None:
-        """The last thing that went wrong and has not gone right since, for people."""
-        state = self.state
-        return self.error or self.catalog.problem or (state.reason if state.state == "down" else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +64,6 @@ class LoadedResource:
     metadata: ResourceMetadata | None = None
     parts: tuple[Part, ...] = ()
     error: BbfsError | None = None
-
-
-def fingerprint(source: DataSource) -> str:
-    """Names a source in the persistent store: the same definition is the same source, another one is not.
-
-    It is a hash, so nothing of the definition, secrets included, can be read from it.
-    """
-    mcp = source.mcp
-    where = (mcp.transport, mcp.command, mcp.args, mcp.cwd, mcp.url) if mcp else None
-    text = repr((source.uri_prefix, sorted(source.config.items(), key=repr), where))
-    return f"{source.base_prefix} {blake2b(text.encode(), digest_size=12).hexdigest()}"
 
 
 class ResourceManager:
@@ -123,7 +87,7 @@ class ResourceManager:
         self._nursery = nursery
         self._flights = SingleFlight(nursery)
         self._store = store
-        self._windows: LRUCache[Path, tuple[Window, list[str], dict[str, int]]] = LRUCache(WINDOWS_KEPT)
+        self._ahead = LoadAhead(self._begin, largest=cache_bytes // AHEAD_SHARE, clock=clock)
         self._listeners: list[Callable[[Iterable[Path]], None]] = []
         self._unlisted: LRUCache[tuple[str, str], Record] = LRUCache(10_000)
 
@@ -159,9 +123,11 @@ class ResourceManager:
         self._listeners.append(listener)
 
     def _tell(self, base: str, paths: Iterable[Path]) -> None:
-        changed = [full for path in paths for full in self._mounted(self.sources[base], path)]
-        for path in changed:
-            self._windows.pop(path[:-1], None)
+        source = self.sources[base]
+        paths = list(paths)
+        for path in paths:
+            self._ahead.forget(source.data.id, path[:-1])
+        changed = [full for path in paths for full in self._mounted(source, path)]
         for listener in self._listeners:
             listener(changed)
 
@@ -229,7 +195,7 @@ class ResourceManager:
         node = source.catalog.known(below)
         if node is not None:
             return node
-        with _Waiting(source):
+        with Waiting(source):
             return await source.catalog.find(below)
 
     async def children(self, path: Path) -> dict[str, Node]:
@@ -238,7 +204,7 @@ class ResourceManager:
         try:
             children = source.catalog.known_children(below)
             if children is None:
-                with _Waiting(source):
+                with Waiting(source):
                     children = await source.catalog.children(below)
         except NotFound:
             if len(path) > 1:
@@ -270,7 +236,7 @@ class ResourceManager:
         Where a source is down and the size was once learnt, that stands (S20). Raises the source's error otherwise.
         """
         source = self.source_of(record)
-        with _Waiting(source):
+        with Waiting(source):
             try:
                 self._refuse_repeat(record)
                 if isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog):
@@ -304,7 +270,7 @@ class ResourceManager:
         if content is not None:
             return content
         source = self.source_of(record)
-        with _Waiting(source):
+        with Waiting(source):
             try:
                 self._refuse_repeat(record)
                 contents = await self._load(source, record)
@@ -400,7 +366,7 @@ class ResourceManager:
             for part in record.parts.values():
                 part.fetched_at, part.ttl = now, ttl
         else:
-            record.parts = _name_parts(record, loaded.parts, now)
+            record.parts = name_parts(record, loaded.parts, now)
             record.salt, record.digest, record.size = digest, digest, None
             record.fetched_at, record.ttl, record.dirty = now, ttl, True
         for child in record.parts.values():
@@ -410,47 +376,18 @@ class ResourceManager:
             self.contents.put(_content_key(child), content)
         return True
 
-    # -- loading ahead -----------------------------------------------------------------------------------------------
-
     def accessed(self, path: Path) -> None:
         """Something wants the content at `path`: where this goes on in the directory's order, load the next ones.
 
         To be called when the content is not there, and when it was loaded ahead (`Record.ahead`), so that a walk goes
         on; other hits cost nothing.
         """
-        directory, name = path[:-1], path[-1]
         source, below = self.place(path)
-        if isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog):
-            return
-        state = self._windows.get(directory)
-        if state is None:
-            children = source.catalog.known_children(below[:-1])
-            if children is None:
-                return
-            names = [n for n, node in children.items() if node.kind == "file"]
-            window = Window(2 * source.data.policy.concurrency)
-            state = self._windows[directory] = (window, names, {n: i for i, n in enumerate(names)})
-        window, names, index = state
-        if name not in index:
-            return
-        for ahead in window.access(index[name]):
-            if ahead >= len(names):
-                break
-            self._load_ahead(source, (*below[:-1], names[ahead]))
+        if not (isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog)):
+            self._ahead.accessed(source, below)
 
-    def _load_ahead(self, source: Source, path: Path) -> None:
-        try:
-            node = source.catalog.known(path)
-        except NotFound:
-            return
-        record = node.record if node is not None else None
-        now = self.clock()
-        if record is None or record.fresh(now) or now < record.error_until:
-            return
-        if record.best_size() > self.cache_bytes // AHEAD_SHARE:
-            return
+    def _begin(self, source: Source, record: Record) -> None:
         owner = record.parent or record
-        record.ahead = True
         self._flights.begin(("load", record.key), lambda: self._fetch(source, owner), source.data.policy.timeout)
 
     # -- listing and loading by URI ----------------------------------------------------------------------------------
@@ -490,7 +427,7 @@ class ResourceManager:
 
     async def below(self, source: Source, path: Path) -> dict[str, Node]:
         """The children of a path of the source's catalog."""
-        with _Waiting(source):
+        with Waiting(source):
             return await source.catalog.children(path)
 
     async def record_of(self, uri: str) -> tuple[Source, Record]:
@@ -514,7 +451,7 @@ class ResourceManager:
         content = self.content_now(record)
         if content is not None:
             return LoadedResource(uri, self.described(record), (Part(None, record.metadata.mime_type, content),))
-        with _Waiting(source):
+        with Waiting(source):
             contents = await self._load(source, record)
         if record.parts is None:
             return LoadedResource(uri, self.described(record), (Part(None, record.metadata.mime_type, contents[0]),))
@@ -554,18 +491,7 @@ class ResourceManager:
     def source_document(self, path: Path) -> dict[str, Any]:
         """Everything known of the source whose directory is at `path`, as one JSON object."""
         source, _ = self.place(path)
-        return xattrs.source_document(source.data, source.state, source.problem, self.capabilities(source))
-
-    @staticmethod
-    def capabilities(source: Source) -> list[str]:
-        """What the configuration grants and the handler can do."""
-        granted, handler = source.data.capabilities, source.handler
-        can = {
-            "read": granted.read and isinstance(handler, CanLoad),
-            "list": granted.list and isinstance(handler, CanList | CanListDirectory),
-            "watch": isinstance(handler, CanWatch),
-        }
-        return [name for name, held in can.items() if held]
+        return xattrs.source_document(source.data, source.state, source.problem, source.capabilities)
 
     async def load_resources(
         self,
@@ -641,21 +567,6 @@ class ResourceManager:
                 await self.flush()
 
 
-class _Waiting:
-    """Counts who waits for a source, so that a hung one cannot take all the places of the daemon. Raises Busy."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def __enter__(self) -> None:
-        if self._source.waiting >= WAITERS_PER_SOURCE:
-            raise Busy(f"{self._source.data.id}: {WAITERS_PER_SOURCE} programs are waiting for it already")
-        self._source.waiting += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._source.waiting -= 1
-
-
 def _content_key(record: Record) -> tuple[str, str, int]:
     return (*record.key, record.part)
 
@@ -664,28 +575,3 @@ def _split_scheme(name: str) -> tuple[str, str, str]:
     """`a-b+c+git+ssh` → (`a-b+c`, `+`, `git+ssh`): a scheme may hold `+`, the rest of a prefix one only."""
     parts = name.split("+", 2)
     return ("+".join(parts[:2]), "+", parts[2]) if len(parts) == 3 else (name, "", "")
-
-
-def _name_parts(record: Record, parts: Sequence[Part], now: float) -> dict[str, Record]:
-    """Name the contents of one load: below the resource's own URI by what follows it, else by their last component."""
-    own = record.metadata.native_uri
-    base = parse_data_source_uri(record.metadata.uri).base_prefix
-    named: dict[str, Record] = {}
-    for position, part in enumerate(parts):
-        uri = part.native_uri or own
-        if uri == own:
-            name = tree.index_name(part.mime_type)
-        else:
-            below = uri.removeprefix(own).strip("/") if uri.startswith(own) else uri.rstrip("/").rpartition("/")[2]
-            name = tree.show_component(below.replace("/", "%2F") or str(position))
-        if name in named:
-            stem, dot, extension = name.rpartition(".")
-            name = f"{stem}~{position}.{extension}" if dot and stem else f"{name}~{position}"
-        metadata = ResourceMetadata(
-            source_uri(base, uri), uri, name, mime_type=part.mime_type, content_type=part.content_type,
-            size=part.content.size,
-        )  # fmt: skip
-        child = Record(record.source_id, metadata, (*record.path, name) if record.path else (), now)
-        child.parent, child.part = record, position
-        named[name] = child
-    return named

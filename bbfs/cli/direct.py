@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from bbfs.cli.rule import Path, components
+from bbfs.cli.access import Entry, Target
+from bbfs.cli.rule import Path, components, path_by_rule
 from bbfs.errors import BbfsError, ConfigError, Denied, InvalidUri, IsADirectory, NotFound
 from bbfs.uri import parse_data_source_uri
 
 if TYPE_CHECKING:
-    from bbfs.cli.trees import Entry, Target
-    from bbfs.model import Part
+    from bbfs.model import Content
     from bbfs.records import Node, Record
     from bbfs.resources import ResourceManager, Source
 
@@ -56,8 +56,6 @@ class DirectTree:
         return await self._located(source, uri, parsed.original_uri)
 
     async def _located(self, source: "Source", uri: str, native: str) -> Path:
-        from bbfs.cli.rule import path_by_rule  # noqa: PLC0415
-
         await self.manager.below(source, ())
         record = source.catalog.records.get(native)
         if record is None:
@@ -89,7 +87,7 @@ class DirectTree:
             rest = [*components(target), *rest]
         return done
 
-    async def children(self, path: Path, *, exact: bool) -> "list[Entry]":
+    async def children(self, path: Path, *, exact: bool) -> list[Entry]:
         if not path:
             return [self._root_entry(name) for name in sorted(self.manager.roots())]
         path = await self._resolved(path)
@@ -111,7 +109,7 @@ class DirectTree:
         nodes = await self.manager.children(path)
         return [self._entry((*path, name), node, problems.get(name)) for name, node in nodes.items()]
 
-    async def entry(self, path: Path, *, exact: bool) -> "Entry":
+    async def entry(self, path: Path, *, exact: bool) -> Entry:
         path = await self._resolved(path)
         node = await self.manager.find(path)
         if exact and node.kind == "file" and node.record is not None:
@@ -123,14 +121,10 @@ class DirectTree:
         if self.manager.size_now(record) is None:
             await self.manager.learn(record)
 
-    def _root_entry(self, name: str) -> "Entry":
-        from bbfs.cli.trees import Entry  # noqa: PLC0415
-
+    def _root_entry(self, name: str) -> Entry:
         return Entry((name,), "directory")
 
-    def _entry(self, path: Path, node: "Node", error: str | None = None) -> "Entry":
-        from bbfs.cli.trees import Entry  # noqa: PLC0415
-
+    def _entry(self, path: Path, node: "Node", error: str | None = None) -> Entry:
         record = node.record
         if record is None:
             return Entry(path, node.kind, target=node.target)
@@ -147,7 +141,7 @@ class DirectTree:
             error,
         )
 
-    async def document(self, target: "Target") -> dict[str, Any]:
+    async def document(self, target: Target) -> dict[str, Any]:
         record, path = await self._record(target)
         if record is None:
             assert path is not None
@@ -162,7 +156,7 @@ class DirectTree:
         is_directory = kind == "directory" or record.parts is not None
         return {**document, "kind": "directory" if is_directory else "symlink" if kind == "symlink" else "file"}
 
-    async def _record(self, target: "Target") -> "tuple[Record | None, Path | None]":
+    async def _record(self, target: Target) -> "tuple[Record | None, Path | None]":
         """The record of a resource with its path, or None for a directory that only URIs make.
 
         A resource that no listing has is none the less one to be asked for; it has no path then.
@@ -175,7 +169,7 @@ class DirectTree:
                 raise
         return (await self.manager.record_of(target.uri))[1], None
 
-    async def copy(self, target: "Target", write: Callable[[bytes], object]) -> None:
+    async def copy(self, target: Target, write: Callable[[bytes], object]) -> None:
         if target.uri is not None:
             uri = target.uri
         else:
@@ -217,7 +211,7 @@ class DirectTree:
         return [rows[base] for base in self.manager.sources]
 
 
-async def _copy_content(content: "Any", write: Callable[[bytes], object]) -> None:
+async def _copy_content(content: "Content", write: Callable[[bytes], object]) -> None:
     offset = 0
     while offset < content.size:
         chunk = await content.read_waiting(offset, _CHUNK)

@@ -6,16 +6,14 @@ import os
 import stat
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
+from bbfs.cli.access import Entry, Target
 from bbfs.cli.rule import Path, path_by_rule
 from bbfs.errors import ConfigError, InvalidUri, NotFound
 from bbfs.uri import parse_data_source_uri, parse_uri_prefix
-
-if TYPE_CHECKING:
-    from bbfs.cli.trees import Entry, Target
 
 _CHUNK = 1 << 20
 
@@ -58,16 +56,14 @@ class MountedTree:
             return path  # the beginning of other resources' URIs
         raise NotFound(f"not listed at {self._root}")
 
-    async def children(self, path: Path, *, exact: bool) -> "list[Entry]":
+    async def children(self, path: Path, *, exact: bool) -> list[Entry]:
         names = sorted(os.listdir(self._at(path)))
         return [await self._entry((*path, name), exact=exact, listed=True) for name in names]
 
-    async def entry(self, path: Path, *, exact: bool) -> "Entry":
+    async def entry(self, path: Path, *, exact: bool) -> Entry:
         return await self._entry(path, exact=exact, listed=False)
 
-    async def _entry(self, path: Path, *, exact: bool, listed: bool) -> "Entry":
-        from bbfs.cli.trees import Entry  # noqa: PLC0415
-
+    async def _entry(self, path: Path, *, exact: bool, listed: bool) -> Entry:
         here = self._at(path)
         try:
             status = os.lstat(here)
@@ -82,7 +78,7 @@ class MountedTree:
         uri, mime = (_attribute(here, name) if exact else None for name in ("user.bbfs.uri", "user.mime_type"))
         return Entry(path, kind, size, status.st_mtime_ns, mime, uri)
 
-    async def document(self, target: "Target") -> dict[str, Any]:
+    async def document(self, target: Target) -> dict[str, Any]:
         path = await target.located()
         here = self._at(path)
         status = os.stat(here)  # learns the size where it is not known
@@ -94,7 +90,7 @@ class MountedTree:
         document["mount"] = self._root
         return document
 
-    async def copy(self, target: "Target", write: Callable[[bytes], object]) -> None:
+    async def copy(self, target: Target, write: Callable[[bytes], object]) -> None:
         here = self._at(await target.located())
         if not stat.S_ISDIR(os.stat(here).st_mode):
             return _copy_file(here, write)

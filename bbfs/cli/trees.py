@@ -1,18 +1,15 @@
-"""What the operands of a command mean: a path inside a mount, a bbfs URI, or a source with a path below it.
-
-A tree is one way to reach the sources: through a mount that serves them (`mounted`), or opened here (`direct`).
-"""
+"""What the operands of a command mean: a path inside a mount, a bbfs URI, or a source with a path below it."""
 
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TypeVar
 
 import trio
 
 from bbfs import mounts
 from bbfs.cli import output
+from bbfs.cli.access import Target, Tree
 from bbfs.cli.direct import DirectTree
 from bbfs.cli.mounted import MountedTree
 from bbfs.cli.options import NO_SOURCES, SourceChoice
@@ -22,66 +19,6 @@ from bbfs.mounts import MountError
 from bbfs.uri import parse_data_source_uri
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One name of a tree. size: bytes, None where it is not known. error: why it is not."""
-
-    path: Path
-    kind: Literal["directory", "file", "symlink"]
-    size: int | None = None
-    modified_ns: int | None = None
-    mime_type: str | None = None
-    uri: str | None = None
-    target: str | None = None
-    error: str | None = None
-
-
-class Tree(Protocol):
-    """The names, metadata and contents of some sources. Paths are from the root, beginning with a source's directory.
-
-    Everything raises BbfsError or OSError.
-    """
-
-    mount: str | None
-
-    async def locate(self, uri: str) -> Path:
-        """The path of a bbfs URI."""
-        ...
-
-    async def children(self, path: Path, *, exact: bool) -> "list[Entry]":
-        """The entries of a directory; `exact` learns sizes and all else that a plain listing leaves open."""
-        ...
-
-    async def entry(self, path: Path, *, exact: bool) -> Entry: ...
-
-    async def document(self, target: "Target") -> dict[str, Any]:
-        """All metadata, under the names of the data model, with `kind`."""
-        ...
-
-    async def copy(self, target: "Target", write: Callable[[bytes], object]) -> None:
-        """Write the content, of several contents all in order."""
-        ...
-
-    async def sources(self, timeout: float | None) -> list[dict[str, Any]]:
-        """Every source with its state, after contact with it for at most `timeout` seconds (None: no contact)."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What one operand means. path: from the root of the tree; None where only the URI is known yet."""
-
-    tree: Tree
-    path: Path | None
-    uri: str | None = None
-
-    async def located(self) -> Path:
-        if self.path is not None:
-            return self.path
-        assert self.uri is not None
-        return await self.tree.locate(self.uri)
 
 
 class Trees:
@@ -164,12 +101,12 @@ def run(choice: SourceChoice, work: Callable[[Trees], Awaitable[T]]) -> T:
     return results[0]
 
 
-async def each(targets: "Trees", operands: tuple[str, ...], work: Callable[[Target], Awaitable[None]]) -> bool:
+async def each(trees: Trees, operands: tuple[str, ...], work: Callable[[Target], Awaitable[None]]) -> bool:
     """Do something with each operand in order, telling what fails; whether all went well."""
     well = True
     for operand in operands:
         try:
-            await work(await targets.target(operand))
+            await work(await trees.target(operand))
         except (BrokenPipeError, ConfigError):
             raise
         except (BbfsError, OSError) as error:

@@ -16,7 +16,6 @@ def make(odd: Odd) -> DataSource:
     return DataSource("o", "odd", "server", "mcp", "mcp-server+odd", policy=Policy(timeout=20), mcp=odd.server)
 
 
-@pytest.mark.semantics("S11")
 async def test_listing_load_and_watch(manager: MCPManager, odd: Callable[..., Odd]) -> None:
     handler = build(make(odd("changing")), Services(mcp=manager))
     assert isinstance(handler, CanList)

@@ -1,0 +1,33 @@
+"""Resources that answer several contents: each content gets a name, and the resource becomes their directory (S5)."""
+
+from collections.abc import Sequence
+
+from bbfs import tree
+from bbfs.model import Part, ResourceMetadata
+from bbfs.records import Record
+from bbfs.uri import parse_data_source_uri, source_uri
+
+
+def name_parts(record: Record, parts: Sequence[Part], now: float) -> dict[str, Record]:
+    """Name the contents of one load: below the resource's own URI by what follows it, else by their last component."""
+    own = record.metadata.native_uri
+    base = parse_data_source_uri(record.metadata.uri).base_prefix
+    named: dict[str, Record] = {}
+    for position, part in enumerate(parts):
+        uri = part.native_uri or own
+        if uri == own:
+            name = tree.index_name(part.mime_type)
+        else:
+            below = uri.removeprefix(own).strip("/") if uri.startswith(own) else uri.rstrip("/").rpartition("/")[2]
+            name = tree.show_component(below.replace("/", "%2F") or str(position))
+        if name in named:
+            stem, dot, extension = name.rpartition(".")
+            name = f"{stem}~{position}.{extension}" if dot and stem else f"{name}~{position}"
+        metadata = ResourceMetadata(
+            source_uri(base, uri), uri, name, mime_type=part.mime_type, content_type=part.content_type,
+            size=part.content.size,
+        )  # fmt: skip
+        child = Record(record.source_id, metadata, (*record.path, name) if record.path else (), now)
+        child.parent, child.part = record, position
+        named[name] = child
+    return named
