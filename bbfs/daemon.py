@@ -247,7 +247,8 @@ async def _report(manager: ResourceManager, service: ServiceManager) -> None:
     while True:
         await trio.sleep(interval)
         down = [source.data.id for source in manager.sources.values() if source.state.state == "down"]
-        status = f"{len(manager.sources)} sources, {manager.loads} loads"
+        count = len(manager.sources)
+        status = f"{count} source{'s' if count != 1 else ''}, {manager.loads} loads"
         service.tell(WATCHDOG="1", STATUS=status + (f"; down: {', '.join(down)}" if down else ""))
 
 

@@ -244,6 +244,7 @@ class ResourceManager:
                     if record.metadata.size is not None:
                         return
                 await self._load(source, record)
+                _require_current(record)
             except (Unreachable, DeadlineExceeded):
                 if record.size is None or not self._within_stale(source, record):
                     raise
@@ -282,8 +283,7 @@ class ResourceManager:
                 return kept
         if record.parts is not None:
             raise IsADirectory(f"{record.metadata.name} answered several contents")
-        if record.part >= len(contents):
-            raise Outdated(f"{record.metadata.name} is no longer a content of {record.key[1]}")
+        _require_current(record)
         return contents[record.part]
 
     def _within_stale(self, source: Source, record: Record) -> bool:
@@ -565,6 +565,12 @@ class ResourceManager:
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 await self.flush()
+
+
+def _require_current(record: Record) -> None:
+    """Raises Outdated for one of several contents that the resource no longer answers."""
+    if record.parent is not None and (record.parent.parts or {}).get(record.metadata.name) is not record:
+        raise Outdated(f"{record.metadata.name} is no longer a content of {record.key[1]}")
 
 
 def _content_key(record: Record) -> tuple[str, str, int]:

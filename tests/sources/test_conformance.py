@@ -1,16 +1,20 @@
 """The conformance suite, handed each source type."""
 
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
 
+import trio
 from conformance import SourceConformance
 
-from bbfs.model import DataSource
+from bbfs.mcp_manager import MCPManager
+from bbfs.model import DataSource, McpServer
 from bbfs.sources import Handler, Services
 from bbfs.sources.filesystem import FilesystemHandler
+from bbfs.sources.mcp import McpHandler
 
 
 class TestFilesystem(SourceConformance):
@@ -34,3 +38,19 @@ class TestFilesystem(SourceConformance):
         config = {"root": str(directory), "max_memory": 50_000}
         source = DataSource("fs", "local", "filesystem", "bb", "bb-filesystem+local+file", config=config)
         yield FilesystemHandler(source, Services())
+
+
+class TestMcpServer(SourceConformance):
+    known: ClassVar = {f"odd://{name}": f"content of odd://{name}\n".encode() for name in "abc"}
+    unknown: ClassVar = ("odd://nothing", "other://a")
+
+    @asynccontextmanager
+    async def handler(self, directory: Path) -> AsyncIterator[Handler]:
+        script = Path(__file__).parent.parent / "servers" / "odd.py"
+        server = McpServer("stdio", command=sys.executable, args=(str(script), "none"))
+        source = DataSource("odd", "odd", "server", "mcp", "mcp-server+odd", mcp=server)
+        manager = MCPManager()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(lambda task_status: manager.run(task_status=task_status))
+            yield McpHandler(source, Services(mcp=manager))
+            nursery.cancel_scope.cancel()

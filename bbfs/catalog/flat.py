@@ -1,62 +1,21 @@
-"""What a source holds, as a tree of names: the listings, their freshness, and what changed between two of them.
-
-Two kinds, after the two ways in which sources list. A flat source lists everything at once and its URIs make the tree;
-a hierarchical one lists a directory at a time. Both answer the same questions, once without waiting (`known`,
-`known_children`: None means "ask") and once with.
-"""
+"""The tree of a source that lists everything at once: URIs folded into directories, served stale while refreshed."""
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Iterable
 
 import trio
-from cachetools import LRUCache
 
 from bbfs import tree
+from bbfs.catalog.base import Children, Surroundings
 from bbfs.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
-from bbfs.flight import SingleFlight
 from bbfs.model import DataSource, Listing, ResourceMetadata
 from bbfs.records import DIRECTORY, Node, Path, Record, record_node
-from bbfs.sources import CanList, CanListDirectory, CanStat
+from bbfs.sources import CanList
 
 log = logging.getLogger(__name__)
 
-Children = dict[str, Node]
 FOLD_IN_THREAD = 2000
 """Listings longer than this are folded off the event loop (about 10 µs an entry)."""
-DIRECTORIES_KEPT = 10_000
-SERVED_STALE = 1.0
-"""Seconds for which the kernel may keep what is served while it is being refreshed."""
-
-
-@dataclass(slots=True)
-class Surroundings:
-    """What a catalog shares with the rest: the clock (seconds since the epoch), the flights, who hears of changes."""
-
-    clock: Callable[[], float]
-    flights: SingleFlight
-    changed: Callable[[Iterable[Path]], None]
-    listed: Callable[[float, Listing], None] = field(default=lambda _at, _listing: None)
-
-
-class Catalog(Protocol):
-    """The tree of one source; paths are names below the source, the scheme's directory included where there is one."""
-
-    records: dict[str, Record]
-    problem: str | None
-
-    def known(self, path: Path) -> Node | None: ...
-
-    def known_children(self, path: Path) -> Children | None: ...
-
-    async def find(self, path: Path) -> Node: ...
-
-    async def children(self, path: Path) -> Children: ...
-
-    def validity(self, path: Path) -> float: ...
-
-    def expire(self) -> None: ...
 
 
 def part_node(record: Record, rest: Path) -> Node:
@@ -82,6 +41,7 @@ class FlatCatalog:
         self._handler = handler
         self._around = around
         self._tree: tree.Tree | None = None
+        self._listed: tuple[ResourceMetadata, ...] = ()
         self._fetched_at = 0.0
         self._ttl = 0.0
         self._confirmed = False  # whether this process has listed the source itself
@@ -203,8 +163,10 @@ class FlatCatalog:
         except BbfsError as error:
             self.problem = str(error)
             raise
+        before = self._listed
         await self._install(listing, self._around.clock(), confirmed=True)
-        self._around.listed(self._fetched_at, listing)
+        if before != self._listed:  # writing a long listing costs more than asking for it again after a remount
+            self._around.listed(self._fetched_at, listing)
 
     async def recall(self, fetched_at: float, listing: Listing) -> None:
         """Take over the listing that an earlier mount had seen; it stands in while the source does not answer."""
@@ -221,7 +183,7 @@ class FlatCatalog:
             return
         old_tree, old_records = self._tree, self.records
         suspects = self._describe(listing.resources, folded, at)
-        self._tree, self._fetched_at, self._confirmed = folded, at, confirmed
+        self._tree, self._listed, self._fetched_at, self._confirmed = folded, listing.resources, at, confirmed
         self._ttl = self.source.policy.listing_ttl if listing.ttl is None else listing.ttl
         if listing.problem and listing.problem != self.problem:
             log.warning("%s: %s", self.source.id, listing.problem)
@@ -254,152 +216,3 @@ def _moved(old: dict[str, Record], new: dict[str, Record]) -> list[Path]:
     before = {record.path for record in old.values()}
     after = {record.path for record in new.values()}
     return list(before ^ after)
-
-
-@dataclass(slots=True)
-class _Listed:
-    """One directory as last listed: name → record, and the raw segments behind the names."""
-
-    fetched_at: float
-    entries: dict[str, Record]
-    segments: dict[str, str]
-
-
-class DirectoryCatalog:
-    """The tree of a source that lists a directory at a time."""
-
-    def __init__(self, source: DataSource, handler: CanListDirectory, around: Surroundings) -> None:
-        self.source = source
-        self.records: dict[str, Record] = {}
-        self.problem: str | None = None
-        self._handler = handler
-        self._around = around
-        self._directories: LRUCache[Path, _Listed] = LRUCache(DIRECTORIES_KEPT)
-
-    def _fresh(self, path: Path) -> _Listed | None:
-        listed = self._directories.get(path)
-        if listed is None or self._around.clock() >= listed.fetched_at + self.source.policy.listing_ttl:
-            return None
-        return listed
-
-    def known(self, path: Path) -> Node | None:
-        if not path:
-            return DIRECTORY
-        listed = self._fresh(path[:-1])
-        if listed is None:
-            return None
-        return self._entry(listed, path)
-
-    @staticmethod
-    def _entry(listed: "_Listed", path: Path) -> Node:
-        """The entry at `path`; a name written as in a URI leads to the one that it stands for (S2)."""
-        name = path[-1]
-        record = listed.entries.get(name)
-        if record is not None:
-            return record_node(record)
-        shown = tree.show_component(name)
-        if shown not in listed.entries:
-            raise NotFound(f"no such file: {'/'.join(path)}")
-        return Node("symlink", target=shown)
-
-    def known_children(self, path: Path) -> Children | None:
-        listed = self._fresh(path)
-        return None if listed is None else _nodes(listed)
-
-    def validity(self, path: Path) -> float:
-        listed = self._directories.get(path[:-1] if path else path)
-        if listed is None:
-            return 0.0
-        return max(0.0, listed.fetched_at + self.source.policy.listing_ttl - self._around.clock())
-
-    async def find(self, path: Path) -> Node:
-        node = self.known(path)
-        if node is not None:
-            return node
-        return self._entry(await self._list(path[:-1]), path)
-
-    async def children(self, path: Path) -> Children:
-        return _nodes(self._fresh(path) or await self._list(path))
-
-    def expire(self) -> None:
-        self._directories.clear()
-
-    async def _list(self, path: Path) -> _Listed:
-        """List one directory, its ancestors first where their names are not known."""
-        timeout = self.source.policy.timeout
-        return await self._around.flights.do(("list", self.source.id, path), lambda: self._refresh(path), timeout)
-
-    async def _refresh(self, path: Path) -> _Listed:
-        try:
-            listing = await self._handler.list_directory(await self._segments(path))
-        except BbfsError as error:
-            self.problem = None if isinstance(error, NotFound) else str(error)
-            if isinstance(error, NotFound):
-                self._drop(path)
-            raise
-        return self._install(path, listing)
-
-    async def _segments(self, path: Path) -> Path:
-        segments: list[str] = []
-        for depth, name in enumerate(path):
-            listed = self._directories.get(path[:depth])
-            if listed is None or name not in listed.segments:
-                listed = await self._list(path[:depth])
-            if name not in listed.segments:
-                raise NotFound(f"no such directory: {'/'.join(path)}")
-            if listed.entries[name].metadata.kind != "directory":
-                raise NotADirectory(f"not a directory: {'/'.join(path[: depth + 1])}")
-            segments.append(listed.segments[name])
-        return tuple(segments)
-
-    def _install(self, path: Path, listing: Listing) -> _Listed:
-        now = self._around.clock()
-        by_segment = {_last_segment(m.native_uri): m for m in listing.resources}
-        segments = tree.names(list(by_segment))
-        old = self._directories.get(path)
-        entries: dict[str, Record] = {}
-        changed: list[Path] = []
-        for name, segment in segments.items():
-            metadata = by_segment[segment]
-            record = old.entries.get(name) if old is not None else None
-            if record is None or record.metadata.kind != metadata.kind:
-                record = Record(self.source.id, metadata, (*path, name), now)
-            elif record.describe(metadata, (*path, name), now):
-                changed.append((*path, name))
-            settle(record, metadata, now, self.source.policy.content_ttl)
-            entries[name] = record
-        if old is not None:
-            changed.extend((*path, name) for name in old.entries.keys() ^ entries.keys())
-        listed = _Listed(now, dict(sorted(entries.items())), segments)
-        self._directories[path] = listed
-        if changed:
-            self._around.changed(changed)
-        self.problem = listing.problem
-        return listed
-
-    def _drop(self, path: Path) -> None:
-        for known in [p for p in self._directories if p[: len(path)] == path]:
-            del self._directories[known]
-
-    async def confirm(self, record: Record) -> None:
-        """Ask the source for the metadata of one file. Raises BbfsError."""
-        assert isinstance(self._handler, CanStat)
-        metadata = await self._handler.stat(record.metadata.native_uri)
-        now = self._around.clock()
-        record.describe(metadata, record.path, now)
-        settle(record, metadata, now, self.source.policy.content_ttl)
-
-
-def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -> None:
-    """A description with an etag is as good as a load: the version, and so the inode, follow from it."""
-    if metadata.etag is not None and metadata.size is not None and metadata.kind == "resource":
-        record.size, record.digest, record.salt = metadata.size, metadata.etag, metadata.etag
-        record.fetched_at, record.ttl = now, ttl
-
-
-def _last_segment(native_uri: str) -> str:
-    return native_uri.rstrip("/").rpartition("/")[2]
-
-
-def _nodes(listed: _Listed) -> Children:
-    return {name: record_node(record) for name, record in listed.entries.items()}

@@ -1,0 +1,163 @@
+"""The tree of a source that lists a directory at a time, such as a folder."""
+
+from dataclasses import dataclass
+
+from cachetools import LRUCache
+
+from bbfs import tree
+from bbfs.catalog.base import Children, Surroundings
+from bbfs.errors import BbfsError, NotADirectory, NotFound
+from bbfs.model import DataSource, Listing, ResourceMetadata
+from bbfs.records import DIRECTORY, Node, Path, Record, record_node
+from bbfs.sources import CanListDirectory, CanStat
+
+DIRECTORIES_KEPT = 10_000
+
+
+@dataclass(slots=True)
+class _Listed:
+    """One directory as last listed: name → record, and the raw segments behind the names."""
+
+    fetched_at: float
+    entries: dict[str, Record]
+    segments: dict[str, str]
+
+
+class DirectoryCatalog:
+    """The tree of a source that lists a directory at a time."""
+
+    def __init__(self, source: DataSource, handler: CanListDirectory, around: Surroundings) -> None:
+        self.source = source
+        self.records: dict[str, Record] = {}
+        self.problem: str | None = None
+        self._handler = handler
+        self._around = around
+        self._directories: LRUCache[Path, _Listed] = LRUCache(DIRECTORIES_KEPT)
+
+    def _fresh(self, path: Path) -> _Listed | None:
+        listed = self._directories.get(path)
+        if listed is None or self._around.clock() >= listed.fetched_at + self.source.policy.listing_ttl:
+            return None
+        return listed
+
+    def known(self, path: Path) -> Node | None:
+        if not path:
+            return DIRECTORY
+        listed = self._fresh(path[:-1])
+        if listed is None:
+            return None
+        return self._entry(listed, path)
+
+    @staticmethod
+    def _entry(listed: "_Listed", path: Path) -> Node:
+        """The entry at `path`; a name written as in a URI leads to the one that it stands for (S2)."""
+        name = path[-1]
+        record = listed.entries.get(name)
+        if record is not None:
+            return record_node(record)
+        shown = tree.show_component(name)
+        if shown not in listed.entries:
+            raise NotFound(f"no such file: {'/'.join(path)}")
+        return Node("symlink", target=shown)
+
+    def known_children(self, path: Path) -> Children | None:
+        listed = self._fresh(path)
+        return None if listed is None else _nodes(listed)
+
+    def validity(self, path: Path) -> float:
+        listed = self._directories.get(path[:-1] if path else path)
+        if listed is None:
+            return 0.0
+        return max(0.0, listed.fetched_at + self.source.policy.listing_ttl - self._around.clock())
+
+    async def find(self, path: Path) -> Node:
+        node = self.known(path)
+        if node is not None:
+            return node
+        return self._entry(await self._list(path[:-1]), path)
+
+    async def children(self, path: Path) -> Children:
+        return _nodes(self._fresh(path) or await self._list(path))
+
+    def expire(self) -> None:
+        self._directories.clear()
+
+    async def _list(self, path: Path) -> _Listed:
+        """List one directory, its ancestors first where their names are not known."""
+        timeout = self.source.policy.timeout
+        return await self._around.flights.do(("list", self.source.id, path), lambda: self._refresh(path), timeout)
+
+    async def _refresh(self, path: Path) -> _Listed:
+        try:
+            listing = await self._handler.list_directory(await self._segments(path))
+        except BbfsError as error:
+            self.problem = None if isinstance(error, NotFound) else str(error)
+            if isinstance(error, NotFound):
+                self._drop(path)
+            raise
+        return self._install(path, listing)
+
+    async def _segments(self, path: Path) -> Path:
+        segments: list[str] = []
+        for depth, name in enumerate(path):
+            listed = self._directories.get(path[:depth])
+            if listed is None or name not in listed.segments:
+                listed = await self._list(path[:depth])
+            if name not in listed.segments:
+                raise NotFound(f"no such directory: {'/'.join(path)}")
+            if listed.entries[name].metadata.kind != "directory":
+                raise NotADirectory(f"not a directory: {'/'.join(path[: depth + 1])}")
+            segments.append(listed.segments[name])
+        return tuple(segments)
+
+    def _install(self, path: Path, listing: Listing) -> _Listed:
+        now = self._around.clock()
+        by_segment = {_last_segment(m.native_uri): m for m in listing.resources}
+        segments = tree.names(list(by_segment))
+        old = self._directories.get(path)
+        entries: dict[str, Record] = {}
+        changed: list[Path] = []
+        for name, segment in segments.items():
+            metadata = by_segment[segment]
+            record = old.entries.get(name) if old is not None else None
+            if record is None or record.metadata.kind != metadata.kind:
+                record = Record(self.source.id, metadata, (*path, name), now)
+            elif record.describe(metadata, (*path, name), now):
+                changed.append((*path, name))
+            settle(record, metadata, now, self.source.policy.content_ttl)
+            entries[name] = record
+        if old is not None:
+            changed.extend((*path, name) for name in old.entries.keys() ^ entries.keys())
+        listed = _Listed(now, dict(sorted(entries.items())), segments)
+        self._directories[path] = listed
+        if changed:
+            self._around.changed(changed)
+        self.problem = listing.problem
+        return listed
+
+    def _drop(self, path: Path) -> None:
+        for known in [p for p in self._directories if p[: len(path)] == path]:
+            del self._directories[known]
+
+    async def confirm(self, record: Record) -> None:
+        """Ask the source for the metadata of one file. Raises BbfsError."""
+        assert isinstance(self._handler, CanStat)
+        metadata = await self._handler.stat(record.metadata.native_uri)
+        now = self._around.clock()
+        record.describe(metadata, record.path, now)
+        settle(record, metadata, now, self.source.policy.content_ttl)
+
+
+def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -> None:
+    """A description with an etag is as good as a load: the version, and so the inode, follow from it."""
+    if metadata.etag is not None and metadata.size is not None and metadata.kind == "resource":
+        record.size, record.digest, record.salt = metadata.size, metadata.etag, metadata.etag
+        record.fetched_at, record.ttl = now, ttl
+
+
+def _last_segment(native_uri: str) -> str:
+    return native_uri.rstrip("/").rpartition("/")[2]
+
+
+def _nodes(listed: _Listed) -> Children:
+    return {name: record_node(record) for name, record in listed.entries.items()}

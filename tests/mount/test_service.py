@@ -1,0 +1,81 @@
+"""The daemon under a service manager: what it tells a stand-in for systemd's notification socket."""
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import State, config_text, folder, mount_command
+
+PATIENCE = 15.0
+
+
+class NotifySocket:
+    """Stands in for the service manager: collects the fields that a daemon sends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+
+    def expect(self, field: str) -> dict[str, str]:
+        """The next message that has the field. Raises AssertionError after a while."""
+        deadline = time.monotonic() + PATIENCE
+        while (left := deadline - time.monotonic()) > 0 and select.select([self._socket], [], [], left)[0]:
+            lines = self._socket.recv(4096).decode().splitlines()
+            message = dict(line.split("=", 1) for line in lines)
+            if field in message:
+                return message
+        raise AssertionError(f"no message with {field} within {PATIENCE:g} s")
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[NotifySocket]:
+    stand_in = NotifySocket(tmp_path / "notify")
+    yield stand_in
+    stand_in.close()
+
+
+def test_a_service_manager_hears_of_start_health_and_stop(fuse: None, manager: NotifySocket, tmp_path: Path) -> None:
+    state = State()
+    config = tmp_path / "config.toml"
+    (tmp_path / "notes").mkdir()
+    config.write_text(config_text([folder("notes", tmp_path / "notes")], {}))
+    point = tmp_path / "mnt"
+    environ = state.environ() | {"NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": "400000"}
+    daemon = subprocess.Popen(
+        [*mount_command(), str(config), str(point)],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        started = manager.expect("READY")
+        assert started["READY"] == "1"
+        assert started["MAINPID"] == str(daemon.pid)
+        assert str(point) in started["STATUS"]
+        assert manager.expect("WATCHDOG")["WATCHDOG"] == "1"
+        assert "1 source" in manager.expect("STATUS")["STATUS"]
+        daemon.terminate()
+        assert manager.expect("STOPPING")["STOPPING"] == "1"
+        _, said = daemon.communicate(timeout=PATIENCE)
+        assert daemon.returncode == 0, said.decode()
+        assert not os.path.ismount(point)
+    finally:
+        daemon.kill()
+        daemon.communicate(timeout=PATIENCE)
+        subprocess.run([sys.executable, "-c", UNMOUNT, str(point)], check=True, timeout=PATIENCE)
+        state.remove()
+
+
+UNMOUNT = "import sys; from bbfs import mounts; mounts.unmount(sys.argv[1])"
