@@ -27,16 +27,19 @@ def wants_out(pid: int, proc: Path = Path("/proc")) -> bool:
     if pid <= 0:  # a process of another PID namespace, which has no number here
         return False
     try:
-        status = (proc / str(pid) / "status").read_text()
+        # Bytes: the first line is the name of the program, which need not be text.
+        status = (proc / str(pid) / "status").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return True
+    except PermissionError:  # another user's process under hidepid (proc(5))
+        return False
     masks = {
         key: int(value, 16)
-        for key, _, value in (line.partition(":") for line in status.splitlines())
-        if key in ("SigPnd", "ShdPnd", "SigBlk", "SigIgn")
+        for key, _, value in (line.partition(b":") for line in status.split(b"\n"))
+        if key in (b"SigPnd", b"ShdPnd", b"SigBlk", b"SigIgn")
     }
-    pending = masks["SigPnd"] | masks["ShdPnd"]
-    return bool(pending & ~masks["SigBlk"] & ~masks["SigIgn"] & ~_HARMLESS_MASK)
+    pending = masks[b"SigPnd"] | masks[b"ShdPnd"]
+    return bool(pending & ~masks[b"SigBlk"] & ~masks[b"SigIgn"] & ~_HARMLESS_MASK)
 
 
 class Interrupts:

@@ -19,6 +19,10 @@ class MountError(BbfsError):
     """The mount point or the machine is not fit for mounting; the text says what to do."""
 
 
+class DeadMount(MountError):
+    """The daemon behind the mount is gone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mount:
     """One line of mountinfo (proc_pid_mountinfo(5))."""
@@ -35,14 +39,15 @@ class Mount:
 def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
     """All mounts this process sees, the topmost of a stack last."""
     found: list[Mount] = []
-    for line in mountinfo.read_text("utf-8", "surrogateescape").splitlines():
+    # Only spaces and line feeds separate: a path may hold any other white space as it is.
+    for line in mountinfo.read_bytes().decode("utf-8", "surrogateescape").rstrip("\n").split("\n"):
         before, _, after = line.partition(" - ")
-        fields = before.split()
+        fields = before.split(" ")
         major, _, minor = fields[2].partition(":")
         path = fields[4]
         for escape, character in _ESCAPES.items():
             path = path.replace(escape, character)
-        found.append(Mount(path, after.split()[0], os.makedev(int(major), int(minor))))
+        found.append(Mount(path, after.split(" ")[0], os.makedev(int(major), int(minor))))
     return found
 
 
@@ -61,9 +66,11 @@ def canonical(path: str) -> str:
 def is_dead(path: str) -> bool:
     """Whether the daemon behind a FUSE mount is gone. A live one that hangs is not dead."""
     try:
-        os.stat(path)
-    except OSError as error:
-        return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
+        names(path)
+    except DeadMount:
+        return True
+    except MountError:
+        return False
     return False
 
 
@@ -87,7 +94,8 @@ def unmount(path: str) -> None:
 def names(path: str, timeout: float = 2.0) -> list[str]:
     """The names at the root of a mount, unless it is dead or does not answer within `timeout` seconds.
 
-    A daemon that hangs holds whoever asks it, so a process of its own asks. Raises MountError.
+    A daemon that hangs holds whoever asks it, so a process of its own asks; and it lists, because the kernel answers a
+    stat of the root from its cache long after the daemon is gone. Raises DeadMount, MountError.
     """
     command = [sys.executable, "-I", "-S", "-c", _LIST, path]
     lister = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -97,12 +105,20 @@ def names(path: str, timeout: float = 2.0) -> list[str]:
         lister.kill()
         _left_alone.append(lister)
         raise MountError(f"{path} does not answer: its daemon hangs or is stopped") from None
+    if lister.returncode in (errno.ENOTCONN, errno.ECONNABORTED):
+        raise DeadMount(f"{path} is dead: its daemon is gone")
     if lister.returncode != 0:
-        raise MountError(f"{path} is dead: its daemon is gone")
+        raise MountError(f"{path}: {os.strerror(lister.returncode)}")
     return sorted(os.fsdecode(name) for name in said.split(b"\0") if name)
 
 
-_LIST = "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, os.listdir(sys.argv[1]))))"
+_LIST = """
+import os, sys
+try:
+    sys.stdout.buffer.write(b"\\0".join(map(os.fsencode, os.listdir(sys.argv[1]))))
+except OSError as error:
+    sys.exit(error.errno)
+"""
 _left_alone: list[subprocess.Popen[bytes]] = []
 """Processes that a hung mount holds: killed, but nobody can wait for their end."""
 

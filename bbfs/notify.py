@@ -26,6 +26,6 @@ class ServiceManager:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
             sock.settimeout(1.0)
             try:
-                sock.sendto(message.encode(), address)
+                sock.sendto(message.encode("utf-8", "surrogateescape"), address)
             except OSError:
                 return  # the service manager is gone; that is no reason to stop serving

@@ -146,8 +146,7 @@ class ResourceManager:
             return
         record = source.catalog.records.get(event.uri) or self._unlisted.get((source.data.id, event.uri))
         if record is not None:
-            record.suspect()
-            self.contents.discard(record.key)
+            record.suspect()  # the content stays: should the source go down now, it is what there is (S20)
             if record.path:
                 self._tell(source.data.base_prefix, [record.path])
 

@@ -53,9 +53,10 @@ class _Commands(click.Group):
             status = super().main(args, prog_name, **extra)
         except click.ClickException as error:
             output.message(error.format_message())
-            if isinstance(error, click.UsageError) and error.ctx is not None:
-                click.echo(f"Try '{error.ctx.command_path} --help' for help.", err=True)
-            sys.exit(error.exit_code)
+            ctx = error.ctx if isinstance(error, click.UsageError) else None
+            if ctx is not None:
+                click.echo(f"Try '{ctx.command_path} --help' for help.", err=True)
+            sys.exit(1 if ctx is not None and ctx.command is mounting.mount else error.exit_code)
         except click.Abort:
             sys.exit(INTERRUPTED)
         sys.exit(status if isinstance(status, int) else 0)

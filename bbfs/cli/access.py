@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from bbfs.cli.rule import Path
+from bbfs.errors import NotFound
+
+
+class NoSuchSource(NotFound):
+    """Neither a mount nor the configuration has the source."""
 
 
 @dataclass(frozen=True, slots=True)

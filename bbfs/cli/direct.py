@@ -3,13 +3,14 @@
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from bbfs.cli.access import Entry, Target
+from bbfs.cli.access import Entry, NoSuchSource, Target
 from bbfs.cli.rule import Path, components, path_by_rule
-from bbfs.errors import BbfsError, ConfigError, Denied, InvalidUri, IsADirectory, NotFound
+from bbfs.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound
 from bbfs.uri import parse_data_source_uri
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class DirectTree:
     def source_directory(self, source: str) -> Path:
         """The directory of a source named by its prefix, name or id.
 
-        Raises NotFound, and ConfigError where several have the name.
+        Raises NoSuchSource, and ConfigError where several have the name.
         """
         if source in self.manager.roots():
             return (source,)
@@ -45,14 +46,14 @@ class DirectTree:
             raise ConfigError(f"{source!r} names several sources: {', '.join(data.uri_prefix for data in found)}")
         if not found:
             there = ", ".join(data.uri_prefix for data in known)
-            raise NotFound(f"no source {source!r}; there are: {there}")
+            raise NoSuchSource(f"no source {source!r}; there are: {there}")
         return (found[0].uri_prefix,)
 
     async def locate(self, uri: str) -> Path:
         parsed = parse_data_source_uri(uri)
         source = self.manager.sources.get(parsed.base_prefix)
         if source is None:
-            raise NotFound(f"no source {parsed.base_prefix!r}")
+            raise NoSuchSource(f"no source {parsed.base_prefix!r}")
         return await self._located(source, uri, parsed.original_uri)
 
     async def _located(self, source: "Source", uri: str, native: str) -> Path:
@@ -145,8 +146,11 @@ class DirectTree:
         record, path = await self._record(target)
         if record is None:
             assert path is not None
-            found = self.manager.source_document(path) if len(path) == 1 else {"path": "/".join(path)}
-            return {**found, "kind": "directory"}
+            if len(path) > 1:
+                return {"path": "/".join(path), "kind": "directory"}
+            with suppress(BbfsError):  # which the document tells
+                await self.manager.children(path)
+            return {**self.manager.source_document(path), "kind": "directory"}
         kind = record.metadata.kind
         if kind == "resource":
             await self._learnt(record)

@@ -5,15 +5,16 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import trio
 
 from bbfs.cli.access import Entry, Target
 from bbfs.cli.rule import Path, path_by_rule
 from bbfs.errors import ConfigError, InvalidUri, NotFound
-from bbfs.uri import parse_data_source_uri, parse_uri_prefix
+from bbfs.uri import parse_uri_prefix
 
 _CHUNK = 1 << 20
 
@@ -27,6 +28,9 @@ class MountedTree:
 
     def _at(self, path: Path) -> str:
         return os.path.join(self._root, *path)
+
+    def _uri(self, path: Path) -> str | None:
+        return _attribute(self._at(path), "user.bbfs.uri")
 
     def source_directory(self, source: str, names: list[str]) -> Path | None:
         """The directory of a source named by its prefix, name or id. Raises ConfigError where several have it."""
@@ -45,25 +49,39 @@ class MountedTree:
     async def locate(self, uri: str) -> Path:
         path = path_by_rule(uri)
         here = self._at(path)
-        own = _attribute(here, "user.bbfs.uri")
+        own = self._uri(path)
         if own == uri:
             return path
         for directory, fits in ((path, "index"), (path[:-1], "")):
             for name in _names(self._at(directory)):
-                if (name.startswith(fits) if fits else "~" in name) and _uri_at(self._at((*directory, name))) == uri:
+                if (name.startswith(fits) if fits else "~" in name) and self._uri((*directory, name)) == uri:
                     return (*directory, name)
-        if own is None and os.path.isdir(here):
+        if own is None and _is_directory(here):
             return path  # the beginning of other resources' URIs
         raise NotFound(f"not listed at {self._root}")
 
     async def children(self, path: Path, *, exact: bool) -> list[Entry]:
-        names = sorted(os.listdir(self._at(path)))
-        return [await self._entry((*path, name), exact=exact, listed=True) for name in names]
+        found = self._listed(path)
+        return [self._exact(entry.path, listed=True) for entry in found] if exact else found
 
     async def entry(self, path: Path, *, exact: bool) -> Entry:
-        return await self._entry(path, exact=exact, listed=False)
+        if exact:
+            return self._exact(path, listed=False)
+        uri = self._uri(path)
+        if len(path) <= 1:
+            return Entry(path, "directory")
+        listed = next((entry for entry in self._listed(path[:-1]) if entry.path == path), None)
+        if listed is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return replace(listed, uri=uri)
 
-    async def _entry(self, path: Path, *, exact: bool, listed: bool) -> Entry:
+    def _listed(self, path: Path) -> list[Entry]:
+        """The names of a directory with their kinds, which cost no content, unlike a stat of each."""
+        with os.scandir(self._at(path)) as scan:
+            found = [Entry((*path, entry.name), _kind(entry)) for entry in scan]
+        return sorted(found, key=lambda entry: entry.path)
+
+    def _exact(self, path: Path, *, listed: bool) -> Entry:
         here = self._at(path)
         try:
             status = os.lstat(here)
@@ -72,11 +90,11 @@ class MountedTree:
                 raise
             return Entry(path, "file", error=error.strerror)
         if stat.S_ISLNK(status.st_mode):
-            return Entry(path, "symlink", status.st_size, status.st_mtime_ns, target=os.readlink(here))
-        kind = "directory" if stat.S_ISDIR(status.st_mode) else "file"
-        size = status.st_size if kind == "file" else None
-        uri, mime = (_attribute(here, name) if exact else None for name in ("user.bbfs.uri", "user.mime_type"))
-        return Entry(path, kind, size, status.st_mtime_ns, mime, uri)
+            return Entry(path, "symlink", None, status.st_mtime_ns, target=os.readlink(here))
+        uri, mime = (_attribute(here, name) for name in ("user.bbfs.uri", "user.mime_type"))
+        if stat.S_ISDIR(status.st_mode):
+            return Entry(path, "directory", None, status.st_mtime_ns, mime, uri)
+        return Entry(path, "file", status.st_size, status.st_mtime_ns, mime, uri)
 
     async def document(self, target: Target) -> dict[str, Any]:
         path = await target.located()
@@ -123,6 +141,7 @@ class MountedTree:
                 if bound.cancelled_caught:
                     problem = f"did not answer within {timeout:g} s"
             document = json.loads(_attribute(self._at((name,)), "user.bbfs.metadata") or "{}")
+            document = {"id": name, "uriPrefix": name, "state": "down", **document}
             document.update(resources=counted, mount=self._root)
             if problem is not None:
                 document.setdefault("error", problem)
@@ -142,8 +161,14 @@ def _source_name(directory: str) -> str | None:
         return None
 
 
-def _uri_at(path: str) -> str | None:
-    return _attribute(path, "user.bbfs.uri")
+def _kind(entry: os.DirEntry[str]) -> Literal["directory", "file", "symlink"]:
+    if entry.is_symlink():
+        return "symlink"
+    return "directory" if entry.is_dir(follow_symlinks=False) else "file"
+
+
+def _is_directory(path: str) -> bool:
+    return os.path.isdir(path)
 
 
 def _attribute(path: str, name: str) -> str | None:

@@ -59,17 +59,6 @@ class _Size(click.ParamType):
             self.fail(f"{value!r}: {error}", param, ctx)
 
 
-class _MountCommand(click.Command):
-    """Answers wrong usage with status 1, as mount(8) does."""
-
-    def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        try:
-            return super().make_context(*args, **extra)
-        except click.UsageError as error:
-            error.exit_code = 1
-            raise
-
-
 _MOUNT_EXAMPLES = """\b
 Examples:
   bbfs mount ~/mnt                                        the sources of ~/.config/bbfs/config.toml
@@ -81,7 +70,7 @@ Exit status: 0 after a clean unmount, 1 usage or configuration, 32 the mount fai
 """
 
 
-@click.command(cls=_MountCommand, epilog=_MOUNT_EXAMPLES)
+@click.command(epilog=_MOUNT_EXAMPLES, short_help="Mount data sources at a directory.")
 @click.argument("mount_point", metavar="MNT", type=DIRECTORY)
 @source_options
 @click.option("--background", is_flag=True, help="Return once mounted; not 0 if that failed.")
@@ -122,7 +111,8 @@ def mount(
 
 
 def _set_up_log(verbosity: Verbosity, config: "Config", file: str | None) -> None:
-    level = verbosity.level(logging.WARNING if config.path is None else getattr(logging, config.log_level.upper()))
+    written = logging.WARNING if config.path is None and file is None else getattr(logging, config.log_level.upper())
+    level = verbosity.level(written)
     if file is None:
         log_to_stderr(level)
     else:
@@ -166,10 +156,10 @@ def _unmount_one(mount_point: str) -> None:
 
 
 def _umount_command(name: str, *, hidden: bool = False) -> click.Command:
-    decorated = click.argument("mount_points", metavar="MNT…", nargs=-1, required=True, type=DIRECTORY)(
-        verbosity_options(_umount)
-    )
-    return click.command(name, epilog=_UMOUNT_EXAMPLES, hidden=hidden)(decorated)
+    points = click.argument("mount_points", metavar="MNT…", nargs=-1, required=True, type=DIRECTORY)
+    command = points(verbosity_options(_umount))
+    short = "Get rid of a mount: live, busy or dead."
+    return click.command(name, epilog=_UMOUNT_EXAMPLES, short_help=short, hidden=hidden)(command)
 
 
 umount = _umount_command("umount")

@@ -1,22 +1,25 @@
 """`bbfs path` and `bbfs uri`: from a URI to its path on a mount, and back."""
 
+import errno
 import os
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from bbfs.cli import output
-from bbfs.cli.options import SourceChoice, source_options
+from bbfs.cli.access import NoSuchSource
+from bbfs.cli.options import NoSources, SourceChoice, source_options
 from bbfs.cli.rule import components, path_by_rule, uri_by_rule
-from bbfs.errors import BbfsError, ConfigError, DeadlineExceeded, LoginRequired, NotFound, Unreachable
+from bbfs.errors import DeadlineExceeded, LoginRequired, Unreachable
 from bbfs.mounts import MountError
-from bbfs.uri import parse_data_source_uri
 
 if TYPE_CHECKING:
     from bbfs.cli.trees import Trees
 
-_UNKNOWABLE = (Unreachable, DeadlineExceeded, LoginRequired, MountError)
-"""Nobody can say what the source lists; anything else is an answer."""
+_DOWN = (errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENOTCONN)
+_UNKNOWABLE = (NoSources, NoSuchSource, Unreachable, DeadlineExceeded, LoginRequired, MountError)
+"""Nobody can say what the source lists; any other error is an answer."""
 
 _RULE = click.option("--rule", is_flag=True, help="By the rule alone, without asking anything.")
 
@@ -31,7 +34,7 @@ Where the source cannot be asked, the rule alone decides and standard error says
 """
 
 
-@click.command(epilog=_PATH_EXAMPLES)
+@click.command(epilog=_PATH_EXAMPLES, short_help="From a URI to its path.")
 @click.argument("uri", metavar="URI")
 @_RULE
 @source_options
@@ -41,7 +44,6 @@ def path(choice: SourceChoice, uri: str, rule: bool) -> None:
     if rule:
         output.line(by_rule)
         return
-    from bbfs.cli import trees  # noqa: PLC0415 - trio
 
     async def exact(opened: "Trees") -> str:
         target = await opened.target(uri)
@@ -49,10 +51,7 @@ def path(choice: SourceChoice, uri: str, rule: bool) -> None:
         await target.tree.entry(found, exact=False)
         return os.path.join(target.tree.mount or "", *found)
 
-    try:
-        output.line(trees.run(choice, exact))
-    except BbfsError as error:
-        _by_rule_if_unknowable(choice, error, by_rule, parse_data_source_uri(uri).base_prefix)
+    _exact_or_rule(choice, exact, lambda: by_rule)
 
 
 _URI_EXAMPLES = """\b
@@ -65,7 +64,7 @@ Where the source cannot be asked, the rule alone decides and standard error says
 """
 
 
-@click.command(epilog=_URI_EXAMPLES)
+@click.command(epilog=_URI_EXAMPLES, short_help="From a path to its URI.")
 @click.argument("path", metavar="PATH")
 @_RULE
 @source_options
@@ -81,10 +80,29 @@ def uri(choice: SourceChoice, path: str, rule: bool) -> None:
 
     async def exact(opened: "Trees") -> str:
         target = await opened.target(path)
-        document = await target.tree.description(await target.located())
-        return document.uri or uri_by_rule(document.path)
+        entry = await target.tree.entry(await target.located(), exact=False)
+        return entry.uri or uri_by_rule(entry.path)
+
+    _exact_or_rule(choice, exact, lambda: uri_by_rule(names))
+
+
+def _exact_or_rule(
+    choice: SourceChoice, exact: "Callable[[Trees], Awaitable[str]]", by_rule: Callable[[], str]
+) -> None:
+    """Print what the listing says; where nobody can say, what the rule says."""
+    from bbfs.cli import trees  # noqa: PLC0415 - trio
 
     try:
         output.line(trees.run(choice, exact))
-    except BbfsError as error:
-        _by_rule_if_unknowable(choice, error, lambda: uri_by_rule(names), names[0] if names else path)
+        return
+    except _UNKNOWABLE as error:
+        why = error
+    except OSError as error:
+        if error.errno not in _DOWN:
+            raise
+        why = error
+    text = by_rule()
+    if not choice.verbosity.quiet:
+        known = "no sources are known" if isinstance(why, NoSources) else output.reason(why)
+        output.message(f"by the rule alone: {known}")
+    output.line(text)

@@ -26,6 +26,13 @@ NO_SOURCES = """no sources to work with. Give them in one of three ways:
   on the command line:             --mcp 'docs=uvx some-server'  or  --dir notes=~/notes"""
 
 
+class NoSources(ConfigError):
+    """No option, file or mount names a source."""
+
+    def __init__(self) -> None:
+        super().__init__(NO_SOURCES)
+
+
 @dataclass(frozen=True, slots=True)
 class Verbosity:
     """How much is logged: `-v` INFO, `-vv` DEBUG, `-q` errors alone, else warnings."""
@@ -76,10 +83,10 @@ class SourceChoice:
         return replace(loaded, sources=configuration.merge(*groups))
 
     def load_some(self) -> "Config":
-        """As `load`, but at least one source. Raises ConfigError, which then names the ways to give one."""
+        """As `load`, but at least one source. Raises ConfigError, and NoSources, which names the ways to give one."""
         config = self.load()
         if not config.sources:
-            raise ConfigError(NO_SOURCES)
+            raise NoSources
         return config
 
 
@@ -127,11 +134,17 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Format(logging.Formatter):
+    """`bbfs: level: name: message`, with the time before it where nobody sees the line at once."""
+
+    def __init__(self, *, timed: bool) -> None:
+        super().__init__()
+        self._timed = timed
+
     def format(self, record: logging.LogRecord) -> str:
         text = output.printable(record.getMessage())
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
-        stamp = f"{self.formatTime(record)} " if self._fmt == "timed" else ""
+        stamp = f"{self.formatTime(record)} " if self._timed else ""
         return f"{stamp}bbfs: {record.levelname.lower()}: {record.name}: {text}"
 
 
@@ -146,12 +159,12 @@ class _StandardError(logging.Handler):
 
 
 def log_to_stderr(level: int) -> None:
-    _log_to(_StandardError(), level, _Format("timed" if level <= logging.DEBUG else None))
+    _log_to(_StandardError(), level, _Format(timed=level <= logging.DEBUG))
 
 
 def log_to_file(path: str, level: int) -> None:
     """Append to a file, with times. Raises OSError."""
-    _log_to(logging.FileHandler(os.path.abspath(path), encoding="utf-8"), level, _Format("timed"))
+    _log_to(logging.FileHandler(os.path.abspath(path), encoding="utf-8"), level, _Format(timed=True))
 
 
 _handlers: list[logging.Handler] = []

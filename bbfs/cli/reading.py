@@ -1,7 +1,7 @@
 """`bbfs ls`, `bbfs cat`, `bbfs stat`: read through a mount, or without one."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,9 +44,7 @@ class _Lister:
     json: bool
     exact: bool
     complete: bool = True
-
-    def __post_init__(self) -> None:
-        self.collected: list[dict[str, Any]] = []
+    collected: list[dict[str, Any]] = field(default_factory=list)
 
     async def show(self, target: Target, heading: str | None = None) -> None:
         path = await target.located()
@@ -55,7 +53,7 @@ class _Lister:
             if entry.kind == "file":
                 self._print([entry])
                 return
-        await self._directory(target, path, heading)
+        await self._directory(target, path, "/".join(path) if heading is None and self.recursive else heading)
 
     async def _directory(self, target: Target, path: tuple[str, ...], heading: str | None) -> None:
         entries = await target.tree.children(path, exact=self.exact)
@@ -124,7 +122,7 @@ def _name(entry: Entry, long: bool) -> str:
     return name
 
 
-@click.command(epilog=_LS_EXAMPLES)
+@click.command(epilog=_LS_EXAMPLES, short_help="List sources and directories.")
 @click.argument("operand", metavar="[URI|PATH]", required=False)
 @click.option("-l", "long", is_flag=True, help="Size, time and MIME type as well; unknown sizes are learnt.")
 @click.option("-R", "--recursive", is_flag=True, help="The directories below as well.")
@@ -158,7 +156,7 @@ Examples:
 """
 
 
-@click.command(epilog=_CAT_EXAMPLES)
+@click.command(epilog=_CAT_EXAMPLES, short_help="Write contents, byte for byte.")
 @click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True)
 @source_options
 def cat(choice: SourceChoice, operands: tuple[str, ...]) -> None:
@@ -190,7 +188,7 @@ title, type, accessMethod, uriPrefix, capabilities, state, protocolVersion, serv
 """
 
 
-@click.command(epilog=_STAT_EXAMPLES)
+@click.command(epilog=_STAT_EXAMPLES, short_help="Print all metadata.")
 @click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @source_options

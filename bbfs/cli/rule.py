@@ -21,7 +21,7 @@ def path_by_rule(uri: str) -> Path:
 
 
 def uri_by_rule(path: Path) -> str:
-    """The bbfs URI of a path. Raises InvalidUri for one that does not begin with a URI prefix, and for a bare prefix."""
+    """The bbfs URI of a path. Raises InvalidUri for a bare URI prefix, and for what does not begin with one."""
     prefix = parse_uri_prefix(path[0] if path else "")
     below = path[1:] if prefix.scheme is None else (prefix.scheme, *path[1:])
     if not below or (prefix.scheme is not None and len(below) == 1):

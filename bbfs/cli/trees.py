@@ -9,10 +9,10 @@ import trio
 
 from bbfs import mounts
 from bbfs.cli import output
-from bbfs.cli.access import Target, Tree
+from bbfs.cli.access import NoSuchSource, Target, Tree
 from bbfs.cli.direct import DirectTree
 from bbfs.cli.mounted import MountedTree
-from bbfs.cli.options import NO_SOURCES, SourceChoice
+from bbfs.cli.options import NoSources, SourceChoice
 from bbfs.cli.rule import Path, components
 from bbfs.errors import BbfsError, ConfigError, InvalidUri, NotFound
 from bbfs.mounts import MountError
@@ -31,7 +31,7 @@ class Trees:
 
     async def target(self, operand: str) -> Target:
         """What an operand means. Raises NotFound, ConfigError, MountError."""
-        inside = _inside_mount(operand)
+        inside = inside_mount(operand)
         if inside is not None:
             return Target(MountedTree(inside[0]), inside[1])
         if operand.startswith(("/", "./", "../", "~")) or operand in (".", "..", ""):
@@ -75,9 +75,9 @@ class Trees:
                 answering.append(mount)
         try:
             tree = await self.direct()
-        except ConfigError as error:
-            if answering and str(error) == NO_SOURCES:
-                raise NotFound(f"no source {source!r} at {', '.join(answering)}") from error
+        except NoSources as error:
+            if answering:
+                raise NoSuchSource(f"no source {source!r} at {', '.join(answering)}") from error
             raise
         return tree, tree.source_directory(source)
 
@@ -92,7 +92,7 @@ def run(choice: SourceChoice, work: Callable[[Trees], Awaitable[T]]) -> T:
             # Inside the stack, whose nurseries would wrap it into a group.
             try:
                 results.append(await work(Trees(choice, stack)))
-            except (Exception, KeyboardInterrupt) as error:
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - raised again below, unwrapped
                 failures.append(error)
 
     trio.run(main)
@@ -115,7 +115,7 @@ async def each(trees: Trees, operands: tuple[str, ...], work: Callable[[Target],
     return well
 
 
-def _inside_mount(operand: str) -> tuple[str, Path] | None:
+def inside_mount(operand: str) -> tuple[str, Path] | None:
     """The bbfs mount that an operand leads into and the path there, if it is a path that does."""
     plain = operand.startswith(("/", ".", "~"))
     absolute = os.path.abspath(os.path.expanduser(operand))

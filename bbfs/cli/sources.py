@@ -1,0 +1,77 @@
+"""`bbfs sources`: each source, and how it fares."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bbfs.cli import output
+from bbfs.cli.options import SourceChoice, source_options
+
+if TYPE_CHECKING:
+    from bbfs.cli.trees import Trees
+
+_COLOURS = {"up": "green", "down": "red", "connecting": "yellow"}
+_EXAMPLES = """\b
+Examples:
+  bbfs sources                                 of a mount, else of the configuration file
+  bbfs sources --mcp-config ~/.claude.json     are the servers of an MCP host fit for bbfs?
+  bbfs sources --check && echo all are up
+\b
+JSON: an array of objects with id, name, uriPrefix, accessMethod, type, capabilities, state (idle,
+connecting, up, down), resources (a number, or null where it was not counted), mount (a path, or
+null), and where known title, protocolVersion, server, error.
+"""
+
+
+@click.command(epilog=_EXAMPLES, short_help="List the sources and how they fare.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@click.option("--offline", is_flag=True, help="Contact no source.")
+@click.option("--check", is_flag=True, help="Exit with 1 if a source does not answer.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For all sources, which are asked at once.",
+)
+@source_options
+def sources(choice: SourceChoice, as_json: bool, offline: bool, check: bool, timeout: float) -> None:
+    """List the sources with state, protocol version, capabilities and number of resources.
+
+    Each is asked for its listing. One that is down is told in its row.
+    """
+    rows = gather(choice, None if offline else timeout)
+    if as_json:
+        output.as_json(rows)
+    else:
+        heading = ("SOURCE", "STATE", "PROTOCOL", "RESOURCES", "CAPABILITIES", "PREFIX")
+        for line in output.table([heading, *map(_cells, rows)], right=[3]):
+            click.echo(line)
+        for row in rows:
+            if row.get("error"):
+                output.message(f"{row['id']}: {row['error']}")
+    click.get_current_context().exit(1 if check and any(row.get("error") for row in rows) else 0)
+
+
+def gather(choice: SourceChoice, timeout: float | None) -> list[dict[str, Any]]:
+    """A row for each source; `timeout` in seconds, None to contact none. Raises BbfsError."""
+    from bbfs.cli import trees  # noqa: PLC0415 - trio
+
+    async def work(opened: "Trees") -> list[dict[str, Any]]:
+        return [row for tree in await opened.roots() for row in await tree.sources(timeout)]
+
+    return trees.run(choice, work)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    state = row.get("state", "idle")
+    resources = row.get("resources")
+    return (
+        output.printable(row.get("id", "?")),
+        click.style(state, fg=_COLOURS.get(state)),
+        row.get("protocolVersion") or "-",
+        "-" if resources is None else str(resources),
+        ",".join(row.get("capabilities", ())),
+        row.get("uriPrefix", "?"),
+    )
