@@ -23,6 +23,10 @@ class DeadMount(MountError):
     """The daemon behind the mount is gone."""
 
 
+class ForeignMount(MountError):
+    """The mount is another user's, who does not share it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mount:
     """One line of mountinfo (proc_pid_mountinfo(5))."""
@@ -95,7 +99,7 @@ def names(path: str, timeout: float = 2.0) -> list[str]:
     """The names at the root of a mount, unless it is dead or does not answer within `timeout` seconds.
 
     A daemon that hangs holds whoever asks it, so a process of its own asks; and it lists, because the kernel answers a
-    stat of the root from its cache long after the daemon is gone. Raises DeadMount, MountError.
+    stat of the root from its cache long after the daemon is gone. Raises DeadMount, ForeignMount, MountError.
     """
     command = [sys.executable, "-I", "-S", "-c", _LIST, path]
     lister = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -107,6 +111,8 @@ def names(path: str, timeout: float = 2.0) -> list[str]:
         raise MountError(f"{path} does not answer: its daemon hangs or is stopped") from None
     if lister.returncode in (errno.ENOTCONN, errno.ECONNABORTED):
         raise DeadMount(f"{path} is dead: its daemon is gone")
+    if lister.returncode in (errno.EACCES, errno.EPERM):
+        raise ForeignMount(f"{path} belongs to another user")
     if lister.returncode != 0:
         raise MountError(f"{path}: {os.strerror(lister.returncode)}")
     return sorted(os.fsdecode(name) for name in said.split(b"\0") if name)

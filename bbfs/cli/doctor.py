@@ -17,7 +17,7 @@ from bbfs import mounts
 from bbfs.cli import output
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.errors import BbfsError
-from bbfs.mounts import MountError
+from bbfs.mounts import ForeignMount, MountError
 
 if TYPE_CHECKING:
     from bbfs.cli.trees import Trees
@@ -158,10 +158,12 @@ def _mounts() -> Iterator[Check]:
     for path in paths:
         try:
             names = mounts.names(path)
+        except ForeignMount as error:
+            yield Check("mount", "ok", str(error))
         except MountError as error:
             yield Check("mount", "warn", str(error), f"'bbfs umount {path}', or mount there again")
         else:
-            yield Check("mount", "ok", f"{path}, {len(names)} sources")
+            yield Check("mount", "ok", f"{path}, {output.count(len(names), 'source')}")
 
 
 def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> Iterator[Check]:
@@ -169,7 +171,7 @@ def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> It
         yield Check("configuration", "warn", "no sources", "name some: --config, --mcp-config, --mcp or --dir")
         return
     where = f"{config.path}, " if config.path else ""
-    yield Check("configuration", "ok", f"{where}{len(config.sources)} sources")
+    yield Check("configuration", "ok", where + output.count(len(config.sources), "source"))
     try:
         rows = _contact(choice, timeout)
     except BbfsError as error:

@@ -104,7 +104,9 @@ def mount(
 
     def ready() -> None:
         if not background and not choice.verbosity.quiet and sys.stderr.isatty():
-            output.message(f"{len(config.sources)} sources at {os.path.abspath(mount_point)}; Ctrl-C unmounts")
+            output.message(
+                f"{output.count(len(config.sources), 'source')} at {os.path.abspath(mount_point)}; Ctrl-C unmounts"
+            )
 
     status = daemon.mount(config, mount_point, background=background, ready=ready)
     click.get_current_context().exit(status and 32)

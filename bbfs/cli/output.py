@@ -93,6 +93,11 @@ def local_time(modified_ns: int | None) -> str:
     return datetime.fromtimestamp(modified_ns // 1_000_000_000, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
+def count(number: int, what: str) -> str:
+    """`1 source`, `2 sources`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def no_colour() -> bool:
     """Whether the user wants none (https://no-color.org)."""
     return bool(os.environ.get("NO_COLOR"))

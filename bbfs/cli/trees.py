@@ -15,7 +15,7 @@ from bbfs.cli.mounted import MountedTree
 from bbfs.cli.options import NoSources, SourceChoice
 from bbfs.cli.rule import Path, components
 from bbfs.errors import BbfsError, ConfigError, InvalidUri, NotFound
-from bbfs.mounts import MountError
+from bbfs.mounts import ForeignMount, MountError
 from bbfs.uri import parse_data_source_uri
 
 T = TypeVar("T")
@@ -141,11 +141,13 @@ def _mount_of(absolute: str) -> tuple[str, Path] | None:
 
 
 def _answering() -> list[tuple[str, list[str]]]:
-    """The bbfs mounts that answer, each with the names at its root; the others are told."""
+    """The bbfs mounts that answer, each with the names at its root; others of this user are told."""
     found: list[tuple[str, list[str]]] = []
     for path in dict.fromkeys(mount.path for mount in mounts.mounts() if mount.is_bbfs):
         try:
             found.append((path, mounts.names(path)))
+        except ForeignMount:
+            continue
         except MountError as error:
             output.message(f"passed over: {error}")
     return found

@@ -1,0 +1,139 @@
+"""The command line in this process and in processes of its own, a folder and a knowledge base to read, and mounts."""
+
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bbfs import mounts
+from bbfs.cli import main, options
+
+BOUND = 60.0
+FILES = {"hello.txt": b"hello\n", "sub dir/grüße.md": "# Grüße\n".encode()}
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No configuration, cache, colour or logging but the test's own."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    level = logging.getLogger().level
+    yield
+    options.log_to_stderr(level)
+    for handler in [h for h in logging.getLogger().handlers if type(h).__module__ == options.__name__]:
+        logging.getLogger().removeHandler(handler)
+
+
+@pytest.fixture
+def bbfs() -> Callable[..., Result]:
+    """Runs a command in this process."""
+
+    def run(*arguments: str | Path) -> Result:
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+@pytest.fixture
+def process() -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """Runs a command in a process of its own, with a bound."""
+
+    def run(*arguments: str | Path, **extra: object) -> subprocess.CompletedProcess[bytes]:
+        line = [sys.executable, "-m", "bbfs", *map(str, arguments)]
+        return subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, timeout=BOUND, check=False, **extra)  # type: ignore[call-overload]
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "folder"
+    for name, content in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    return root
+
+
+@pytest.fixture
+def only(tmp_path: Path, folder: Path) -> list[str]:
+    """Options for the folder as the one source, named `notes`."""
+    return ["--dir", f"notes={folder}"]
+
+
+@pytest.fixture
+def knowledge(tmp_path: Path) -> list[str]:
+    """Options for a knowledge base as the one source, named `shelf`: one document, `guides/first`."""
+    text = tmp_path / "first.md"
+    text.write_text("# First\n", "utf-8")
+    database = tmp_path / "kb.sqlite"
+    module = [sys.executable, "-m", "bbfs.knowledge"]
+    subprocess.run(
+        [*module, "put", "--db", str(database), "guides", "first", str(text)],
+        check=True,
+        capture_output=True,
+        timeout=BOUND,
+    )
+    return ["--mcp", f"shelf={shlex.join([*module, 'serve', '--db', str(database)])}"]
+
+
+@pytest.fixture(scope="session")
+def fuse() -> None:
+    """This machine can mount."""
+    lack = mounts.missing()
+    if lack is not None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(lack)
+        pytest.skip(lack)
+
+
+@pytest.fixture
+def mount(fuse: None, tmp_path: Path) -> Iterator[Callable[..., tuple[Path, subprocess.Popen[bytes]]]]:
+    """Mounts with the options given, in the foreground of a process; all is gone at the end of the test."""
+    started: list[tuple[Path, subprocess.Popen[bytes]]] = []
+
+    def start(*arguments: str) -> tuple[Path, subprocess.Popen[bytes]]:
+        point = tmp_path / f"mnt-{len(started)}"
+        line = [sys.executable, "-m", "bbfs", "mount", str(point), *arguments]
+        daemon = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        started.append((point, daemon))
+        wait_until(lambda: mounts.mount_at(str(point)) is not None or daemon.poll() is not None)
+        assert daemon.poll() is None, daemon.communicate(timeout=BOUND)[0].decode()
+        assert mounts.names(str(point), timeout=BOUND)
+        return point, daemon
+
+    yield start
+    for point, daemon in started:
+        if daemon.poll() is None:
+            daemon.send_signal(signal.SIGCONT)
+            daemon.terminate()
+        try:
+            daemon.communicate(timeout=15)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.communicate(timeout=15)
+        mounts.unmount(str(point))
+
+
+def wait_until(condition: Callable[[], bool], bound: float = BOUND) -> None:
+    """Wait for what nobody announces."""
+    deadline = time.monotonic() + bound
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {bound} s"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    return wait_until

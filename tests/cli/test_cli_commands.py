@@ -1,0 +1,287 @@
+"""The commands without a mount."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bbfs.cli import main
+
+Run = Callable[..., Result]
+Process = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+@pytest.mark.parametrize("command", [None, *main.commands])
+def test_every_help_shows_examples_line_by_line(bbfs: Run, command: str | None) -> None:
+    result = bbfs(*([command] if command else []), "--help")
+    assert result.exit_code == 0
+    examples = result.stdout.partition("Examples:\n")[2].splitlines()
+    assert examples
+    assert examples[0].lstrip().startswith("bbfs ")
+
+
+def test_help_imports_nothing_slow() -> None:
+    code = "import sys; from bbfs.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "bbfs.cli.doctor" in loaded
+    assert not loaded & {"mcp", "trio", "pyfuse3", "pydantic", "httpx2"}
+
+
+def test_version(bbfs: Run) -> None:
+    assert re.fullmatch(r"bbfs \d+\.\d+\.\d+\n", bbfs("--version").stdout)
+
+
+def test_no_sources_at_all_names_the_three_ways(bbfs: Run, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.toml"
+    empty.touch()
+    for arguments in (["ls"], ["sources"], ["cat", "x"], ["load", "--direct", "x"], ["mount", str(tmp_path / "m")]):
+        result = bbfs(*arguments, "--config", empty)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert all(line.startswith("bbfs: ") for line in result.stderr.splitlines())
+        assert all(way in result.stderr for way in ("--config", "--mcp-config", "--mcp ", "--dir"))
+
+
+def test_wrong_usage_is_2_and_of_mount_1(bbfs: Run, tmp_path: Path) -> None:
+    assert bbfs("ls", "--nonsense").exit_code == 2
+    assert bbfs("load").exit_code == 2
+    assert bbfs("mount").exit_code == 1
+    result = bbfs("mount", tmp_path / "m", "--umask", "999")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("bbfs: ")
+
+
+def test_a_configuration_that_is_wrong_is_named_by_file_and_line(bbfs: Run, tmp_path: Path) -> None:
+    config = tmp_path / "bad.toml"
+    config.write_text('[[sources]]\nname = "a"\ntpye = "filesystem"\n')
+    for command in (["ls"], ["mount", str(tmp_path / "m")]):
+        result = bbfs(*command, "--config", config)
+        assert result.exit_code == 1
+        assert f"bbfs: {config}:3: " in result.stderr
+        assert "did you mean 'type'?" in result.stderr
+    missing = bbfs("ls", "--config", tmp_path / "missing.toml")
+    assert (missing.exit_code, "No such file" in missing.stderr) == (1, True)
+
+
+def test_the_default_configuration_file_is_used_with_the_options(bbfs: Run, tmp_path: Path, only: list[str]) -> None:
+    config = tmp_path / "config/bbfs/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'[[sources]]\nname = "more"\ntype = "filesystem"\nconfig = {{ root = "{tmp_path}" }}\n')
+    names = bbfs("ls", *only).stdout.split()
+    assert names == ["bb-filesystem+more+file/", "bb-filesystem+notes+file/"]
+
+
+def test_a_server_of_a_host_file_that_cannot_be_used_is_told_and_left_out(bbfs: Run, tmp_path: Path) -> None:
+    host = tmp_path / "host.json"
+    host.write_text('{"mcpServers": {"bad": {}, "good": {"command": "true"}}}')
+    result = bbfs("ls", "--mcp-config", host)
+    assert (result.exit_code, result.stdout) == (0, "mcp-server+good/\n")
+    assert "left out" in result.stderr
+    assert "bad" in result.stderr
+
+
+def test_ls_of_a_folder(bbfs: Run, only: list[str]) -> None:
+    assert bbfs("ls", *only).stdout == "bb-filesystem+notes+file/\n"
+    assert bbfs("ls", *only, "notes").stdout == "hello.txt\nsub dir/\n"
+    assert bbfs("ls", *only, "bb-filesystem+notes+file/sub dir").stdout == "grüße.md\n"
+    long = bbfs("ls", "-l", *only, "notes/hello.txt").stdout
+    assert re.fullmatch(r"6  \d{4}-\d\d-\d\d \d\d:\d\d  text/plain  hello\.txt\n", long)
+    entries = json.loads(bbfs("ls", "-R", "--json", *only, "notes").stdout)
+    assert [entry["name"] for entry in entries] == ["hello.txt", "sub dir", "grüße.md"]
+    assert entries[2]["uri"] == "bb-filesystem+notes+file:./sub%20dir/gr%C3%BC%C3%9Fe.md"
+    assert [entry.get("size") for entry in entries] == [6, None, 10]
+
+
+def test_cat_writes_the_bytes_in_order_and_goes_on_after_an_error(bbfs: Run, only: list[str], folder: Path) -> None:
+    data = bytes(range(256)) * 9000
+    (folder / "large.bin").write_bytes(data)
+    result = bbfs(
+        "cat", *only, "notes/large.bin", "notes/none", "bb-filesystem+notes+file:./hello.txt", "notes/sub dir"
+    )
+    assert result.stdout_bytes == data + b"hello\n"
+    assert result.exit_code == 1
+    told = result.stderr.splitlines()
+    assert told[0].startswith("bbfs: notes/none: ")
+    assert told[1] == "bbfs: notes/sub dir: is a directory"
+    assert "Traceback" not in result.stderr
+    assert "Traceback" in bbfs("cat", "-v", *only, "notes/none").stderr
+
+
+def test_a_link_is_followed_inside_its_source_alone(bbfs: Run, only: list[str], folder: Path) -> None:
+    (folder / "sub dir/link").symlink_to("../hello.txt")
+    (folder / "away").symlink_to("/etc/passwd")
+    (folder / "up").symlink_to("../first.md")
+    (folder / "round").symlink_to("round")
+    assert bbfs("cat", *only, "notes/sub dir/link").stdout == "hello\n"
+    for name in ("away", "up", "round"):
+        result = bbfs("cat", *only, f"notes/{name}")
+        assert (result.exit_code, result.stdout) == (1, "")
+
+
+@pytest.mark.semantics("S11")
+def test_stat_tells_everything(bbfs: Run, only: list[str]) -> None:
+    (document,) = json.loads(bbfs("stat", "--json", *only, "notes/hello.txt").stdout)
+    assert document["uri"] == "bb-filesystem+notes+file:./hello.txt"
+    assert (document["kind"], document["size"], document["mimeType"]) == ("file", 6, "text/plain")
+    (source,) = json.loads(bbfs("stat", "--json", *only, "notes").stdout)
+    assert (source["id"], source["state"], source["capabilities"]) == ("notes", "up", ["read", "list"])
+    assert "mimeType:" in bbfs("stat", *only, "notes/hello.txt").stdout
+
+
+@pytest.mark.semantics("S2")
+def test_path_and_uri_ask_the_source_or_follow_the_rule(bbfs: Run, only: list[str], folder: Path) -> None:
+    uri, path = "bb-filesystem+notes+file:./sub%20dir/gr%C3%BC%C3%9Fe.md", "bb-filesystem+notes+file/sub dir/grüße.md"
+    assert bbfs("path", *only, uri).stdout == path + "\n"
+    assert bbfs("uri", *only, path).stdout == uri + "\n"
+    assert bbfs("uri", *only, "notes/sub dir/grüße.md").stdout == uri + "\n"
+    missing = bbfs("path", *only, "bb-filesystem+notes+file:./none")
+    assert (missing.exit_code, missing.stdout) == (1, "")
+    assert bbfs("path", "--rule", *only, "bb-filesystem+notes+file:./none").stdout == "bb-filesystem+notes+file/none\n"
+    other = bbfs("path", *only, "mcp-server+gone+resource://x")
+    assert (other.exit_code, other.stdout) == (0, "mcp-server+gone+resource/x\n")
+    assert other.stderr.startswith("bbfs: by the rule alone: ")
+    wrong = bbfs("path", *only, "no uri")
+    assert (wrong.exit_code, wrong.stdout) == (1, "")
+
+
+def test_a_source_that_is_down_leaves_path_to_the_rule(bbfs: Run, tmp_path: Path) -> None:
+    result = bbfs("path", "--dir", f"notes={tmp_path / 'none'}", "bb-filesystem+notes+file:./a")
+    assert (result.exit_code, result.stdout) == (0, "bb-filesystem+notes+file/a\n")
+    assert "by the rule alone" in result.stderr
+
+
+def test_two_sources_of_one_name_are_not_guessed(bbfs: Run, only: list[str]) -> None:
+    result = bbfs("ls", *only, "--mcp", "notes=true", "notes")
+    assert result.exit_code == 1
+    assert "'notes'" in result.stderr
+
+
+def test_sources_tells_of_each_how_it_fares(bbfs: Run, only: list[str], tmp_path: Path) -> None:
+    arguments = [*only, "--dir", f"gone={tmp_path / 'none'}", "--mcp", "broken=false"]
+    result = bbfs("sources", "--json", *arguments)
+    assert result.exit_code == 0
+    rows = {row["id"]: row for row in json.loads(result.stdout)}
+    assert (rows["notes"]["state"], rows["notes"]["resources"]) == ("up", 2)
+    for name in ("gone", "broken"):
+        assert (rows[name]["state"], rows[name]["resources"]) == ("down", None)
+        assert rows[name]["error"]
+    assert bbfs("sources", "--check", *arguments).exit_code == 1
+    assert bbfs("sources", "--check", *only).exit_code == 0
+    offline = bbfs("sources", "--offline", "--json", *arguments)
+    assert {row["state"] for row in json.loads(offline.stdout)} == {"idle"}
+
+
+def test_sources_answers_in_time_though_a_source_does_not(bbfs: Run, only: list[str]) -> None:
+    result = bbfs("sources", "--timeout", "0.5", "--json", *only, "--mcp", "hung=sleep 1000")
+    rows = {row["id"]: row for row in json.loads(result.stdout)}
+    assert rows["notes"]["resources"] == 2
+    assert "0.5 s" in rows["hung"]["error"]
+
+
+def test_load_direct_gives_contents_or_the_error_of_each(bbfs: Run, only: list[str], folder: Path) -> None:
+    (folder / "raw.bin").write_bytes(b"\xff\x00")
+    prefix = "bb-filesystem+notes+file:./"
+    result = bbfs("load", "--direct", *only, f"{prefix}hello.txt", f"{prefix}raw.bin", f"{prefix}none")
+    assert result.exit_code == 1
+    text, blob, error = json.loads(result.stdout)
+    assert text["contents"] == [{"mimeType": "text/plain", "size": 6, "text": "hello\n"}]
+    assert (text["metadata"]["name"], text["metadata"]["size"]) == ("hello.txt", 6)
+    assert blob["contents"][0]["blob"] == "/wA="
+    assert (error["error"]["class"], error["error"]["errno"]) == ("NotFound", "ENOENT")
+    assert bbfs("load", "--direct", *only, f"{prefix}none").exit_code == 2
+
+
+def test_load_template_expands_each_combination(bbfs: Run, only: list[str], folder: Path) -> None:
+    for name in ("ax", "ay", "bx", "by"):
+        (folder / name).write_text(name)
+    template = ["load", *only, "--template", "bb-filesystem+notes+file:./{first}{second}"]
+    result = bbfs(*template, "--each", "first=a,b", "--each", "second=x,y")
+    assert result.exit_code == 0
+    assert [item["contents"][0]["text"] for item in json.loads(result.stdout)] == ["ax", "ay", "bx", "by"]
+    result = bbfs(*template, "--set", "first=b", "--values", '[{"second": "x"}, {"secnd": "y"}]')
+    loaded, wrong = json.loads(result.stdout)
+    assert (result.exit_code, loaded["contents"][0]["text"], wrong["error"]["class"]) == (1, "bx", "InvalidUri")
+    assert bbfs(*template, "--values", "[1]").exit_code == 2
+
+
+def test_a_server_is_read_without_a_mount(bbfs: Run, knowledge: list[str]) -> None:
+    uri = "mcp-server+shelf+resource://knowledge/guides/document/first"
+    assert bbfs("ls", *knowledge, "mcp-server+shelf+resource/knowledge/guides/document").stdout == "first\n"
+    assert bbfs("cat", *knowledge, uri, "shelf/resource/knowledge/guides/document/first").stdout == "# First\n" * 2
+    assert bbfs("path", *knowledge, uri).stdout == "mcp-server+shelf/resource/knowledge/guides/document/first\n"
+
+
+def test_a_resource_of_several_contents_gives_all_of_them(bbfs: Run) -> None:
+    server = Path(__file__).parents[1] / "servers/resources.py"
+    options = ["--mcp", f"many={sys.executable} {server}"]
+    uri = "mcp-server+many+test://many"
+    (item,) = json.loads(bbfs("load", "--direct", *options, uri).stdout)
+    assert len(item["contents"]) > 1
+    assert bbfs("cat", *options, uri).stdout == "".join(part["text"] for part in item["contents"])
+
+
+def test_doctor_names_what_is_wrong_and_what_to_do(bbfs: Run, only: list[str]) -> None:
+    result = bbfs("doctor", "--json", *only, "--mcp", "odd=no-such-program-anywhere --flag")
+    checks = {check["check"]: check for check in json.loads(result.stdout)}
+    assert result.exit_code == 1
+    assert checks["source odd"]["level"] == "FAIL"
+    assert "no-such-program-anywhere" in checks["source odd"]["finding"]
+    assert checks["source odd"]["remedy"]
+    assert checks["source notes"] == {"check": "source notes", "level": "ok", "finding": "up, 2 resources"}
+    assert checks["pyfuse3"]["level"] == checks["mcp"]["level"] == "ok"
+
+
+def test_doctor_without_a_device_says_what_to_do(
+    bbfs: Run, only: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    exists = os.path.exists
+    monkeypatch.setattr(os.path, "exists", lambda path: path != "/dev/fuse" and exists(path))
+    checks = {check["check"]: check for check in json.loads(bbfs("doctor", "--json", *only).stdout)}
+    assert checks["FUSE device"]["level"] == "FAIL"
+    assert "modprobe fuse" in checks["FUSE device"]["remedy"]
+    demo = bbfs("demo")
+    assert (demo.exit_code, demo.stdout, demo.stderr.count("\n")) == (1, "", 1)
+    assert "modprobe fuse" in demo.stderr
+    assert bbfs("mount", tmp_path / "m", *only).exit_code == 32
+
+
+def test_a_reader_that_has_had_enough_ends_cat_quietly(only: list[str], folder: Path) -> None:
+    (folder / "large").write_bytes(b"line\n" * 2_000_000)
+    line = [sys.executable, "-m", "bbfs", "cat", *only, "notes/large"]
+    cat = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert cat.stdout is not None
+    assert cat.stderr is not None
+    with cat.stdout, cat.stderr:
+        assert cat.stdout.readline() == b"line\n"
+        cat.stdout.close()
+        assert cat.stderr.read() == b""
+    assert cat.wait(30) == 1
+
+
+def test_colour_is_for_terminals_and_not_for_those_who_want_none(
+    only: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "\x1b[" in CliRunner().invoke(main, ["ls", *only], color=True).stdout
+    assert "\x1b[" not in CliRunner().invoke(main, ["ls", *only]).stdout
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in CliRunner().invoke(main, ["ls", *only], color=True).stdout
+
+
+def test_the_shell_completes_commands() -> None:
+    environ = {**os.environ, "_BBFS_COMPLETE": "bash_complete", "COMP_WORDS": "bbfs umo", "COMP_CWORD": "1"}
+    line = [sys.executable, "-m", "bbfs"]
+    done = subprocess.run(line, env=environ, capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout == "plain,umount\n"
+
+
+def test_what_a_source_says_cannot_drive_the_terminal(bbfs: Run, tmp_path: Path) -> None:
+    result = bbfs("ls", "--dir", f"notes={tmp_path / 'none'}", "notes/\x1b[31mred")
+    assert result.exit_code == 1
+    assert "\x1b" not in result.stderr
+    assert "\\x1b[31mred" in result.stderr

@@ -1,0 +1,192 @@
+"""The commands with a mount, in processes of their own."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bbfs import mounts
+
+Mount = Callable[..., tuple[Path, "subprocess.Popen[bytes]"]]
+Process = Callable[..., "subprocess.CompletedProcess[bytes]"]
+Until = Callable[..., None]
+
+
+def text(done: "subprocess.CompletedProcess[bytes]") -> str:
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+@pytest.mark.semantics("S2", "S9", "S11")
+def test_paths_uris_and_names_are_read_through_the_mount(
+    mount: Mount, process: Process, knowledge: list[str], folder: Path, tmp_path: Path
+) -> None:
+    point, _ = mount("--dir", f"via-mount={folder}", *knowledge)
+    uri = "bb-filesystem+via-mount+file:./hello.txt"
+    path = point / "bb-filesystem+via-mount+file/hello.txt"
+    assert text(process("cat", path, uri, "via-mount/hello.txt")) == "hello\n" * 3
+    assert (
+        text(process("cat", "hello.txt", cwd=path.parent, env={**os.environ, "PYTHONPATH": os.getcwd()})) == "hello\n"
+    )
+    assert text(process("ls", point)) == "bb-filesystem+via-mount+file/\nmcp-server+shelf/\n"
+    assert "hello.txt" in text(process("ls", "-lR", "via-mount"))
+    assert text(process("path", uri)) == f"{path}\n"
+    assert text(process("uri", path)) == f"{uri}\n"
+    document = json.loads(text(process("stat", "--json", path)))[0]
+    assert (document["uri"], document["size"], document["mount"]) == (uri, 6, str(point))
+    document_uri = "mcp-server+shelf+resource://knowledge/guides/document/first"
+    server_path = point / "mcp-server+shelf/resource/knowledge/guides/document/first"
+    assert text(process("cat", document_uri, server_path)) == "# First\n" * 2
+    assert text(process("uri", server_path)) == f"{document_uri}\n"
+    missing = process("cat", point / "mcp-server+shelf/resource/none", "/etc/passwd")
+    assert missing.returncode == 1
+    assert b"none: No such file or directory" in missing.stderr
+    assert b"/etc/passwd: not inside a bbfs mount" in missing.stderr
+
+
+def test_a_resource_of_several_contents_is_read_as_a_whole(mount: Mount, process: Process) -> None:
+    server = Path(__file__).parents[1] / "servers/resources.py"
+    options = ["--mcp", f"several={sys.executable} {server}"]
+    point, _ = mount(*options)
+    direct = process("cat", *options, "mcp-server+several+test://many")
+    mounted = process("cat", point / "mcp-server+several/test/many")
+    assert len(text(direct)) > 0
+    assert sorted(text(mounted)) == sorted(text(direct))
+
+
+@pytest.mark.semantics("S26")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_unmounts_and_ends_with_0(mount: Mount, only: list[str], number: signal.Signals) -> None:
+    point, daemon = mount(*only)
+    daemon.send_signal(number)
+    said, _ = daemon.communicate(timeout=20)
+    assert (daemon.returncode, said) == (0, b"")
+    assert mounts.mount_at(str(point)) is None
+
+
+@pytest.mark.semantics("S26")
+def test_umount_gets_rid_of_a_live_a_busy_and_a_dead_mount(
+    mount: Mount, process: Process, only: list[str], until: Until
+) -> None:
+    live, daemon = mount(*only)
+    assert text(process("umount", live)) == ""
+    assert mounts.mount_at(str(live)) is None
+    daemon.communicate(timeout=20)
+    assert daemon.returncode == 0
+    busy, _ = mount(*only)
+    with (busy / "bb-filesystem+notes+file/hello.txt").open("rb") as file:
+        assert text(process("unmount", busy)) == ""
+        assert mounts.mount_at(str(busy)) is None
+        assert file.read() == b"hello\n"
+    dead, daemon = mount(*only)
+    daemon.kill()
+    daemon.communicate(timeout=20)
+    if mounts.mount_at(str(dead)) is not None:
+        assert text(process("umount", dead)) == ""
+    assert mounts.mount_at(str(dead)) is None
+    again = process("umount", dead)
+    assert again.returncode == 0
+    assert b"nothing is mounted there" in again.stderr
+    other = process("umount", "/proc")
+    assert other.returncode == 1
+    assert b"not one of bbfs" in other.stderr
+
+
+def test_umount_and_names_do_not_wait_for_a_daemon_that_hangs(mount: Mount, process: Process, only: list[str]) -> None:
+    point, daemon = mount(*only)
+    daemon.send_signal(signal.SIGSTOP)
+    with pytest.raises(mounts.MountError, match="does not answer"):
+        mounts.names(str(point), timeout=0.5)
+    assert text(process("umount", point)) == ""
+    assert mounts.mount_at(str(point)) is None
+
+
+@pytest.mark.semantics("S26")
+def test_mounting_over_a_dead_mount_repairs_it(mount: Mount, process: Process, only: list[str]) -> None:
+    point, daemon = mount(*only)
+    daemon.kill()
+    daemon.communicate(timeout=20)
+    done = process("mount", point, "--background", *only)
+    try:
+        assert text(done) == ""
+        assert mounts.names(str(point)) == ["bb-filesystem+notes+file"]
+        second = process("mount", point, *only)
+        assert second.returncode == 32
+        assert b"already" in second.stderr
+    finally:
+        assert process("umount", point).returncode == 0
+
+
+def test_background_returns_once_mounted_and_not_0_if_that_failed(
+    fuse: None, process: Process, only: list[str], tmp_path: Path, until: Until
+) -> None:
+    point, log = tmp_path / "mnt", tmp_path / "log"
+    try:
+        done = process("mount", point, "--background", "--log", log, "--umask", "077", *only)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        assert (point / "bb-filesystem+notes+file/hello.txt").stat().st_mode & 0o777 == 0o400
+        assert "mounted on" in log.read_text()
+    finally:
+        assert process("umount", point).returncode == 0
+    until(lambda: "unmounted" in log.read_text())
+    (tmp_path / "file").touch()
+    failed = process("mount", tmp_path / "file", "--background", *only)
+    assert failed.returncode == 32
+    assert failed.stderr.decode().startswith("bbfs: ")
+    inside = process("mount", tmp_path / "folder/mnt", "--background", "--dir", tmp_path / "folder/mnt/x")
+    assert inside.returncode == 1
+    assert mounts.mount_at(str(tmp_path / "folder/mnt")) is None
+
+
+def test_sources_and_doctor_see_the_mount(mount: Mount, process: Process, folder: Path) -> None:
+    point, _ = mount("--dir", f"seen={folder}")
+    rows = [row for row in json.loads(text(process("sources", "--json"))) if row["mount"] == str(point)]
+    assert [(row["id"], row["state"], row["resources"]) for row in rows] == [("seen", "up", 2)]
+    findings = [check["finding"] for check in json.loads(process("doctor", "--json").stdout)]
+    assert f"{point}, 1 source" in findings
+
+
+def test_the_demo_shows_its_session_and_leaves_nothing(fuse: None, process: Process, tmp_path: Path) -> None:
+    done = process("demo", env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    shown = done.stdout.decode()
+    for command in ("ls", "find", "cat", "grep -rn", "wc -c", "sha256sum"):
+        assert f"\n$ {command}" in shown
+    assert "The change was there after" in shown
+    assert shown.endswith("nothing is left behind.\n")
+    assert not list(tmp_path.glob("bbfs-demo-*"))
+
+
+def test_on_a_terminal_the_demo_stays_until_ctrl_c(fuse: None, tmp_path: Path) -> None:
+    controller, terminal = pty.openpty()
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "bbfs", "demo"],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(tmp_path), "NO_COLOR": "1"},
+        preexec_fn=lambda: os.close(controller),
+    )
+    os.close(terminal)
+    try:
+        shown = b""
+        while b"until Ctrl-C" not in shown:
+            shown += os.read(controller, 4096)  # ends at the latest with the demo
+        (point,) = tmp_path.glob("bbfs-demo-*/mnt")
+        assert mounts.names(str(point)) == ["bb-filesystem+notes+file", "mcp-server+kb"]
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(30) == 0
+        assert b"\x1b" not in shown
+        assert not list(tmp_path.glob("bbfs-demo-*"))
+    finally:
+        if demo.poll() is None:
+            demo.terminate()
+            demo.wait(30)
+        os.close(controller)
