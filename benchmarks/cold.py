@@ -114,7 +114,9 @@ def main() -> None:
     print(f"grep -r, warm          {median['warm']:7.2f} s   1/{median['sequential'] / median['warm']:.0f}")
     print(f"upstream reads: cold {median['reads']:.0f}, warm {median['rereads']:.0f}")
     if options.json:
-        options.json.write_text(json.dumps({"options": {"count": options.count, "delay": options.delay}, "rounds": rows}))
+        options.json.write_text(
+            json.dumps({"options": {"count": options.count, "delay": options.delay}, "rounds": rows})
+        )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ class MetadataStore:
     def remember_listing(self, source: str, fetched_at: float, resources: Iterable[ResourceMetadata]) -> None:
         """The whole listing of a source; rows of resources that it no longer holds are dropped."""
         listed = list(resources)
-        body = json.dumps([{k: v for k, v in asdict(r).items() if v is not None} for r in listed], default=dict)
+        body = json.dumps([_described(r) for r in listed], default=dict)
         with self._lock, self._db:
             self._db.execute("INSERT OR REPLACE INTO listing VALUES (?, ?, ?)", (source, fetched_at, body))
             self._db.execute("CREATE TEMP TABLE IF NOT EXISTS kept (uri TEXT PRIMARY KEY) WITHOUT ROWID")
@@ -125,6 +125,11 @@ def _connect(path: str) -> sqlite3.Connection:
 def _text(uri: str) -> str:
     """SQLite wants UTF-8: a lone surrogate, which a sloppy server can send, is kept as its escape."""
     return uri.encode("utf-8", "backslashreplace").decode()
+
+
+def _described(resource: ResourceMetadata) -> dict[str, Any]:
+    given = ((name, getattr(resource, name)) for name in LISTED)
+    return {name: value for name, value in given if value is not None}
 
 
 def _listing(body: str) -> Listing:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from harness import State, config_text, folder, mount_command
 
 PATIENCE = 15.0

@@ -1,0 +1,30 @@
+# Each target installs what it needs first (scripts/install); a second run installs nothing.
+# Another interpreter: make PYTHON=/usr/bin/python3.12 …
+.PHONY: demo test check install lock clean
+RUN := .venv/.installed-run
+TEST := .venv/.installed-test
+
+demo: $(RUN)  ## a mount to look at: ends on Ctrl-C, or by itself without a terminal
+	.venv/bin/bbfs demo
+
+test: check  ## everything that CI runs
+	.venv/bin/pytest
+
+check: $(TEST)  ## format, lint, types and the direction of imports
+	.venv/bin/ruff format --check . && .venv/bin/ruff check .
+	PATH=$(CURDIR)/.venv/bin:$$PATH tests/thirdparty/node_modules/.bin/pyright
+	.venv/bin/lint-imports
+
+install: $(RUN)  ## the program bbfs in .venv/bin
+
+lock: $(TEST)  ## write the lock files anew; make lock UPGRADE=--upgrade takes newer versions
+	scripts/lock $(UPGRADE)
+
+clean:
+	rm -rf .venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
+
+$(RUN): pyproject.toml requirements.lock requirements-build.lock scripts/install scripts/install-system
+	scripts/install run
+
+$(TEST): $(RUN) requirements-dev.lock tests/thirdparty/requirements.lock tests/thirdparty/package-lock.json
+	scripts/install test

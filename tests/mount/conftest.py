@@ -1,0 +1,73 @@
+"""Fixtures of the tests on real mounts."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import Mounts
+from programs import Program
+from scripted import ScriptedServer
+
+from bbfs import mounts as mount_points
+
+TIMEOUT = 60
+"""Seconds for one test on a mount, its own set-up included."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT))
+
+
+@pytest.fixture(scope="session")
+def fuse() -> None:
+    """This machine can mount."""
+    lack = mount_points.missing()
+    if lack is not None:
+        if os.environ.get("CI"):
+            pytest.fail(lack)
+        pytest.skip(lack)
+
+
+def _mounts() -> Iterator[Mounts]:
+    mounts = Mounts()
+    try:
+        yield mounts
+    finally:
+        mounts.close()
+
+
+@pytest.fixture
+def mounted(fuse: None) -> Iterator[Mounts]:
+    """Makes mounts; at the end of the test they must end cleanly and leave nothing behind."""
+    yield from _mounts()
+
+
+@pytest.fixture(scope="module")
+def module_mounted(fuse: None) -> Iterator[Mounts]:
+    """As `mounted`, for mounts that the tests of a module share."""
+    yield from _mounts()
+
+
+@pytest.fixture
+def programs() -> Iterator[type[Program]]:
+    """`Program`, whose instances are ended with the test. To be asked for after `mounted`, so that they end first."""
+    started: list[Program] = []
+
+    class Started(Program):
+        def __init__(self, *command: str | Path, env: dict[str, str] | None = None) -> None:
+            super().__init__(*command, env=env)
+            started.append(self)
+
+    yield Started
+    for program in started:
+        program.kill()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> ScriptedServer:
+    """An MCP server that answers what the test tells it to."""
+    return ScriptedServer(tmp_path / "server")

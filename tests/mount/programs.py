@@ -1,0 +1,150 @@
+"""Running programs on a mount, each within a bound that cannot take the test run along.
+
+A system call on a FUSE mount can wait for as long as the daemon lets it, and the waiting process may not even die of
+SIGKILL meanwhile. So a test never touches a mount itself: a program of its own does, and is given up when its time is
+over. Not even `cwd=` may name a mount: the child would enter it before it becomes the program, while the parent waits.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_TIMEOUT = 15.0
+KILL_WAIT = 3.0
+POLL = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a program ended: exit status (negative for a signal), and what it wrote."""
+
+    status: int
+    out: bytes
+    err: bytes
+
+    @property
+    def text(self) -> str:
+        return self.out.decode()
+
+
+class Program:
+    """A program under way, in a session of its own."""
+
+    def __init__(self, *command: str | Path, env: dict[str, str] | None = None) -> None:
+        self.command = [os.fspath(word) for word in command]
+        self.process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env={**os.environ, "LC_ALL": "C.UTF-8", **(env or {})},
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def wait(self, timeout: float = DEFAULT_TIMEOUT) -> Done:
+        """Its end. Raises AssertionError, and kills it, when that does not come within `timeout` seconds."""
+        try:
+            out, err = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired as expired:
+            state = _state(self.pid)
+            self.kill()
+            said = (expired.stdout or b"") + (expired.stderr or b"")
+            raise AssertionError(
+                f"{self.command} did not end within {timeout:g} s ({state}); it said {said!r}"
+            ) from None
+        return Done(self.process.returncode, out, err)
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it and whatever it started; where even SIGKILL does not help in time, leave it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(KILL_WAIT)
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+def run(
+    *command: str | Path, timeout: float = DEFAULT_TIMEOUT, status: int | None = 0, env: dict[str, str] | None = None
+) -> Done:
+    """Run a program to its end. status: the one it must end with, None for any. Raises AssertionError."""
+    done = Program(*command, env=env).wait(timeout)
+    if status is not None and done.status != status:
+        shown = done.err.decode(errors="replace") or done.out[-500:].decode(errors="replace")
+        raise AssertionError(f"{list(map(str, command))} ended with {done.status}, not {status}: {shown}")
+    return done
+
+
+def shell(
+    script: str, *arguments: str | Path, directory: Path | None = None, timeout: float = DEFAULT_TIMEOUT,
+    status: int | None = 0, env: dict[str, str] | None = None,
+) -> Done:  # fmt: skip
+    """Run a bash script, in `directory` if given; a failure anywhere in it is a failure of the whole."""
+    enter = [] if directory is None else ["env", "-C", directory]
+    words = [*enter, "bash", "-euo", "pipefail", "-c", script, "bash", *arguments]
+    return run(*words, timeout=timeout, status=status, env=env)
+
+
+def python(code: str, *arguments: str | Path, timeout: float = DEFAULT_TIMEOUT, status: int | None = 0) -> Done:
+    """Run a Python program of a few lines; `sys` and `os` are imported."""
+    return run(sys.executable, "-I", "-c", f"import os, sys\n{code}", *arguments, timeout=timeout, status=status)
+
+
+def errno_of(operation: str, *arguments: str | Path, timeout: float = DEFAULT_TIMEOUT) -> str:
+    """The name of the errno that a Python expression over `sys.argv` ends with, or `OK` and its value.
+
+    Where one number has two names, it is the one of the error table in docs/semantics.md.
+    """
+    code = f"""
+import errno
+try:
+    print("OK", {operation})
+except OSError as error:
+    print(errno.errorcode[error.errno])
+"""
+    answer = python(code, *arguments, timeout=timeout).text.strip()
+    return {"ENOTSUP": "EOPNOTSUPP", "EWOULDBLOCK": "EAGAIN"}.get(answer, answer)
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 10.0) -> None:
+    """Look at a condition again and again until it holds. Raises AssertionError after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:g} s: {what}")
+        time.sleep(POLL)
+
+
+def _state(pid: int) -> str:
+    try:
+        wchan = Path(f"/proc/{pid}/wchan").read_text()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "gone"
+    return f"state {fields[0]}, waiting in {wchan or 'nothing'}"
+
+
+def waits_in_fuse(pid: int) -> bool:
+    """Whether a program waits for the answer to a FUSE request."""
+    try:
+        return "request_wait_answer" in Path(f"/proc/{pid}/wchan").read_text()
+    except OSError:
+        return False

@@ -1,0 +1,352 @@
+"""Errors, bounds and recovery on a real mount (S22 to S25, S27)."""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+
+import pytest
+from harness import Mount, Mounts, folder
+from programs import Program, errno_of, python, run, shell, wait_until, waits_in_fuse
+from scripted import ScriptedServer
+
+SERVERS = Path(__file__).parent.parent / "servers"
+
+
+@pytest.mark.semantics("S22", "S23")
+@pytest.mark.parametrize("operation", ["open(sys.argv[1]).read()", "os.stat(sys.argv[1])"])
+def test_a_request_that_is_not_answered_ends_with_etimedout_and_is_cancelled(
+    mounted: Mounts, server: ScriptedServer, operation: str
+) -> None:
+    server.add("test://d/hung", "x")
+    server.add("test://d/fine", "fine")
+    server.hang("test://d/hung")
+    directory = mounted(server.source("docs", timeout=1)) / "mcp-server+docs/test/d"
+    started = time.monotonic()
+    assert errno_of(operation, directory / "hung") == "ETIMEDOUT"
+    assert 0.9 < time.monotonic() - started < 4
+    wait_until(lambda: "cancelled test://d/hung" in server.log(), "the request is cancelled")
+    assert run("cat", directory / "fine").text == "fine"
+
+
+@pytest.mark.semantics("S22", "S23")
+def test_a_listing_that_is_not_answered_ends_with_etimedout(mounted: Mounts, server: ScriptedServer) -> None:
+    server.hang_listing()
+    mount = mounted(server.source("docs", timeout=1))
+    started = time.monotonic()
+    assert errno_of("os.listdir(sys.argv[1])", mount / "mcp-server+docs") == "ETIMEDOUT"
+    assert time.monotonic() - started < 4
+    server.options(listGate=None)
+    assert run("ls", mount / "mcp-server+docs").status == 0
+
+
+@pytest.mark.semantics("S22")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
+@pytest.mark.parametrize("command", ["cat", "stat", "ls", "mmap"])
+def test_a_blocked_reader_goes_away_on_a_signal_within_a_second(
+    mounted: Mounts, programs: type[Program], server: ScriptedServer, command: str, number: signal.Signals
+) -> None:
+    server.add("test://d/hung", "x")
+    server.hang("test://d/hung")
+    mount = mounted(server.source("docs", timeout=60))
+    path = mount / "mcp-server+docs/test/d/hung"
+    if command == "ls":
+        server.hang_listing()
+        path = path.parent
+    words = [command, path]
+    if command == "mmap":
+        words = [sys.executable, "-I", "-S", "-c", "import sys; open(sys.argv[1])", path]
+    blocked = programs(*words)
+    wait_until(lambda: waits_in_fuse(blocked.pid), "the reader waits")
+    sent = time.monotonic()
+    blocked.send(number)
+    assert blocked.wait(3).status != 0
+    assert time.monotonic() - sent < 1
+    assert run("ls", "-A", mount.path).text.strip() == "mcp-server+docs"
+
+
+@pytest.mark.semantics("S22")
+def test_what_hangs_is_read_again_once_it_answers(
+    mounted: Mounts, programs: type[Program], server: ScriptedServer
+) -> None:
+    server.add("test://d/slow", "at last")
+    server.hang("test://d/slow")
+    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/slow"
+    first, second = programs("cat", path), programs("cat", path)
+    wait_until(lambda: waits_in_fuse(first.pid) and waits_in_fuse(second.pid), "both wait")
+    first.send(signal.SIGINT)
+    assert first.wait(3).status == -signal.SIGINT
+    server.release("test://d/slow")
+    assert second.wait().text == "at last"
+    assert server.reads() == 1
+
+
+@pytest.mark.semantics("S22")
+def test_many_readers_of_a_hung_source_leave_room_for_others(
+    mounted: Mounts, programs: type[Program], server: ScriptedServer, tmp_path: Path
+) -> None:
+    for number in range(150):
+        server.add(f"test://d/{number}", "x")
+        server.hang(f"test://d/{number}")
+    (tmp_path / "file").write_text("here")
+    mount = mounted(server.source("docs", timeout=60), folder("local", tmp_path))
+    directory = mount / "mcp-server+docs/test/d"
+    code = """
+import threading
+def read(name):
+    try:
+        open(f"{sys.argv[1]}/{name}").read()
+    except OSError:
+        pass
+for number in range(150):
+    threading.Thread(target=read, args=(number,), daemon=True).start()
+open(sys.argv[2], "w").close()
+threading.Event().wait()
+"""
+    crowd = programs(sys.executable, "-I", "-c", "import os, sys\n" + code, directory, tmp_path / "started")
+    wait_until((tmp_path / "started").exists, "the readers have started")
+    wait_until(lambda: server.reads() >= 16, "the source is as busy as it may be")
+    started = time.monotonic()
+    assert run("cat", mount / "bb-filesystem+local+file/file").text == "here"
+    assert run("ls", directory).text.count("\n") == 150
+    assert time.monotonic() - started < 2
+    crowd.send(signal.SIGKILL)
+    assert crowd.wait(5).status == -signal.SIGKILL
+
+
+@pytest.mark.semantics("S23")
+def test_what_a_server_answers_decides_the_errno(mounted: Mounts, server: ScriptedServer) -> None:
+    codes = {"gone": -32002, "invalid": -32602, "internal": -32603, "unserved": -32601, "zero": 0}
+    for name, code in codes.items():
+        server.add(f"test://d/{name}", "x")
+        server.fail(f"test://d/{name}", code)
+    answers = {"not-contents": {"contents": "x"}, "nothing": {"contents": []}, "bad-blob": _blob("!!!"), "empty": {}}
+    for name, answer in answers.items():
+        server.add(f"test://d/{name}", "x")
+        server.answer(f"test://d/{name}", answer)
+    directory = mounted(server.source("docs")) / "mcp-server+docs/test/d"
+    seen = {name: errno_of("open(sys.argv[1]).read()", directory / name) for name in [*codes, *answers, "no-such"]}
+    assert seen == {
+        "gone": "ENOENT",
+        "invalid": "ENOENT",
+        "internal": "EIO",
+        "unserved": "EOPNOTSUPP",
+        "zero": "EIO",
+        "not-contents": "EPROTO",
+        "nothing": "EPROTO",
+        "bad-blob": "EPROTO",
+        "empty": "EPROTO",
+        "no-such": "ENOENT",
+    }
+    shell("cat * || true; ls -l || true; grep -r x . || true", directory=directory)
+
+
+def _blob(text: str) -> dict[str, object]:
+    return {"contents": [{"uri": "test://d/bad-blob", "blob": text}]}
+
+
+@pytest.fixture
+def processes() -> Iterator[list[Popen[bytes]]]:
+    """Processes with a pipe for their output, which end with the test."""
+    servers: list[Popen[bytes]] = []
+    yield servers
+    for server in servers:
+        server.kill()
+        server.wait(5)
+        assert server.stdout is not None
+        server.stdout.close()
+
+
+@pytest.mark.semantics("S23")
+@pytest.mark.parametrize(("status", "errno"), [(401, "EACCES"), (403, "EACCES"), (503, "EHOSTDOWN")])
+def test_a_status_of_http_decides_the_errno(
+    mounted: Mounts, processes: list[Popen[bytes]], status: int, errno: str
+) -> None:
+    command = [sys.executable, str(SERVERS / "odd_http.py"), "status", str(status)]
+    server = Popen(command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
+    processes.append(server)
+    assert server.stdout is not None
+    url = server.stdout.readline().decode().strip()
+    expected = ["bbfs login"] if status == 401 else []
+    mount = mounted({"name": "web", "mcpConfig": {"url": url}}, expected=expected)
+    path = mount / "mcp-server+web/odd/a"
+    assert errno_of("open(sys.argv[1]).read()", path) == errno
+    assert run("cat", path.with_name("b")).text == "content of odd://b\n"
+    if status == 401:
+        assert "bbfs login" in mount.log()
+
+
+@pytest.mark.semantics("S23", "S24")
+def test_a_crashed_server_is_an_error_at_once_and_comes_back_on_the_next_use(
+    mounted: Mounts, server: ScriptedServer, tmp_path: Path
+) -> None:
+    sibling = ScriptedServer(tmp_path / "sibling")
+    sibling.add("test://d/file", "sibling")
+    server.add("test://d/crash", "back again")
+    server.add("test://d/fine", "fine")
+    server.crash("test://d/crash")
+    mount = mounted(server.source("docs"), sibling.source("other", ttl=0))
+    directory = mount / "mcp-server+docs/test/d"
+    started = time.monotonic()
+    assert errno_of("open(sys.argv[1]).read()", directory / "crash") == "EHOSTDOWN"
+    assert time.monotonic() - started < 3
+    assert run("cat", mount / "mcp-server+other/test/d/file").text == "sibling"
+    server.crash("test://d/crash", crashing=False)
+    wait_until(lambda: run("cat", directory / "crash", status=None).text == "back again", "it is back", timeout=15)
+    assert run("cat", directory / "fine").text == "fine"
+    assert sibling.starts() == 1
+    assert server.starts() >= 2
+    wait_until(lambda: zombies(mount) == [], "the dead are reaped", timeout=3)
+
+
+@pytest.mark.semantics("S24")
+def test_a_server_that_dies_at_the_start_is_started_again_ever_more_rarely(
+    mounted: Mounts, server: ScriptedServer
+) -> None:
+    server.add("test://d/file", "x")
+    server.options(dead=True)
+    mount = mounted(server.source("docs"))
+    deadline = time.monotonic() + 3
+    asked = 0
+    while time.monotonic() < deadline:
+        assert errno_of("os.listdir(sys.argv[1])", mount / "mcp-server+docs") == "EHOSTDOWN"
+        asked += 1
+    # 0, 0.5 to 0.75, 1.5 to 2.25 s: and each try may greet twice.
+    assert asked > 10
+    assert server.starts() <= 8
+    wait_until(lambda: zombies(mount) == [], "the dead are reaped", timeout=3)
+
+
+def zombies(mount: Mount) -> list[int]:
+    """Dead children of the daemon that it has not reaped."""
+    stats = {child: Path(f"/proc/{child}/stat").read_text() for child in mount.children()}
+    return [child for child, stat in stats.items() if stat.rpartition(")")[2].split()[0] == "Z"]
+
+
+@pytest.mark.semantics("S25")
+def test_a_listing_of_many_pages_is_whole(mounted: Mounts, server: ScriptedServer) -> None:
+    for number in range(250):
+        server.add(f"test://d/{number:03}", "x")
+    server.options(pages=7)
+    directory = mounted(server.source("docs")) / "mcp-server+docs/test/d"
+    assert len(run("ls", directory).text.split()) == 250
+
+
+@pytest.mark.semantics("S25")
+def test_a_listing_without_an_end_says_so(mounted: Mounts, server: ScriptedServer) -> None:
+    for number in range(10):
+        server.add(f"test://d/{number}", "x")
+    server.options(pages=4, endless=True)
+    mount = mounted(server.source("docs"), expected=["warning.*repeats a page cursor"])
+    assert run("ls", mount / "mcp-server+docs/test/d").text.split() == list("0123")
+    problem = run("getfattr", "--only-values", "-n", "user.bbfs.error", mount / "mcp-server+docs").text
+    assert "repeats a page cursor" in problem
+    assert mount.log().count("repeats a page cursor") >= 1
+
+
+ODD_REQUESTS = r"""
+import ctypes, fcntl, socket, stat
+root = os.fsencode(sys.argv[1])
+libc = ctypes.CDLL(None, use_errno=True)
+names = [b"\xff\xfe", b"x" * 255, b"x" * 256, b"a\nb", b"%", b"%00", b"~", b"..."]
+places = [root, root + b"/mcp-server+docs", root + b"/mcp-server+docs/test", root + b"/mcp-server+docs/test/d/file"]
+tried = 0
+def attempt(function, *arguments):
+    global tried
+    tried += 1
+    try:
+        result = function(*arguments)
+        if isinstance(result, int) and function is os.open:
+            os.close(result)
+    except (OSError, ValueError):
+        pass
+for place in places:
+    for name in names:
+        path = place + b"/" + name
+        for function in (os.stat, os.lstat, os.readlink, os.listdir, os.unlink, os.rmdir, os.mkdir, os.listxattr):
+            attempt(function, path)
+        attempt(os.open, path, os.O_RDONLY)
+        attempt(os.open, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        attempt(os.mknod, path, 0o600 | stat.S_IFIFO)
+        attempt(os.symlink, b"target", path)
+        attempt(os.getxattr, place, b"user." + name[:200])
+        attempt(os.setxattr, place, b"user." + name[:200], b"x")
+        attempt(os.rename, path, root + b"/new")
+        attempt(os.link, path, root + b"/new")
+    for flags in (os.O_RDWR, os.O_TRUNC | os.O_WRONLY, os.O_PATH, os.O_DIRECT, os.O_TMPFILE | os.O_RDWR):
+        attempt(os.open, place, flags)
+    for function in (os.statvfs, os.readlink):
+        attempt(function, place)
+    attempt(os.chmod, place, 0o777)
+    attempt(os.chown, place, 1, 1)
+    attempt(os.utime, place, (0, 0))
+    attempt(os.truncate, place, 1)
+    descriptor = os.open(place, os.O_RDONLY)
+    for function in (os.fsync, os.fdatasync):
+        attempt(function, descriptor)
+    attempt(fcntl.flock, descriptor, fcntl.LOCK_SH)
+    attempt(fcntl.lockf, descriptor, fcntl.LOCK_SH)
+    attempt(fcntl.ioctl, descriptor, 0x5401, b"\0" * 64)
+    attempt(os.posix_fallocate, descriptor, 0, 10)
+    attempt(os.pread, descriptor, 10, 1 << 62)
+    attempt(os.lseek, descriptor, 0, os.SEEK_DATA)
+    attempt(os.lseek, descriptor, 0, os.SEEK_HOLE)
+    attempt(os.posix_fadvise, descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    attempt(os.copy_file_range, descriptor, descriptor, 10)
+    os.close(descriptor)
+    attempt(socket.socket(socket.AF_UNIX).bind, place + b"/socket")
+print(tried)
+"""
+
+
+@pytest.mark.semantics("S27")
+def test_no_request_ends_the_mount(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/file", "x")
+    mount = mounted(server.source("docs"))
+    assert int(python(ODD_REQUESTS, mount.path).text) > 400
+    assert run("cat", mount / "mcp-server+docs/test/d/file").text == "x"
+    assert mount.process.poll() is None
+
+
+@pytest.mark.semantics("S27")
+def test_no_answer_of_a_server_ends_the_mount(mounted: Mounts, server: ScriptedServer) -> None:
+    odd: list[object] = [
+        {}, {"contents": None}, {"contents": {}}, {"contents": [None]}, {"contents": [[]]}, {"contents": [{}]},
+        {"contents": [{"uri": 1, "text": 2}]}, {"contents": [{"uri": "test://x", "text": "\ud800 half"}]},
+        {"contents": [{"uri": "", "blob": "eA=="}]}, {"contents": [{"uri": "..", "text": "a"}] * 2},
+        {"contents": [{"uri": "a/b/../c", "text": "a"}, {"uri": "/", "text": "b"}, {"text": "c"}]},
+        {"contents": [{"text": "no uri"}], "ttlMs": "soon"}, {"contents": [{"text": "x", "mimeType": 7}]},
+        {"contents": [{"uri": "\x00", "text": "a"}, {"uri": "\x01" * 300, "text": "b"}]},
+    ]  # fmt: skip
+    for number, answer in enumerate(odd):
+        server.add(f"test://d/{number:02}", "x")
+        server.answer(f"test://d/{number:02}", answer)
+    server.add("test://d/fine", "fine")
+    mount = mounted(server.source("docs"))
+    directory = mount / "mcp-server+docs/test/d"
+    for _ in range(2):
+        shell("cat * || true; ls -lR . || true; find . -type f | sort; grep -r x . || true", directory=directory)
+    assert run("cat", directory / "fine").text == "fine"
+    assert mount.process.poll() is None
+
+
+@pytest.mark.semantics("S27")
+def test_no_entry_of_a_listing_ends_the_mount(mounted: Mounts, server: ScriptedServer) -> None:
+    fields: list[dict[str, object]] = [
+        {"name": ""}, {"name": "x" * 100_000}, {"size": -1}, {"size": 1 << 62}, {"size": 1 << 80}, {"size": 1.5},
+        {"size": True}, {"annotations": {"lastModified": "0001-01-01T00:00:00+14:00"}},
+        {"annotations": {"lastModified": "9999-12-31T23:59:59-14:00"}}, {"annotations": {"lastModified": "yesterday"}},
+        {"mimeType": "\n"}, {"mimeType": 3}, {"_meta": {"deep": [[[[{}]]]]}}, {"title": "\x00\ud800"},
+    ]  # fmt: skip
+    for number, more in enumerate(fields):
+        server.add(f"test://d/{number:02}", "x", **more)
+    for uri in ("test://d/\x00", "test://d/\ud800", "", "test://d/" + "a/" * 3000, "..", "/", "//", "test:///", "%"):
+        server.add(uri, "x")
+    mount = mounted(server.source("docs"), expected=["warning.*invalid entr"])
+    root = mount / "mcp-server+docs"
+    for command in ("ls -lR . || true", "find . -maxdepth 50 -type f -exec cat {} + || true", "du -a . || true"):
+        shell(command, directory=root, timeout=30)
+    assert run("cat", root / "test/d/00").text == "x"
+    assert mount.process.poll() is None

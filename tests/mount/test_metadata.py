@@ -1,0 +1,337 @@
+"""Attributes and extended attributes on a real mount (S8 to S12)."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from harness import Mounts, folder
+from programs import errno_of, python, run, shell
+from scripted import ScriptedServer
+
+LINES = "".join(f"line {number}\n" for number in range(1000))
+
+
+@pytest.mark.semantics("S8")
+def test_files_and_directories_are_read_only_and_of_the_mounting_user(mounted: Mounts, tmp_path: Path) -> None:
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "dir" / "file").write_text("x")
+    (tmp_path / "dir" / "file").chmod(0o600)
+    mount = mounted(folder("local", tmp_path))
+    asked = run("stat", "-c", "%a %u %g", mount.path, mount / "bb-filesystem+local+file/dir")
+    own = f"{os.getuid()} {os.getgid()}"
+    assert asked.text.splitlines() == [f"555 {own}", f"555 {own}"]
+    assert run("stat", "-c", "%a %u %g", mount / "bb-filesystem+local+file/dir/file").text.strip() == f"444 {own}"
+
+
+@pytest.mark.semantics("S8")
+def test_owner_and_umask_are_configurable(mounted: Mounts, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    mount = mounted(folder("local", tmp_path), tables={"mount": {"uid": 1234, "gid": 2345, "umask": "027"}})
+    paths = [mount.path, mount / "bb-filesystem+local+file", mount / "bb-filesystem+local+file/file"]
+    asked = run("stat", "-c", "%a %u %g", *paths).text.splitlines()
+    assert asked == ["550 1234 2345", "550 1234 2345", "440 1234 2345"]
+
+
+@pytest.mark.semantics("S9")
+@pytest.mark.parametrize("first", ["stat", "ls -l", "du", "find", "fstat"])
+def test_the_size_of_every_file_is_exact_before_anything_reads_it(
+    mounted: Mounts, server: ScriptedServer, first: str
+) -> None:
+    contents = {f"{number:02}.txt": LINES[: number * 397] for number in range(24)}
+    for name, text in contents.items():
+        server.add(f"test://d/{name}", text)
+    server.add("test://d/blob", bytes(range(256)) * 300)
+    directory = mounted(server.source("docs")) / "mcp-server+docs/test/d"
+    asked = {
+        "stat": "stat -c '%n %s' *",
+        "ls -l": "ls -l | awk 'NR > 1 {print $9, $5}'",
+        "du": "du --apparent-size -B1 * | awk '{print $2, $1}'",
+        "find": "find . -type f -printf '%P %s\\n' | sort",
+        "fstat": """for name in *; do exec 3<"$name"; stat -L -c "$name %s" /dev/fd/3; done""",
+    }
+    expected = [f"{name} {len(text)}" for name, text in contents.items()] + ["blob 76800"]
+    assert shell(asked[first], directory=directory).text.splitlines() == expected
+    assert server.reads() == len(expected)
+
+
+@pytest.mark.semantics("S9")
+@pytest.mark.parametrize("declared", [0, 1, 5, 1000, 100_000])
+@pytest.mark.parametrize("first", ["cat", "stat"])
+def test_a_wrong_declared_size_is_corrected(mounted: Mounts, server: ScriptedServer, declared: int, first: str) -> None:
+    server.add("test://d/wrong.txt", LINES, size=declared)
+    server.add("test://d/right.txt", LINES, size=len(LINES))
+    mount = mounted(server.source("docs"))
+    directory = mount / "mcp-server+docs/test/d"
+    if first == "stat":
+        run("stat", directory / "wrong.txt", directory / "right.txt")
+    assert run("cat", directory / "wrong.txt").text == LINES
+    assert run("stat", "-c", "%s", directory / "wrong.txt").text.strip() == str(len(LINES))
+    assert run("cat", directory / "wrong.txt", directory / "right.txt").text == LINES * 2
+    code = "import mmap; f = open(sys.argv[1], 'rb'); sys.stdout.buffer.write(mmap.mmap(f.fileno(), 0, prot=1))"
+    assert python(code, directory / "wrong.txt").text == LINES
+
+
+@pytest.mark.semantics("S9")
+def test_a_size_once_learnt_is_remembered_across_mounts(mounted: Mounts, server: ScriptedServer) -> None:
+    for number in range(5):
+        server.add(f"test://d/{number}", "x" * number)
+    state = mounted.state()
+    source = server.source("docs", ttl=3600)
+    first = mounted(source, state=state)
+    shell("stat -c %s *", directory=first / "mcp-server+docs/test/d")
+    first.stop()
+    assert server.reads() == 5
+    second = mounted(source, state=state)
+    sizes = shell("stat -c %s *", directory=second / "mcp-server+docs/test/d").text.split()
+    assert sizes == ["0", "1", "2", "3", "4"]
+    assert (server.reads(), server.lists()) == (5, 1)
+
+
+@pytest.mark.semantics("S9")
+def test_lazy_sizes_are_nothing_until_the_file_is_opened(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/file", LINES)
+    path = mounted(server.source("docs", sizes="lazy")) / "mcp-server+docs/test/d/file"
+    assert run("stat", "-c", "%s", path).text.strip() == "0"
+    assert server.reads() == 0
+    assert run("cat", path).text == LINES
+    assert run("stat", "-c", "%s", path).text.strip() == str(len(LINES))
+
+
+@pytest.mark.semantics("S10")
+def test_blocks_cover_the_size_and_times_are_the_sources_or_when_it_was_seen(
+    mounted: Mounts, server: ScriptedServer, tmp_path: Path
+) -> None:
+    before = int(time.time())
+    server.add("test://d/dated", LINES, annotations={"lastModified": "2024-02-29T12:00:00Z"})
+    server.add("test://d/undated", LINES)
+    local = tmp_path / "local"
+    local.mkdir()
+    (local / "file").write_text(LINES)
+    os.utime(local / "file", ns=(0, 1_234_567_890_123_456_789))
+    mount = mounted(server.source("docs"), folder("local", local))
+    test = mount / "mcp-server+docs/test/d"
+    asked = run("stat", "-c", "%b %B %s %Y", test / "dated", test / "undated").text.splitlines()
+    for line in asked:
+        blocks, block, size, _ = map(int, line.split())
+        assert size == len(LINES)
+        assert size <= blocks * block < size + 4096
+    assert asked[0].split()[3] == "1709208000"
+    assert before <= int(asked[1].split()[3]) <= time.time()
+    everything = shell("find . -printf '%T@ %p\\n'", directory=mount.path).text.splitlines()
+    assert len(everything) >= 6
+    assert all(float(line.split()[0]) > 1e9 for line in everything)
+    code = "print(os.stat(sys.argv[1]).st_mtime_ns)"
+    assert python(code, mount / "bb-filesystem+local+file/file").text.strip() == "1234567890123456789"
+
+
+@pytest.mark.semantics("S10")
+def test_a_content_that_changes_gets_the_time_of_the_change(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/file", "first")
+    path = mounted(server.source("docs", ttl=0)) / "mcp-server+docs/test/d/file"
+    code = "print(os.stat(sys.argv[1]).st_mtime_ns)"
+    first = int(python(code, path).text)
+    assert int(python(code, path).text) == first
+    server.add("test://d/file", "second")
+    assert first < int(python(code, path).text) <= time.time_ns()
+
+
+RESOURCE_ATTRIBUTES = {
+    "user.bbfs.access_method": "mcp",
+    "user.bbfs.annotations": '{"priority": 0.5, "lastModified": "2024-02-29T12:00:00Z"}',
+    "user.bbfs.cache": "absent",
+    "user.bbfs.content_type": "unknown",
+    "user.bbfs.description": "What it is — in a sentence",
+    "user.bbfs.last_modified": "2024-02-29T12:00:00Z",
+    "user.bbfs.mcp": '{"_meta": {"a/b": 1}}',
+    "user.bbfs.name": "a name",
+    "user.bbfs.size": "4",
+    "user.bbfs.title": "A Title",
+    "user.bbfs.type": "server",
+    "user.bbfs.uri": "mcp-server+docs+test://d/file%20one.md",
+    "user.mime_type": "text/markdown",
+    "user.xdg.origin.url": "test://d/file%20one.md",
+}
+
+
+def attributes(path: Path) -> dict[str, str]:
+    """All extended attributes of a file, as getfattr shows them."""
+    code = "import json; p = sys.argv[1]; print(json.dumps({n: os.getxattr(p, n).decode() for n in os.listxattr(p)}))"
+    return json.loads(python(code, path).text)
+
+
+@pytest.mark.semantics("S11", "S12")
+def test_every_field_of_the_metadata_is_an_extended_attribute(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add(
+        "test://d/file%20one.md",
+        "four",
+        name="a name",
+        title="A Title",
+        description="What it is — in a sentence",
+        mimeType="text/markdown",
+        size=4,
+        annotations={"priority": 0.5, "lastModified": "2024-02-29T12:00:00Z"},
+        _meta={"a/b": 1},
+    )
+    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/file one.md"
+    found = attributes(path)
+    document = json.loads(found.pop("user.bbfs.metadata"))
+    assert found == RESOURCE_ATTRIBUTES
+    assert document["originalUri"] == "test://d/file%20one.md"
+    assert document["mcpData"] == {"_meta": {"a/b": 1}}
+    assert document["size"] == 4
+    assert server.reads() == 0
+    run("cat", path)
+    found = attributes(path)
+    assert found["user.bbfs.cache"] == "fresh"
+    assert found["user.bbfs.fetched_at"].endswith("Z")
+    dump = run("getfattr", "-d", "-m", "-", "--absolute-names", path).text
+    assert 'user.bbfs.title="A Title"' in dump
+
+
+@pytest.mark.semantics("S11")
+def test_the_directory_of_a_source_tells_of_the_source(mounted: Mounts, server: ScriptedServer, tmp_path: Path) -> None:
+    server.add("test://d/file", "x")
+    dead = ScriptedServer(tmp_path / "dead")
+    dead.options(dead=True)
+    mount = mounted(server.source("docs", id="docs-1", title="The Docs"), dead.source("dead"))
+    run("ls", mount / "mcp-server+docs")
+    found = attributes(mount / "mcp-server+docs")
+    document = json.loads(found["user.bbfs.metadata"])
+    assert document["capabilities"] == ["read", "list", "watch"]
+    assert found["user.bbfs.id"] == "docs-1"
+    assert found["user.bbfs.title"] == "The Docs"
+    assert found["user.bbfs.state"] == "up"
+    assert found["user.bbfs.protocol_version"] == "2025-06-18"
+    assert found["user.bbfs.server"] == "scripted 1"
+    assert "user.bbfs.error" not in found
+    run("ls", mount / "mcp-server+dead", status=2)
+    found = attributes(mount / "mcp-server+dead")
+    assert found["user.bbfs.state"] == "down"
+    assert "as told" in found["user.bbfs.error"]
+
+
+@pytest.mark.semantics("S11", "S23")
+def test_the_last_error_of_a_resource_is_an_attribute(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/broken", "x")
+    server.fail("test://d/broken", -32603)
+    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/broken"
+    assert errno_of("open(sys.argv[1]).read()", path) == "EIO"
+    assert "as told" in attributes(path)["user.bbfs.error"]
+
+
+XATTR_CALLS = """
+import ctypes, errno, json
+libc = ctypes.CDLL(None, use_errno=True)
+path = os.fsencode(sys.argv[1])
+def call(function, *arguments):
+    size = function(path, *arguments)
+    return size if size >= 0 else errno.errorcode[ctypes.get_errno()]
+name = b"user.bbfs.uri"
+value_size = call(libc.getxattr, name, None, 0)
+buffer = ctypes.create_string_buffer(100_000)
+print(json.dumps({
+    "probed": value_size,
+    "short": call(libc.getxattr, name, buffer, value_size - 1),
+    "exact": call(libc.getxattr, name, buffer, value_size),
+    "value": buffer.raw[:value_size].decode(),
+    "roomy": call(libc.getxattr, name, buffer, 60_000),
+    "missing": call(libc.getxattr, b"user.no.such", buffer, 100),
+    "selinux": call(libc.getxattr, b"security.selinux", buffer, 100),
+    "acl": call(libc.getxattr, b"system.posix_acl_access", None, 0),
+    "undecodable": call(libc.getxattr, b"user.\\xff\\xfe", buffer, 100),
+    "empty": call(libc.getxattr, b"user.", buffer, 100),
+    "list probed": (list_size := call(libc.listxattr, None, 0)),
+    "list short": call(libc.listxattr, buffer, list_size - 1),
+    "list exact": call(libc.listxattr, buffer, list_size),
+    "names": buffer.raw[:list_size].decode().split(chr(0))[:-1],
+    "set": call(libc.setxattr, name, b"x", 1, 0),
+    "remove": call(libc.removexattr, name),
+}))
+"""
+
+
+@pytest.mark.semantics("S11", "S28")
+def test_sizes_of_attributes_can_be_probed_and_small_buffers_are_refused(
+    mounted: Mounts, server: ScriptedServer
+) -> None:
+    server.add("test://d/file", "x")
+    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/file"
+    found = json.loads(python(XATTR_CALLS, path).text)
+    uri = "mcp-server+docs+test://d/file"
+    assert found["probed"] == found["exact"] == found["roomy"] == len(uri)
+    assert found["value"] == uri
+    assert found["short"] == found["list short"] == "ERANGE"
+    assert found["missing"] == found["selinux"] == found["undecodable"] == "ENODATA"
+    assert found["acl"] in ("ENODATA", "EOPNOTSUPP")
+    assert found["empty"] in ("ENODATA", "EINVAL", "EOPNOTSUPP")
+    assert found["list probed"] == found["list exact"]
+    assert {"user.bbfs.uri", "user.bbfs.metadata", "user.xdg.origin.url"} <= set(found["names"])
+    assert found["set"] == found["remove"] == "EROFS"
+
+
+@pytest.mark.semantics("S11")
+def test_a_value_beyond_the_kernels_limit_harms_no_other(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/file", "x", description="d" * 100_000, title="short")
+    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/file"
+    found = attributes(path)
+    assert found["user.bbfs.title"] == "short"
+    assert json.loads(found["user.bbfs.metadata"])["title"] == "short"
+    assert set(found["user.bbfs.description"]) == {"d"}
+
+
+@pytest.mark.semantics("S11", "S30")
+def test_secrets_are_in_no_attribute_and_no_log(mounted: Mounts, server: ScriptedServer, tmp_path: Path) -> None:
+    secret = "s3cr3t-a8f2c1"
+    (tmp_path / "token").write_text(secret)
+    server.add("test://d/file", "x")
+    server.add("test://d/fails", "x")
+    server.fail("test://d/fails", -32603)
+    mount = mounted(
+        server.source("docs", env={"TOKEN": "${file:" + str(tmp_path / "token") + "}"}, auth={"token": secret})
+    )
+    run("cat", mount / "mcp-server+docs/test/d/fails", status=1)
+    dump = shell("find . -exec getfattr -h -d -m - {} +", directory=mount.path, status=None).text
+    assert "user.bbfs.uri" in dump
+    assert secret not in dump
+    assert secret not in mount.log()
+
+
+@pytest.mark.semantics("S12")
+def test_names_and_attributes_of_listings_cost_no_load(mounted: Mounts, server: ScriptedServer) -> None:
+    for number in range(20):
+        server.add(f"test://d/{number:02}.txt", "x" * number)
+    mount = mounted(server.source("docs"))
+    directory = mount / "mcp-server+docs/test/d"
+    shell("ls >/dev/null; ls -A .. >/dev/null; find . >/dev/null; find . -type f >/dev/null", directory=directory)
+    assert shell("echo *.txt", directory=directory).text.split() == [f"{number:02}.txt" for number in range(20)]
+    shell("compgen -f 0 >/dev/null; [[ -e 05.txt ]] || true", directory=directory)
+    code = "print([name for file in sys.argv[1:] for name in os.listxattr(file)].count('user.bbfs.uri'))"
+    assert python(code, *(directory / f"{number:02}.txt" for number in range(20))).text == "20\n"
+    run("find", mount.path, "-name", "*.txt")
+    assert server.lists() == 1
+    # `[[ -e ]]` is a stat, which wants the size of that one file.
+    assert server.reads() <= 1
+
+
+@pytest.mark.semantics("S11", "S12")
+def test_the_values_of_attributes_cost_no_load(mounted: Mounts, server: ScriptedServer) -> None:
+    for number in range(5):
+        server.add(f"test://d/{number}.txt", "x" * number)
+    directory = mounted(server.source("docs")) / "mcp-server+docs/test/d"
+    # Not with getfattr, which asks for the size of what it shows the attributes of.
+    for number in range(5):
+        assert attributes(directory / f"{number}.txt")["user.bbfs.cache"] == "absent"
+    assert server.reads() == 0
+
+
+@pytest.mark.semantics("S12", "S9")
+def test_ls_l_costs_one_load_a_file_in_parallel(mounted: Mounts, server: ScriptedServer) -> None:
+    for number in range(40):
+        server.add(f"test://d/{number:02}.txt", "x" * number)
+    directory = mounted(server.source("docs")) / "mcp-server+docs/test/d"
+    shell("ls -l", directory=directory)
+    assert server.reads() == 40
+    shell("ls -l; cat *; tar -cf /dev/null .", directory=directory)
+    assert server.reads() == 40

@@ -1,0 +1,345 @@
+"""Which version of a content a reader gets, and what is asked of a source for it (S7, S13, S15 to S20)."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import Mounts, folder, mcp
+from programs import Program, errno_of, python, run, shell, wait_until, waits_in_fuse
+from scripted import ScriptedServer
+
+OLD = "".join(f"old line {number}\n" for number in range(50_000))
+NEW = "".join(f"the new line {number}\n" for number in range(60_000))
+RESOURCES = Path(__file__).parent.parent / "servers" / "resources.py"
+
+HOLD = """
+file = os.open(sys.argv[1], os.O_RDONLY)
+first = os.pread(file, 10, 0)
+open(sys.argv[2], "w").close()
+open(sys.argv[3]).read()
+rest, position = [first], 10
+while chunk := os.pread(file, 65536, position):
+    rest.append(chunk)
+    position += len(chunk)
+assert os.fstat(file).st_size == position, (os.fstat(file).st_size, position)
+sys.stdout.buffer.write(b"".join(rest))
+"""
+
+
+class Reader:
+    """A program that opens a file, reads its beginning, and the rest when it is told to."""
+
+    def __init__(self, program: Callable[..., Program], path: Path, directory: Path) -> None:
+        self._opened, self._go = directory / "opened", directory / "go"
+        os.mkfifo(self._go)
+        code = f"import os, sys\n{HOLD}"
+        self._program = program(sys.executable, "-I", "-c", code, path, self._opened, self._go)
+        wait_until(self._opened.exists, "the reader has opened the file")
+
+    def rest(self) -> str:
+        wait_until(self._release, "the reader waits")
+        done = self._program.wait()
+        assert done.status == 0, done.err.decode().splitlines()[-1]
+        return done.text
+
+    def _release(self) -> bool:
+        try:
+            os.close(os.open(self._go, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            return False
+        return True
+
+
+def inode(path: Path) -> int:
+    return int(run("stat", "-c", "%i", path).text)
+
+
+@pytest.mark.semantics("S7")
+def test_inodes_are_the_same_across_lookups_listings_and_mounts(
+    mounted: Mounts, server: ScriptedServer, tmp_path: Path
+) -> None:
+    server.add("test://d/a.txt", OLD)
+    server.add("test://d/b.txt", NEW, size=len(NEW))
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "dir" / "file").write_text("x")
+    (tmp_path / "dir" / "link").symlink_to("file")
+    seen: list[str] = []
+    for _ in range(2):
+        mount = mounted(server.source("docs"), folder("local", tmp_path / "dir"))
+        for command in ("find . -printf '%i %P\\n' | sort", "stat -c %s mcp-server+docs/test/d/* >/dev/null"):
+            shell(command, directory=mount.path)
+        shell("cat mcp-server+docs/test/d/* >/dev/null", directory=mount.path)
+        seen.append(shell("find . -printf '%i %P\\n' | sort", directory=mount.path).text)
+        by_readdir = shell("ls -1Ai mcp-server+docs/test/d", directory=mount.path).text
+        assert {line.split()[0] for line in by_readdir.splitlines()} <= {
+            line.split()[0] for line in seen[-1].splitlines()
+        }
+        mount.stop()
+    assert seen[0] == seen[1]
+    assert len({line.split()[0] for line in seen[0].splitlines()}) == 9
+
+
+@pytest.mark.semantics("S7", "S13")
+@pytest.mark.parametrize("entry_ttl", [0, 3600])
+def test_a_new_content_of_a_resource_is_a_new_inode_and_the_open_file_stays_what_it_was(
+    mounted: Mounts, programs: type[Program], server: ScriptedServer, tmp_path: Path, entry_ttl: int
+) -> None:
+    server.add("test://d/file", OLD)
+    path = mounted(server.source("docs", ttl={"listing": entry_ttl, "content": 0})) / "mcp-server+docs/test/d/file"
+    before = inode(path)
+    reader = Reader(programs, path, tmp_path)
+    server.add("test://d/file", NEW)
+    # The kernel may still hold the name of the old inode: that it is outdated must not show.
+    assert run("cat", path).text == NEW
+    assert inode(path) != before
+    assert run("wc", "-c", path).text.split()[0] == str(len(NEW))
+    assert reader.rest() == OLD
+    assert run("cat", path).text == NEW
+
+
+@pytest.mark.semantics("S7")
+def test_stat_after_a_change_tells_the_new_size(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/file", "old")
+    path = mounted(server.source("docs", ttl={"listing": 3600, "content": 0})) / "mcp-server+docs/test/d/file"
+    for content in ("old", "newer", "x", "", "as long as it was"):
+        server.add("test://d/file", content)
+        assert run("stat", "-c", "%s", path).text.strip() == str(len(content))
+        assert run("cat", path).text == content
+
+
+@pytest.mark.semantics("S7", "S13")
+@pytest.mark.parametrize("size", [100, 3_000_000])
+@pytest.mark.parametrize("way", ["replaced", "rewritten"])
+def test_a_changed_local_file_is_a_new_inode(
+    mounted: Mounts, programs: type[Program], tmp_path: Path, size: int, way: str
+) -> None:
+    folder_path = tmp_path / "folder"
+    folder_path.mkdir()
+    file = folder_path / "file"
+    old, new = ("0123456789" * size)[:size], ("abcdefghi\n" * size)[: size + 5]
+    file.write_text(old)
+    path = mounted(folder("local", folder_path, ttl=0)) / "bb-filesystem+local+file/file"
+    assert run("cat", path).text == old
+    before = inode(path)
+    assert inode(path) == before
+    reader = Reader(programs, path, tmp_path)
+    if way == "replaced":
+        (folder_path / ".new").write_text(new)
+        (folder_path / ".new").replace(file)
+    else:
+        file.write_text(new)
+    assert run("cat", path).text == new
+    assert inode(path) != before
+    # The kernel has all of the old one from the first `cat`.
+    assert reader.rest() == old
+
+
+@pytest.mark.semantics("S13")
+def test_a_large_local_file_that_is_rewritten_while_it_is_read_gives_an_error_and_never_a_mixture(
+    mounted: Mounts, programs: type[Program], tmp_path: Path
+) -> None:
+    folder_path = tmp_path / "folder"
+    folder_path.mkdir()
+    (folder_path / "file").write_bytes(b"o" * 8_000_000)
+    path = mounted(folder("local", folder_path, ttl=0)) / "bb-filesystem+local+file/file"
+    reader = Reader(programs, path, tmp_path)
+    (folder_path / "file").write_bytes(b"n" * 8_000_000)
+    with pytest.raises(AssertionError, match=r"Stale file handle|Input/output error"):
+        reader.rest()
+    assert run("cat", path).text == "n" * 8_000_000
+
+
+@pytest.mark.semantics("S17")
+def test_local_files_are_looked_at_again_after_a_second(mounted: Mounts, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    path = mounted(folder("local", tmp_path)) / "bb-filesystem+local+file/file"
+    assert run("cat", path).text == "old"
+    (tmp_path / "file").write_text("the new one")
+    wait_until(lambda: run("cat", path).text == "the new one", "the change shows", timeout=3)
+    (tmp_path / "late").write_text("x")
+    wait_until(lambda: run("cat", path.with_name("late"), status=None).text == "x", "the new file shows", timeout=3)
+
+
+@pytest.mark.semantics("S15")
+def test_a_large_local_file_is_read_in_ranges(mounted: Mounts, tmp_path: Path) -> None:
+    big = tmp_path / "big"
+    with big.open("wb") as file:
+        file.truncate(40 << 30)
+        file.seek(39 << 30)
+        file.write(b"here")
+    path = mounted(folder("local", tmp_path), tables={"cache": {"memory": "1 MiB"}}) / "bb-filesystem+local+file/big"
+    assert run("stat", "-c", "%s", path).text.strip() == str(40 << 30)
+    end = str(39 << 30)
+    asked = shell("dd if=$1 bs=4 iflag=skip_bytes skip=$2 count=1 status=none; tail -c 3 $1 | od -An -tx1", path, end)
+    assert asked.text == "here 00 00 00\n"
+
+
+@pytest.mark.semantics("S15", "S23")
+def test_a_content_over_the_memory_budget_is_refused_with_the_limit_in_the_log(
+    mounted: Mounts, server: ScriptedServer
+) -> None:
+    server.add("test://d/large", "x" * 3_000_000)
+    server.add("test://d/small", "x" * 500_000)
+    mount = mounted(server.source("docs"), tables={"cache": {"memory": "1 MiB"}}, expected=[r"warning.*1048576"])
+    directory = mount / "mcp-server+docs/test/d"
+    assert errno_of("open(sys.argv[1]).read()", directory / "large") == "EFBIG"
+    assert run("wc", "-c", directory / "small").text.split()[0] == "500000"
+    assert "1048576" in mount.log()
+
+
+@pytest.mark.semantics("S16")
+def test_concurrent_readers_cause_one_load_and_a_killed_one_harms_nobody(
+    mounted: Mounts, programs: type[Program], server: ScriptedServer
+) -> None:
+    server.add("test://d/file", OLD)
+    server.hang("test://d/file")
+    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/file"
+    readers = [programs("cat", path) for _ in range(12)]
+    for reader in readers:
+        wait_until(lambda reader=reader: waits_in_fuse(reader.pid), "every reader waits")
+    wait_until(lambda: server.reads() == 1, "the server is asked")
+    readers[0].process.kill()
+    readers[1].process.terminate()
+    for killed in readers[:2]:
+        assert killed.wait(3).status < 0
+    server.release("test://d/file")
+    assert all(reader.wait().text == OLD for reader in readers[2:])
+    assert server.reads() == 1
+    assert not any(line.startswith("cancelled") for line in server.log())
+
+
+@pytest.mark.semantics("S17")
+def test_what_is_fresh_is_served_without_asking(mounted: Mounts, server: ScriptedServer) -> None:
+    for number in range(10):
+        server.add(f"test://d/{number}.txt", f"needle {number}\n")
+    directory = mounted(server.source("docs", ttl=3600)) / "mcp-server+docs/test/d"
+    for _ in range(3):
+        assert len(shell("grep -r needle . | sort; ls -lR >/dev/null", directory=directory).text.splitlines()) == 10
+    assert (server.lists(), server.reads()) == (1, 10)
+
+
+@pytest.mark.semantics("S17")
+def test_the_ttl_of_a_source_decides_when_it_is_asked_again(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/file", "x")
+    path = mounted(server.source("docs", ttl={"listing": 3600, "content": 0})) / "mcp-server+docs/test/d/file"
+    for _ in range(3):
+        assert run("cat", path).text == "x"
+    assert server.lists() == 1
+    assert server.reads() >= 3
+
+
+@pytest.mark.semantics("S17")
+@pytest.mark.parametrize("ttl_ms", [0, 3_600_000])
+def test_the_servers_own_time_to_live_comes_first(mounted: Mounts, tmp_path: Path, ttl_ms: int) -> None:
+    counters = tmp_path / "counters"
+    command = [sys.executable, RESOURCES, "--ttl-ms", str(ttl_ms), "--counters", counters]
+    path = mounted(mcp("modern", command, ttl=0)) / "mcp-server+modern/test/items/0001.txt"
+    for _ in range(3):
+        assert run("cat", path).text.startswith("item 1, ")
+    asked = counters.read_text().splitlines()
+    reads, lists = asked.count("read test://items/0001.txt"), asked.count("list")
+    if ttl_ms:
+        assert (lists, reads) == (1, 1)
+    else:
+        assert reads >= 3
+        assert lists >= 2
+
+
+@pytest.mark.semantics("S18")
+def test_a_notified_change_shows_at_once(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/file", OLD)
+    server.add("test://d/other", "other")
+    directory = mounted(server.source("docs", ttl=3600)) / "mcp-server+docs/test/d"
+    path = directory / "file"
+    assert run("cat", path).text == OLD
+    before = inode(path), inode(directory / "other")
+    server.add("test://d/file", NEW)
+    server.say("notifications/resources/updated", uri="test://d/file")
+    wait_until(lambda: run("cat", path).text == NEW, "the new content shows")
+    assert inode(path) != before[0]
+    assert inode(directory / "other") == before[1]
+
+
+@pytest.mark.semantics("S18")
+def test_a_notified_change_of_the_listing_shows_at_once(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/a", "a")
+    server.add("test://d/b", "b")
+    directory = mounted(server.source("docs", ttl=3600)) / "mcp-server+docs/test/d"
+    assert shell("cat a b; ls", directory=directory).text == "aba\nb\n"
+    assert run("ls", directory / "c", status=2)
+    server.add("test://d/c", "c")
+    server.remove("test://d/b")
+    server.say("notifications/resources/list_changed")
+    wait_until(lambda: run("ls", directory).text.split() == ["a", "c"], "the new listing shows")
+    assert run("cat", directory / "c").text == "c"
+    assert errno_of("open(sys.argv[1])", directory / "b") == "ENOENT"
+
+
+@pytest.mark.semantics("S19")
+def test_an_expired_listing_is_served_while_it_is_refreshed(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/a", "a")
+    directory = mounted(server.source("docs", ttl={"listing": 0, "content": 3600})) / "mcp-server+docs/test/d"
+    assert run("ls", directory).text.split() == ["a"]
+    server.hang_listing()
+    server.add("test://d/b", "b")
+    started = time.monotonic()
+    assert run("ls", directory).text.split() == ["a"]
+    assert time.monotonic() - started < 2
+    server.release_listing()
+    wait_until(lambda: run("ls", directory).text.split() == ["a", "b"], "the new listing shows")
+
+
+@pytest.mark.semantics("S19")
+def test_an_unchanged_content_keeps_the_page_cache(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/file", OLD)
+    mount = mounted(server.source("docs", ttl={"listing": 3600, "content": 0}))
+    path = mount / "mcp-server+docs/test/d/file"
+    assert run("cat", path).text == OLD
+    # mincore(2) tells which pages the kernel has before anything is read again.
+    code = """
+import ctypes, mmap
+with open(sys.argv[1], "rb") as file:
+    size = os.fstat(file.fileno()).st_size
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    address = libc.mmap(None, ctypes.c_size_t(size), 1, 1, file.fileno(), ctypes.c_long(0))
+    pages = -(-size // mmap.PAGESIZE)
+    vector = (ctypes.c_ubyte * pages)()
+    assert libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), vector) == 0
+    print(sum(v & 1 for v in vector), pages)
+"""
+    reads = server.reads()
+    cached, pages = map(int, python(code, path).text.split())
+    assert server.reads() > reads
+    assert cached == pages
+
+
+@pytest.mark.semantics("S20")
+def test_what_is_cached_of_a_source_that_is_down_is_served_and_marked_stale(
+    mounted: Mounts, server: ScriptedServer
+) -> None:
+    server.add("test://d/read", OLD)
+    server.add("test://d/other", "x")
+    directory = mounted(server.source("docs", ttl={"listing": 3600, "content": 0})) / "mcp-server+docs/test/d"
+    assert run("cat", directory / "read").text == OLD
+    server.options(dead=True)
+    server.crash("test://d/other")
+    assert errno_of("open(sys.argv[1]).read()", directory / "other") == "EHOSTDOWN"
+    assert run("cat", directory / "read").text == OLD
+    assert run("stat", "-c", "%s", directory / "read").text.strip() == str(len(OLD))
+    assert run("getfattr", "--only-values", "-n", "user.bbfs.cache", directory / "read").text == "stale"
+    assert run("ls", directory).text.split() == ["other", "read"]
+
+
+@pytest.mark.semantics("S20")
+def test_what_is_too_stale_is_an_error(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/file", OLD)
+    mount = mounted(server.source("docs", ttl={"listing": 3600, "content": 0}, max_stale=0))
+    path = mount / "mcp-server+docs/test/d/file"
+    assert run("cat", path).text == OLD
+    server.options(dead=True)
+    server.crash("test://d/file")
+    assert errno_of("open(sys.argv[1]).read()", path) == "EHOSTDOWN"

@@ -1,0 +1,84 @@
+"""docs/semantics.md agrees with the tests and the errors: a test for every promise, an errno for every error."""
+
+import ast
+import errno
+import pkgutil
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import bbfs
+from bbfs.errors import BbfsError
+
+TESTS = Path(__file__).parent
+DOCUMENT = TESTS.parent / "docs" / "semantics.md"
+_PROMISE = re.compile(r"^- \*\*(S[0-9]+)\*\*( \(planned\))? ", re.MULTILINE)
+_ERROR = re.compile(r"^ *\| `(\w+)` \| `(E[A-Z]+)` \|", re.MULTILINE)
+
+
+def promises(text: str) -> dict[str, bool]:
+    """The numbers of a document in their order, and whether each is kept already."""
+    return {match[1]: match[2] is None for match in _PROMISE.finditer(text)}
+
+
+def marked(source: str) -> set[str]:
+    """The numbers in the `semantics` marks of a test module."""
+    return {
+        argument.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "semantics"
+        for argument in node.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    }
+
+
+def test_every_promise_that_is_kept_has_a_test_and_every_mark_a_promise() -> None:
+    documented = promises(DOCUMENT.read_text())
+    tested: dict[str, set[str]] = {}
+    for path in TESTS.rglob("test_*.py"):
+        for number in marked(path.read_text()):
+            tested.setdefault(number, set()).add(path.name)
+    assert {number: files for number, files in tested.items() if number not in documented} == {}
+    assert [number for number, kept in documented.items() if kept and number not in tested] == []
+
+
+def test_the_promises_are_numbered_without_a_gap() -> None:
+    text = DOCUMENT.read_text()
+    assert list(promises(text)) == [f"S{number}" for number in range(1, len(promises(text)) + 1)]
+    assert len(_PROMISE.findall(text)) == len(promises(text)) >= 33
+
+
+def test_marks_and_promises_are_found() -> None:
+    assert promises("- **S1** a\n- **S2** (planned) b\n  **S3** c\n") == {"S1": True, "S2": False}
+    assert marked("@pytest.mark.semantics('S1', 'S2')\ndef test(): ...\nx = 'S3'") == {"S1", "S2"}
+
+
+def all_errors() -> dict[str, type[BbfsError]]:
+    """BbfsError and every subclass of it in the product, by name."""
+    for module in pkgutil.walk_packages(bbfs.__path__, "bbfs."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    found: dict[str, type[BbfsError]] = {}
+    pending = [BbfsError]
+    while pending:
+        error = pending.pop()
+        if error.__module__.startswith("bbfs."):
+            found[error.__name__] = error
+        pending.extend(error.__subclasses__())
+    return found
+
+
+@pytest.mark.semantics("S23")
+def test_every_error_has_the_errno_of_the_table() -> None:
+    table = {name: getattr(errno, code) for name, code in _ERROR.findall(DOCUMENT.read_text())}
+    found = all_errors()
+    shared = {name: error.errno for name, error in found.items() if error.__module__ == "bbfs.errors"}
+    assert table == shared
+    # What a part of the product adds is a special case of one of these.
+    added = {name: error for name, error in found.items() if name not in shared}
+    assert {name: error.errno for name, error in added.items()} == {
+        name: next(table[base.__name__] for base in error.__mro__ if base.__name__ in table)
+        for name, error in added.items()
+    }

@@ -1,0 +1,318 @@
+"""Fakes for tests of the core: scripted sources, a clock that a test turns, and a kernel that counts its lookups."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+import trio.testing
+
+from bbfs.cache.content import MemoryContent
+from bbfs.cache.metadata import MetadataStore
+from bbfs.errors import BbfsError, NotFound, Outdated
+from bbfs.inodes import ROOT
+from bbfs.model import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata, SourceEvent, SourceState
+from bbfs.resources import ResourceManager
+from bbfs.sources import Handler
+from bbfs.uri import source_uri
+from bbfs.vfs import Attributes, FileSystem
+
+MEMORY = 1 << 20
+STARTED = 1_700_000_000.0
+"""When a fake clock begins, in seconds since the epoch."""
+
+
+class Clock:
+    """The wall clock of a ResourceManager, which moves only when a test says so."""
+
+    def __init__(self, now: float = STARTED) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+UP = SourceState("up")
+
+
+def data_source(prefix: str = "mcp-server+docs", **policy: Any) -> DataSource:
+    """A data source of the given URI prefix; its id is its name."""
+    base, name = prefix.split("+")[:2]
+    method, _, kind = base.partition("-")
+    return DataSource(name, name, kind, method, prefix, policy=Policy(**policy))  # type: ignore[arg-type]
+
+
+def several(*parts: tuple[str | None, bytes], mime_type: str | None = "text/plain") -> tuple[Part, ...]:
+    """Contents for `Scripted.contents`: each with a URI of its own, or None."""
+    return tuple(Part(uri, mime_type, MemoryContent(data), "text") for uri, data in parts)
+
+
+@dataclass
+class Scripted:
+    """What both scripted sources share. A test sets the answers and reads the counters.
+
+    contents: what a load answers, by native URI. described: fields of the metadata, by native URI.
+    down: what every request ends with instead. gates: requests for this URI (`LISTING`: listings) wait for the event.
+    loaded, listed: what was asked for, in order. busiest: the most requests that were under way at once.
+    """
+
+    source: DataSource = field(default_factory=data_source)
+    state: SourceState = UP
+    contents: dict[str, bytes | tuple[Part, ...] | BbfsError | Exception] = field(default_factory=dict)
+    described: dict[str, dict[str, Any]] = field(default_factory=dict)
+    down: BbfsError | None = None
+    gates: dict[str, trio.Event] = field(default_factory=dict)
+    listing_ttl: float | None = None
+    content_ttl: float | None = None
+    problem: str | None = None
+    loaded: list[str] = field(default_factory=list)
+    listed: list[tuple[str, ...]] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    under_way: int = 0
+    busiest: int = 0
+
+    LISTING = "(listing)"
+
+    def hold(self, uri: str) -> trio.Event:
+        """From now on requests for `uri` wait until the event is set."""
+        self.gates[uri] = trio.Event()
+        return self.gates[uri]
+
+    def release(self, uri: str) -> None:
+        self.gates.pop(uri).set()
+
+    async def _request(self, uri: str) -> None:
+        self.under_way += 1
+        self.busiest = max(self.busiest, self.under_way)
+        try:
+            await trio.lowlevel.checkpoint()
+            if (gate := self.gates.get(uri)) is not None:
+                await gate.wait()
+        except trio.Cancelled:
+            self.cancelled.append(uri)
+            raise
+        finally:
+            self.under_way -= 1
+        if self.down is not None:
+            raise self.down
+
+    def metadata(self, uri: str, **fields: Any) -> ResourceMetadata:
+        name = uri.rstrip("/").rpartition("/")[2] or uri
+        given = {"mime_type": "text/plain", **self.described.get(uri, {}), **fields}
+        return ResourceMetadata(source_uri(self.source.base_prefix, uri), uri, name, **given)
+
+    async def load(self, native_uri: str) -> Loaded:
+        self.loaded.append(native_uri)
+        answer = self.contents.get(native_uri, NotFound(native_uri))
+        await self._request(native_uri)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, bytes):
+            answer = (Part(None, "text/plain", MemoryContent(answer), "text"),)
+        return Loaded(answer, self.content_ttl)
+
+    @property
+    def loads(self) -> Counter[str]:
+        return Counter(self.loaded)
+
+
+@dataclass
+class FlatSource(Scripted):
+    """CanList, CanLoad and CanWatch. unlisted: URIs that load but that no listing holds."""
+
+    unlisted: set[str] = field(default_factory=set)
+    watched: set[str] = field(default_factory=set)
+    _sink: Callable[[SourceEvent], None] = field(default=lambda event: None)
+
+    async def list(self) -> Listing:
+        self.listed.append(())
+        resources = tuple(self.metadata(uri) for uri in self.contents if uri not in self.unlisted)
+        await self._request(self.LISTING)
+        return Listing(resources, self.listing_ttl, self.problem)
+
+    def watch(self, sink: Callable[[SourceEvent], None]) -> None:
+        self._sink = sink
+
+    def interested(self, native_uri: str) -> None:
+        self.watched.add(native_uri)
+
+    def announce(self, uri: str | None = None) -> None:
+        """Tell whoever watches that a resource (or the listing) changed."""
+        self._sink(SourceEvent(self.source.id, uri))
+
+
+@dataclass
+class TreeSource(Scripted):
+    """CanListDirectory, CanStat and CanLoad: `contents` has URIs `file:./a/b`; a directory is what has something below.
+
+    links: targets of symbolic links, by URI. etags: whether metadata has an etag, as a good hierarchical source gives.
+    """
+
+    source: DataSource = field(default_factory=lambda: data_source("bb-scripted+tree+file"))
+    links: dict[str, str] = field(default_factory=dict)
+    etags: bool = True
+    stated: list[str] = field(default_factory=list)
+
+    def metadata(self, uri: str, **fields: Any) -> ResourceMetadata:
+        answer = self.contents.get(uri)
+        if uri in self.links:
+            fields = {"kind": "symlink", "target": self.links[uri], **fields}
+        elif isinstance(answer, bytes):
+            etag = MemoryContent(answer).version if self.etags else None
+            fields = {"size": len(answer), "etag": etag, **fields}
+        elif answer is None:
+            fields = {"kind": "directory", "mime_type": None, **fields}
+        return super().metadata(uri, **fields)
+
+    async def list_directory(self, path: tuple[str, ...]) -> Listing:
+        self.listed.append(path)
+        await self._request(self.LISTING)
+        start = "file:./" + "".join(f"{name}/" for name in path)
+        below = [uri.removeprefix(start) for uri in (*self.contents, *self.links) if uri.startswith(start)]
+        if path and not below:
+            raise NotFound("/".join(path))
+        names = dict.fromkeys(rest.partition("/")[0] for rest in below)
+        return Listing(tuple(self.metadata(start + name) for name in names), self.listing_ttl)
+
+    async def stat(self, native_uri: str) -> ResourceMetadata:
+        self.stated.append(native_uri)
+        await self._request(native_uri)
+        if native_uri not in self.contents:
+            raise NotFound(native_uri)
+        return self.metadata(native_uri)
+
+
+class Kernel:
+    """What the kernel does with a file system: lookups, which it counts, and one more try when an inode is outdated."""
+
+    def __init__(self, files: FileSystem) -> None:
+        self.files = files
+        self.references: Counter[int] = Counter()
+
+    async def lookup(self, parent: int, name: str) -> Attributes:
+        found = await self.files.lookup(parent, name.encode("utf-8", "surrogateescape"))
+        if found.ino:
+            self.references[found.ino] += 1
+        return found
+
+    async def walk(self, path: str) -> Attributes:
+        """The attributes that LOOKUP gives. Raises NotFound."""
+        found = Attributes(ROOT, "directory", 0, 0, 0.0, 0.0)
+        for name in path.split("/") if path else ():
+            found = await self.lookup(found.ino, name)
+            if found.ino == 0:
+                raise NotFound(path)
+        return found
+
+    async def _again(self, path: str, request: Callable[[int], Any]) -> Any:
+        for _ in range(3):
+            try:
+                return await request((await self.walk(path)).ino)
+            except Outdated:
+                continue
+        return await request((await self.walk(path)).ino)
+
+    async def stat(self, path: str) -> Attributes:
+        """LOOKUP, then GETATTR."""
+        return await self._again(path, self.files.getattr)
+
+    async def open(self, path: str) -> int:
+        """A handle, without a GETATTR before it."""
+
+        async def request(ino: int) -> int:
+            return await self.files.open(ino, writing=False)
+
+        return await self._again(path, request)
+
+    async def read(self, handle: int) -> bytes:
+        """All bytes that a handle pins, in two steps."""
+        files = self.files
+        first = files.read_now(handle, 0, 3)
+        assert first is not None
+        return first + await files.read(handle, len(first), 1 << 20)
+
+    async def cat(self, path: str) -> bytes:
+        handle = await self.open(path)
+        try:
+            return await self.read(handle)
+        finally:
+            self.files.release(handle)
+
+    async def ls(self, path: str = "") -> list[str]:
+        """The names of a directory, by OPENDIR, READDIRPLUS (which counts) and RELEASEDIR."""
+        return [name for name, _ in await self.entries(path)]
+
+    async def entries(self, path: str = "") -> list[tuple[str, Attributes]]:
+        handle = await self._again(path, self.files.opendir)
+        found: list[tuple[str, Attributes]] = []
+        for name, attributes, _ in self.files.readdir(handle, 0):
+            if name not in (b".", b".."):
+                self.references[attributes.ino] += 1
+                found.append((name.decode(), attributes))
+        self.files.releasedir(handle)
+        return found
+
+    async def xattr(self, path: str, name: str) -> str:
+        return (await self.files.getxattr((await self.walk(path)).ino, name.encode())).decode()
+
+    def forget_all(self) -> None:
+        """Give every reference back, as an unmount does."""
+        for ino, count in self.references.items():
+            self.files.forget(ino, count)
+        self.references.clear()
+
+
+class World:
+    """Sources at work under a file system, and what the kernel was told to forget."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        *handlers: Handler,
+        store: MetadataStore | None = None,
+        memory: int = MEMORY,
+        clock: Clock | None = None,
+    ) -> None:
+        self.clock = clock or Clock()
+        self.handlers = handlers
+        self._store = store
+        self.store = store or MetadataStore(None)
+        self.manager = ResourceManager(nursery, cache_bytes=memory, store=self.store, clock=self.clock)
+        self.told: list[tuple[int, bytes]] = []
+        self.files = FileSystem(self.manager, lambda parent, name: self.told.append((parent, name)))
+        self.kernel = Kernel(self.files)
+
+    async def __aenter__(self) -> "World":
+        for handler in self.handlers:
+            await self.manager.add(handler.source, handler)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with trio.CancelScope(shield=True):
+            await settled()
+        if self._store is None:
+            self.store.close()
+
+    def forgotten(self) -> list[str]:
+        """The names that the kernel was told to forget since the last call, sorted."""
+        names = sorted(name.decode() for _, name in self.told)
+        self.told.clear()
+        return names
+
+
+async def settled() -> None:
+    """Until every task waits and no thread works: requests and writes begun behind the reader's back have ended."""
+    threads = trio.to_thread.current_default_thread_limiter()
+    while True:
+        await trio.testing.wait_all_tasks_blocked()
+        if not threads.borrowed_tokens:
+            return
+        await trio.lowlevel.checkpoint()
+
+
+def uris(count: int, start: str = "x://d/") -> Iterable[str]:
+    return (f"{start}{number:04}" for number in range(count))

@@ -1,0 +1,208 @@
+"""Single flight: one request for many askers, none of whom can harm another."""
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from bbfs import errors
+from bbfs.errors import BbfsError, DeadlineExceeded, LoginRequired, Unreachable
+from bbfs.flight import SingleFlight
+
+
+class Request:
+    """A request that counts its runs and waits for `gate`."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.gate = trio.Event()
+        self.runs = 0
+        self.cancelled = False
+
+    async def __call__(self) -> Any:
+        self.runs += 1
+        try:
+            await self.gate.wait()
+        except trio.Cancelled:
+            self.cancelled = True
+            raise
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+
+class Asker:
+    """One who asks in a task of its own, with what came of it."""
+
+    def __init__(self, flights: SingleFlight, request: Request, timeout: float = 30.0, key: str = "key") -> None:
+        self.scope = trio.CancelScope()
+        self.outcome: Any = None
+        self._ask = lambda: flights.do(key, request, timeout)
+
+    async def __call__(self) -> None:
+        with self.scope:
+            try:
+                self.outcome = await self._ask()
+            except BbfsError as error:
+                self.outcome = error
+
+
+async def ask(nursery: trio.Nursery, *askers: Asker) -> None:
+    for asker in askers:
+        nursery.start_soon(asker)
+    await trio.testing.wait_all_tasks_blocked()
+
+
+@pytest.mark.semantics("S16")
+async def test_many_askers_cause_one_request(nursery: trio.Nursery) -> None:
+    flights, request = SingleFlight(nursery), Request("bytes")
+    askers = [Asker(flights, request) for _ in range(10)]
+    await ask(nursery, *askers)
+    assert flights.under_way("key")
+    request.gate.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert [asker.outcome for asker in askers] == ["bytes"] * 10
+    assert request.runs == 1
+    assert not flights.under_way("key")
+
+
+@pytest.mark.semantics("S16")
+async def test_other_keys_and_later_askers_get_requests_of_their_own(nursery: trio.Nursery) -> None:
+    flights, request = SingleFlight(nursery), Request(1)
+    request.gate.set()
+    await ask(nursery, Asker(flights, request, key="a"), Asker(flights, request, key="b"))
+    await ask(nursery, Asker(flights, request, key="a"))
+    assert request.runs == 3
+
+
+@pytest.mark.semantics("S16", "S22")
+async def test_a_cancelled_asker_cancels_nothing_that_another_waits_for(nursery: trio.Nursery) -> None:
+    flights, request = SingleFlight(nursery), Request("bytes")
+    first, other = Asker(flights, request), Asker(flights, request)
+    await ask(nursery, first, other)
+    first.scope.cancel()
+    await trio.testing.wait_all_tasks_blocked()
+    assert first.scope.cancelled_caught
+    assert not request.cancelled
+    request.gate.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert (first.outcome, other.outcome) == (None, "bytes")
+
+
+@pytest.mark.semantics("S16")
+async def test_a_request_outlives_all_who_asked_and_serves_the_next(nursery: trio.Nursery) -> None:
+    flights, request = SingleFlight(nursery), Request("bytes")
+    gone, late = Asker(flights, request), Asker(flights, request)
+    await ask(nursery, gone)
+    gone.scope.cancel()
+    await ask(nursery, late)
+    request.gate.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert late.outcome == "bytes"
+    assert request.runs == 1
+
+
+def all_errors(of: type[BbfsError] = BbfsError) -> list[type[BbfsError]]:
+    """Every class of bbfs's error tree, whichever module defines it."""
+    return [of, *(error for child in of.__subclasses__() for error in all_errors(child))]
+
+
+@pytest.mark.semantics("S23")
+@pytest.mark.parametrize("kind", [kind for kind in all_errors() if kind.__module__ == errors.__name__])
+async def test_an_error_is_shared_with_its_class_and_text(nursery: trio.Nursery, kind: type[BbfsError]) -> None:
+    flights, request = SingleFlight(nursery), Request(kind("the cause"))
+    askers = [Asker(flights, request) for _ in range(3)]
+    await ask(nursery, *askers)
+    request.gate.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert [type(asker.outcome) for asker in askers] == [kind] * 3
+    assert {str(asker.outcome) for asker in askers} == {"the cause"}
+    assert len({id(asker.outcome) for asker in askers}) == 3, "a shared exception would collect tracebacks"
+    assert request.runs == 1
+
+
+@pytest.mark.semantics("S22")
+async def test_the_deadline_ends_the_wait_and_the_request(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    flights, request = SingleFlight(nursery), Request("late")
+    started = trio.current_time()
+    with pytest.raises(DeadlineExceeded, match="no answer within 5 s"):
+        await flights.do("key", request, 5.0)
+    assert trio.current_time() - started == 5.0
+    await trio.testing.wait_all_tasks_blocked()
+    assert request.cancelled
+    assert not flights.under_way("key")
+
+
+@pytest.mark.semantics("S22")
+async def test_who_joins_late_waits_no_longer_than_the_request_may_take(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    flights, request = SingleFlight(nursery), Request("late")
+    flights.begin("key", request, 5.0)
+    await trio.sleep(4.0)
+    with pytest.raises(DeadlineExceeded):
+        await flights.do("key", request, 5.0)
+    assert request.runs == 1
+
+
+@pytest.mark.semantics("S22")
+async def test_a_request_that_shields_its_end_keeps_nobody_waiting(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    flights = SingleFlight(nursery)
+
+    async def stubborn() -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60.0)
+
+    started = trio.current_time()
+    for _ in range(2):
+        with pytest.raises(DeadlineExceeded):
+            await flights.do("key", stubborn, 5.0)
+    assert trio.current_time() - started == 5.0
+    await trio.sleep(60.0)
+    assert not flights.under_way("key")
+
+
+@pytest.mark.semantics("S27", "S23")
+async def test_an_unforeseen_error_is_logged_and_ends_that_request_alone(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    flights, bad, good = SingleFlight(nursery), Request(ZeroDivisionError("oops")), Request("bytes")
+    bad.gate.set()
+    good.gate.set()
+    askers = Asker(flights, bad, key="bad"), Asker(flights, good, key="good")
+    await ask(nursery, *askers)
+    assert type(askers[0].outcome) is BbfsError
+    assert "ZeroDivisionError" in str(askers[0].outcome)
+    assert askers[1].outcome == "bytes"
+    [record] = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert record.exc_info is not None
+
+
+async def test_a_shutdown_ends_the_wait_with_an_error() -> None:
+    outcome: list[BbfsError] = []
+
+    async def wait(flights: SingleFlight, request: Request) -> None:
+        try:
+            await flights.do("key", request, 30.0)
+        except BbfsError as error:
+            outcome.append(error)
+
+    async with trio.open_nursery() as askers:
+        async with trio.open_nursery() as daemon:
+            askers.start_soon(wait, SingleFlight(daemon), Request("never"))
+            await trio.testing.wait_all_tasks_blocked()
+            daemon.cancel_scope.cancel()
+    assert [type(error) for error in outcome] == [Unreachable]
+
+
+def test_every_error_can_be_told_again() -> None:
+    """What is shared is made anew from its arguments, so no class may want others than the text."""
+    assert LoginRequired in all_errors()
+    for kind in all_errors():
+        assert str(kind(*kind("the text").args)) == "the text"

@@ -1,0 +1,120 @@
+"""The table of mounts, canonical paths, and what makes a mount point fit."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bbfs import mounts
+from bbfs.mounts import MountError, canonical, is_dead, mount_at, prepare, unmount
+from bbfs.mounts import mounts as read_mounts
+
+TABLE = """\
+22 28 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:14 - proc proc rw
+28 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
+90 28 0:50 / /mnt/a\\040b\\011c\\012d\\134e rw,nosuid,nodev master:3 propagate_from:2 - fuse.bbfs bbfs ro,user_id=0
+91 28 0:51 /sub /mnt/plain rw - fuse.other some\\040where rw
+92 91 4095:1048575 / /mnt/plain rw - fuse.bbfs bbfs ro
+"""
+
+
+def escape(path: str) -> str:
+    """As the kernel writes a mount point (seq_path_root with " \\t\\n\\\\")."""
+    return "".join(f"\\{ord(c):03o}" if c in " \t\n\\" else c for c in path)
+
+
+def test_mountinfo(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(TABLE)
+    found = read_mounts(table)
+    assert [mount.path for mount in found] == ["/proc", "/", "/mnt/a b\tc\nd\\e", "/mnt/plain", "/mnt/plain"]
+    assert [mount.type for mount in found] == ["proc", "ext4", "fuse.bbfs", "fuse.other", "fuse.bbfs"]
+    assert [mount.is_bbfs for mount in found] == [False, False, True, False, True]
+    assert [mount.device for mount in found] == [
+        os.makedev(0, 21), os.makedev(254, 1), os.makedev(0, 50), os.makedev(0, 51), os.makedev(4095, 1048575),
+    ]  # fmt: skip
+
+
+@given(
+    st.text(st.characters(exclude_characters="\0/", exclude_categories=("Cs",)), min_size=1)
+    | st.text("\\01234 \t\n-", min_size=1)
+)
+@example("a\\040b")
+@example(" - ")
+@example("a\x0cb\x85c\u2028d\xa0e\rf")
+@example("caf\udce9")
+def test_any_mount_point_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    table = tmp_path_factory.getbasetemp() / "mountinfo"
+    line = f"90 28 0:50 / {escape('/mnt/' + name)} rw,nosuid shared:1 - fuse.bbfs bbfs ro\n"
+    table.write_bytes((line * 2).encode("utf-8", "surrogateescape"))
+    assert [(mount.path, mount.type) for mount in read_mounts(table)] == [("/mnt/" + name, "fuse.bbfs")] * 2
+
+
+def test_the_topmost_mount_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(TABLE)
+    everything = read_mounts(table)
+    monkeypatch.setattr(mounts, "mounts", lambda: everything)
+    top = mount_at("/mnt/plain")
+    assert top is not None
+    assert (top.type, top.device) == ("fuse.bbfs", os.makedev(4095, 1048575))
+    assert mount_at("/mnt/plain/below") is None
+
+
+def test_what_this_process_sees() -> None:
+    here = mount_at("/proc")
+    assert here is not None
+    assert here.type == "proc"
+    assert not here.is_bbfs
+
+
+def test_canonical_resolves_parents_and_never_the_last_component(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "real" / "dangling").symlink_to("nowhere")
+    real = os.path.realpath(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "link"))
+    assert canonical("link/mnt") == f"{real}/real/mnt"
+    assert canonical("link/mnt/") == f"{real}/real/mnt"
+    assert canonical("link/../link/./mnt") == f"{real}/real/mnt"
+    assert canonical("link/dangling") == f"{real}/real/dangling"
+    assert canonical("link") == f"{real}/link"
+    assert canonical("~/mnt") == f"{real}/real/mnt"
+    assert canonical("/") == "/"
+
+
+def test_what_is_not_mounted_is_neither_dead_nor_hard_to_unmount(tmp_path: Path) -> None:
+    assert not is_dead(str(tmp_path))
+    assert not is_dead(str(tmp_path / "missing"))
+    unmount(str(tmp_path))
+    unmount(str(tmp_path / "missing"))
+    assert tmp_path.is_dir()
+
+
+def test_a_mount_point_is_made_and_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mounts, "missing", lambda: None)
+    assert prepare(str(tmp_path / "new" / "mnt")) == os.path.realpath(tmp_path / "new" / "mnt")
+    assert (tmp_path / "new" / "mnt").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MountError, match="is not a directory"):
+        prepare(str(tmp_path / "file"))
+
+
+def test_a_live_mount_of_ours_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = os.path.realpath(tmp_path)
+    monkeypatch.setattr(mounts, "missing", lambda: None)
+    monkeypatch.setattr(mounts, "mounts", lambda: [mounts.Mount(path, "fuse.bbfs", 1)])
+    with pytest.raises(MountError, match="bbfs umount"):
+        prepare(path)
+
+
+def test_what_a_machine_lacks_is_said_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mounts, "missing", lambda: "/dev/fuse is missing: do this")
+    with pytest.raises(MountError, match="do this"):
+        prepare(str(tmp_path / "mnt"))
+    assert not (tmp_path / "mnt").exists()

@@ -1,0 +1,366 @@
+"""The FUSE adapter without FUSE: errnos, attributes, and that no exception leaves it."""
+
+import errno
+import logging
+import os
+import stat
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyfuse3
+import pytest
+import trio
+import trio.testing
+from fakes import FlatSource, TreeSource, World, several, uris
+from pyfuse3 import FUSEError
+
+from bbfs import errors, operations
+from bbfs.errors import BbfsError
+from bbfs.interrupts import Interrupts
+from bbfs.operations import Operations, Ownership, answers
+from bbfs.vfs import FileSystem
+
+OWNER = Ownership(uid=1234, gid=5678)
+NOBODY = cast(pyfuse3.RequestContext, SimpleNamespace(pid=0))
+"""The context of a request whose thread has no number here."""
+
+
+def all_errors(of: type[BbfsError] = BbfsError) -> list[type[BbfsError]]:
+    return [of, *(error for child in of.__subclasses__() for error in all_errors(child))]
+
+
+FOUND = [error for error in all_errors() if error.__module__ == errors.__name__]
+ERRNOS = {
+    "BbfsError": errno.EIO,
+    "NotFound": errno.ENOENT,
+    "Denied": errno.EACCES,
+    "LoginRequired": errno.EACCES,
+    "Unreachable": errno.EHOSTDOWN,
+    "DeadlineExceeded": errno.ETIMEDOUT,
+    "ProtocolViolation": errno.EPROTO,
+    "TooLarge": errno.EFBIG,
+    "ReadOnly": errno.EROFS,
+    "NotSupported": errno.EOPNOTSUPP,
+    "Outdated": errno.ESTALE,
+    "Interrupted": errno.EINTR,
+    "Busy": errno.EAGAIN,
+    "NotADirectory": errno.ENOTDIR,
+    "IsADirectory": errno.EISDIR,
+    "NoAttribute": errno.ENODATA,
+    "InvalidUri": errno.EINVAL,
+    "ConfigError": errno.EINVAL,
+}
+
+
+def serving(world: World, owner: Ownership = OWNER) -> Operations:
+    return Operations(world.files, owner, Interrupts())
+
+
+class Failing:
+    """A file system whose every method ends with the same exception."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("readdir", "releasedir", "release", "read_now", "usage", "forget"):
+            return self._now
+        return self._later
+
+    def _now(self, *_: Any, **__: Any) -> Any:
+        raise self._error
+
+    async def _later(self, *_: Any, **__: Any) -> Any:
+        raise self._error
+
+
+REQUESTS: dict[str, tuple[Any, ...]] = {
+    "lookup": (1, b"a", NOBODY),
+    "getattr": (1, NOBODY),
+    "readlink": (1, NOBODY),
+    "opendir": (1, NOBODY),
+    "readdir": (1, 0, None),
+    "releasedir": (1,),
+    "open": (1, os.O_RDONLY, NOBODY),
+    "read": (1, 0, 1),
+    "release": (1,),
+    "getxattr": (1, b"user.a", NOBODY),
+    "listxattr": (1, NOBODY),
+    "statfs": (NOBODY,),
+}
+
+
+def failing(error: BaseException) -> Operations:
+    return Operations(cast(FileSystem, Failing(error)), OWNER, Interrupts())
+
+
+async def outcome(adapter: Operations, request: str) -> int | None:
+    with pytest.raises(FUSEError) as raised:
+        await getattr(adapter, request)(*REQUESTS[request])
+    return raised.value.errno
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.semantics("S23")
+def test_the_table_of_errnos_is_closed() -> None:
+    assert {error.__name__: error.errno for error in FOUND} == ERRNOS
+
+
+@pytest.mark.semantics("S23")
+@pytest.mark.parametrize("kind", FOUND)
+async def test_every_error_answers_its_errno_to_every_request(
+    kind: type[BbfsError], caplog: pytest.LogCaptureFixture
+) -> None:
+    adapter = failing(kind("the cause"))
+    for request in REQUESTS:
+        assert await outcome(adapter, request) == kind.errno, request
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+
+
+@pytest.mark.semantics("S23", "S27")
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("oops"), KeyError(7), OSError(2, "no"), ExceptionGroup("", [ValueError()])]
+)
+async def test_what_is_unforeseen_answers_eio_with_a_traceback_in_the_log(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    adapter = failing(error)
+    for request in REQUESTS:
+        caplog.clear()
+        assert await outcome(adapter, request) == errno.EIO, request
+        [record] = caplog.records
+        assert record.levelno == logging.ERROR
+        assert request in record.getMessage()
+        assert record.exc_info is not None
+
+
+@pytest.mark.semantics("S27")
+def test_every_request_that_is_answered_here_goes_through_the_one_rule() -> None:
+    own = {name for name, value in vars(Operations).items() if callable(value) and not name.startswith("_")}
+    assert own == REQUESTS.keys() | {"forget", "flush"}
+    for name in own - {"forget"}:
+        assert hasattr(getattr(Operations, name), "__wrapped__"), name
+
+
+@pytest.mark.semantics("S27")
+@pytest.mark.parametrize("error", [KeyError(1), errors.Outdated("never held"), ValueError("too many")])
+async def test_forget_never_raises_and_goes_on(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    forgotten: list[tuple[int, int]] = []
+
+    def forget(ino: int, references: int) -> None:
+        forgotten.append((ino, references))
+        if ino == 2:
+            raise error
+
+    files = cast(FileSystem, SimpleNamespace(forget=forget))
+    inodes = [(pyfuse3.InodeT(2), 1), (pyfuse3.InodeT(3), 4)]
+    await Operations(files, OWNER, Interrupts()).forget(inodes)
+    assert forgotten == [(2, 1), (3, 4)]
+    assert "forget" in caplog.text
+
+
+async def test_a_real_file_system_is_forgotten_too_often(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with World(nursery, FlatSource(contents={"x://a": b""})) as world:
+        await serving(world).forget([(pyfuse3.InodeT(99), 1), (pyfuse3.InodeT(1), 1)])
+    assert len(caplog.records) == 1
+
+
+async def test_a_cancelled_daemon_is_no_error(autojump_clock: trio.testing.MockClock) -> None:
+    class Hanging:
+        @answers
+        async def wait(self) -> None:
+            await trio.sleep_forever()
+
+    with trio.move_on_after(5.0) as scope:
+        await Hanging().wait()
+    assert scope.cancelled_caught
+
+
+# -- waits -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.semantics("S22", "S16")
+@pytest.mark.parametrize("request_name", ["getattr", "open"])
+async def test_the_wait_of_an_interrupted_reader_answers_eintr_and_harms_nobody(
+    nursery: trio.Nursery,
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    request_name: str,
+) -> None:
+    wanting: set[int] = set()
+    monkeypatch.setattr("bbfs.interrupts.wants_out", lambda pid: pid in wanting)
+    source = FlatSource(contents={"x://a": b"bytes"})
+    answered: dict[int, Any] = {}
+    some_answer = trio.Event()
+    async with World(nursery, source) as world:
+        interrupts = Interrupts()
+        nursery.start_soon(interrupts.run)
+        adapter = Operations(world.files, OWNER, interrupts)
+        found = await world.kernel.walk("mcp-server+docs/x/a")
+        source.hold("x://a")
+
+        async def ask(pid: int) -> None:
+            context = cast(pyfuse3.RequestContext, SimpleNamespace(pid=pid))
+            ino = pyfuse3.InodeT(found.ino)
+            try:
+                if request_name == "open":
+                    answered[pid] = await adapter.open(ino, os.O_RDONLY, context)
+                else:
+                    answered[pid] = await adapter.getattr(ino, context)
+            except FUSEError as error:
+                answered[pid] = error.errno
+            some_answer.set()
+
+        async with trio.open_nursery() as readers:
+            readers.start_soon(ask, 1)
+            readers.start_soon(ask, 2)
+            await trio.sleep(1.0)
+            started = trio.current_time()
+            wanting.add(1)
+            await some_answer.wait()
+            assert trio.current_time() - started < 1.0
+            assert answered == {1: errno.EINTR}
+            source.release("x://a")
+        assert not isinstance(answered[2], int)
+        assert source.loaded == ["x://a"]
+        assert source.cancelled == []
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.semantics("S8", "S10")
+@pytest.mark.parametrize(("umask", "file", "directory"), [(0, 0o444, 0o555), (0o027, 0o440, 0o550), (0o777, 0, 0)])
+async def test_modes_owners_and_blocks(nursery: trio.Nursery, umask: int, file: int, directory: int) -> None:
+    source = TreeSource(
+        contents={"file:./d/a": bytes(513), "file:./empty": b""},
+        links={"file:./l": "d"},
+        described={"file:./d/a": {"modified_ns": 1_700_000_000_123_456_789}},
+    )
+    root = "bb-scripted+tree+file/"
+    async with World(nursery, source) as world:
+        adapter = serving(world, Ownership(1234, 5678, umask))
+
+        async def entry(path: str) -> pyfuse3.EntryAttributes:
+            return await adapter.getattr(pyfuse3.InodeT((await world.kernel.walk(path)).ino), NOBODY)
+
+        found = await entry(root + "d/a")
+        assert stat.S_ISREG(found.st_mode)
+        assert stat.S_IMODE(found.st_mode) == file
+        assert (found.st_size, found.st_blocks, found.st_uid, found.st_gid) == (513, 2, 1234, 5678)
+        assert found.st_mtime_ns == found.st_ctime_ns == 1_700_000_000_123_456_789
+        found = await entry(root + "d")
+        assert stat.S_ISDIR(found.st_mode)
+        assert stat.S_IMODE(found.st_mode) == directory
+        found = await entry(root + "l")
+        assert stat.S_ISLNK(found.st_mode)
+        assert stat.S_IMODE(found.st_mode) == 0o777
+        assert found.st_size == 1
+        assert (await entry(root + "empty")).st_blocks == 0
+        assert stat.S_ISDIR((await entry("")).st_mode)
+
+
+async def test_a_name_that_is_not_there_is_an_entry_without_an_inode(nursery: trio.Nursery) -> None:
+    async with World(nursery, FlatSource(contents={"x://a": b""})) as world:
+        found = await serving(world).lookup(pyfuse3.InodeT(1), b"none", NOBODY)
+        assert found.st_ino == 0
+        assert found.entry_timeout > 0
+
+
+@pytest.mark.semantics("S13", "S28")
+async def test_open_read_release(nursery: trio.Nursery) -> None:
+    async with World(nursery, FlatSource(contents={"x://a": b"0123456789"})) as world:
+        adapter = serving(world)
+        ino = pyfuse3.InodeT((await world.kernel.stat("mcp-server+docs/x/a")).ino)
+        for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC, os.O_RDONLY | os.O_APPEND):
+            with pytest.raises(FUSEError) as raised:
+                await adapter.open(ino, flags, NOBODY)
+            assert raised.value.errno == errno.EROFS
+        info = await adapter.open(ino, os.O_RDONLY | os.O_CLOEXEC, NOBODY)
+        assert info.keep_cache
+        assert await adapter.read(info.fh, 2, 3) == b"234"
+        assert await adapter.read(info.fh, 8, 100) == b"89"
+        assert await adapter.read(info.fh, 10, 100) == b""
+        with pytest.raises(FUSEError) as raised:
+            await adapter.flush(info.fh)
+        assert raised.value.errno == errno.ENOSYS
+        await adapter.release(info.fh)
+
+
+@pytest.mark.semantics("S12")
+async def test_attributes_of_other_namespaces_are_answered_without_asking_anybody(nursery: trio.Nursery) -> None:
+    async with World(nursery, FlatSource(contents={"x://a": b""})) as world:
+        adapter = serving(world)
+        ino = pyfuse3.InodeT((await world.kernel.walk("mcp-server+docs/x/a")).ino)
+        for name in (b"security.selinux", b"system.posix_acl_access", b"trusted.a", b"user.none", b"user.\xff"):
+            with pytest.raises(FUSEError) as raised:
+                await adapter.getxattr(ino, name, NOBODY)
+            assert raised.value.errno == errno.ENODATA
+        assert await adapter.getxattr(ino, b"user.mime_type", NOBODY) == b"text/plain"
+        assert b"user.mime_type" in await adapter.listxattr(ino, NOBODY)
+
+
+async def test_statfs(nursery: trio.Nursery) -> None:
+    async with World(nursery, FlatSource(contents={"x://a": bytes(1000)})) as world:
+        await world.kernel.stat("mcp-server+docs/x/a")
+        found = await serving(world).statfs(NOBODY)
+        assert (found.f_blocks * found.f_frsize, found.f_bfree, found.f_files, found.f_namemax) == (1024, 0, 1, 255)
+
+
+class Buffer:
+    """Stands in for the kernel's buffer of one READDIRPLUS: it takes so many entries."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.room = 0
+        self.taken: list[tuple[bytes, int, int]] = []
+        monkeypatch.setattr(operations.pyfuse3, "readdir_reply", self._reply)
+
+    def _reply(self, token: object, name: bytes, attributes: pyfuse3.EntryAttributes, following: int) -> bool:
+        if not self.room:
+            return False
+        self.room -= 1
+        self.taken.append((name, attributes.st_ino, following))
+        return True
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 7, 100])
+async def test_a_listing_in_pieces_skips_and_repeats_nothing_and_counts_what_was_taken(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    buffer = Buffer(monkeypatch)
+    token = cast(pyfuse3.ReaddirToken, None)
+    source = FlatSource(contents={**dict.fromkeys(uris(20), b""), "x://d/p": several(("x://q", b""), ("x://r", b""))})
+    async with World(nursery, source) as world:
+        adapter = serving(world)
+        directory = (await world.kernel.walk("mcp-server+docs/x/d")).ino
+        held = len(world.files._inodes)
+        handle = await adapter.opendir(pyfuse3.InodeT(directory), NOBODY)
+        position = 0
+        while True:
+            before = len(buffer.taken)
+            buffer.room = room
+            await adapter.readdir(handle, position, token)
+            if len(buffer.taken) == before:
+                break
+            position = buffer.taken[-1][2]
+        assert [name for name, _, _ in buffer.taken[2:]] == [*(f"{n:04}".encode() for n in range(20)), b"p"]
+        assert len(world.files._inodes) == held + 21
+        await adapter.forget([(pyfuse3.InodeT(ino), 1) for _, ino, _ in buffer.taken[2:]])
+        assert len(world.files._inodes) == held
+        await adapter.releasedir(handle)
+
+
+@pytest.mark.semantics("S27")
+async def test_times_and_sizes_of_any_source_can_be_answered(nursery: trio.Nursery) -> None:
+    """A server may say that a resource was last modified in the year 9999, or before 1970."""
+    source = FlatSource(contents={"x://far": b"1", "x://past": b"1"})
+    source.described = {"x://far": {"modified_ns": 253_402_300_799 * 10**9}, "x://past": {"modified_ns": -1}}
+    async with World(nursery, source) as world:
+        for name in ("far", "past"):
+            ino = pyfuse3.InodeT((await world.kernel.stat(f"mcp-server+docs/x/{name}")).ino)
+            found = await serving(world).getattr(ino, NOBODY)
+            assert found.st_mtime_ns == source.described[f"x://{name}"]["modified_ns"]
