@@ -115,10 +115,11 @@ def mount(
         if isinstance(forked, int):
             return forked
         told = forked
+    early: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _frame: early.append(number))  # until and after the loop handles them
     try:
-        trio.run(
-            _serve, config, composition, path, adapter, service, told, restrict_keyboard_interrupt_to_checkpoints=True
-        )
+        trio.run(_serve, config, composition, path, adapter, service, told, early)
     finally:
         adapter.unmount()
     return 0
@@ -197,6 +198,7 @@ async def _serve(
     adapter: _Adapter,
     service: ServiceManager,
     ready: Callable[[], None],
+    early: list[int],
 ) -> None:
     interrupts = Interrupts()
     owner = Ownership(
@@ -204,18 +206,18 @@ async def _serve(
         os.getgid() if config.mount.gid is None else config.mount.gid,
         config.mount.umask or 0,
     )
-    async with resource_manager(config, composition, store_path()) as manager:
+    async with _stoppable(early) as stop, resource_manager(config, composition, store_path()) as manager:
         files = FileSystem(manager, _invalidate)
         adapter.become(Operations(files, owner, interrupts))
-        async with trio.open_nursery() as nursery:
-            await nursery.start(_until_signal, nursery.cancel_scope)
-            nursery.start_soon(interrupts.run)
-            nursery.start_soon(manager.keep_flushing)
-            nursery.start_soon(_report, manager, service)
-            nursery.start_soon(_loop, nursery.cancel_scope)
-            service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
-            ready()
-            log.info("mounted on %s", path)
+        with stop:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(interrupts.run)
+                nursery.start_soon(manager.keep_flushing)
+                nursery.start_soon(_report, manager, service)
+                nursery.start_soon(_loop, nursery.cancel_scope)
+                service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
+                ready()
+                log.info("mounted on %s", path)
         service.tell(STOPPING="1", STATUS="unmounting")
         # Unmount before the sources go: nobody can ask any more while they close.
         adapter.unmount()
@@ -232,13 +234,26 @@ def _invalidate(parent: int, name: bytes) -> None:
     pyfuse3.invalidate_entry_async(pyfuse3.InodeT(parent), pyfuse3.FileNameT(name), ignore_enoent=True)
 
 
-async def _until_signal(done: trio.CancelScope, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
+@asynccontextmanager
+async def _stoppable(early: list[int]) -> AsyncIterator[trio.CancelScope]:
+    """A scope that SIGINT or SIGTERM cancels. Later signals are heard until the block ends, and cut nothing short.
+
+    early: signals that came before there was a loop.
+    """
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        async for number in signals:
-            log.info("%s: unmounting", signal.Signals(number).name)
-            done.cancel()
-            return
+        async with trio.open_nursery() as nursery:
+            scope = trio.CancelScope()
+            if early:
+                scope.cancel()
+
+            async def listen() -> None:
+                async for number in signals:
+                    log.info("%s: unmounting", signal.Signals(number).name)
+                    scope.cancel()
+
+            nursery.start_soon(listen)
+            yield scope
+            nursery.cancel_scope.cancel()
 
 
 async def _report(manager: ResourceManager, service: ServiceManager) -> None:

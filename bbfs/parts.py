@@ -1,6 +1,7 @@
 """Resources that answer several contents: each content gets a name, and the resource becomes their directory (S5)."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from itertools import count
 
 from bbfs import tree
 from bbfs.model import Part, ResourceMetadata
@@ -20,14 +21,19 @@ def name_parts(record: Record, parts: Sequence[Part], now: float) -> dict[str, R
         else:
             below = uri.removeprefix(own).strip("/") if uri.startswith(own) else uri.rstrip("/").rpartition("/")[2]
             name = tree.show_component(below.replace("/", "%2F") or str(position))
-        if name in named:
-            stem, dot, extension = name.rpartition(".")
-            name = f"{stem}~{position}.{extension}" if dot and stem else f"{name}~{position}"
+        name = _free(name, named)
         metadata = ResourceMetadata(
-            source_uri(base, uri), uri, name, mime_type=part.mime_type, content_type=part.content_type,
-            size=part.content.size,
-        )  # fmt: skip
+            source_uri(base, uri), uri, name, mime_type=part.mime_type, content_type=part.content_type
+        )
         child = Record(record.source_id, metadata, (*record.path, name) if record.path else (), now)
         child.parent, child.part = record, position
+        # Its size is no declaration of the source: it belongs to this content and is gone with it.
+        child.size, child.digest, child.salt = part.content.size, part.content.version, part.content.version
         named[name] = child
     return named
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """`name`, or with a number before its extension the first that is free: contents have an order, so it is stable."""
+    numbered = (tree.suffixed(name, str(number)) for number in count(1))
+    return name if name not in taken else next(each for each in numbered if each not in taken)

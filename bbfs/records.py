@@ -13,16 +13,20 @@ from bbfs.model import Part, ResourceMetadata
 
 Path = tuple[str, ...]
 NANOSECONDS = 1_000_000_000
+LARGEST = 1 << 63
+"""Sizes (bytes) and times (ns) must be less: the kernel has them as signed 64-bit numbers."""
 
 
 class Record:
     """The state of one resource.
 
     path: names in the catalog of its source (empty for a resource that no listing holds).
-    size: bytes as learnt from the content, or None. salt: the version part of the inode number; it stays empty while
-        the content is the first one ever seen, so that learning a size does not make a new inode.
+    size: bytes as learnt from the content, or None. salt: the version part of the inode number; it is the URI
+        while the content is the first one ever seen, so that learning a size does not make a new inode.
     digest: the version of the content last seen. modified_ns: the source's own time, else when the content was first
-        seen to change. fetched_at, ttl: when the content was last confirmed, and for how many seconds that holds.
+        seen to change. fetched_at, ttl: when the content was last confirmed, and for how many seconds that holds,
+        unless it is `suspected`: the source has hinted since then that it changed. suspicions: how often it has, so
+        that a load under way can tell.
     listed_at: when the source last described the resource. error: what the last load ended with, until `error_until`.
     ahead: loaded before anything asked for it, and not asked for yet.
     parts: the contents of a resource that answered several, by name: it is a directory then.
@@ -46,16 +50,20 @@ class Record:
         "size",
         "source_id",
         "stale",
+        "suspected",
+        "suspicions",
         "ttl",
     )
 
     def __init__(self, source_id: str, metadata: ResourceMetadata, path: Path, now: float) -> None:
         self.source_id = source_id
-        self.metadata = metadata
+        self.metadata = metadata = _usable(metadata)
         self.path = path
         self.size: int | None = None
         self.digest: str | None = None
-        self.salt = ""
+        self.salt = metadata.native_uri
+        self.suspected = False
+        self.suspicions = 0
         self.modified_ns = metadata.modified_ns if metadata.modified_ns is not None else int(now * NANOSECONDS)
         self.fetched_at: float | None = None
         self.ttl = 0.0
@@ -77,20 +85,22 @@ class Record:
 
     def fresh(self, now: float) -> bool:
         """Whether the content last seen may be taken for the source's without asking."""
-        return self.fetched_at is not None and now < self.fetched_at + self.ttl
+        return self.fetched_at is not None and not self.suspected and now < self.fetched_at + self.ttl
+
+    def confirmed_within(self, seconds: float, now: float) -> bool:
+        """Whether the source has been asked for the content so lately that asking again would tell nothing."""
+        return self.fetched_at is not None and not self.suspected and now < self.fetched_at + seconds
 
     def known_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
         """The size in bytes with the seconds for which it holds, or None if only a load can tell.
 
         A learnt size holds as long as its content is fresh. The source's own size holds while its description is
-        fresh, unless a load has proved it wrong.
+        fresh; once a content was seen, only if it is the size of that, for another size is another version.
         """
-        if self.fetched_at is not None and self.size is not None:
-            left = self.fetched_at + self.ttl - now
-            if left > 0:
-                return self.size, left
+        if self.size is not None and self.fetched_at is not None and self.fresh(now):
+            return self.size, self.fetched_at + self.ttl - now
         declared = self.metadata.size
-        if declared is not None and (self.size is None or self.size == declared):
+        if declared is not None and (self.digest is None or self.size == declared):
             left = self.listed_at + listing_ttl - now
             if left > 0:
                 return declared, left
@@ -104,6 +114,7 @@ class Record:
 
     def describe(self, metadata: ResourceMetadata, path: Path, now: float) -> bool:
         """Take over a newer description by the source. Says whether it hints at a new content."""
+        metadata = _usable(metadata)
         old, self.path, self.listed_at = self.metadata, path, now
         if metadata.mime_type is None and old.mime_type is not None:
             metadata = replace(metadata, mime_type=old.mime_type)
@@ -113,7 +124,6 @@ class Record:
         changed = (old.size, old.modified_ns, old.etag) != (metadata.size, metadata.modified_ns, metadata.etag)
         if changed:
             self.suspect()
-            self.size = self.size if metadata.size is None else None
             self.listed_at = now
             if metadata.modified_ns is not None:
                 self.modified_ns = metadata.modified_ns
@@ -121,12 +131,17 @@ class Record:
 
     def suspect(self) -> None:
         """End the validity of the content, and of the size that went with it: the next stat or open asks the source."""
-        self.fetched_at = None
+        self.suspected = True
+        self.suspicions += 1
         self.listed_at = 0.0
         self.error = None
+        for part in (self.parts or {}).values():
+            part.suspect()
 
-    def learn(self, size: int, digest: str, now: float, ttl: float) -> bool:
+    def learn(self, size: int, digest: str, now: float, ttl: float, suspicions: int | None = None) -> bool:
         """Take over what a load found. Says whether this is another version than the one last seen.
+
+        suspicions: their number when the load began; what was said to change since then stays suspected.
 
         A declared size that the content contradicts counts as another version: the kernel may have cached it.
         """
@@ -139,6 +154,7 @@ class Record:
             if self.metadata.modified_ns is None:
                 self.modified_ns = int(now * NANOSECONDS)
         self.size, self.digest, self.fetched_at, self.ttl = size, digest, now, ttl
+        self.suspected = suspicions is not None and suspicions != self.suspicions
         self.stale, self.error, self.dirty = False, None, True
         return changed
 
@@ -151,7 +167,8 @@ class Record:
 
     def recall(self, row: Remembered) -> None:
         """Take over what an earlier mount had learnt."""
-        self.size, self.digest, self.salt = row.size, row.digest, row.salt
+        self.size, self.digest = row.size, row.digest
+        self.salt = row.salt or self.salt
         self.fetched_at, self.ttl = row.fetched_at, row.ttl or 0.0
         if self.metadata.modified_ns is None:
             self.modified_ns = row.modified_ns
@@ -161,6 +178,15 @@ class Record:
         return Remembered(
             self.metadata.native_uri, self.size, self.digest, self.salt, self.modified_ns, self.fetched_at, ttl
         )
+
+
+def _usable(metadata: ResourceMetadata) -> ResourceMetadata:
+    """Without numbers that no file system can show: some sources declare any."""
+    if metadata.size is not None and not 0 <= metadata.size < LARGEST:
+        metadata = replace(metadata, size=None)
+    if metadata.modified_ns is not None and not -LARGEST <= metadata.modified_ns < LARGEST:
+        metadata = replace(metadata, modified_ns=None)
+    return metadata
 
 
 @dataclass(frozen=True, slots=True)

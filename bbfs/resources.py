@@ -29,6 +29,7 @@ from bbfs.errors import (
     DeadlineExceeded,
     Denied,
     IsADirectory,
+    LoginRequired,
     NotFound,
     NotSupported,
     Outdated,
@@ -46,6 +47,8 @@ from bbfs.uri import parse_data_source_uri
 
 log = logging.getLogger(__name__)
 
+JUST_NOW = 0.25
+"""Seconds for which what was just learnt counts as known, even where the source's time to live is 0."""
 ERROR_KEPT = 2.0
 """Seconds for which a failed load is not repeated: `ls -l` and the `cat` after it cost one request, not two."""
 LOADS_AT_ONCE = 64
@@ -137,7 +140,7 @@ class ResourceManager:
         data = source.data
         if data.scheme is None or isinstance(source.catalog, DirectoryCatalog):
             return [(data.uri_prefix, *path)]
-        return [(f"{data.base_prefix}+{path[0]}", *path[1:])] if path else []
+        return [(f"{data.base_prefix}+{path[0]}", *path[1:])]
 
     def _event(self, source: Source, event: SourceEvent) -> None:
         """A handler says that something changed: validity ends at once (S18)."""
@@ -161,6 +164,10 @@ class ResourceManager:
                 for scheme in source.catalog.known_children(()) or ():
                     roots.setdefault(f"{source.data.base_prefix}+{scheme}", source)
         return roots
+
+    def has_source(self, name: str) -> bool:
+        """Whether a source's own directory has this name; it is there from the start to the end (S6)."""
+        return name in self._by_prefix
 
     def root_link(self, name: str) -> str | None:
         """Where a name at the root leads that is a prefix with its scheme (S2): `docs+resource` → `docs/resource`."""
@@ -225,6 +232,10 @@ class ResourceManager:
         """The size in bytes and for how many seconds it holds, or None when only the source can tell."""
         return record.known_size(self.clock(), self.source_of(record).data.policy.listing_ttl)
 
+    def settled(self, record: Record) -> bool:
+        """Whether asking the source for the size of a resource now would tell nothing new."""
+        return self.size_now(record) is not None or record.confirmed_within(JUST_NOW, self.clock())
+
     def lazy(self, record: Record) -> bool:
         """Whether the source trades true sizes away: 0 until opened (`sizes = "lazy"`)."""
         return self.source_of(record).data.policy.sizes == "lazy"
@@ -240,7 +251,7 @@ class ResourceManager:
                 self._refuse_repeat(record)
                 if isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog):
                     await self._ask(source, ("stat", record.key), lambda: self._confirm(source, record))
-                    if record.metadata.size is not None:
+                    if self.size_now(record) is not None or record.confirmed_within(JUST_NOW, self.clock()):
                         return
                 await self._load(source, record)
                 _require_current(record)
@@ -262,32 +273,43 @@ class ResourceManager:
 
     def content_now(self, record: Record) -> Content | None:
         """The content, if it is in memory and fresh."""
-        return self.contents.get(_content_key(record)) if record.fresh(self.clock()) else None
+        return self.contents.get(_content_key(record)) if record.fresh(self.clock()) and record.parts is None else None
 
     async def open(self, record: Record) -> Content:
         """The content of a resource, from memory or from the source. Raises IsADirectory for one of several parts."""
         content = self.content_now(record)
         if content is not None:
             return content
+        contents = await self._contents(record)
+        if record.parts is not None:
+            raise IsADirectory(f"{record.metadata.name} answered several contents")
+        _require_current(record)
+        return contents[record.part] if record.parent is not None else contents[0]
+
+    async def _contents(self, record: Record) -> list[Content]:
+        """All contents of the resource that a record belongs to, by their part; kept ones while the source is down."""
         source = self.source_of(record)
         with Waiting(source):
             try:
                 self._refuse_repeat(record)
-                contents = await self._load(source, record)
+                return await self._load(source, record)
             except (Unreachable, DeadlineExceeded):
-                kept = self.contents.get(_content_key(record))
-                if kept is None or not self._within_stale(source, record):
+                kept = self._kept(record) if self._within_stale(source, record) else None
+                if kept is None:
                     raise
                 record.stale = True
                 return kept
-        if record.parts is not None:
-            raise IsADirectory(f"{record.metadata.name} answered several contents")
-        _require_current(record)
-        return contents[record.part]
+
+    def _kept(self, record: Record) -> list[Content] | None:
+        """The contents in memory of the version last seen, whatever their age; None unless all are there."""
+        owner = record.parent or record
+        records = sorted(owner.parts.values(), key=lambda part: part.part) if owner.parts is not None else [owner]
+        kept = [self.contents.get(_content_key(each)) for each in records]
+        return [content for content in kept if content is not None] if None not in kept else None
 
     def _within_stale(self, source: Source, record: Record) -> bool:
         if record.fetched_at is None:
-            return record.size is not None
+            return False
         return self.clock() < record.fetched_at + record.ttl + source.data.policy.max_stale
 
     async def _load(self, source: Source, record: Record) -> list[Content]:
@@ -304,10 +326,15 @@ class ResourceManager:
         try:
             async with source.limiter:
                 self.loads += 1
+                suspicions = record.suspicions
                 loaded = await handler.load(record.metadata.native_uri)
         except BbfsError as error:
             record.error, record.error_until = error, self.clock() + ERROR_KEPT
             source.error = None if isinstance(error, NotFound | Denied) else f"{record.metadata.native_uri}: {error}"
+            if isinstance(error, LoginRequired):
+                log.warning(
+                    "%s wants a login: give it a token, for instance in mcpConfig.headers: %s", source.data.id, error
+                )
             if isinstance(error, TooLarge):
                 log.warning("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
             raise
@@ -317,7 +344,7 @@ class ResourceManager:
         source.error = None
         if isinstance(handler, CanWatch):
             handler.interested(record.metadata.native_uri)
-        return self._keep(source, record, loaded)
+        return self._keep(source, record, loaded, suspicions)
 
     def _require_room(self, source: Source, record: Record, loaded: Loaded) -> None:
         """A content that is whole in memory must fit the budget (S15). Raises TooLarge, which the log repeats."""
@@ -330,50 +357,55 @@ class ResourceManager:
             log.warning("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
             raise error
 
-    def _keep(self, source: Source, record: Record, loaded: Loaded) -> list[Content]:
+    def _keep(self, source: Source, record: Record, loaded: Loaded, suspicions: int) -> list[Content]:
         now = self.clock()
         ttl = source.data.policy.content_ttl if loaded.ttl is None else loaded.ttl
-        known = record.size is not None or record.metadata.size is not None
+        changed: list[Path] = []
         if len(loaded.parts) == 1:
             content = loaded.parts[0].content
             record.settle_type(loaded.parts[0])
-            changed = self._settle(record, loaded, content, now, ttl)
-            changed = changed or record.parts is not None
+            if self._settle(record, loaded, content, now, ttl, suspicions) or record.parts is not None:
+                changed.append(record.path)
             record.parts = None
             if isinstance(content, MemoryContent):
                 self.contents.put(_content_key(record), content)
         else:
-            changed = self._keep_parts(record, loaded, now, ttl) and known
+            changed = self._keep_parts(record, loaded, now, ttl, suspicions)
         if changed and record.path:
-            self._tell(source.data.base_prefix, [record.path])
+            self._tell(source.data.base_prefix, changed)
         return [part.content for part in loaded.parts]
 
     @staticmethod
-    def _settle(record: Record, loaded: Loaded, content: Content, now: float, ttl: float) -> bool:
-        if loaded.metadata is None:
-            return record.learn(content.size, content.version, now, ttl)
+    def _settle(record: Record, loaded: Loaded, content: Content, now: float, ttl: float, suspicions: int) -> bool:
+        """Take over the version and size of a content. Says whether it is another version."""
+        if loaded.metadata is None or loaded.metadata.etag is None or loaded.metadata.size is None:
+            return record.learn(content.size, content.version, now, ttl, suspicions)
         before = record.salt
         record.describe(loaded.metadata, record.path, now)
         settle(record, loaded.metadata, now, ttl)
         return record.salt != before
 
-    def _keep_parts(self, record: Record, loaded: Loaded, now: float, ttl: float) -> bool:
-        """Several contents make a directory, each content named by its own URI. Says whether it is another version."""
+    def _keep_parts(self, record: Record, loaded: Loaded, now: float, ttl: float, suspicions: int) -> list[Path]:
+        """Several contents make a directory, each content named by its own URI. Returns the paths that changed."""
         digest = blake2b("".join(part.content.version for part in loaded.parts).encode(), digest_size=16).hexdigest()
-        if record.digest == digest and record.parts is not None:
-            record.fetched_at, record.ttl = now, ttl
-            for part in record.parts.values():
-                part.fetched_at, part.ttl = now, ttl
-        else:
+        before = record.parts
+        if before is None or record.digest != digest:
             record.parts = name_parts(record, loaded.parts, now)
-            record.salt, record.digest, record.size = digest, digest, None
-            record.fetched_at, record.ttl, record.dirty = now, ttl, True
-        for child in record.parts.values():
-            content = loaded.parts[child.part].content
-            child.learn(content.size, content.version, now, ttl)
-            child.salt = content.version
-            self.contents.put(_content_key(child), content)
-        return True
+        record.salt = record.digest = digest
+        record.size, record.dirty, record.error = None, True, None
+        for child in (record, *(record.parts or {}).values()):
+            child.fetched_at, child.ttl, child.stale = now, ttl, False
+            child.suspected = suspicions != record.suspicions
+        for child in (record.parts or {}).values():
+            self.contents.put(_content_key(child), loaded.parts[child.part].content)
+        if before is None:
+            return [record.path]
+        after = record.parts or {}
+        names = before.keys() | after.keys()
+        versions = ((name, before.get(name), after.get(name)) for name in names)
+        return [(*record.path, n) for n, old, new in versions if (old and old.salt) != (new and new.salt)]
+
+    # -- loading ahead -----------------------------------------------------------------------------------------------
 
     def accessed(self, path: Path) -> None:
         """Something wants the content at `path`: where this goes on in the directory's order, load the next ones.
@@ -411,6 +443,8 @@ class ResourceManager:
         if not source.data.capabilities.list:
             raise NotSupported(f"{source.data.id} cannot be listed")
         start = tuple(name for name in path.split("/") if name)
+        if source.data.scheme is not None and isinstance(source.catalog, FlatCatalog):
+            start = (source.data.scheme, *start)
         found: list[ResourceMetadata] = []
         pending: list[tuple[Path, int]] = [(start, 1)]
         while pending:
@@ -446,12 +480,10 @@ class ResourceManager:
 
     async def load_resource(self, uri: str) -> LoadedResource:
         """Content and metadata of one resource, listed or not. Raises InvalidUri or the source's error."""
-        source, record = await self.record_of(uri)
+        _, record = await self.record_of(uri)
         content = self.content_now(record)
-        if content is not None:
-            return LoadedResource(uri, self.described(record), (Part(None, record.metadata.mime_type, content),))
-        with Waiting(source):
-            contents = await self._load(source, record)
+        contents = [content] if content is not None else self._kept(record) if record.fresh(self.clock()) else None
+        contents = contents or await self._contents(record)
         if record.parts is None:
             return LoadedResource(uri, self.described(record), (Part(None, record.metadata.mime_type, contents[0]),))
         parts = sorted(record.parts.values(), key=lambda part: part.part)
@@ -505,7 +537,7 @@ class ResourceManager:
         template: `uri_template` is expanded with each mapping of `template_resources`. direct: `direct_uris` as they
         are. Raises NotSupported only when the arguments do not fit the mode.
         """
-        if mode == "template" and uri_template:
+        if mode == "template" and uri_template and not direct_uris:
             asked = [partial(expand_template, uri_template, values) for values in template_resources]
         elif mode == "direct" and uri_template is None and not template_resources:
             asked = [partial(str, uri) for uri in direct_uris]
@@ -534,7 +566,7 @@ class ResourceManager:
 
     def _remember_listing(self, source: Source, at: float, listing: Listing) -> None:
         self._nursery.start_soon(
-            self._write, partial(self._store.remember_listing, source.fingerprint, at, listing.resources)
+            self._write, partial(self._store.remember_listing, source.fingerprint, at, listing.resources, listing.ttl)
         )
 
     async def _write(self, write: Callable[[], None]) -> None:
@@ -572,8 +604,9 @@ def _require_current(record: Record) -> None:
         raise Outdated(f"{record.metadata.name} is no longer a content of {record.key[1]}")
 
 
-def _content_key(record: Record) -> tuple[str, str, int]:
-    return (*record.key, record.part)
+def _content_key(record: Record) -> tuple[str, str, int, str | None]:
+    """Contents are kept by version: none is ever served as another. 0 is the resource, its parts count from 1."""
+    return (*record.key, 0 if record.parent is None else record.part + 1, record.digest)
 
 
 def _split_scheme(name: str) -> tuple[str, str, str]:

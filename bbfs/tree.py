@@ -196,7 +196,7 @@ def show_component(segment: str) -> str:
     if not _is_legal(name) or _TRIPLET.search(name):
         name = _encoded(segment)
     if len(name.encode()) > NAME_MAX or not name:
-        name = _suffixed(name, _digest(segment)[:8])
+        name = suffixed(name, _digest(segment)[:8])
     return name
 
 
@@ -335,7 +335,7 @@ def _settle(losers: list[tuple[str, str]], taken: set[str]) -> dict[str, str]:
     """
     given: dict[str, str] = {}
     for name, uri in sorted(losers):
-        candidates = (_suffixed(name, digits) for digits in _hashes(uri))
+        candidates = (suffixed(name, digits) for digits in _hashes(uri))
         given[uri] = next(candidate for candidate in candidates if candidate not in taken)
         taken.add(given[uri])
     return given
@@ -353,7 +353,7 @@ def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()
 
 
-def _suffixed(name: str, digits: str) -> str:
+def suffixed(name: str, digits: str) -> str:
     """`name` with `~digits` before its extension, cut at a character's border to at most 255 bytes."""
     match = _EXTENSION.search(name)
     extension = match.group() if match else ""

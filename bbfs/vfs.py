@@ -13,9 +13,9 @@ from typing import Literal
 
 from bbfs import xattrs
 from bbfs.errors import (
-    BbfsError,
     IsADirectory,
     NoAttribute,
+    NotADirectory,
     NotFound,
     NotSupported,
     Outdated,
@@ -28,8 +28,12 @@ from bbfs.resources import ResourceManager
 
 DIRECTORY_SALT = "/"
 """The version part of a directory's inode: never that of a file, since a name may change from one to the other."""
+STAND_IN = "\0?"
+"""Ends the version part of an inode that stands in for one that is open and may be outdated."""
 ROOT: Path = ()
 FOREVER = 3600.0
+SHORT = 1.0
+"""Seconds for which the kernel may keep a name that leads to a version of which nothing is known yet."""
 NAME_MAX = 255
 
 
@@ -98,7 +102,7 @@ class FileSystem:
         try:
             path = (*directory, raw_name.decode())
             node = await self._find(path)
-        except (UnicodeDecodeError, NotFound):
+        except (UnicodeDecodeError, NotFound, NotADirectory):
             return Attributes(0, "file", 0, 0, self._name_validity(directory, most=5.0), 0.0)
         return self._counted(path, node)
 
@@ -120,7 +124,19 @@ class FileSystem:
 
     def _counted(self, path: Path, node: Node) -> Attributes:
         """The attributes of an entry that the kernel is given: one more reference to its inode."""
-        return self._attributes(self._inodes.remember(path, _salt(node)), path, node)
+        return self._attributes(self._inodes.remember(path, self._entry_salt(path, node)), path, node)
+
+    def _entry_salt(self, path: Path, node: Node) -> str:
+        """The version part of the inode that a name leads to.
+
+        While a program has the file open, its inode answers for the open version. If that may not be the source's any
+        more, the name leads to a stand-in, whose getattr and open find out which inode is the right one; so a stat of
+        the name is true although the open file keeps its version.
+        """
+        salt = _salt(node)
+        if node.kind != "file" or node.record is None or self._inodes.number(path, salt) not in self._open_inodes:
+            return salt
+        return salt if self._manager.settled(node.record) else salt + STAND_IN
 
     def forget(self, ino: int, references: int) -> None:
         """The kernel drops references to an inode."""
@@ -140,56 +156,55 @@ class FileSystem:
         entry_timeout = self._name_validity(path[:-1]) if path else FOREVER
         record = node.record
         if node.kind == "symlink":
-            length = len((node.target or "").encode())
+            length = len(_bytes(node.target or ""))
             modified = record.modified_ns if record is not None else self._started_ns
             return Attributes(ino, "symlink", length, modified, entry_timeout, entry_timeout)
         if node.kind == "directory":
             modified = record.modified_ns if record is not None else self._started_ns
             return Attributes(ino, "directory", 0, modified, entry_timeout, entry_timeout)
         assert record is not None
-        known = self._manager.size_now(record)
-        if known is None:
-            if self._manager.lazy(record):
-                return Attributes(ino, "file", record.best_size(), record.modified_ns, entry_timeout, entry_timeout)
-            return Attributes(ino, "file", record.best_size(), record.modified_ns, entry_timeout, 0.0)
-        return Attributes(ino, "file", known[0], record.modified_ns, entry_timeout, known[1])
+        size, validity = self._manager.size_now(record) or (record.best_size(), 0.0)
+        # The name leads to a version, so the kernel is to look it up again when that may have changed.
+        entry_timeout = min(entry_timeout, max(validity, SHORT))
+        return Attributes(ino, "file", size, record.modified_ns, entry_timeout, validity)
 
     async def getattr(self, ino: int) -> Attributes:
         """The attributes of an inode, its true size included: this is where an unknown one is learnt.
 
-        Raises Outdated when the inode is an earlier version of what has its name now, unless a program has it open.
+        Raises Outdated when the inode is an earlier version of what has its name now, unless a program has it open:
+        then it answers for the version that is open.
         """
-        path, salt = self._inodes.get(ino)
         pinned = self._pinned(ino)
-        try:
-            node = await self._find(path)
+        if pinned is not None:
+            return pinned
+        path, salt = self._inodes.get(ino)
+        node = await self._find(path)
+        if not path or node.kind != "file":
             if path and _salt(node) != salt:
                 raise Outdated("/".join(path))
-            if node.kind == "file" and pinned is None:
-                node = await self._learnt(path, salt, node)
-        except BbfsError:
-            if pinned is None:
-                raise
-            return pinned
-        if pinned is not None and node.kind == "file":
-            found = self._attributes(ino, path, node)
-            return found if found.attr_timeout > 0 else pinned
+            return self._attributes(ino, path, node)
+        await self._learn(path, node)
+        self._require_version(path, salt, node)
         return self._attributes(ino, path, node)
 
-    async def _learnt(self, path: Path, salt: str, node: Node) -> Node:
-        """The node once its size is known, with its siblings loaded ahead where a program walks through them."""
+    async def _learn(self, path: Path, node: Node) -> None:
+        """Have the size known, with the siblings loaded ahead where a program walks through them."""
         record = node.record
         assert record is not None
         known = self._manager.size_now(record) is not None or self._manager.lazy(record)
         if not known or record.ahead:
             record.ahead = False
             self._manager.accessed(path)
-        if known:
-            return node
-        await self._manager.learn(record)
-        if record.salt != salt or record.parts is not None:
+        if not known:
+            await self._manager.learn(record)
+
+    def _require_version(self, path: Path, salt: str, node: Node) -> None:
+        """Raises Outdated unless `salt` is the version of the node now. A stand-in gives way once that is certain."""
+        record = node.record
+        assert record is not None
+        version = salt.removesuffix(STAND_IN)
+        if record.salt != version or record.parts is not None or (salt != version and self._manager.settled(record)):
             raise Outdated("/".join(path))
-        return node
 
     def _pinned(self, ino: int) -> Attributes | None:
         handles = self._open_inodes.get(ino)
@@ -199,7 +214,7 @@ class FileSystem:
         node = await self._find(self._path(ino))
         if node.kind != "symlink" or node.target is None:
             raise Outdated("no longer a symbolic link")
-        return node.target.encode("utf-8", "surrogateescape")
+        return _bytes(node.target)
 
     # -- directories -------------------------------------------------------------------------------------------------
 
@@ -251,7 +266,7 @@ class FileSystem:
         record = node.record
         if record is None or node.kind != "file":
             raise NotSupported(f"{'/'.join(path)} is no file")
-        if _salt(node) != salt:
+        if record.salt != salt.removesuffix(STAND_IN):
             raise Outdated("/".join(path))
         content = self._manager.content_now(record)
         if content is None or record.ahead:
@@ -262,8 +277,7 @@ class FileSystem:
                 content = await self._manager.open(record)
             except IsADirectory as error:
                 raise Outdated(str(error)) from error
-        if record.salt != salt:
-            raise Outdated("/".join(path))
+        self._require_version(path, salt, node)
         pinned = Attributes(ino, "file", content.size, record.modified_ns, 0.0, 0.0)
         handle = self._handle(self._files, OpenFile(ino, content, pinned))
         self._open_inodes.setdefault(ino, []).append(handle)
@@ -323,7 +337,7 @@ class FileSystem:
         """Tell the kernel about the names that are not what they were, and about ancestors that came or went."""
         told: set[Path] = set()
         for path in paths:
-            for depth in range(len(path), 1, -1):
+            for depth in range(len(path), 0, -1):
                 place = path[:depth]
                 if place in told:
                     break
@@ -333,11 +347,18 @@ class FileSystem:
                     self._invalidate(parent, place[-1].encode())
 
     def _came_or_went(self, directory: Path) -> bool:
+        if len(directory) == 1 and self._manager.has_source(directory[0]):
+            return False
         known = self._inodes.number(directory, DIRECTORY_SALT) in self._inodes
         try:
             return (self._manager.known(directory) is not None) != known
         except NotFound:
             return known
+
+
+def _bytes(target: str) -> bytes:
+    """A link's target as the source has it; a folder's may hold any bytes."""
+    return target.encode("utf-8", "surrogateescape")
 
 
 def _salt(node: Node) -> str:

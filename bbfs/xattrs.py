@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bbfs.model import DataSource, ResourceMetadata, SourceState
@@ -13,8 +13,12 @@ LIMIT = 65536
 
 
 def timestamp(ns: int) -> str:
-    """Nanoseconds since the epoch as ISO 8601 in UTC."""
-    return datetime.fromtimestamp(ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Nanoseconds since the epoch as ISO 8601 in UTC; outside the years 1 to 9999 as `@` and seconds, as in date(1)."""
+    try:
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(seconds=ns // 1_000_000_000)
+    except OverflowError:
+        return f"@{ns // 1_000_000_000}"
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def resource_document(
@@ -104,9 +108,19 @@ def source_document(
 def attributes(document: Mapping[str, Any]) -> dict[str, bytes]:
     """The extended attributes of a document: one a field, and `user.bbfs.metadata` with all of it as JSON.
 
-    A value that the kernel would refuse is cut; the JSON document then leaves out its longest fields.
+    A text that the kernel would refuse is cut at a character's border; other values that are too long are left out,
+    and the JSON document leaves out its longest fields.
     """
-    values = {name: _bytes(document[key])[:LIMIT] for key, name in _NAMES.items() if key in document}
+    values: dict[str, bytes] = {}
+    for key, name in _NAMES.items():
+        if key not in document:
+            continue
+        encoded = _bytes(document[key])
+        if len(encoded) > LIMIT:
+            if not isinstance(document[key], str):
+                continue
+            encoded = encoded[:LIMIT].decode(errors="ignore").encode()
+        values[name] = encoded
     whole = dict(document)
     while len(encoded := _bytes(whole)) > LIMIT:
         del whole[max(whole, key=lambda key: len(_bytes(whole[key])))]

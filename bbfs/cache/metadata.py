@@ -7,6 +7,7 @@ import json
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,7 +17,7 @@ from bbfs.model import Listing, ResourceMetadata
 
 log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA = """
 CREATE TABLE resource (
     source TEXT NOT NULL, uri TEXT NOT NULL, size INTEGER, digest TEXT, salt TEXT NOT NULL,
@@ -24,6 +25,7 @@ CREATE TABLE resource (
 ) WITHOUT ROWID;
 CREATE TABLE listing (source TEXT PRIMARY KEY, fetched_at REAL NOT NULL, body TEXT NOT NULL) WITHOUT ROWID;
 """
+WAL_ATTEMPTS = 40
 LISTED = tuple(f.name for f in fields(ResourceMetadata))
 
 
@@ -46,6 +48,7 @@ class MetadataStore:
     def __init__(self, path: Path | None) -> None:
         """path: the database, or None to remember nothing beyond this process."""
         self._lock = threading.Lock()
+        self._path = path
         self._db = self._open(path)
 
     @staticmethod
@@ -59,21 +62,40 @@ class MetadataStore:
             if isinstance(error, sqlite3.OperationalError):
                 log.warning("metadata is not remembered: %s: %s", path, error)
                 return _connect(":memory:")
-            log.warning("%s is not a usable database (%s): set aside", path, error)
-            path.replace(path.with_suffix(".broken"))
+            _set_aside(path, error)
             return _connect(str(path))
         except OSError as error:
             log.warning("metadata is not remembered: %s: %s", path, error)
             return _connect(":memory:")
 
     def recall(self, source: str) -> tuple[list[Remembered], tuple[float, Listing] | None]:
-        """All rows of a source, and its last listing with the time it was fetched at."""
+        """All rows of a source, and its last listing with the time it was fetched at.
+
+        What is damaged is not remembered: that costs requests, and the log says so.
+        """
+        try:
+            with self._lock:
+                rows = self._db.execute(
+                    "SELECT uri, size, digest, salt, modified_ns, fetched_at, ttl FROM resource WHERE source = ?",
+                    (source,),
+                ).fetchall()
+                body = self._db.execute("SELECT fetched_at, body FROM listing WHERE source = ?", (source,)).fetchone()
+            return [Remembered(*row) for row in rows], None if body is None else (float(body[0]), _listing(body[1]))
+        except sqlite3.OperationalError as error:
+            log.warning("what was remembered of %s cannot be read: %s", source, error)
+        except sqlite3.DatabaseError as error:
+            self._begin_anew(error)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            log.warning("what was remembered of %s cannot be used: %s", source, error)
+        return [], None
+
+    def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
+        """Set a damaged database aside."""
         with self._lock:
-            rows = self._db.execute(
-                "SELECT uri, size, digest, salt, modified_ns, fetched_at, ttl FROM resource WHERE source = ?", (source,)
-            ).fetchall()
-            body = self._db.execute("SELECT fetched_at, body FROM listing WHERE source = ?", (source,)).fetchone()
-        return [Remembered(*row) for row in rows], None if body is None else (body[0], _listing(body[1]))
+            self._db.close()
+            if self._path is not None:
+                _set_aside(self._path, error)
+            self._db = self._open(self._path)
 
     def remember(self, source: str, rows: Sequence[Remembered]) -> None:
         with self._lock, self._db:
@@ -83,10 +105,15 @@ class MetadataStore:
                 [(source, _text(r.uri), r.size, r.digest, r.salt, r.modified_ns, r.fetched_at, r.ttl) for r in rows],
             )
 
-    def remember_listing(self, source: str, fetched_at: float, resources: Iterable[ResourceMetadata]) -> None:
-        """The whole listing of a source; rows of resources that it no longer holds are dropped."""
+    def remember_listing(
+        self, source: str, fetched_at: float, resources: Iterable[ResourceMetadata], ttl: float | None = None
+    ) -> None:
+        """The whole listing of a source; rows of resources that it no longer holds are dropped.
+
+        ttl: seconds, where the source gave one.
+        """
         listed = list(resources)
-        body = json.dumps([_described(r) for r in listed], default=dict)
+        body = json.dumps({"ttl": ttl, "resources": [_described(r) for r in listed]}, default=dict)
         with self._lock, self._db:
             self._db.execute("INSERT OR REPLACE INTO listing VALUES (?, ?, ?)", (source, fetched_at, body))
             self._db.execute("CREATE TEMP TABLE IF NOT EXISTS kept (uri TEXT PRIMARY KEY) WITHOUT ROWID")
@@ -102,7 +129,7 @@ class MetadataStore:
 def _connect(path: str) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=5.0, check_same_thread=False)
     try:
-        db.execute("PRAGMA journal_mode = WAL")
+        _enable_wal(db)
         db.execute("PRAGMA synchronous = NORMAL")
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version != SCHEMA_VERSION:
@@ -122,6 +149,25 @@ def _connect(path: str) -> sqlite3.Connection:
     return db
 
 
+def _set_aside(path: Path, error: Exception) -> None:
+    log.warning("%s is not a usable database (%s): set aside", path, error)
+    path.replace(path.with_suffix(".broken"))
+    for companion in ("-wal", "-shm"):  # they belong to the damaged file and would damage the next
+        path.with_name(path.name + companion).unlink(missing_ok=True)
+
+
+def _enable_wal(db: sqlite3.Connection) -> None:
+    """Turning WAL on does not wait for other processes as everything else does, so it is tried for a while."""
+    for attempt in range(WAL_ATTEMPTS):
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if attempt == WAL_ATTEMPTS - 1:
+                raise
+            time.sleep(0.05)
+
+
 def _text(uri: str) -> str:
     """SQLite wants UTF-8: a lone surrogate, which a sloppy server can send, is kept as its escape."""
     return uri.encode("utf-8", "backslashreplace").decode()
@@ -133,5 +179,7 @@ def _described(resource: ResourceMetadata) -> dict[str, Any]:
 
 
 def _listing(body: str) -> Listing:
-    entries: list[dict[str, Any]] = json.loads(body)
-    return Listing(tuple(ResourceMetadata(**{k: v for k, v in e.items() if k in LISTED}) for e in entries))
+    whole: dict[str, Any] = json.loads(body)
+    entries: list[dict[str, Any]] = whole["resources"]
+    resources = tuple(ResourceMetadata(**{k: v for k, v in e.items() if k in LISTED}) for e in entries)
+    return Listing(resources, ttl=whole["ttl"])

@@ -25,8 +25,8 @@ class Window:
     def access(self, index: int) -> range:
         """The indices to load ahead now that `index` is wanted (without `index` itself; possibly none)."""
         step = index - self._last
-        if abs(step) > max(REACH, self._size):
-            self._steps = self._size = self._mark = self._end = 0
+        if abs(step) > max(REACH, self._size) or (index == 0 and self._last > 0):
+            self._steps = self._size = self._mark = self._end = 0  # elsewhere, or a walk that begins again
         elif step <= 0:
             return range(0)  # again, or a straggler: several readers share one walk
         self._last = index

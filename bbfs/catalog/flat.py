@@ -4,8 +4,10 @@ import logging
 from collections.abc import Iterable
 
 import trio
+from cachetools import LRUCache
 
 from bbfs import tree
+from bbfs.cache.metadata import Remembered
 from bbfs.catalog.base import Children, Surroundings
 from bbfs.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model import DataSource, Listing, ResourceMetadata
@@ -14,6 +16,10 @@ from bbfs.sources import CanList
 
 log = logging.getLogger(__name__)
 
+GONE_KEPT = 100_000
+"""Resources that left the listing and whose version is remembered, lest they come back changed under the same inode."""
+CHASES = 3
+"""How often a listing that changes while it is asked for is asked for again at once."""
 FOLD_IN_THREAD = 2000
 """Listings longer than this are folded off the event loop (about 10 µs an entry)."""
 
@@ -45,6 +51,8 @@ class FlatCatalog:
         self._fetched_at = 0.0
         self._ttl = 0.0
         self._confirmed = False  # whether this process has listed the source itself
+        self._expiries = 0
+        self._gone: LRUCache[str, Remembered] = LRUCache(GONE_KEPT)
 
     # -- without waiting ---------------------------------------------------------------------------------------------
 
@@ -154,19 +162,26 @@ class FlatCatalog:
     def expire(self) -> None:
         """The source says that its listing changed: ask again at the next use, and now if it was ever used."""
         self._ttl = 0.0
+        self._expiries += 1
         if self._confirmed:
             self._begin()
 
     async def _refresh(self) -> None:
-        try:
-            listing = await self._handler.list()
-        except BbfsError as error:
-            self.problem = str(error)
-            raise
         before = self._listed
-        await self._install(listing, self._around.clock(), confirmed=True)
-        if before != self._listed:  # writing a long listing costs more than asking for it again after a remount
-            self._around.listed(self._fetched_at, listing)
+        for _ in range(CHASES):
+            expiries = self._expiries
+            try:
+                listing = await self._handler.list()
+            except BbfsError as error:
+                self.problem = str(error)
+                raise
+            await self._install(listing, self._around.clock(), confirmed=True)
+            if before != self._listed:  # writing a long listing costs more than asking for it again after a remount
+                self._around.listed(self._fetched_at, listing)
+            if expiries == self._expiries:
+                return
+            before = self._listed
+        self._ttl = 0.0  # it changes faster than it can be asked for
 
     async def recall(self, fetched_at: float, listing: Listing) -> None:
         """Take over the listing that an earlier mount had seen; it stands in while the source does not answer."""
@@ -200,19 +215,23 @@ class FlatCatalog:
             assert path is not None, "the folded tree holds every URI"
             record = self.records.get(uri)
             if record is None or record.path != path:
-                fresh = Record(self.source.id, metadata, path, at)
-                if record is not None:
-                    fresh.recall(record.to_remember())
-                record = fresh
+                known = record.to_remember() if record is not None else self._gone.pop(uri, None)
+                record = Record(self.source.id, metadata, path, at)
+                if known is not None:
+                    record.recall(known)
+                    record.suspected = True  # it may have changed meanwhile
             elif record.describe(metadata, path, at):
                 suspects.append(path)
             records[uri] = record
+        for uri, record in self.records.items():
+            if record.digest is not None and uri not in records:
+                self._gone[uri] = record.to_remember()
         self.records = records
         return suspects
 
 
 def _moved(old: dict[str, Record], new: dict[str, Record]) -> list[Path]:
-    """The paths that were there and are not, or the other way round."""
-    before = {record.path for record in old.values()}
-    after = {record.path for record in new.values()}
-    return list(before ^ after)
+    """The paths at which there was another resource, or none, or at which there is none now."""
+    before = {record.path: uri for uri, record in old.items()}
+    after = {record.path: uri for uri, record in new.items()}
+    return [path for path in before.keys() | after.keys() if before.get(path) != after.get(path)]

@@ -6,7 +6,7 @@ from cachetools import LRUCache
 
 from bbfs import tree
 from bbfs.catalog.base import Children, Surroundings
-from bbfs.errors import BbfsError, NotADirectory, NotFound
+from bbfs.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model import DataSource, Listing, ResourceMetadata
 from bbfs.records import DIRECTORY, Node, Path, Record, record_node
 from bbfs.sources import CanListDirectory, CanStat
@@ -74,10 +74,19 @@ class DirectoryCatalog:
         node = self.known(path)
         if node is not None:
             return node
-        return self._entry(await self._list(path[:-1]), path)
+        return self._entry(await self._current(path[:-1]), path)
 
     async def children(self, path: Path) -> Children:
-        return _nodes(self._fresh(path) or await self._list(path))
+        return _nodes(self._fresh(path) or await self._current(path))
+
+    async def _current(self, path: Path) -> _Listed:
+        try:
+            return await self._list(path)
+        except (Unreachable, DeadlineExceeded):
+            listed = self._directories.get(path)
+            if listed is None:
+                raise
+            return listed  # S6, S20: a source that is down shows what was last known of it
 
     def expire(self) -> None:
         self._directories.clear()

@@ -29,8 +29,8 @@ NO_SOURCES = """no sources to work with. Give them in one of three ways:
 class NoSources(ConfigError):
     """No option, file or mount names a source."""
 
-    def __init__(self) -> None:
-        super().__init__(NO_SOURCES)
+    def __init__(self, text: str = NO_SOURCES) -> None:
+        super().__init__(text)
 
 
 @dataclass(frozen=True, slots=True)

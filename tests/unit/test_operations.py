@@ -356,11 +356,13 @@ async def test_a_listing_in_pieces_skips_and_repeats_nothing_and_counts_what_was
 
 @pytest.mark.semantics("S27")
 async def test_times_and_sizes_of_any_source_can_be_answered(nursery: trio.Nursery) -> None:
-    """A server may say that a resource was last modified in the year 9999, or before 1970."""
-    source = FlatSource(contents={"x://far": b"1", "x://past": b"1"})
-    source.described = {"x://far": {"modified_ns": 253_402_300_799 * 10**9}, "x://past": {"modified_ns": -1}}
+    """A server may say that a resource was last modified before 1970, or later than nanoseconds in 64 bits reach."""
+    source = FlatSource(contents={"x://late": b"1", "x://past": b"1", "x://too late": b"1"})
+    source.described = {"x://late": {"modified_ns": 2**63 - 1}, "x://past": {"modified_ns": -1}}
+    source.described["x://too late"] = {"modified_ns": 253_402_300_799 * 10**9}
     async with World(nursery, source) as world:
-        for name in ("far", "past"):
+        times: dict[str, int] = {}
+        for name in ("late", "past", "too late"):
             ino = pyfuse3.InodeT((await world.kernel.stat(f"mcp-server+docs/x/{name}")).ino)
-            found = await serving(world).getattr(ino, NOBODY)
-            assert found.st_mtime_ns == source.described[f"x://{name}"]["modified_ns"]
+            times[name] = (await serving(world).getattr(ino, NOBODY)).st_mtime_ns
+        assert times == {"late": 2**63 - 1, "past": -1, "too late": int(world.clock.now * 1e9)}
