@@ -8,7 +8,7 @@ import trio
 from bbfs.catalog import Catalog
 from bbfs.errors import Busy
 from bbfs.model import DataSource, SourceState
-from bbfs.sources import CanList, CanListDirectory, CanLoad, CanWatch, Handler
+from bbfs.sources import CanList, CanListDirectory, CanLoad, Handler
 
 WAITERS_PER_SOURCE = 400
 """Programs that may wait for one source at once, far below what the daemon serves: a hung source starves nobody."""
@@ -43,7 +43,6 @@ class Source:
         can = {
             "read": granted.read and isinstance(handler, CanLoad),
             "list": granted.list and isinstance(handler, CanList | CanListDirectory),
-            "watch": isinstance(handler, CanWatch),
         }
         return [name for name, held in can.items() if held]
 

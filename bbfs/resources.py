@@ -332,9 +332,7 @@ class ResourceManager:
             record.error, record.error_until = error, self.clock() + ERROR_KEPT
             source.error = None if isinstance(error, NotFound | Denied) else f"{record.metadata.native_uri}: {error}"
             if isinstance(error, LoginRequired):
-                log.warning(
-                    "%s wants a login: give it a token, for instance in mcpConfig.headers: %s", source.data.id, error
-                )
+                log.warning("%s: %s", source.data.id, error)
             if isinstance(error, TooLarge):
                 log.warning("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
             raise

@@ -179,13 +179,14 @@ def native_of(path: Sequence[str], scheme: str | None = None, opening: str = OPE
     return rest if native_scheme(rest) is None else f"./{rest}"  # RFC 3986, section 4.2
 
 
-def show_component(segment: str) -> str:
+def show_component(segment: str, *, literal: bool = False) -> str:
     """The file name of one URI segment: percent-decoded where that is legal and unambiguous, else encoded. Total.
 
     Legal: not empty, `.` or `..`; NFC; only printable characters (no control, format, bidi, zero-width, private or
     unassigned ones, no space but U+0020); no `/`; at most 255 bytes. A decoded text that still holds a `%XX` triplet
-    could not be told from an encoded one and stays encoded. A longer name is cut and gets `~` and eight hex digits of
-    the segment's hash before its extension.
+    could not be told from an encoded one and stays encoded, unless the names are `literal`: file names of a folder, in
+    which a triplet is text, and which links and programs lead to as they are. A longer name is cut and gets `~` and
+    eight hex digits of the segment's hash before its extension.
     """
     if _PLAIN.fullmatch(segment) and segment != "." and segment != "..":
         return segment
@@ -193,19 +194,19 @@ def show_component(segment: str) -> str:
         name = unquote_to_bytes(segment).decode()
     except UnicodeError:
         name = ""
-    if not _is_legal(name) or _TRIPLET.search(name):
+    if not _is_legal(name) or (_TRIPLET.search(name) and not literal):
         name = _encoded(segment)
     if len(name.encode()) > NAME_MAX or not name:
         name = suffixed(name, _digest(segment)[:8])
     return name
 
 
-def hide_component(name: str) -> str:
+def hide_component(name: str, *, literal: bool = False) -> str:
     """The URI segment that `show_component` shows as `name`. Total.
 
     A name with a `%XX` triplet is encoded already; in any other, what may not stand in a segment is percent-encoded.
     """
-    if _TRIPLET.search(name):
+    if _TRIPLET.search(name) and not literal:
         return name
     return quote(name, safe=_SAFE_IN_SEGMENT, errors="surrogatepass")
 
@@ -220,15 +221,18 @@ def index_name(mime_type: str | None) -> str:
 
 
 def names(segments: Iterable[str]) -> dict[str, str]:
-    """The names of one directory's URI segments, by the same rules as `fold`: name to segment, in the given order."""
+    """The names of one directory of a hierarchical source: name to URI segment, in the given order.
+
+    The rules are those of `fold`, but that the names are `literal`.
+    """
     wanted: dict[str, list[str]] = {}
     for segment in dict.fromkeys(segments):
-        wanted.setdefault(show_component(segment), []).append(segment)
+        wanted.setdefault(show_component(segment, literal=True), []).append(segment)
     kept: dict[str, str] = {}
     losers: list[tuple[str, str]] = []
     for name, rivals in wanted.items():
         for segment in rivals:
-            if len(rivals) == 1 or hide_component(name) == segment:
+            if len(rivals) == 1 or hide_component(name, literal=True) == segment:
                 kept[name] = segment
             else:
                 losers.append((name, segment))

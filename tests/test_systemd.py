@@ -77,7 +77,7 @@ def verify(path: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
         pytest.skip("systemd-analyze is not installed")
     scope = "--system" if path.name.startswith("bbfs-system@") else "--user"
     return subprocess.run(
-        [analyze, scope, "--recursive-errors=no", "verify", str(path)],
+        [analyze, scope, "--man=no", "--recursive-errors=no", "verify", str(path)],
         env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -141,23 +141,37 @@ class FlatCatalog:
         """List the source now, or join the listing under way. Raises BbfsError."""
         await self._around.flights.do(("list", self.source.id), self._refresh, self.source.policy.timeout)
 
-    async def _current(self) -> tree.Tree:
+    async def _current(self) -> tuple[tree.Tree, BbfsError | None]:
+        """The tree as it is, or with the outage as it was last known (S6, S20)."""
+        outage: BbfsError | None = None
         try:
             await self.refresh()
-        except (Unreachable, DeadlineExceeded):
+        except (Unreachable, DeadlineExceeded) as error:
             if self._tree is None:
                 raise
-            # S6, S20: a source that is down shows what was last known of it.
+            outage = error
         assert self._tree is not None
-        return self._tree
+        return self._tree, outage
 
     async def find(self, path: Path) -> Node:
         node = self.known(path)
-        return self._node(await self._current(), path) if node is None else node
+        if node is not None:
+            return node
+        root, outage = await self._current()
+        try:
+            return self._node(root, path)
+        except NotFound as absence:
+            raise outage or absence from None
 
     async def children(self, path: Path) -> Children:
         children = self.known_children(path)
-        return self._children(await self._current(), path) if children is None else children
+        if children is not None:
+            return children
+        root, outage = await self._current()
+        try:
+            return self._children(root, path)
+        except NotFound as absence:
+            raise outage or absence from None
 
     def expire(self) -> None:
         """The source says that its listing changed: ask again at the next use, and now if it was ever used."""

@@ -50,15 +50,11 @@ class DirectoryCatalog:
 
     @staticmethod
     def _entry(listed: "_Listed", path: Path) -> Node:
-        """The entry at `path`; a name written as in a URI leads to the one that it stands for (S2)."""
-        name = path[-1]
-        record = listed.entries.get(name)
-        if record is not None:
-            return record_node(record)
-        shown = tree.show_component(name)
-        if shown not in listed.entries:
+        """The entry at `path`. No other spelling of a name will do: links of the source lead to names as they are."""
+        record = listed.entries.get(path[-1])
+        if record is None:
             raise NotFound(f"no such file: {'/'.join(path)}")
-        return Node("symlink", target=shown)
+        return record_node(record)
 
     def known_children(self, path: Path) -> Children | None:
         listed = self._fresh(path)
@@ -74,19 +70,24 @@ class DirectoryCatalog:
         node = self.known(path)
         if node is not None:
             return node
-        return self._entry(await self._current(path[:-1]), path)
+        listed, outage = await self._current(path[:-1])
+        try:
+            return self._entry(listed, path)
+        except NotFound:
+            raise outage or NotFound(f"no such file: {'/'.join(path)}") from None
 
     async def children(self, path: Path) -> Children:
-        return _nodes(self._fresh(path) or await self._current(path))
+        return _nodes(self._fresh(path) or (await self._current(path))[0])
 
-    async def _current(self, path: Path) -> _Listed:
+    async def _current(self, path: Path) -> tuple[_Listed, BbfsError | None]:
+        """A directory as it is, or with the outage as it was last known (S6, S20)."""
         try:
-            return await self._list(path)
-        except (Unreachable, DeadlineExceeded):
+            return await self._list(path), None
+        except (Unreachable, DeadlineExceeded) as outage:
             listed = self._directories.get(path)
             if listed is None:
                 raise
-            return listed  # S6, S20: a source that is down shows what was last known of it
+            return listed, outage
 
     def expire(self) -> None:
         self._directories.clear()
@@ -162,6 +163,7 @@ def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -
     if metadata.etag is not None and metadata.size is not None and metadata.kind == "resource":
         record.size, record.digest, record.salt = metadata.size, metadata.etag, metadata.etag
         record.fetched_at, record.ttl = now, ttl
+        record.suspected = record.stale = False
 
 
 def _last_segment(native_uri: str) -> str:

@@ -46,7 +46,9 @@ class HttpFault:
     def error(self) -> BbfsError:
         """The error of a request that ended so."""
         if self.status == 401:
-            return LoginRequired(f"{self.reason}: the server wants a login; see `bbfs login`")
+            return LoginRequired(
+                f"{self.reason}: the server wants a login; `bbfs login` cannot do that yet, a token in its headers can"
+            )
         if self.status == 403:
             return Denied(self.reason)
         return ProtocolViolation(self.reason) if self.kind == "format" else Unreachable(self.reason)

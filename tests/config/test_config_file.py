@@ -115,7 +115,7 @@ def test_a_full_file(tmp_path: Path):
     assert (notes.uri_prefix, notes.access_method) == ("bb-filesystem+notes+file", "bb")
     assert notes.capabilities == Capabilities(read=True, write=True, list=True)
     assert (notes.config["root"], here.config["root"]) == ("/home/someone/notes", f"{tmp_path}/data")
-    assert notes.policy == Policy()
+    assert notes.policy == Policy.of_type("filesystem")
 
 
 def test_type_mcp_is_another_word_for_server(tmp_path: Path):

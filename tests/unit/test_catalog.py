@@ -178,12 +178,20 @@ async def test_a_file_is_no_directory(nursery: trio.Nursery) -> None:
 
 @pytest.mark.semantics("S2")
 async def test_a_name_written_as_in_the_uri_leads_to_the_shown_one(nursery: trio.Nursery) -> None:
-    tree = TreeSource(contents={"file:./a%20b": b"1"})
-    async with World(nursery, flat("x://a%20b"), tree) as world:
-        for path in ("mcp-server+docs/x/a%20b", "bb-scripted+tree+file/a%20b"):
-            node = await world.manager.find(tuple(path.split("/")))
-            assert (node.kind, node.target) == ("symlink", "a b")
+    async with World(nursery, flat("x://a%20b")) as world:
+        node = await world.manager.find(("mcp-server+docs", "x", "a%20b"))
+        assert (node.kind, node.target) == ("symlink", "a b")
         assert await names(world) == ["a b"]
+
+
+@pytest.mark.semantics("S3", "S29")
+async def test_the_names_of_a_folder_are_what_they_are(nursery: trio.Nursery) -> None:
+    """A link that says `a%20b` leads to the file of that name, never to `a b`."""
+    tree = TreeSource(contents={"file:./a%2520b": b"1", "file:./c%20d": b"2"})
+    async with World(nursery, tree) as world:
+        assert await names(world, "bb-scripted+tree+file") == ["a%20b", "c d"]
+        with pytest.raises(NotFound):
+            await world.manager.find(("bb-scripted+tree+file", "c%20d"))
 
 
 async def test_a_listing_too_long_for_the_event_loop_is_folded_in_a_thread(nursery: trio.Nursery) -> None:

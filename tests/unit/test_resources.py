@@ -356,7 +356,7 @@ async def test_what_the_configuration_does_not_grant_is_not_done(nursery: trio.N
             await world.manager.load_resource("mcp-server+docs+x://a")
         with pytest.raises(NotSupported):
             await world.manager.list_resources("docs")
-        assert world.manager.by_id("docs").capabilities == ["watch"]
+        assert world.manager.by_id("docs").capabilities == []
         assert source.loaded == source.listed == []
 
 
