@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 MAX_REQUESTS = 4096
 """FUSE requests served at once; far above what the programs that wait for one source may take."""
 STATUS_EVERY = 10.0
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that unmount: Ctrl-C, a service manager, and the terminal that goes away."""
 
 
 def store_path() -> Path:
@@ -96,7 +98,7 @@ def options(config: Config) -> set[str]:
 def mount(
     config: Config, mount_point: str, *, background: bool = False, ready: Callable[[], None] | None = None
 ) -> int:
-    """Mount and serve until SIGINT, SIGTERM or an unmount. Returns the exit status.
+    """Mount and serve until an ending signal or an unmount. Returns the exit status.
 
     background: return as soon as the mount answers, and serve on in a process of its own. ready: called in the serving
     process once the mount answers. Raises MountError and ConfigError before anything is mounted.
@@ -116,7 +118,7 @@ def mount(
             return forked
         told = forked
     early: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDING:
         signal.signal(number, lambda number, _frame: early.append(number))  # until and after the loop handles them
     try:
         trio.run(_serve, config, composition, path, adapter, service, told, early)
@@ -236,11 +238,11 @@ def _invalidate(parent: int, name: bytes) -> None:
 
 @asynccontextmanager
 async def _stoppable(early: list[int]) -> AsyncIterator[trio.CancelScope]:
-    """A scope that SIGINT or SIGTERM cancels. Later signals are heard until the block ends, and cut nothing short.
+    """A scope that the ending signals cancel. Later signals are heard until the block ends, and cut nothing short.
 
     early: signals that came before there was a loop.
     """
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with trio.open_signal_receiver(*ENDING) as signals:
         async with trio.open_nursery() as nursery:
             scope = trio.CancelScope()
             if early:

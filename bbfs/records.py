@@ -28,12 +28,14 @@ class Record:
         unless it is `suspected`: the source has hinted since then that it changed. suspicions: how often it has, so
         that a load under way can tell.
     listed_at: when the source last described the resource. error: what the last load ended with, until `error_until`.
+    changed_at: when a load last found another version.
     ahead: loaded before anything asked for it, and not asked for yet.
     parts: the contents of a resource that answered several, by name: it is a directory then.
     """
 
     __slots__ = (
         "ahead",
+        "changed_at",
         "digest",
         "dirty",
         "error",
@@ -70,6 +72,7 @@ class Record:
         self.listed_at = now
         self.stale = False
         self.ahead = False
+        self.changed_at = 0.0
         self.dirty = False
         self.error: BbfsError | None = None
         self.error_until = 0.0
@@ -90,6 +93,13 @@ class Record:
     def confirmed_within(self, seconds: float, now: float) -> bool:
         """Whether the source has been asked for the content so lately that asking again would tell nothing."""
         return self.fetched_at is not None and not self.suspected and now < self.fetched_at + seconds
+
+    def changed_within(self, seconds: float, now: float) -> bool:
+        """Whether a load has found another version so lately that who was sent to it must still find it there.
+
+        Without that, a content that differs at each load could never be opened where its time to live is 0.
+        """
+        return not self.suspected and now < self.changed_at + seconds
 
     def known_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
         """The size in bytes with the seconds for which it holds, or None if only a load can tell.
@@ -150,7 +160,7 @@ class Record:
             self.digest is None and declared is not None and declared != size
         )
         if changed:
-            self.salt = digest
+            self.salt, self.changed_at = digest, now
             if self.metadata.modified_ns is None:
                 self.modified_ns = int(now * NANOSECONDS)
         self.size, self.digest, self.fetched_at, self.ttl = size, digest, now, ttl

@@ -236,6 +236,10 @@ class ResourceManager:
         """Whether asking the source for the size of a resource now would tell nothing new."""
         return self.size_now(record) is not None or record.confirmed_within(JUST_NOW, self.clock())
 
+    def just_changed(self, record: Record) -> bool:
+        """Whether a program may be on its way to the version that the last load has found."""
+        return record.changed_within(JUST_NOW, self.clock())
+
     def lazy(self, record: Record) -> bool:
         """Whether the source trades true sizes away: 0 until opened (`sizes = "lazy"`)."""
         return self.source_of(record).data.policy.sizes == "lazy"
@@ -272,8 +276,9 @@ class ResourceManager:
             await source.catalog.confirm(record)
 
     def content_now(self, record: Record) -> Content | None:
-        """The content, if it is in memory and fresh."""
-        return self.contents.get(_content_key(record)) if record.fresh(self.clock()) and record.parts is None else None
+        """The content, if it is in memory and fresh, or has just been found."""
+        usable = record.fresh(self.clock()) or self.just_changed(record)
+        return self.contents.get(_content_key(record)) if usable and record.parts is None else None
 
     async def open(self, record: Record) -> Content:
         """The content of a resource, from memory or from the source. Raises IsADirectory for one of several parts."""
@@ -391,6 +396,9 @@ class ResourceManager:
             record.parts = name_parts(record, loaded.parts, now)
         record.salt = record.digest = digest
         record.size, record.dirty, record.error = None, True, None
+        if before is not record.parts:
+            for child in (record, *(record.parts or {}).values()):
+                child.changed_at = now
         for child in (record, *(record.parts or {}).values()):
             child.fetched_at, child.ttl, child.stale = now, ttl, False
             child.suspected = suspicions != record.suspicions

@@ -191,7 +191,8 @@ class FileSystem:
         """Have the size known, with the siblings loaded ahead where a program walks through them."""
         record = node.record
         assert record is not None
-        known = self._manager.size_now(record) is not None or self._manager.lazy(record)
+        manager = self._manager
+        known = manager.size_now(record) is not None or manager.just_changed(record) or manager.lazy(record)
         if not known or record.ahead:
             record.ahead = False
             self._manager.accessed(path)
@@ -278,6 +279,7 @@ class FileSystem:
             except IsADirectory as error:
                 raise Outdated(str(error)) from error
         self._require_version(path, salt, node)
+        record.changed_at = 0.0  # whoever was sent here has arrived
         pinned = Attributes(ino, "file", content.size, record.modified_ns, 0.0, 0.0)
         handle = self._handle(self._files, OpenFile(ino, content, pinned))
         self._open_inodes.setdefault(ino, []).append(handle)
