@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test check install lock clean
+.PHONY: demo test check bench install lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 
@@ -14,6 +14,9 @@ check: $(TEST)  ## format, lint, types and the direction of imports
 	.venv/bin/ruff format --check . && .venv/bin/ruff check .
 	PATH=$(CURDIR)/.venv/bin:$$PATH tests/thirdparty/node_modules/.bin/pyright
 	.venv/bin/lint-imports
+
+bench: $(TEST)  ## how fast a cold and a warm walk over a slow server are, beside a plain client
+	.venv/bin/python benchmarks/cold.py --json benchmarks/results.json
 
 install: $(RUN)  ## the program bbfs in .venv/bin
 

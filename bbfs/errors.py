@@ -97,6 +97,12 @@ class IsADirectory(BbfsError):
     errno = _errno.EISDIR
 
 
+class NameTooLong(BbfsError):
+    """A name of more than 255 bytes was asked for; no file has one."""
+
+    errno = _errno.ENAMETOOLONG
+
+
 class NoAttribute(BbfsError):
     """There is no such extended attribute."""
 

@@ -57,7 +57,7 @@ class SingleFlight:
         if not flight.done.is_set():
             raise DeadlineExceeded(f"no answer within {timeout:g} s")
         if flight.error is not None:
-            raise type(flight.error)(*flight.error.args) from flight.error
+            raise type(flight.error)(*flight.error.args)
         return flight.value
 
     async def _run(self, key: Hashable, request: Callable[[], Awaitable[Any]], flight: Flight) -> None:
@@ -70,7 +70,7 @@ class SingleFlight:
             if scope.cancelled_caught:
                 flight.error = DeadlineExceeded(f"no answer within {flight.deadline - started:g} s")
         except BbfsError as error:
-            flight.error = error
+            flight.error = type(error)(*error.args)  # without the frames of the request, and all that they hold
         except Exception as error:
             log.exception("unforeseen error in a request for %r", key)
             flight.error = BbfsError(f"unforeseen {type(error).__name__}: {error}")

@@ -72,6 +72,10 @@ class InodeTable:
         known = self._numbers.get(InodeKey(path, salt))
         return self._free(path, salt) if known is None else known
 
+    def held(self, path: tuple[str, ...], salt: str = "") -> int | None:
+        """The number of this inode if it is held, else None. For walks over many paths: no number is made."""
+        return self._numbers.get(InodeKey(path, salt)) if path else ROOT
+
     def remember(self, path: tuple[str, ...], salt: str = "") -> int:
         """Count one lookup of this inode by the kernel. Returns its number."""
         if not path:

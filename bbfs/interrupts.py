@@ -6,7 +6,7 @@ INTERRUPT requests on. But a request names the thread that waits, and a signal f
 """
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,9 +17,17 @@ LOOK_EVERY = 0.25
 
 _HARMLESS = (
     signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPROF, signal.SIGVTALRM, signal.SIGIO,
+    signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
 )  # fmt: skip
-"""Signals that a program gets in its ordinary work and that no user sends to stop a wait."""
-_HARMLESS_MASK = sum(1 << (number - 1) for number in _HARMLESS)
+"""Signals that a program gets in its ordinary work, or that stop it for a while: they end no wait. (A program that is
+stopped while it waits stops when the wait is over.)"""
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that end a wait although the program handles them. Any other that it handles, such as the timer of a progress
+meter, would make calls fail that never fail on a local disk."""
+
+
+def _mask(signals: Iterable[int]) -> int:
+    return sum(1 << (number - 1) for number in signals)
 
 
 def wants_out(pid: int, proc: Path = Path("/proc")) -> bool:
@@ -36,10 +44,10 @@ def wants_out(pid: int, proc: Path = Path("/proc")) -> bool:
     masks = {
         key: int(value, 16)
         for key, _, value in (line.partition(b":") for line in status.split(b"\n"))
-        if key in (b"SigPnd", b"ShdPnd", b"SigBlk", b"SigIgn")
+        if key in (b"SigPnd", b"ShdPnd", b"SigBlk", b"SigIgn", b"SigCgt")
     }
-    pending = masks[b"SigPnd"] | masks[b"ShdPnd"]
-    return bool(pending & ~masks[b"SigBlk"] & ~masks[b"SigIgn"] & ~_HARMLESS_MASK)
+    pending = (masks[b"SigPnd"] | masks[b"ShdPnd"]) & ~masks[b"SigBlk"] & ~masks[b"SigIgn"] & ~_mask(_HARMLESS)
+    return bool(pending & (~masks.get(b"SigCgt", 0) | _mask(_ENDING)))
 
 
 class Interrupts:

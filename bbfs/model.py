@@ -60,7 +60,10 @@ _DEFAULTS_BY_TYPE: dict[str, dict[str, Any]] = {"filesystem": {"listing_ttl": 1.
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """How to reach one MCP server. Values that may be secret are kept out of `repr`."""
+    """How to reach one MCP server. Values that may be secret are kept out of `repr`.
+
+    secrets: the values that came into any of it by reference (`${env:…}`, `${file:…}`), to be kept out of every text.
+    """
 
     transport: Literal["stdio", "http", "sse"]
     command: str | None = None
@@ -69,6 +72,7 @@ class McpServer:
     cwd: str | None = None
     url: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=_empty, repr=False)
+    secrets: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

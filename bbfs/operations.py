@@ -37,7 +37,7 @@ F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 BLOCK = 512
 """The unit of st_blocks, in bytes, whatever the block size (stat(2))."""
 _TYPES = {"directory": stat.S_IFDIR, "file": stat.S_IFREG, "symlink": stat.S_IFLNK}
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND | os.O_CREAT
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _XATTR_PREFIX = b"user."
 
 

@@ -6,13 +6,11 @@ from itertools import count
 from bbfs import tree
 from bbfs.model import Part, ResourceMetadata
 from bbfs.records import Record
-from bbfs.uri import parse_data_source_uri, source_uri
 
 
 def name_parts(record: Record, parts: Sequence[Part], now: float) -> dict[str, Record]:
     """Name the contents of one load: below the resource's own URI by what follows it, else by their last component."""
     own = record.metadata.native_uri
-    base = parse_data_source_uri(record.metadata.uri).base_prefix
     named: dict[str, Record] = {}
     for position, part in enumerate(parts):
         uri = part.native_uri or own
@@ -22,9 +20,9 @@ def name_parts(record: Record, parts: Sequence[Part], now: float) -> dict[str, R
             below = uri.removeprefix(own).strip("/") if uri.startswith(own) else uri.rstrip("/").rpartition("/")[2]
             name = tree.show_component(below.replace("/", "%2F") or str(position))
         name = _free(name, named)
-        metadata = ResourceMetadata(
-            source_uri(base, uri), uri, name, mime_type=part.mime_type, content_type=part.content_type
-        )
+        # Its bbfs URI is the one that the rule makes of its path; the server's own may lead nowhere.
+        bbfs_uri = f"{record.metadata.uri.rstrip('/')}/{tree.hide_component(name)}"
+        metadata = ResourceMetadata(bbfs_uri, uri, name, mime_type=part.mime_type, content_type=part.content_type)
         child = Record(record.source_id, metadata, (*record.path, name) if record.path else (), now)
         child.parent, child.part = record, position
         # Its size is no declaration of the source: it belongs to this content and is gone with it.

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import trio
 from cachetools import LRUCache
 
-from bbfs import xattrs
+from bbfs import tree, xattrs
 from bbfs.ahead import LoadAhead
 from bbfs.attached import Source, Waiting, fingerprint
 from bbfs.cache.content import ContentCache, MemoryContent
@@ -268,7 +268,7 @@ class ResourceManager:
         """Raises again what a load has just ended with; see `ERROR_KEPT`."""
         owner = record.parent or record
         if owner.error is not None and self.clock() < owner.error_until:
-            raise type(owner.error)(*owner.error.args) from owner.error
+            raise type(owner.error)(*owner.error.args)
 
     async def _confirm(self, source: Source, record: Record) -> None:
         assert isinstance(source.catalog, DirectoryCatalog)
@@ -334,7 +334,8 @@ class ResourceManager:
                 suspicions = record.suspicions
                 loaded = await handler.load(record.metadata.native_uri)
         except BbfsError as error:
-            record.error, record.error_until = error, self.clock() + ERROR_KEPT
+            # A new instance: the one that was raised holds on to all that its frames hold.
+            record.error, record.error_until = type(error)(*error.args), self.clock() + ERROR_KEPT
             source.error = None if isinstance(error, NotFound | Denied) else f"{record.metadata.native_uri}: {error}"
             if isinstance(error, LoginRequired):
                 log.warning("%s: %s", source.data.id, error)
@@ -356,7 +357,7 @@ class ResourceManager:
             error = TooLarge(
                 f"{size} bytes are more than the memory budget of {self.cache_bytes} bytes ([cache] memory)"
             )
-            record.error, record.error_until = error, self.clock() + ERROR_KEPT
+            record.error, record.error_until = TooLarge(*error.args), self.clock() + ERROR_KEPT
             log.warning("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
             raise error
 
@@ -487,6 +488,8 @@ class ResourceManager:
     async def load_resource(self, uri: str) -> LoadedResource:
         """Content and metadata of one resource, listed or not. Raises InvalidUri or the source's error."""
         _, record = await self.record_of(uri)
+        if not record.path:
+            record = await self._part_of(record) or record
         content = self.content_now(record)
         contents = [content] if content is not None else self._kept(record) if record.fresh(self.clock()) else None
         contents = contents or await self._contents(record)
@@ -498,6 +501,17 @@ class ResourceManager:
             self.described(record),
             tuple(Part(p.metadata.native_uri, p.metadata.mime_type, contents[p.part]) for p in parts),
         )
+
+    async def _part_of(self, unlisted: Record) -> Record | None:
+        """The content among several that a URI below a listed resource names (S2, S5), or None."""
+        source = self.source_of(unlisted)
+        above, _, segment = unlisted.metadata.native_uri.rpartition("/")
+        listed = source.catalog.records.get(above) or source.catalog.records.get(above + "/")
+        if listed is None:
+            return None
+        if listed.parts is None:
+            await self._contents(listed)
+        return (listed.parts or {}).get(tree.show_component(segment))
 
     def described(self, record: Record) -> ResourceMetadata:
         """The metadata with what was learnt: the true size and the time of the last change."""

@@ -14,6 +14,7 @@ from typing import Literal
 from bbfs import xattrs
 from bbfs.errors import (
     IsADirectory,
+    NameTooLong,
     NoAttribute,
     NotADirectory,
     NotFound,
@@ -99,6 +100,8 @@ class FileSystem:
     async def lookup(self, parent: int, raw_name: bytes) -> Attributes:
         """The attributes of a name, counting one reference, or of its absence. Never waits for content (S12)."""
         directory = self._path(parent)
+        if len(raw_name) > NAME_MAX:
+            raise NameTooLong(f"{len(raw_name)} bytes")
         try:
             path = (*directory, raw_name.decode())
             node = await self._find(path)
@@ -339,19 +342,19 @@ class FileSystem:
         """Tell the kernel about the names that are not what they were, and about ancestors that came or went."""
         told: set[Path] = set()
         for path in paths:
-            for depth in range(len(path), 0, -1):
+            for depth in range(1, len(path) + 1):
+                parent = self._inodes.held(path[: depth - 1], DIRECTORY_SALT)
+                if parent is None:
+                    break  # the kernel holds nothing below what it does not hold
                 place = path[:depth]
-                if place in told:
-                    break
-                parent = self._inodes.number(place[:-1], DIRECTORY_SALT)
-                if parent in self._inodes and (depth == len(path) or self._came_or_went(place)):
+                if place not in told and (depth == len(path) or self._came_or_went(place)):
                     told.add(place)
                     self._invalidate(parent, place[-1].encode())
 
     def _came_or_went(self, directory: Path) -> bool:
         if len(directory) == 1 and self._manager.has_source(directory[0]):
             return False
-        known = self._inodes.number(directory, DIRECTORY_SALT) in self._inodes
+        known = self._inodes.held(directory, DIRECTORY_SALT) is not None
         try:
             return (self._manager.known(directory) is not None) != known
         except NotFound:

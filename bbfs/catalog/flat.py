@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import trio
 from cachetools import LRUCache
@@ -20,8 +21,9 @@ GONE_KEPT = 100_000
 """Resources that left the listing and whose version is remembered, lest they come back changed under the same inode."""
 CHASES = 3
 """How often a listing that changes while it is asked for is asked for again at once."""
-FOLD_IN_THREAD = 2000
-"""Listings longer than this are folded off the event loop (about 10 µs an entry)."""
+FOLD_IN_THREAD = 100_000
+"""Characters of URIs; longer listings are folded off the event loop (it takes about 10 ms for as many)."""
+DESCRIBED_AT_ONCE = 500
 
 
 def part_node(record: Record, rest: Path) -> Node:
@@ -204,29 +206,32 @@ class FlatCatalog:
 
     async def _install(self, listing: Listing, at: float, *, confirmed: bool) -> None:
         entries = [tree.Entry(r.native_uri, r.mime_type) for r in listing.resources]
-        if len(entries) > FOLD_IN_THREAD:
-            folded = await trio.to_thread.run_sync(tree.fold, entries)
+        old_tree = self._tree
+        before = {uri: record.path for uri, record in self.records.items()} if old_tree is not None else {}
+        if sum(len(entry.native_uri) for entry in entries) > FOLD_IN_THREAD:
+            plan = await trio.to_thread.run_sync(_fold, entries, before)
         else:
-            folded = tree.fold(entries)
+            plan = _fold(entries, before)
         if not confirmed and self._confirmed:
             return
-        old_tree, old_records = self._tree, self.records
-        suspects = self._describe(listing.resources, folded, at)
-        self._tree, self._listed, self._fetched_at, self._confirmed = folded, listing.resources, at, confirmed
+        suspects = await self._describe(listing.resources, plan.paths, at)
+        self._tree, self._listed, self._fetched_at, self._confirmed = plan.tree, listing.resources, at, confirmed
         self._ttl = self.source.policy.listing_ttl if listing.ttl is None else listing.ttl
         if listing.problem and listing.problem != self.problem:
             log.warning("%s: %s", self.source.id, listing.problem)
         self.problem = listing.problem
         if old_tree is not None:
-            self._around.changed([*suspects, *_moved(old_records, self.records)])
+            self._around.changed([*suspects, *plan.moved])
 
-    def _describe(self, resources: Iterable[ResourceMetadata], folded: tree.Tree, at: float) -> list[Path]:
+    async def _describe(self, resources: Iterable[ResourceMetadata], paths: dict[str, Path], at: float) -> list[Path]:
+        """Bring the records up to date; other tasks get their turn meanwhile and see the old ones."""
         records: dict[str, Record] = {}
         suspects: list[Path] = []
-        for metadata in resources:
+        for number, metadata in enumerate(resources):
+            if number % DESCRIBED_AT_ONCE == DESCRIBED_AT_ONCE - 1:
+                await trio.lowlevel.checkpoint()
             uri = metadata.native_uri
-            path = folded.path_of(uri)
-            assert path is not None, "the folded tree holds every URI"
+            path = paths[uri]
             record = self.records.get(uri)
             if record is None or record.path != path:
                 known = record.to_remember() if record is not None else self._gone.pop(uri, None)
@@ -244,8 +249,16 @@ class FlatCatalog:
         return suspects
 
 
-def _moved(old: dict[str, Record], new: dict[str, Record]) -> list[Path]:
-    """The paths at which there was another resource, or none, or at which there is none now."""
-    before = {record.path: uri for uri, record in old.items()}
-    after = {record.path: uri for uri, record in new.items()}
-    return [path for path in before.keys() | after.keys() if before.get(path) != after.get(path)]
+class _Plan(NamedTuple):
+    """A folded listing: the tree, where each URI is in it, and the paths at which there is something else now."""
+
+    tree: tree.Tree
+    paths: dict[str, Path]
+    moved: list[Path]
+
+
+def _fold(entries: list[tree.Entry], before: dict[str, Path]) -> _Plan:
+    folded = tree.fold(entries)
+    paths = {entry.native_uri: folded.path_of(entry.native_uri) or () for entry in entries}
+    was, is_now = ({path: uri for uri, path in place.items()} for place in (before, paths))
+    return _Plan(folded, paths, [path for path in was.keys() | is_now.keys() if was.get(path) != is_now.get(path)])

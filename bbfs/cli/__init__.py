@@ -3,6 +3,8 @@
 Whatever is slow to import (the MCP SDK, trio, the FUSE binding, pydantic) is imported by the command that needs it.
 """
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +24,7 @@ Examples:
   bbfs cat docs/resource/guide/install
   bbfs umount ~/mnt
   bbfs doctor
+
 \b
 Exit status:
   0    done
@@ -29,17 +32,20 @@ Exit status:
   2    wrong usage of any other command
   32   'mount' could not mount, as with mount(8)
   130  interrupted
+
 \b
 Environment:
   XDG_CONFIG_HOME  where bbfs/config.toml is (by default ~/.config)
   XDG_CACHE_HOME   where bbfs/metadata.sqlite is (by default ~/.cache)
   NO_COLOR         if set, nothing is coloured
+
 \b
 Shell completion, in ~/.bashrc (also for zsh and fish):
   eval "$(_BBFS_COMPLETE=bash_source bbfs)"
 """
 INTERRUPTED = 130
 MOUNT_FAILED = 32
+_PRINT_NOTHING = (mounting.mount, mounting.umount, mounting.unmount)
 
 
 class _Commands(click.Group):
@@ -49,6 +55,7 @@ class _Commands(click.Group):
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> Any:
         extra["standalone_mode"] = False
+        output.set_up_streams()
         try:
             status = super().main(args, prog_name, **extra)
         except click.ClickException as error:
@@ -76,6 +83,14 @@ class _Commands(click.Group):
                 raise KeyboardInterrupt from group
             raise
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if sys.stdout is None and command not in _PRINT_NOTHING:  # closed by whoever started us; see sys.__stdout__
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
+        return name, command, rest
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order of a first acquaintance, not of the alphabet
 
@@ -87,15 +102,21 @@ def _status(ctx: click.Context, error: BaseException) -> int:
 
 
 @click.group(
-    cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=_Commands,
+    epilog=_EPILOG,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, message="bbfs %(version)s")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """MCP servers and local folders as a file system.
 
     Each data source is a directory, each of its resources a file. What a command is given may be a path inside a mount,
     a bbfs URI, or a source with a path below it; it works with and without a mount.
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 for _command in (

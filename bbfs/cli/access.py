@@ -54,6 +54,10 @@ class Tree(Protocol):
         """Write the content, of several contents all in order."""
         ...
 
+    async def why(self, path: Path, error: OSError) -> str | None:
+        """What the source says of an error at a path, where it says more than the error does. Bounded."""
+        ...
+
     async def sources(self, timeout: float | None) -> list[dict[str, Any]]:
         """Every source with its state, after contact with it for at most `timeout` seconds (None: no contact)."""
         ...

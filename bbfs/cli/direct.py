@@ -30,12 +30,15 @@ class DirectTree:
         self.mount: str | None = None
         self.manager = manager
 
-    def source_directory(self, source: str) -> Path:
+    async def source_directory(self, source: str) -> Path:
         """The directory of a source named by its prefix, name or id.
 
         Raises NoSuchSource, and ConfigError where several have the name.
         """
         if source in self.manager.roots():
+            return (source,)
+        base = next((base for base in self.manager.sources if source.startswith(base + "+")), None)
+        if base is not None and source in await self._roots(base):
             return (source,)
         link = self.manager.root_link(source)
         if link is not None:
@@ -48,6 +51,23 @@ class DirectTree:
             there = ", ".join(data.uri_prefix for data in known)
             raise NoSuchSource(f"no source {source!r}; there are: {there}")
         return (found[0].uri_prefix,)
+
+    async def _roots(self, *bases: str) -> list[str]:
+        """The directories at the root, after a listing of the sources with these base prefixes; by default of all.
+
+        A source with a scheme of its own has a directory for each other scheme that it lists.
+        """
+
+        async def listed(source: "Source") -> None:
+            with suppress(BbfsError):  # its own directory is there all the same, and tells when it is asked for
+                await self.manager.below(source, ())
+
+        async with trio.open_nursery() as nursery:
+            for base in bases or self.manager.sources:
+                source = self.manager.sources[base]
+                if source.data.scheme is not None and source.data.type != "filesystem":
+                    nursery.start_soon(listed, source)
+        return sorted(self.manager.roots())
 
     async def locate(self, uri: str) -> Path:
         parsed = parse_data_source_uri(uri)
@@ -67,7 +87,7 @@ class DirectTree:
 
     async def _resolved(self, path: Path) -> Path:
         """`path` with its symbolic links followed, as the kernel does on a mount. Raises BbfsError."""
-        done, rest, links = self.source_directory(path[0]), list(path[1:]), 0
+        done, rest, links = await self.source_directory(path[0]), list(path[1:]), 0
         while rest:
             name = rest.pop(0)
             if name == "..":
@@ -90,7 +110,7 @@ class DirectTree:
 
     async def children(self, path: Path, *, exact: bool) -> list[Entry]:
         if not path:
-            return [self._root_entry(name) for name in sorted(self.manager.roots())]
+            return [self._root_entry(name) for name in await self._roots()]
         path = await self._resolved(path)
         nodes = await self.manager.children(path)
         if not exact:
@@ -186,6 +206,9 @@ class DirectTree:
         for part in (await self.manager.load_resource(uri)).parts:
             await _copy_content(part.content, write)
         return None
+
+    async def why(self, path: Path, error: OSError) -> str | None:
+        return None  # what the source said is in the error itself
 
     async def sources(self, timeout: float | None) -> list[dict[str, Any]]:
         rows: dict[str, dict[str, Any]] = {}

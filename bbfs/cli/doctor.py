@@ -30,6 +30,7 @@ Examples:
   bbfs doctor
   bbfs doctor --mcp-config ~/.claude.json
   bbfs doctor --json | jq '.[] | select(.level == "FAIL")'
+
 \b
 JSON: an array of objects with check, level (ok, warn, FAIL), finding, and where there is one remedy.
 Exit status: 1 if anything is FAIL, else 0.
@@ -75,8 +76,9 @@ def _checks(choice: SourceChoice, timeout: float) -> Iterator[Check]:
     yield from _versions()
     config: Config | None = None
     problem: BbfsError | None = None
+    left_out: list[str] = []
     try:
-        config = choice.load()
+        config = choice.load(left_out.append)
     except BbfsError as error:
         problem = error
     yield _device()
@@ -87,6 +89,8 @@ def _checks(choice: SourceChoice, timeout: float) -> Iterator[Check]:
     if config is None:
         yield Check("configuration", "FAIL", str(problem), "correct the file or option named")
     else:
+        for text in left_out:
+            yield Check("configuration", "warn", text, "correct it in its file, or disable the server there")
         yield from _configuration(choice, config, timeout)
 
 
@@ -173,7 +177,7 @@ def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> It
     where = f"{config.path}, " if config.path else ""
     yield Check("configuration", "ok", where + output.count(len(config.sources), "source"))
     try:
-        rows = _contact(choice, timeout)
+        rows = _contact(choice, config, timeout)
     except BbfsError as error:
         yield Check("sources", "FAIL", str(error), "correct the file or option named")
         return
@@ -181,13 +185,13 @@ def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> It
         yield _source(row, source.mcp.command if source.mcp is not None else None)
 
 
-def _contact(choice: SourceChoice, timeout: float) -> list[dict[str, Any]]:
+def _contact(choice: SourceChoice, config: "Config", timeout: float) -> list[dict[str, Any]]:
     from bbfs.cli import trees  # noqa: PLC0415 - trio
 
     async def work(opened: "Trees") -> list[dict[str, Any]]:
         return await (await opened.direct()).sources(timeout)
 
-    return trees.run(choice, work)
+    return trees.run(choice, work, config)
 
 
 def _source(row: dict[str, Any], command: str | None) -> Check:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bbfs import mounts
 from bbfs.cli import output
-from bbfs.cli.options import SourceChoice, source_options
+from bbfs.cli.options import NoSources, SourceChoice, source_options
+from bbfs.errors import InvalidUri
 
 if TYPE_CHECKING:
     from bbfs.cli.trees import Trees
@@ -24,12 +26,14 @@ Examples:
   bbfs load --template 'mcp-server+kb+resource://knowledge/{collection}/document/{id}' \\
             --set collection=docs --each id=ssl-setup,install
   bbfs load --template 'bb-filesystem+notes+file:./{path}' --values '[{"path": "a.md"}, {"path": "b/c.md"}]'
+
 \b
 JSON: an array in the order asked for, of objects with uri and either
   metadata (as 'bbfs stat --json') and contents: an array of objects with mimeType, size, and text or,
   where the bytes are not UTF-8, blob (base64); with uri where a content has one of its own
 or
   error: an object with class, errno (such as ENOENT) and message.
+
 \b
 Exit status: 0 all were loaded, 1 some were not, 2 none was.
 """
@@ -109,9 +113,21 @@ def load(
             loaded = await manager.load_resources("template", uri_template=template, template_resources=mappings)
         return [await _as_json(manager, one) for one in loaded]
 
+    if template is not None:
+        from bbfs.templates import template_variables  # noqa: PLC0415 - the package costs a tenth of a second
+
+        try:
+            template_variables(template)  # before any source is started for it
+        except InvalidUri as error:
+            raise click.BadParameter(str(error), param_hint="'--template'") from error
     from bbfs.cli import trees  # noqa: PLC0415 - trio
 
-    items = trees.run(choice, work)
+    try:
+        items = trees.run(choice, work)
+    except NoSources as error:
+        if any(mount.is_bbfs for mount in mounts.mounts()):
+            raise NoSources(f"'load' asks the sources itself, not through a mount: name them to it\n{error}") from error
+        raise
     output.as_json(items)
     failed = sum("error" in item for item in items)
     click.get_current_context().exit(0 if not failed else 2 if failed == len(items) else 1)

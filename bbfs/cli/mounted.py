@@ -11,12 +11,19 @@ from typing import Any, Literal
 
 import trio
 
+from bbfs import mounts
 from bbfs.cli.access import Entry, Target
 from bbfs.cli.rule import Path, path_by_rule
 from bbfs.errors import ConfigError, InvalidUri, NotFound
 from bbfs.uri import parse_uri_prefix
 
 _CHUNK = 1 << 20
+_GONE = (errno.ENOTCONN, errno.ECONNABORTED)
+"""What the kernel answers for a mount whose daemon is gone."""
+_TOLD_WITHIN = 2.0
+"""Seconds for an attribute, which a daemon answers from memory."""
+_REASONED = (errno.EHOSTDOWN, errno.ETIMEDOUT, errno.EPROTO, errno.EIO, errno.EACCES, errno.EFBIG, errno.EOPNOTSUPP)
+"""Errors whose words say less than what the source told the daemon."""
 
 
 class MountedTree:
@@ -62,11 +69,21 @@ class MountedTree:
 
     async def children(self, path: Path, *, exact: bool) -> list[Entry]:
         found = self._listed(path)
-        return [self._exact(entry.path, listed=True) for entry in found] if exact else found
+        return [await self._learnt(entry.path) for entry in found] if exact else found
+
+    async def _learnt(self, path: Path) -> Entry:
+        """An entry of a listing, which is there even where the source does not say more of it."""
+        try:
+            return self._exact(path)
+        except OSError as error:
+            if error.errno in _GONE:
+                raise
+            why = await self.why(path, error)
+            return Entry(path, "file", error=f"{error.strerror}: {why}" if why else error.strerror)
 
     async def entry(self, path: Path, *, exact: bool) -> Entry:
         if exact:
-            return self._exact(path, listed=False)
+            return self._exact(path)
         uri = self._uri(path)
         if len(path) <= 1:
             return Entry(path, "directory")
@@ -81,14 +98,9 @@ class MountedTree:
             found = [Entry((*path, entry.name), _kind(entry)) for entry in scan]
         return sorted(found, key=lambda entry: entry.path)
 
-    def _exact(self, path: Path, *, listed: bool) -> Entry:
+    def _exact(self, path: Path) -> Entry:
         here = self._at(path)
-        try:
-            status = os.lstat(here)
-        except OSError as error:
-            if not listed:
-                raise
-            return Entry(path, "file", error=error.strerror)
+        status = os.lstat(here)
         if stat.S_ISLNK(status.st_mode):
             return Entry(path, "symlink", None, status.st_mtime_ns, target=os.readlink(here))
         uri, mime = (_attribute(here, name) for name in ("user.bbfs.uri", "user.mime_type"))
@@ -140,18 +152,51 @@ class MountedTree:
                         problem = error.strerror
                 if bound.cancelled_caught:
                     problem = f"did not answer within {timeout:g} s"
-            document = json.loads(_attribute(self._at((name,)), "user.bbfs.metadata") or "{}")
-            document = {"id": name, "uriPrefix": name, "state": "down", **document}
+            text, unknown = await self._told((name,), "user.bbfs.metadata")
+            document = {"id": name, "uriPrefix": name, "state": "down", **json.loads(text or "{}")}
             document.update(resources=counted, mount=self._root)
-            if problem is not None:
-                document.setdefault("error", problem)
+            if problem or unknown:
+                document.setdefault("error", problem or unknown)
             rows[name] = document
 
-        names = sorted(os.listdir(self._root))
+        names = await self._names()
         async with trio.open_nursery() as nursery:
             for name in names:
                 nursery.start_soon(contact, name)
+        if any("error" in row for row in rows.values()):
+            await self._names()  # raises where the mount died meanwhile: its sources are not down, it is no mount
         return [rows[name] for name in names]
+
+    async def _names(self) -> list[str]:
+        """The names at the root. Raises MountError, DeadMount where nobody serves them any more."""
+        return await trio.to_thread.run_sync(mounts.names, self._root)
+
+    async def why(self, path: Path, error: OSError) -> str | None:
+        if error.errno not in _REASONED:
+            return None
+        for place in dict.fromkeys((path, path[:1], _source_of(path))):
+            text, _ = await self._told(place, "user.bbfs.error")
+            if text:
+                return text
+        return None
+
+    async def _told(self, path: Path, name: str) -> tuple[str | None, str | None]:
+        """An extended attribute, or None and why it cannot be had within `_TOLD_WITHIN` seconds."""
+        with trio.move_on_after(_TOLD_WITHIN):
+            try:
+                read = partial(_attribute, self._at(path), name)
+                return await trio.to_thread.run_sync(read, abandon_on_cancel=True), None
+            except OSError as error:
+                return None, error.strerror
+        return None, "the mount does not answer"
+
+
+def _source_of(path: Path) -> Path:
+    """The directory of the source without a scheme of its own, to which a name with a scheme is a link."""
+    try:
+        return (parse_uri_prefix(path[0]).base,)
+    except InvalidUri:
+        return path[:1]
 
 
 def _source_name(directory: str) -> str | None:

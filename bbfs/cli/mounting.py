@@ -65,6 +65,7 @@ Examples:
   bbfs mount ~/mnt --mcp-config ~/.claude.json            the servers of an MCP host
   bbfs mount ~/mnt --mcp 'docs=uvx some-server --flag' --mcp kb=http://127.0.0.1:8000/mcp
   bbfs mount ~/mnt --dir notes=~/notes --background       returns as soon as the mount is there
+
 \b
 Exit status: 0 after a clean unmount, 1 usage or configuration, 32 the mount failed.
 """
@@ -108,8 +109,31 @@ def mount(
                 f"{output.count(len(config.sources), 'source')} at {os.path.abspath(mount_point)}; Ctrl-C unmounts"
             )
 
+    if not choice.verbosity.quiet:
+        _warn_of_hiding(mount_point)
     status = daemon.mount(config, mount_point, background=background, ready=ready)
     click.get_current_context().exit(status and 32)
+
+
+def _warn_of_hiding(mount_point: str) -> None:
+    """Tell that a directory is not empty, as far as that can be seen without touching a mount."""
+    path = _followed(mount_point)
+    if mounts.mount_at(path) is not None:
+        return
+    try:
+        entries = os.listdir(path)
+    except OSError:
+        return  # missing, or no directory: mounting makes it, or says what is wrong
+    if entries:
+        output.message(f"{path} is not empty; while it is mounted on, what is in it is hidden")
+
+
+def _followed(mount_point: str) -> str:
+    """The canonical path of a mount point, which may be a symbolic link to one. A mount itself is not touched."""
+    path = mounts.canonical(mount_point)
+    if mounts.mount_at(path) is None and os.path.islink(path):
+        return mounts.canonical(os.path.join(os.path.dirname(path), os.readlink(path)))
+    return path
 
 
 def _set_up_log(verbosity: Verbosity, config: "Config", file: str | None) -> None:
@@ -144,11 +168,8 @@ def _umount(_verbosity: Verbosity, mount_points: tuple[str, ...]) -> None:
 
 
 def _unmount_one(mount_point: str) -> None:
-    path = mounts.canonical(mount_point)
+    path = _followed(mount_point)
     mount = mounts.mount_at(path)
-    if mount is None and os.path.islink(path):
-        path = mounts.canonical(os.path.join(os.path.dirname(path), os.readlink(path)))
-        mount = mounts.mount_at(path)
     if mount is None:
         output.message(f"{path}: nothing is mounted there")
     elif not mount.is_bbfs:

@@ -11,7 +11,7 @@ from bbfs.cli import output
 from bbfs.cli.access import NoSuchSource
 from bbfs.cli.options import NoSources, SourceChoice, source_options
 from bbfs.cli.rule import components, path_by_rule, uri_by_rule
-from bbfs.errors import DeadlineExceeded, LoginRequired, Unreachable
+from bbfs.errors import BbfsError, ConfigError, DeadlineExceeded, InvalidUri, LoginRequired, Unreachable
 from bbfs.mounts import MountError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ Examples:
   bbfs path mcp-server+docs+resource://guide/install       /home/me/mnt/mcp-server+docs+resource/guide/install
   bbfs path --rule bb-filesystem+notes+file:./a%20b.md     bb-filesystem+notes+file/a b.md
   less "$(bbfs path mcp-server+docs+resource://guide/install)"
+
 \b
 On a mount that has the source the path is absolute, else it is below the root of any mount.
 Where the source cannot be asked, the rule alone decides and standard error says so.
@@ -40,7 +41,12 @@ Where the source cannot be asked, the rule alone decides and standard error says
 @source_options
 def path(choice: SourceChoice, uri: str, rule: bool) -> None:
     """Print the path of a URI: the URI with '://' or ':' written as '/'."""
-    by_rule = "/".join(path_by_rule(uri))
+    try:
+        by_rule = "/".join(path_by_rule(uri))
+    except InvalidUri as error:
+        hint = "expected a bbfs URI, such as mcp-server+docs+resource://guide ('bbfs uri' takes a path)"
+        output.failure(InvalidUri(f"{hint}: {error}"), uri)
+        click.get_current_context().exit(1)
     if rule:
         output.line(by_rule)
         return
@@ -51,7 +57,7 @@ def path(choice: SourceChoice, uri: str, rule: bool) -> None:
         await target.tree.entry(found, exact=False)
         return os.path.join(target.tree.mount or "", *found)
 
-    _exact_or_rule(choice, exact, lambda: by_rule)
+    _exact_or_rule(choice, uri, exact, lambda: by_rule)
 
 
 _URI_EXAMPLES = """\b
@@ -59,6 +65,7 @@ Examples:
   bbfs uri ~/mnt/mcp-server+docs/resource/guide/install     mcp-server+docs+resource://guide/install
   bbfs uri docs/resource/guide/install
   bbfs uri --rule 'bb-filesystem+notes+file/a b.md'         bb-filesystem+notes+file:./a%20b.md
+
 \b
 Where the source cannot be asked, the rule alone decides and standard error says so.
 """
@@ -75,7 +82,7 @@ def uri(choice: SourceChoice, path: str, rule: bool) -> None:
     inside = trees.inside_mount(path)
     names = components(path) if inside is None else inside[1]
     if rule:
-        output.line(uri_by_rule(names))
+        _told(path, lambda: output.line(uri_by_rule(names)))
         return
 
     async def exact(opened: "Trees") -> str:
@@ -83,13 +90,30 @@ def uri(choice: SourceChoice, path: str, rule: bool) -> None:
         entry = await target.tree.entry(await target.located(), exact=False)
         return entry.uri or uri_by_rule(entry.path)
 
-    _exact_or_rule(choice, exact, lambda: uri_by_rule(names))
+    _exact_or_rule(choice, path, exact, lambda: uri_by_rule(names))
+
+
+def _told(operand: str, work: Callable[[], None]) -> None:
+    """Do something with an operand; what fails is told with its name, and ends the command with 1."""
+    try:
+        work()
+    except ConfigError:
+        raise  # is about the configuration
+    except (BbfsError, OSError) as error:
+        output.failure(error, operand)
+        click.get_current_context().exit(1)
 
 
 def _exact_or_rule(
-    choice: SourceChoice, exact: "Callable[[Trees], Awaitable[str]]", by_rule: Callable[[], str]
+    choice: SourceChoice, operand: str, exact: "Callable[[Trees], Awaitable[str]]", by_rule: Callable[[], str]
 ) -> None:
     """Print what the listing says; where nobody can say, what the rule says."""
+    _told(operand, lambda: _print_exact_or_rule(choice, exact, by_rule))
+
+
+def _print_exact_or_rule(
+    choice: SourceChoice, exact: "Callable[[Trees], Awaitable[str]]", by_rule: Callable[[], str]
+) -> None:
     from bbfs.cli import trees  # noqa: PLC0415 - trio
 
     try:

@@ -4,8 +4,9 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,26 +62,48 @@ class SourceChoice:
         """Whether any option names sources; without one, a mount or the default configuration file is meant."""
         return bool(self.config_file or self.mcp_config or self.mcp or self.folders)
 
-    def load(self) -> "Config":
+    def load(self, left_out: Callable[[str], object] | None = None) -> "Config":
         """The configuration file, explicit or default, with the sources of the other options added.
 
         Raises ConfigError. A server of an MCP host's file that cannot be used is told and left out: it is the host's
-        file, and the other servers in it are fine.
+        file, and the other servers in it are fine. For the same reason one whose name is taken gets another.
+        left_out: is told instead of standard error.
         """
+
+        def refused(error: ConfigError) -> None:
+            if left_out is None:
+                output.message(f"left out: {error}")
+            else:
+                left_out(str(error))
+
         from bbfs import config as configuration  # noqa: PLC0415 - pydantic costs a tenth of a second
 
         loaded = configuration.load_config(_expanded(self.config_file), environ=os.environ)
-        groups: list[tuple[str, Iterable[DataSource]]] = [(loaded.path or "the configuration file", loaded.sources)]
+        own = loaded.path or "the configuration file"
+        groups: list[tuple[str, Iterable[DataSource]]] = [(own, loaded.sources)]
+        taken = list(loaded.sources)
         for path in self.mcp_config:
             servers = configuration.import_mcp_hosts(
                 os.path.expanduser(path),
                 environ=os.environ,
-                on_refused=lambda error: output.message(f"left out: {error}"),
+                on_refused=refused,
+                on_elsewhere=partial(self._elsewhere, path),
             )
-            groups.append((path, servers))
+            free = configuration.give_way(servers, taken)
+            for before, after in zip(servers, free, strict=True):
+                if before.name != after.name:
+                    output.message(f"{path}: the name {before.name!r} is taken; its server is {after.name!r} here")
+            taken += free
+            groups.append((path, free))
         groups += [("--mcp", [configuration.source_from_mcp_argument(text)]) for text in self.mcp]
         groups += [("--dir", [configuration.source_from_dir_argument(text)]) for text in self.folders]
         return replace(loaded, sources=configuration.merge(*groups))
+
+    def _elsewhere(self, path: str, counts: Mapping[str, int]) -> None:
+        if not self.verbosity.quiet:
+            places = ", ".join(counts)
+            servers = output.count(sum(counts.values()), "server")
+            output.message(f"{path}: {servers} left out that only apply in another directory: {places}")
 
     def load_some(self) -> "Config":
         """As `load`, but at least one source. Raises ConfigError, and NoSources, which names the ways to give one."""

@@ -1,6 +1,8 @@
 """What the commands print: data on standard output, messages on standard error, JSON, colour, sizes and times."""
 
+import codecs
 import errno
+import io
 import json
 import logging
 import os
@@ -9,13 +11,44 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import click
 
 from bbfs.errors import BbfsError
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udc7f\udd00-\udfff]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def _bytes_of_names(error: UnicodeError, *, terminal: bool) -> tuple[bytes, int]:
+    """Encode what UTF-8 cannot: the bytes of a file name that is no UTF-8 as they are, all else as escapes.
+
+    A terminal may take the bytes 0x80 to 0x9f for commands, so there they are escapes as well.
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    found = bytearray()
+    for character in error.object[error.start : error.end]:
+        byte = ord(character) - 0xDC00
+        if (0xA0 if terminal else 0x80) <= byte <= 0xFF:
+            found.append(byte)
+        else:
+            escaped = chr(byte) if 0x80 <= byte <= 0xFF else character
+            found += escaped.encode("ascii", "backslashreplace")
+    return bytes(found), error.end
+
+
+codecs.register_error("bbfs.terminal", partial(_bytes_of_names, terminal=True))
+codecs.register_error("bbfs.names", partial(_bytes_of_names, terminal=False))
+
+
+def set_up_streams() -> None:
+    """Make standard output and error take names that are not UTF-8; Python's own would raise, or write `\\udce9`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="bbfs.terminal" if stream.isatty() else "bbfs.names")
 
 
 def message(text: str) -> None:
@@ -24,9 +57,9 @@ def message(text: str) -> None:
         click.echo(f"bbfs: {printable(line)}", err=True)
 
 
-def failure(error: BaseException, about: str | None = None) -> None:
-    """Tell why something failed, in a line; with `--verbose` also where."""
-    message(f"{about}: {reason(error)}" if about else reason(error))
+def failure(error: BaseException, about: str | None = None, why: str | None = None) -> None:
+    """Tell why something failed, in a line; with `--verbose` also where. why: what its source says of it."""
+    message(": ".join(filter(None, (about, reason(error), why))))
     if logging.getLogger().isEnabledFor(logging.INFO):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
 
@@ -53,13 +86,13 @@ def line(text: str) -> None:
     """One line of data: as it is for a program, printable on a terminal."""
     if sys.stdout.isatty():
         text = printable(text)
-    click.echo(text.encode("utf-8", "backslashreplace"))
+    click.echo(text.encode("utf-8", "bbfs.terminal" if sys.stdout.isatty() else "bbfs.names"))
 
 
 def as_json(value: Any) -> None:
     """One JSON document, in characters where they are printable, else in escapes."""
     text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    if _CONTROL.search(text.replace("\n", "")):
+    if _CONTROL.search(text.replace("\n", "")) or _SURROGATE.search(text):
         text = json.dumps(value, indent=2, default=str)
     click.echo(text)
 

@@ -29,6 +29,7 @@ Examples:
   bbfs ls -l docs/resource             size, time, MIME type, name
   bbfs ls -R --dir notes=~/notes notes
   bbfs ls --json docs
+
 \b
 JSON: an array of objects with path, name, kind (directory, file, symlink), and where known
 size (bytes), lastModified, mimeType, uri, target, error.
@@ -53,7 +54,7 @@ class _Lister:
             if entry.kind == "file":
                 self._print([entry])
                 return
-        await self._directory(target, path, "/".join(path) if heading is None and self.recursive else heading)
+        await self._directory(target, path, ("/".join(path) or ".") if heading is None and self.recursive else heading)
 
     async def _directory(self, target: Target, path: tuple[str, ...], heading: str | None) -> None:
         entries = await target.tree.children(path, exact=self.exact)
@@ -71,7 +72,8 @@ class _Lister:
                 except (BrokenPipeError, KeyboardInterrupt):
                     raise
                 except (BbfsError, OSError) as error:
-                    output.failure(error, "/".join(entry.path))
+                    why = await target.tree.why(entry.path, error) if isinstance(error, OSError) else None
+                    output.failure(error, "/".join(entry.path), why)
                     self.complete = False
 
     def _print(self, entries: list[Entry]) -> None:
@@ -137,8 +139,7 @@ def ls(choice: SourceChoice, operand: str | None, long: bool, recursive: bool, a
     async def work(opened: "Trees") -> bool:
         if operand is not None:
             return await trees.each(opened, (operand,), lister.show)
-        for tree in await opened.roots():
-            await lister.show(Target(tree, ()), tree.mount)
+        await trees.each_root(opened, lambda tree: lister.show(Target(tree, ()), tree.mount))
         return True
 
     well = trees.run(choice, work)
@@ -180,6 +181,7 @@ Examples:
   bbfs stat docs/resource/guide/install
   bbfs stat docs                                  the source itself
   bbfs stat --json mcp-server+docs+resource://guide/install | jq '.[0].size'
+
 \b
 JSON: an array with an object for each operand that was found: kind, uri, originalUri, name, title,
 description, accessMethod, type, contentType, mimeType, uriTemplate, path, size (bytes), lastModified,

@@ -8,6 +8,7 @@ from bbfs.cli import output
 from bbfs.cli.options import SourceChoice, source_options
 
 if TYPE_CHECKING:
+    from bbfs.cli.access import Tree
     from bbfs.cli.trees import Trees
 
 _COLOURS = {"up": "green", "down": "red", "connecting": "yellow"}
@@ -16,6 +17,7 @@ Examples:
   bbfs sources                                 of a mount, else of the configuration file
   bbfs sources --mcp-config ~/.claude.json     are the servers of an MCP host fit for bbfs?
   bbfs sources --check && echo all are up
+
 \b
 JSON: an array of objects with id, name, uriPrefix, accessMethod, type, capabilities, state (idle,
 connecting, up, down), resources (a number, or null where it was not counted), mount (a path, or
@@ -45,12 +47,15 @@ def sources(choice: SourceChoice, as_json: bool, offline: bool, check: bool, tim
     if as_json:
         output.as_json(rows)
     else:
-        heading = ("SOURCE", "STATE", "PROTOCOL", "RESOURCES", "CAPABILITIES", "PREFIX")
-        for line in output.table([heading, *map(_cells, rows)], right=[3]):
+        several = len({row.get("mount") for row in rows}) > 1
+        heading = ("SOURCE", "STATE", "PROTOCOL", "RESOURCES", "CAPABILITIES", "PREFIX", "MOUNT")
+        table = [heading, *map(_cells, rows)]
+        for line in output.table(table if several else [cells[:-1] for cells in table], right=[3]):
             click.echo(line)
         for row in rows:
             if row.get("error"):
-                output.message(f"{row['id']}: {row['error']}")
+                place = f" at {row['mount']}" if several else ""
+                output.message(f"{row['id']}{place}: {row['error']}")
     click.get_current_context().exit(1 if check and any(row.get("error") for row in rows) else 0)
 
 
@@ -59,7 +64,13 @@ def gather(choice: SourceChoice, timeout: float | None) -> list[dict[str, Any]]:
     from bbfs.cli import trees  # noqa: PLC0415 - trio
 
     async def work(opened: "Trees") -> list[dict[str, Any]]:
-        return [row for tree in await opened.roots() for row in await tree.sources(timeout)]
+        rows: list[dict[str, Any]] = []
+
+        async def add(tree: "Tree") -> None:
+            rows.extend(await tree.sources(timeout))
+
+        await trees.each_root(opened, add)
+        return rows
 
     return trees.run(choice, work)
 
@@ -74,4 +85,5 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         "-" if resources is None else str(resources),
         ",".join(row.get("capabilities", ())),
         row.get("uriPrefix", "?"),
+        output.printable(row.get("mount") or "-"),
     )

@@ -3,7 +3,8 @@
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
@@ -15,7 +16,9 @@ from bbfs.errors import ConfigError
 from bbfs.model import DataSource, McpServer, Policy
 from bbfs.uri import build_uri_prefix
 
-_NAMED = re.compile(r"([^\s=/:\\'\"]*)=(.*)", re.DOTALL)
+_NAMED = re.compile(r"([^=]*)=(.*)", re.DOTALL)
+_PATH = re.compile(r"(?:\.{0,2}|~[^/=]*)/")
+"""How a path begins that is not to be taken for a name: `/a=b`, `./a=b`, `../a=b`, `~/a=b`."""
 _URL = re.compile(r"(?:(sse|http|https|stdio)\+)?(https?://.*)", re.DOTALL | re.IGNORECASE)
 _RUNNERS = {
     "uvx": (),
@@ -46,7 +49,7 @@ def source_from_mcp_argument(text: str, *, environ: Mapping[str, str] | None = N
     splitting. Raises ConfigError, whose text names the argument by its name alone: the rest may hold a secret.
     """
     environ = os.environ if environ is None else environ
-    name, rest = _split_name(text, "--mcp")
+    name, rest = _split_name(text, "--mcp", lambda before: _begins_command(before, text, environ))
     problems: list[str] = []
     label = f"--mcp {name}" if name else "--mcp"
 
@@ -87,7 +90,7 @@ def source_from_dir_argument(text: str, *, environ: Mapping[str, str] | None = N
     Write `./a=b` for a path that has a `=`. Whether the folder is there is not asked: it may come later.
     """
     environ = os.environ if environ is None else environ
-    name, path = _split_name(text, "--dir")
+    name, path = _split_name(text, "--dir", lambda _: False)
     if not path or "\0" in path:
         raise ConfigError(f"--dir {quote(text)}: expected NAME=PATH or PATH")
     root = os.path.abspath(expand_user(path, environ))
@@ -105,17 +108,41 @@ def source_from_dir_argument(text: str, *, environ: Mapping[str, str] | None = N
     )
 
 
-def _split_name(text: str, option: str) -> tuple[str, str]:
-    """(`NAME` or nothing, the rest). Only what stands before a `=` and could not be a path or a URL is a name."""
-    match = _NAMED.fullmatch(text.strip())
-    if not match:
-        return "", text.strip()
-    if not VALID_NAME.fullmatch(match[1]) or len(match[1]) > 100:
-        raise ConfigError(
-            f"{option}: illegal name {quote(match[1])}: expected at most 100 letters, digits, '.', '_' or '-', "
-            "beginning with a letter or digit"
-        )
-    return match[1], match[2].strip()
+def _split_name(text: str, option: str, nameless: Callable[[str], bool]) -> tuple[str, str]:
+    """(`NAME` or nothing, the rest). What stands before the first `=` is a name unless it begins a path.
+
+    nameless: says of what stands there and is no legal name whether it is the beginning of something without one.
+        Raises ConfigError otherwise: a name that is meant must not become a path or a program in silence.
+    """
+    text = text.strip()
+    match = _NAMED.fullmatch(text)
+    if match is None or _PATH.match(text):
+        return "", text
+    if VALID_NAME.fullmatch(match[1]) and len(match[1]) <= 100:
+        return match[1], match[2].strip()
+    if nameless(match[1]):
+        return "", text
+    hint = "; a path that has a '=' is written './a=b'" if option == "--dir" else ""
+    raise ConfigError(
+        f"{option}: illegal name {quote(match[1])}: expected at most 100 letters, digits, '.', '_' or '-', "
+        f"beginning with a letter or digit{hint}"
+    )
+
+
+def _begins_command(before: str, text: str, environ: Mapping[str, str]) -> bool:
+    """Whether an argument whose first `=` comes after `before` is a URL, or a command line that can be one.
+
+    `prog --key=value` and `env KEY=value prog` are; `my docs=uvx prog` is not, as long as there is no program `my`.
+    """
+    words = before.split()
+    if _URL.fullmatch(text.strip()) or before[:1] in ("'", '"') or any(word.startswith("-") for word in words[1:]):
+        return True
+    if len(words) < 2:
+        return False
+    program = os.path.basename(words[0])
+    if program in _RUNNERS or _PYTHON.fullmatch(program):
+        return True
+    return shutil.which(words[0], path=environ.get("PATH")) is not None
 
 
 def _host_name(url: str) -> str:

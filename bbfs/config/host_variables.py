@@ -44,8 +44,16 @@ class HostVariables:
         """`text` with its variables. Raises UnresolvedReference, which names what is missing and holds no value."""
         if "${" not in text:
             return text
-        expanded = _REFERENCE.sub(self._value, text)
-        return Interpolated.of(expanded, text)
+        values: list[str] = []
+
+        def value(match: re.Match[str]) -> str:
+            replacement = self._value(match)
+            if match[2] not in self._fixed and replacement != match[0]:
+                values.append(replacement)
+            return replacement
+
+        expanded = _REFERENCE.sub(value, text)
+        return Interpolated.of(expanded, text, values)
 
     def _value(self, match: re.Match[str]) -> str:
         body = match[2]

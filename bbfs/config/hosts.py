@@ -17,7 +17,7 @@ from bbfs.config.host_variables import HostVariables, read_env_file
 from bbfs.config.interpolation import UnresolvedReference, as_path, expand_user
 from bbfs.config.naming import unique_slugs
 from bbfs.config.problems import KeyPath, Problems, quote
-from bbfs.config.server import make_server
+from bbfs.config.server import looks_like_command_line, make_server
 from bbfs.config.toml import read_text
 from bbfs.errors import ConfigError
 from bbfs.model import DataSource, McpServer
@@ -62,16 +62,21 @@ def import_mcp_hosts(
     environ: Mapping[str, str],
     cwd: str | None = None,
     on_refused: Callable[[ConfigError], None] | None = None,
+    on_elsewhere: Callable[[Mapping[str, int]], None] | None = None,
 ) -> tuple[DataSource, ...]:
     """The servers of an MCP host's file, in its order; disabled ones are left out.
 
     cwd: the directory whose project (of a `~/.claude.json`) is taken; default: the current one.
     on_refused: told each server that cannot be used, while the others go on; without it, any such server fails the
         import. Raises ConfigError, then or when the file itself cannot be read.
+    on_elsewhere: told of the projects in other directories how many servers each has, if there are any.
     """
     here = os.path.realpath(cwd or os.getcwd())
     document = _read(path)
     entries = _entries(document, path, here, environ)
+    elsewhere = _elsewhere(document, here, environ)
+    if elsewhere and on_elsewhere is not None:
+        on_elsewhere(elsewhere)
     problems = Problems(path)
     sources: list[DataSource] = []
     for entry, name in zip(entries, unique_slugs([entry.name for entry in entries]), strict=True):
@@ -126,6 +131,17 @@ def _entries(document: Any, path: str, here: str, environ: Mapping[str, str]) ->
             for name in project.get("disabledMcpServers") or ():
                 found.pop(name, None)
     return list(found.values())
+
+
+def _elsewhere(document: Any, here: str, environ: Mapping[str, str]) -> dict[str, int]:
+    """The directories other than `here` that have servers of their own, with how many each has."""
+    projects = document.get("projects") if isinstance(document, dict) else None
+    counts: dict[str, int] = {}
+    for place, project in (projects if isinstance(projects, dict) else {}).items():
+        servers = project.get("mcpServers") if isinstance(project, dict) else None
+        if isinstance(servers, dict | list) and servers and os.path.realpath(expand_user(place, environ)) != here:
+            counts[place] = len(servers)
+    return counts
 
 
 def _get(value: Any, keys: Sequence[str]) -> Any:
@@ -197,6 +213,8 @@ class _Reader:
         if command is not None and parts.get("envFile") is not None:
             env = self._env_file(parts) | env
         headers = self._table(parts, "headers") | self._nested_headers(parts)
+        if command is not None and url is None and (wrong := looks_like_command_line(command, env)):
+            self._problem(("command",), wrong)
         if self._problems:
             return None
         return make_server(

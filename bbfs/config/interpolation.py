@@ -8,7 +8,7 @@ as it was configured.
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 SECRET_FILE_MAX = 1 << 20
@@ -23,11 +23,14 @@ class Interpolated(str):
     """A string made from references. Its `repr` is the text as configured, so that no secret is printed with it."""
 
     template: str = "${…}"
+    secrets: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, value: str, template: str) -> "Interpolated":
+    def of(cls, value: str, template: str, secrets: Iterable[str] | None = None) -> "Interpolated":
+        """secrets: the values that the references gave; without them all of `value` is one."""
         made = cls(value)
         made.template = template
+        made.secrets = frozenset((value,) if secrets is None else secrets)
         return made
 
     def __repr__(self) -> str:
@@ -49,7 +52,7 @@ def expand_user(path: str, environ: Mapping[str, str]) -> str:
 def as_path(text: str, base: str, environ: Mapping[str, str]) -> str:
     """An absolute path of `text`: `~` expanded, relative paths taken from `base`. A secret stays one."""
     path = os.path.normpath(os.path.join(base, expand_user(text, environ)))
-    return Interpolated.of(path, text.template) if isinstance(text, Interpolated) else path
+    return Interpolated.of(path, text.template, text.secrets) if isinstance(text, Interpolated) else path
 
 
 class Interpolator:
@@ -63,8 +66,16 @@ class Interpolator:
         """`text` with its references resolved. Raises UnresolvedReference for the first one that cannot be."""
         if "${" not in text:
             return text
-        resolved = _REFERENCE.sub(lambda match: self._replacement(match), text)
-        return Interpolated.of(resolved, text)
+        values: list[str] = []
+
+        def value(match: re.Match[str]) -> str:
+            replacement = self._replacement(match)
+            if match[1] is not None:
+                values.append(replacement)
+            return replacement
+
+        resolved = _REFERENCE.sub(value, text)
+        return Interpolated.of(resolved, text, values)
 
     def resolve_all(self, value: Any, path: tuple[str | int, ...], problem: Callable[..., None]) -> Any:
         """`value` with every string inside its tables and arrays resolved; `problem(path, message)` is told what fails.

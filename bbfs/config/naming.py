@@ -3,11 +3,13 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from bbfs.config.problems import quote
 from bbfs.errors import ConfigError
 from bbfs.model import DataSource
+from bbfs.uri import build_uri_prefix
 
 VALID_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]+")
@@ -68,6 +70,25 @@ def _shared(source: DataSource, earlier: DataSource) -> str:
     if source.id == earlier.id:
         return f"the id {source.id!r}"
     return ""
+
+
+def give_way(sources: Sequence[DataSource], taken: Sequence[DataSource]) -> tuple[DataSource, ...]:
+    """`sources`, where one that clashes with a source of `taken` has a name with `-2`, `-3`, … instead.
+
+    For the servers of MCP hosts, whose files are not bbfs's: they agree among themselves, but not with other files.
+    """
+    names = {name for source in (*sources, *taken) for name in (source.name, source.id)}
+    free: list[DataSource] = []
+    for source in sources:
+        if any(_shared(source, other) for other in taken):
+            number = 2
+            while (name := f"{source.name[: _LONGEST - 4]}-{number}") in names:
+                number += 1
+            names.add(name)
+            prefix = build_uri_prefix(source.access_method, source.type, name, source.scheme)
+            source = replace(source, id=name, name=name, uri_prefix=prefix)
+        free.append(source)
+    return tuple(free)
 
 
 def merge(*groups: tuple[str, Iterable[DataSource]]) -> tuple[DataSource, ...]:

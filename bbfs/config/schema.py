@@ -172,6 +172,8 @@ def _message(details: ErrorDetails, table: type[Table]) -> str:
             word = str(details["loc"][-1])
             if word in names or word in table.model_fields:
                 return "is there in camelCase and in snake_case; leave one of them out"
+            if table is SourceTable and word == "root":
+                return "unknown key; did you mean 'config.root'?"
             return "unknown key" + suggestion(word, names)
         case "missing":
             return "is required"
@@ -179,6 +181,8 @@ def _message(details: ErrorDetails, table: type[Table]) -> str:
             expected = str(details["ctx"]["expected"]) if "ctx" in details else ""
             hint = suggestion(details["input"], expected.split("'")[1::2]) if isinstance(details["input"], str) else ""
             return f"should be {expected}{hint}"
+    if details["loc"] == ("sources",) and isinstance(details["input"], dict):
+        return "should be an array of tables: each source begins with [[sources]] and has its name as a key"
     text = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
     text = re.sub(r"a valid dictionary(?: or instance of \w+)?", "a table", text)
     return text.replace("a valid list", "an array").replace("a valid integer", "an integer").replace("a valid ", "a ")

@@ -3,11 +3,14 @@
 Messages name the part and never its value, which may be or contain a secret.
 """
 
+import os
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
+from bbfs.config.interpolation import Interpolated
 from bbfs.config.problems import KeyPath
 from bbfs.model import McpServer
 
@@ -17,6 +20,15 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # token of RFC 9110, 
 def transport_of_url(url: str) -> str:
     """`sse` where the path ends in `/sse`, as servers of the older HTTP transport do by custom, else `http`."""
     return "sse" if re.search(r"/sse/?(?:[?#]|\Z)", url) else "http"
+
+
+def looks_like_command_line(command: str, env: Mapping[str, str]) -> str | None:
+    """What is wrong with the `command` of a file that holds white space and names no program; None if all is well."""
+    if not any(map(str.isspace, command.strip())):
+        return None
+    if shutil.which(command, path=env.get("PATH", os.environ.get("PATH"))) is not None:
+        return None
+    return "is the program alone, and no program has this name; its arguments belong in 'args'"
 
 
 def make_server(
@@ -55,7 +67,12 @@ def make_server(
         cwd=cwd,
         url=url,
         headers=MappingProxyType(dict(headers or {})),
+        secrets=_secrets(command, *args, *(env or {}).values(), cwd, url, *(headers or {}).values()),
     )
+
+
+def _secrets(*texts: str | None) -> frozenset[str]:
+    return frozenset(secret for text in texts if isinstance(text, Interpolated) for secret in text.secrets)
 
 
 def _url_problems(url: str, headers: Mapping[str, str]) -> list[tuple[KeyPath, str]]:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from bbfs.config.interpolation import Interpolator, as_path, expand_user
 from bbfs.config.locate import key_lines
 from bbfs.config.naming import VALID_NAME, conflicts
-from bbfs.config.problems import KeyPath, Problems, quote
+from bbfs.config.problems import KeyPath, Problems, quote, suggestion
 from bbfs.config.schema import (
     DEFAULT_CACHE_BYTES,
     FileTable,
@@ -24,13 +24,15 @@ from bbfs.config.schema import (
     explain,
     written_path,
 )
-from bbfs.config.server import make_server
+from bbfs.config.server import looks_like_command_line, make_server
 from bbfs.errors import ConfigError, InvalidUri
 from bbfs.model import AccessMethod, Capabilities, DataSource, McpServer, Policy
 from bbfs.uri import build_uri_prefix, parse_uri_prefix
 
 _T = TypeVar("_T", bound=Table)
 _MCP_TYPES = ("server", "mcp")
+OWN_TYPES = ("filesystem",)
+"""The types of sources that bbfs reaches itself; an MCP source may be of any type."""
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
 
 
@@ -78,11 +80,16 @@ def load_config(path: str | None, *, environ: Mapping[str, str]) -> Config:
     except RecursionError:
         raise ConfigError(f"{path}: nested too deeply") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(_syntax_error(path, str(error), text)) from None
+        hint = "; the JSON file of an MCP host is given with --mcp-config" if _looks_like_json(path, text) else ""
+        raise ConfigError(_syntax_error(path, str(error), text) + hint) from None
     problems = Problems(path, key_lines(text))
     config = _Loader(path, document, problems, environ).config()
     problems.raise_if_any()
     return config
+
+
+def _looks_like_json(path: str, text: str) -> bool:
+    return path.endswith((".json", ".jsonc")) or text.lstrip().startswith("{")
 
 
 def _syntax_error(path: str, message: str, text: str) -> str:
@@ -170,7 +177,11 @@ class _Loader:
             self._problem((*path, "mcpConfig"), "belongs to sources with accessMethod 'mcp'")
         if table.id is not None and not VALID_NAME.fullmatch(table.id):
             self._problem((*path, "id"), "should be a letter or digit, then A-Z a-z 0-9 . _ -")
+        named_well = len(self._problems)
         prefix = self._uri_prefix(table, access_method, source_type, path)
+        if not is_mcp and source_type not in OWN_TYPES and len(self._problems) == named_well:
+            hint = suggestion(source_type, OWN_TYPES) or f"; there are: {', '.join(OWN_TYPES)}, and MCP servers"
+            self._problem((*path, "type"), f"unknown type {quote(source_type)}{hint}")
         config = self._references.resolve_all(table.config, (*path, "config"), self._problem)
         auth = self._references.resolve_all(table.auth, (*path, "auth"), self._problem)
         mcp = self._server(table.mcp_config, (*path, "mcpConfig")) if table.mcp_config else None
@@ -225,6 +236,10 @@ class _Loader:
         if parts["command"] is not None and "/" in parts["command"]:
             # A name without a slash is looked up in PATH; anything else would depend on where the daemon was started.
             parts["command"] = as_path(parts["command"], self._base, self._environ)
+        wrong = looks_like_command_line(parts["command"] or "", parts["env"])
+        if wrong is not None:
+            self._problem((*path, "command"), wrong)
+            return None
         return make_server(
             table.transport, **parts, problem=lambda inner, message: self._problem((*path, *inner), message)
         )

@@ -231,9 +231,8 @@ class Connection:
         self._connected_at = self._clock()
         self._session, self._closed = session, trio.Event()
         info = session.server_info
-        self.state = SourceState(
-            "up", None, session.protocol_version, f"{info.name} {info.version}".strip() if info else None
-        )
+        name = self._redact(f"{info.name} {info.version}".strip()) if info else None
+        self.state = SourceState("up", None, session.protocol_version, name)
         self._wanted = trio.Event()
         attempt.session = session
         attempt.done.set()

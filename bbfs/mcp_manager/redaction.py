@@ -1,6 +1,8 @@
 """Keeping what a server's configuration holds secret out of messages and logs (`docs/semantics.md` S30)."""
 
-from urllib.parse import parse_qsl, unquote, urlsplit
+import json
+from base64 import b64encode
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from bbfs.model import McpServer
 
@@ -9,20 +11,27 @@ _SHORTEST_SECRET = 4
 
 
 class Redactor:
-    """Replaces a server's secrets in any text: values of headers and environment, userinfo and query of its URL."""
+    """Replaces a server's secrets in any text: headers, environment, parts of its URL, what came by reference."""
 
     def __init__(self, server: McpServer) -> None:
-        found = set(server.env.values())
+        found = {*server.env.values(), *server.secrets}
         for value in server.headers.values():
             found.update((value, value.partition(" ")[2]))
         if server.url is not None:
             found.update(_url_secrets(server.url))
+        found.update(spelling for secret in list(found) for spelling in _spellings(secret))
         self._secrets = sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
+
+
+def _spellings(secret: str) -> set[str]:
+    """Other ways in which a server may write a secret that it was given."""
+    encoded = b64encode(secret.encode()).decode()
+    return {encoded, encoded.rstrip("="), quote(secret, safe=""), json.dumps(secret)[1:-1]}
 
 
 def _url_secrets(url: str) -> set[str]:

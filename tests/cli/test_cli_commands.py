@@ -1,8 +1,10 @@
 """The commands without a mount."""
 
+import errno
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from bbfs.cli import main
+from bbfs import mounts
+from bbfs.cli import main, mounted
 
 Run = Callable[..., Result]
 Process = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -24,6 +27,13 @@ def test_every_help_shows_examples_line_by_line(bbfs: Run, command: str | None) 
     examples = result.stdout.partition("Examples:\n")[2].splitlines()
     assert examples
     assert examples[0].lstrip().startswith("bbfs ")
+    assert "\b" not in result.stdout
+
+
+def test_without_a_command_the_help_is_shown(bbfs: Run) -> None:
+    result = bbfs()
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == bbfs("--help").stdout
 
 
 def test_help_imports_nothing_slow() -> None:
@@ -285,3 +295,115 @@ def test_what_a_source_says_cannot_drive_the_terminal(bbfs: Run, tmp_path: Path)
     assert result.exit_code == 1
     assert "\x1b" not in result.stderr
     assert "\\x1b[31mred" in result.stderr
+
+
+def test_a_closed_standard_output_is_told_in_a_line(only: list[str], folder: Path) -> None:
+    line = shlex.join([sys.executable, "-m", "bbfs", "cat", *only, "notes/hello.txt"])
+    done = subprocess.run(["sh", "-c", f"{line} >&-"], stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (1, "bbfs: standard output: Bad file descriptor\n")
+
+
+def test_stray_schemes_of_a_source_with_a_fixed_one_are_listed(bbfs: Run, tmp_path: Path) -> None:
+    server = Path(__file__).parents[1] / "servers/odd.py"
+    config = tmp_path / "one.toml"
+    config.write_text(
+        '[[sources]]\nname = "kb"\naccessMethod = "mcp"\ntype = "database"\nconfig = { scheme = "postgres" }\n'
+        f"mcpConfig = {{ command = {json.dumps(sys.executable)}, args = [{json.dumps(str(server))}, 'none'] }}\n"
+    )
+    result = bbfs("ls", "-R", "--config", config)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines()[:2] == [".:", "mcp-database+kb+odd/"]
+    assert "mcp-database+kb+postgres/" in result.stdout
+    assert {"a", "b", "c"} <= set(result.stdout.splitlines())
+    assert bbfs("ls", "--config", config, "mcp-database+kb+odd").stdout.splitlines() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOTCONN, errno.ECONNABORTED])
+def test_a_mount_that_dies_meanwhile_is_passed_over(
+    bbfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    answers = iter([["a", "b"], ["a", "b"]])
+
+    def names(path: str) -> list[str]:
+        for answer in answers:
+            return answer
+        raise mounts.DeadMount(f"{path} is dead: its daemon is gone")
+
+    def attribute(path: str, name: str) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(mounts, "mounts", lambda: [mounts.Mount(str(tmp_path), mounts.TYPE, 1)])
+    monkeypatch.setattr(mounts, "names", names)
+    monkeypatch.setattr(mounted, "_attribute", attribute)
+    result = bbfs("sources", "--json")
+    assert (result.exit_code, json.loads(result.stdout)) == (0, [])
+    assert result.stderr == f"bbfs: passed over: {tmp_path} is dead: its daemon is gone\n"
+
+
+def test_load_says_that_it_does_not_ask_a_mount(bbfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mounts, "mounts", lambda: [mounts.Mount(str(tmp_path), mounts.TYPE, 1)])
+    result = bbfs("load", "--direct", "mcp-server+docs+x://y")
+    assert result.exit_code == 1
+    assert "not through a mount" in result.stderr
+    assert "--mcp-config" in result.stderr
+
+
+def test_a_malformed_template_is_refused_before_a_server_is_started(bbfs: Run, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    result = bbfs("load", "--mcp", f"a=touch {started}", "--template", "mcp-server+a+x://{y", "--set", "y=1")
+    assert result.exit_code == 2
+    assert "--template" in result.stderr
+    assert not started.exists()
+
+
+def test_doctor_tells_once_what_is_left_out(bbfs: Run, tmp_path: Path) -> None:
+    host = tmp_path / "host.json"
+    host.write_text('{"mcpServers": {"bad": {}, "good": {"command": "false"}}}')
+    result = bbfs("doctor", "--json", "--mcp-config", host)
+    checks = [check for check in json.loads(result.stdout) if "bad" in check["finding"]]
+    assert [(check["check"], check["level"]) for check in checks] == [("configuration", "warn")]
+    assert "bad" not in result.stderr
+
+
+def test_the_same_server_in_two_host_files_gets_another_name(bbfs: Run, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.json").write_text('{"mcpServers": {"docs": {"command": "true"}}}')
+    hosts = ["--mcp-config", tmp_path / "one.json", "--mcp-config", tmp_path / "two.json"]
+    result = bbfs("ls", *hosts)
+    assert (result.exit_code, result.stdout) == (0, "mcp-server+docs/\nmcp-server+docs-2/\n")
+    assert f"{tmp_path}/two.json: the name 'docs' is taken; its server is 'docs-2' here" in result.stderr
+    assert bbfs("ls", *hosts, "--mcp", "docs=true").exit_code == 1
+
+
+def test_servers_of_other_directories_are_told(bbfs: Run, tmp_path: Path) -> None:
+    host = tmp_path / "claude.json"
+    servers = {"a": {"command": "true"}}
+    host.write_text(json.dumps({"mcpServers": servers, "projects": {"/elsewhere": {"mcpServers": servers}}}))
+    result = bbfs("ls", "--mcp-config", host)
+    assert result.stdout == "mcp-server+a/\n"
+    assert "1 server left out that only apply in another directory: /elsewhere" in result.stderr
+
+
+def test_path_and_uri_name_what_they_were_given(bbfs: Run, only: list[str]) -> None:
+    for arguments, begin in (
+        (["uri", *only, "/tmp"], "bbfs: /tmp: not inside a bbfs mount"),
+        (["uri", *only, "notes/nope"], "bbfs: notes/nope: "),
+        (["uri", "--rule", "x/y"], "bbfs: x/y: "),
+        (["path", *only, "bb-filesystem+notes+file:./nope"], "bbfs: bb-filesystem+notes+file:./nope: "),
+        (["path", *only, "notes"], "bbfs: notes: expected a bbfs URI, such as "),
+    ):
+        result = bbfs(*arguments)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith(begin)
+
+
+def test_names_that_are_not_utf_8_are_printed_as_they_are(process: Process, only: list[str]) -> None:
+    missing = process("cat", *only, b"notes/\xe9".decode("utf-8", "surrogateescape"))
+    assert missing.stderr.startswith(b"bbfs: notes/\xe9: ")
+    code = (
+        "import click; from bbfs.cli import output; output.set_up_streams(); name = 'caf\\udce9 \\x1b \\ud800'\n"
+        "output.line('caf\\udce9'); click.echo(output.printable(name)); output.as_json(name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30, check=True)
+    printed = [b"caf\xe9", rb"caf" + b"\xe9" + rb" \x1b \ud800", rb'"caf\udce9 \u001b \ud800"']
+    assert done.stdout.splitlines() == printed

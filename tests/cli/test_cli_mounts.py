@@ -152,6 +152,46 @@ def test_sources_and_doctor_see_the_mount(mount: Mount, process: Process, folder
     assert f"{point}, 1 source" in findings
 
 
+def test_what_the_source_says_is_told_through_the_mount(mount: Mount, process: Process, tmp_path: Path) -> None:
+    point, _ = mount("--mcp", "told=no-such-program-anywhere")
+    for command in (["ls", "told"], ["cat", f"{point}/mcp-server+told/x/y"], ["stat", "mcp-server+told+x://y"]):
+        done = process(*command)
+        assert done.returncode == 1
+        assert b"Host is down: " in done.stderr
+        assert b"no-such-program-anywhere" in done.stderr
+
+
+def test_of_several_mounts_the_one_that_has_it_is_read(
+    mount: Mount, process: Process, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/only-here.txt").write_bytes(b"here\n")
+    first, _ = mount("--dir", f"twice={folder}")
+    second, _ = mount("--dir", f"twice={tmp_path / 'other'}")
+    uri = "bb-filesystem+twice+file:./"
+    assert text(process("cat", f"{uri}hello.txt", f"{uri}only-here.txt")) == "hello\nhere\n"
+    missing = process("cat", f"{uri}nowhere")
+    assert missing.returncode == 1
+    assert f"not listed at {first}, {second}".encode() in missing.stderr
+    table = text(process("sources"))
+    assert table.splitlines()[0].split()[-1] == "MOUNT"
+    assert all(any(line.endswith(str(point)) for line in table.splitlines()) for point in (first, second))
+
+
+def test_a_directory_that_is_not_empty_is_told_before_it_is_hidden(
+    fuse: None, process: Process, only: list[str], tmp_path: Path
+) -> None:
+    point = tmp_path / "full"
+    point.mkdir()
+    (point / "file").touch()
+    try:
+        done = process("mount", point, "--background", *only)
+        assert (done.returncode, done.stdout) == (0, b"")
+        assert done.stderr.decode() == f"bbfs: {point} is not empty; while it is mounted on, what is in it is hidden\n"
+    finally:
+        assert process("umount", point).returncode == 0
+
+
 def test_the_demo_shows_its_session_and_leaves_nothing(fuse: None, process: Process, tmp_path: Path) -> None:
     done = process("demo", env={**os.environ, "TMPDIR": str(tmp_path)})
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()

@@ -1,11 +1,12 @@
 """Sources from the command line, and putting several origins together."""
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
 
-from bbfs.config import merge, source_from_dir_argument, source_from_mcp_argument
+from bbfs.config import give_way, merge, source_from_dir_argument, source_from_mcp_argument
 from bbfs.errors import ConfigError
 from bbfs.model import DataSource, McpServer
 
@@ -139,3 +140,42 @@ def test_merge_keeps_the_order_and_refuses_doubles_naming_both_origins():
     ]
     merged = merge(("1", [mcp("b=x")]), ("2", []), ("3", [mcp("a=x"), folder("c=/x")]))
     assert [source.name for source in merged] == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize("text", ["my notes=~/notes", "a/b=~/notes", "é=/x", "~notes=/x"])
+def test_a_name_that_is_illegal_is_no_path(text: str):
+    with pytest.raises(ConfigError, match=r"--dir: illegal name .* letters, digits.*'\./a=b'"):
+        source_from_dir_argument(text, environ={"HOME": "/home/me"})
+
+
+@pytest.mark.parametrize("text", ["./a=b", "../a=b", "/x/a=b", "~/a=b"])
+def test_a_path_may_hold_an_equals_sign(text: str):
+    assert source_from_dir_argument(text, environ={"HOME": "/home/me"}).config["root"].endswith("a=b")
+
+
+@pytest.mark.parametrize("text", ["my docs=uvx x", "a/b=uvx x", "my docs=http://h/mcp"])
+def test_a_name_that_is_illegal_is_no_program(text: str):
+    with pytest.raises(ConfigError, match=r"--mcp: illegal name .* letters, digits"):
+        source_from_mcp_argument(text, environ={"PATH": "/nowhere"})
+
+
+@pytest.mark.parametrize("text", ["prog --key=v", "env K=v prog", "/x/prog k=v", "python3 s.py a=b", "'a b' k=v"])
+def test_a_command_line_may_hold_an_equals_sign(text: str):
+    source = source_from_mcp_argument(text, environ={"PATH": "/nowhere"})
+    assert source.mcp is not None
+    assert source.mcp.command == shlex.split(text)[0]
+
+
+def test_an_installed_program_takes_an_equals_sign(tmp_path: Path):
+    (tmp_path / "prog").touch(mode=0o755)
+    source = source_from_mcp_argument("prog key=v", environ={"PATH": str(tmp_path)})
+    assert source.mcp is not None
+    assert (source.name, source.mcp.args) == ("prog", ("key=v",))
+
+
+def test_servers_of_host_files_give_way():
+    taken = [folder("a=/x"), mcp("b=x"), mcp("b-2=x")]
+    free = give_way([mcp("a=y"), mcp("b=y"), mcp("c=y"), mcp("b-3=y")], taken)
+    assert [source.name for source in free] == ["a-2", "b-4", "c", "b-3"]
+    assert [source.uri_prefix for source in free][:2] == ["mcp-server+a-2", "mcp-server+b-4"]
+    assert len(merge(("1", taken), ("2", free))) == 7

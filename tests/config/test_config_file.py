@@ -8,8 +8,10 @@ import pytest
 
 from bbfs.config import Config, MountOptions, default_config_path, load_config
 from bbfs.config.quantities import parse_duration, parse_size, parse_umask
+from bbfs.config.toml import OWN_TYPES
 from bbfs.errors import ConfigError
 from bbfs.model import Capabilities, McpServer, Policy
+from bbfs.sources import handler_types
 
 FULL = """
 log_level = "debug"
@@ -194,6 +196,15 @@ FOLDER = HEAD + 'type = "filesystem"\n'
         ),
         (HEAD, ":1: sources[0].type: is required (for example 'filesystem') where there is no mcpConfig"),
         (HEAD + 'type = "server"', ":1: sources[0].mcpConfig: is required for an MCP source"),
+        (HEAD + 'type = "filesystm"', ":3: sources[0].type: unknown type 'filesystm'; did you mean 'filesystem'?"),
+        (HEAD + 'type = "git"', ":3: sources[0].type: unknown type 'git'; there are: filesystem, and MCP servers"),
+        (FOLDER + 'root = "~/notes"', ":4: sources[0].root: unknown key; did you mean 'config.root'?"),
+        (
+            '[sources.kb]\ntype = "filesystem"',
+            ":1: sources: should be an array of tables: each source begins",
+        ),
+        (HEAD + 'mcpConfig.command = "prog --flag"', ":3: sources[0].mcpConfig.command: is the program alone, and no"),
+        ('{"mcpServers": {}}', ":1: Invalid"),
         (HEAD + 'type = "File"', ":2: sources[0].name: URI prefix 'bb-File+a': illegal type 'File'"),
         (
             MCP + 'accessMethod = "bb"\ntype = "x"',
@@ -343,3 +354,20 @@ def test_umasks():
     for value in ("", "8", "1777", "22 ", 22, None):
         with pytest.raises(ValueError, match="octal digits"):
             parse_umask(value)
+
+
+def test_a_json_file_is_sent_to_the_option_for_it(tmp_path: Path):
+    (line,) = refusal(tmp_path, '{"mcpServers": {}}')
+    assert line.endswith("; the JSON file of an MCP host is given with --mcp-config")
+
+
+def test_a_program_with_a_space_in_its_name_is_one(tmp_path: Path):
+    program = tmp_path / "my prog"
+    program.touch(mode=0o755)
+    (source,) = load(tmp_path, HEAD + f"mcpConfig.command = '{program}'").sources
+    assert source.mcp is not None
+    assert source.mcp.command == str(program)
+
+
+def test_the_types_that_are_suggested_are_those_that_have_a_handler():
+    assert [f"bb-{name}" for name in OWN_TYPES] + ["mcp-*"] == handler_types()

@@ -253,3 +253,22 @@ def test_values_of_variables_stay_out_of_repr(tmp_path: Path):
     assert sources["a"].mcp
     assert sources["a"].mcp.cwd == f"/x/{SECRET}"
     assert SECRET not in repr(sources)
+
+
+def test_the_servers_of_other_projects_are_counted(tmp_path: Path):
+    projects = {
+        str(tmp_path): {"mcpServers": {"here": {"command": "x"}}},
+        "/elsewhere": {"mcpServers": {"a": {"command": "x"}, "b": {"command": "x"}}},
+        "/none": {"mcpServers": {}},
+    }
+    told: list[object] = []
+    path = write(tmp_path, {"projects": projects})
+    sources = import_mcp_hosts(str(path), environ={}, cwd=str(tmp_path), on_elsewhere=told.append)
+    assert [source.name for source in sources] == ["here"]
+    assert told == [{"/elsewhere": 2}]
+
+
+def test_a_whole_command_line_as_the_command_is_refused(tmp_path: Path):
+    path = write(tmp_path, {"mcpServers": {"a": {"command": "npx -y some-server"}}})
+    assert "mcpServers.a.command: is the program alone" in refusal(path)
+    assert "'args'" in refusal(path)

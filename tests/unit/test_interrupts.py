@@ -197,3 +197,28 @@ async def test_who_does_not_wait_is_not_looked_at(
         pass
     await trio.sleep(3600.0)
     assert looked == []
+
+
+@pytest.mark.semantics("S14", "S22")
+@pytest.mark.parametrize(
+    ("number", "caught", "ends"),
+    [
+        (signal.SIGINT, True, True),
+        (signal.SIGTERM, True, True),
+        (signal.SIGALRM, True, False),
+        (signal.SIGALRM, False, True),
+        (signal.SIGUSR1, True, False),
+        (signal.SIGKILL, False, True),
+        (signal.SIGTSTP, False, False),
+        (signal.SIGSTOP, False, False),
+    ],
+)
+def test_a_signal_that_a_program_handles_ends_no_wait_unless_it_means_the_end(
+    tmp_path: Path, number: signal.Signals, caught: bool, ends: bool
+) -> None:
+    """A progress meter's timer must not make `stat` fail: it never does on a local disk."""
+    mask = 1 << (number - 1)
+    fields = {"SigPnd": 0, "ShdPnd": mask, "SigBlk": 0, "SigIgn": 0, "SigCgt": mask if caught else 0}
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "status").write_text("".join(f"{key}:\t{value:016x}\n" for key, value in fields.items()))
+    assert wants_out(7, tmp_path) is ends

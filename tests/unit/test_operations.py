@@ -46,6 +46,7 @@ ERRNOS = {
     "Busy": errno.EAGAIN,
     "NotADirectory": errno.ENOTDIR,
     "IsADirectory": errno.EISDIR,
+    "NameTooLong": errno.ENAMETOOLONG,
     "NoAttribute": errno.ENODATA,
     "InvalidUri": errno.EINVAL,
     "ConfigError": errno.EINVAL,
@@ -276,10 +277,11 @@ async def test_open_read_release(nursery: trio.Nursery) -> None:
     async with World(nursery, FlatSource(contents={"x://a": b"0123456789"})) as world:
         adapter = serving(world)
         ino = pyfuse3.InodeT((await world.kernel.stat("mcp-server+docs/x/a")).ino)
-        for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC, os.O_RDONLY | os.O_APPEND):
+        for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND):
             with pytest.raises(FUSEError) as raised:
                 await adapter.open(ino, flags, NOBODY)
             assert raised.value.errno == errno.EROFS
+        await adapter.release((await adapter.open(ino, os.O_RDONLY | os.O_APPEND, NOBODY)).fh)  # as on a local disk
         info = await adapter.open(ino, os.O_RDONLY | os.O_CLOEXEC, NOBODY)
         assert info.keep_cache
         assert await adapter.read(info.fh, 2, 3) == b"234"

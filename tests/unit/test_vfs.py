@@ -8,6 +8,7 @@ from bbfs.cache.metadata import MetadataStore
 from bbfs.errors import (
     Denied,
     IsADirectory,
+    NameTooLong,
     NoAttribute,
     NotFound,
     NotSupported,
@@ -629,3 +630,24 @@ async def test_usage_counts_what_is_listed_and_the_sizes_that_are_known(nursery:
         await world.kernel.stat(ROOT + "a")
         await settled()
         assert (world.files.usage().bytes, world.files.usage().files) == (5, 2)
+
+
+@pytest.mark.semantics("S2", "S5")
+async def test_the_uri_of_each_of_several_contents_leads_to_it(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://a": several(("q://elsewhere/p", b"1"), ("x://a/q r", b"22"))})
+    async with World(nursery, source) as world:
+        await world.kernel.stat(ROOT + "a")
+        names = await world.kernel.ls(ROOT + "a")
+        assert sorted(names) == ["p", "q r"]
+        for name in names:
+            uri = await world.kernel.xattr(f"{ROOT}a/{name}", "user.bbfs.uri")
+            loaded = await world.manager.load_resource(uri)
+            assert loaded.parts[0].content.read(0, 10) == await world.kernel.cat(f"{ROOT}a/{name}")
+
+
+@pytest.mark.semantics("S23")
+async def test_a_name_that_no_file_can_have_is_too_long(nursery: trio.Nursery) -> None:
+    async with World(nursery, flat(a=b"")) as world:
+        parent = await world.kernel.walk(ROOT.rstrip("/"))
+        with pytest.raises(NameTooLong):
+            await world.files.lookup(parent.ino, b"n" * 256)

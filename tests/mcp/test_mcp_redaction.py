@@ -1,0 +1,28 @@
+"""What a server is given in confidence stays out of every text, however the server writes it."""
+
+import base64
+import json
+from urllib.parse import quote
+
+import pytest
+
+from bbfs.mcp_manager.redaction import Redactor
+from bbfs.model import McpServer
+
+SECRET = 's3cr3t/"value"+x'
+
+
+@pytest.mark.semantics("S30")
+@pytest.mark.parametrize(
+    "server",
+    [
+        McpServer("stdio", "x", env={"TOKEN": SECRET}),
+        McpServer("stdio", "x", args=(f"--token={SECRET}",), secrets=frozenset({SECRET})),
+        McpServer("http", url="http://h/", headers={"Authorization": f"Bearer {SECRET}"}),
+    ],
+)
+def test_a_secret_is_masked_in_every_spelling(server: McpServer) -> None:
+    redact = Redactor(server)
+    spellings = (SECRET, base64.b64encode(SECRET.encode()).decode(), quote(SECRET, safe=""), json.dumps(SECRET)[1:-1])
+    for spelling in spellings:
+        assert redact(f"login with {spelling} failed") == "login with *** failed"
