@@ -47,7 +47,7 @@ class HttpFault:
         """The error of a request that ended so."""
         if self.status == 401:
             return LoginRequired(
-                f"{self.reason}: the server wants a login; `bbfs login` cannot do that yet, a token in its headers can"
+                f"{self.reason}: the server wants a login; `bbfs login` cannot do that yet, its configured headers can"
             )
         if self.status == 403:
             return Denied(self.reason)

@@ -199,7 +199,7 @@ def test_the_directory_of_a_source_tells_of_the_source(mounted: Mounts, server: 
     run("ls", mount / "mcp-server+docs")
     found = attributes(mount / "mcp-server+docs")
     document = json.loads(found["user.bbfs.metadata"])
-    assert document["capabilities"] == ["read", "list", "watch"]
+    assert document["capabilities"] == ["read", "list"]
     assert found["user.bbfs.id"] == "docs-1"
     assert found["user.bbfs.title"] == "The Docs"
     assert found["user.bbfs.state"] == "up"
