@@ -9,7 +9,7 @@ Between two awaits a task is alone; handles and tables need no lock.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from bbfs import xattrs
 from bbfs.errors import (
@@ -68,6 +68,9 @@ class OpenDirectory:
 
     path: Path
     entries: list[tuple[str, Node]]
+
+
+Handle = TypeVar("Handle", OpenFile, OpenDirectory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,10 +306,10 @@ class FileSystem:
         if not handles:
             del self._open_inodes[opened.ino]
 
-    def _handle(self, table: dict[int, "OpenFile"] | dict[int, "OpenDirectory"], value: object) -> int:
+    def _handle(self, table: dict[int, Handle], value: Handle) -> int:
         handle = self._next_handle
         self._next_handle += 1
-        table[handle] = value  # type: ignore[assignment]
+        table[handle] = value
         return handle
 
     # -- extended attributes -----------------------------------------------------------------------------------------
