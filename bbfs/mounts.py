@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,7 +108,10 @@ def names(path: str, timeout: float = 2.0) -> list[str]:
         said, _ = lister.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         lister.kill()
-        _left_alone.append(lister)
+        if lister.stdout is not None:
+            lister.stdout.close()
+        # The hung mount holds it until its daemon answers or is gone; a thread that nobody waits for sees its end.
+        threading.Thread(target=lister.wait, daemon=True).start()
         raise MountError(f"{path} does not answer: its daemon hangs or is stopped") from None
     if lister.returncode in (errno.ENOTCONN, errno.ECONNABORTED):
         raise DeadMount(f"{path} is dead: its daemon is gone")
@@ -125,8 +129,6 @@ try:
 except OSError as error:
     sys.exit(error.errno)
 """
-_left_alone: list[subprocess.Popen[bytes]] = []
-"""Processes that a hung mount holds: killed, but nobody can wait for their end."""
 
 
 def _run(command: list[str]) -> str:
