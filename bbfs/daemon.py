@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -267,10 +267,3 @@ async def _report(manager: ResourceManager, service: ServiceManager) -> None:
         count = len(manager.sources)
         status = f"{count} source{'s' if count != 1 else ''}, {manager.loads} loads"
         service.tell(WATCHDOG="1", STATUS=status + (f"; down: {', '.join(down)}" if down else ""))
-
-
-def run(main: Callable[[], Any]) -> Any:
-    """Run an asynchronous command of the CLI; an interruption ends it without a traceback."""
-    with suppress(KeyboardInterrupt):
-        return trio.run(main)
-    return None

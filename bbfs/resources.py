@@ -55,7 +55,6 @@ LOADS_AT_ONCE = 64
 """Items of one `load_resources` that wait at once; the bound of each source comes on top."""
 AHEAD_SHARE = 16
 """A resource that is known to take more than this part of the memory budget is not loaded ahead."""
-WALK_DEPTH = 64
 FLUSH_EVERY = 2.0
 
 
@@ -321,7 +320,11 @@ class ResourceManager:
         return await self._ask(source, ("load", record.key), lambda: self._fetch(source, record.parent or record))
 
     async def _ask(self, source: Source, key: tuple[Any, ...], request: Callable[[], Any]) -> Any:
-        return await self._flights.do(key, request, source.data.policy.timeout)
+        try:
+            return await self._flights.do(key, request, source.data.policy.timeout)
+        except DeadlineExceeded as error:
+            source.error = str(error)
+            raise
 
     async def _fetch(self, source: Source, record: Record) -> list[Content]:
         """One load, in a flight of its own: take a place among the requests in flight, load, keep what came."""
@@ -461,7 +464,7 @@ class ResourceManager:
                 if record is not None:
                     found.append(record.metadata)
                 deeper = depth is None or level < depth
-                if node.kind == "directory" and deeper and level < WALK_DEPTH:
+                if node.kind == "directory" and deeper and level < tree.MAX_DEPTH:
                     pending.append(((*directory, name), level + 1))
         return found
 

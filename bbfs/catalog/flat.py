@@ -141,7 +141,11 @@ class FlatCatalog:
 
     async def refresh(self) -> None:
         """List the source now, or join the listing under way. Raises BbfsError."""
-        await self._around.flights.do(("list", self.source.id), self._refresh, self.source.policy.timeout)
+        try:
+            await self._around.flights.do(("list", self.source.id), self._refresh, self.source.policy.timeout)
+        except DeadlineExceeded as error:
+            self.problem = str(error)
+            raise
 
     async def _current(self) -> tuple[tree.Tree, BbfsError | None]:
         """The tree as it is, or with the outage as it was last known (S6, S20)."""
