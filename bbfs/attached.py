@@ -69,5 +69,6 @@ def fingerprint(source: DataSource) -> str:
     """
     mcp = source.mcp
     where = (mcp.transport, mcp.command, mcp.args, mcp.cwd, mcp.url) if mcp else None
-    text = repr((source.uri_prefix, sorted(source.config.items(), key=repr), where))
+    beside = (source.tools, source.prompts) if source.tools != "off" or source.prompts else ()
+    text = repr((source.uri_prefix, sorted(source.config.items(), key=repr), where, *beside))
     return f"{source.base_prefix} {blake2b(text.encode(), digest_size=12).hexdigest()}"

@@ -6,11 +6,13 @@ Times are seconds since the Unix epoch (`float`) unless a name ends in `_ns`; si
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from bbfs.uri import AccessMethod
 
 ContentType = Literal["text", "binary", "unknown"]
+Tools: TypeAlias = Literal["off", "read-only"] | tuple[str, ...]
+"""Which tools of a server may be run by opening a path: none, those that declare `readOnlyHint`, or these alone."""
 
 
 def _empty() -> Mapping[str, Any]:
@@ -63,6 +65,9 @@ class McpServer:
     """How to reach one MCP server. Values that may be secret are kept out of `repr`.
 
     secrets: the values that came into any of it by reference (`${env:…}`, `${file:…}`), to be kept out of every text.
+    start: `lazy` connects at the first use, `eager` at once and again whenever the connection is lost.
+    idle_timeout: seconds without a request after which a connection that nothing is subscribed on is ended; 0 is never.
+    roots: folders (absolute paths) that the server is told of when it asks for `roots/list`.
     """
 
     transport: Literal["stdio", "http", "sse"]
@@ -73,6 +78,9 @@ class McpServer:
     url: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=_empty, repr=False)
     secrets: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    start: Literal["lazy", "eager"] = "lazy"
+    idle_timeout: float = 600.0
+    roots: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,7 @@ class DataSource:
     uri_prefix: `{access_method}-{type}+{name}` where the schemes are the source's own, with `+{scheme}` where there is
         one fixed scheme. It names the source's directory (`docs/semantics.md` S1).
     config: options of the source's type, validated by its handler. auth: secrets, already resolved; never printed.
+    tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31).
     """
 
     id: str
@@ -96,6 +105,8 @@ class DataSource:
     auth: Mapping[str, str] = field(default_factory=_empty, repr=False)
     mcp: McpServer | None = None
     title: str | None = None
+    tools: Tools = "off"
+    prompts: bool = False
 
     @property
     def base_prefix(self) -> str:
@@ -133,6 +144,9 @@ class ResourceMetadata:
     modified_ns: the source's own last-modified in nanoseconds since the epoch, or None.
     etag: changes exactly when the content does, where a source has such a thing.
     kind, target: a hierarchical source also describes directories and symbolic links this way.
+    uri_template, variables: the template that the resource is made from, and the values that make it.
+    on_open: loading it does something at the source, so nothing but an open of the file loads it: no stat, no listing,
+        no loading ahead (`docs/semantics.md` S31).
     """
 
     uri: str
@@ -150,6 +164,34 @@ class ResourceMetadata:
     mcp_data: Mapping[str, Any] | None = None
     kind: Literal["resource", "directory", "symlink"] = "resource"
     target: str | None = None
+    variables: Mapping[str, Any] | None = None
+    on_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceTemplate:
+    """Resources that a source has without listing them: every expansion of a URI template (RFC 6570) may be one.
+
+    uri_template: in the source's own URIs, exactly as it gave it. on_open: as in `ResourceMetadata`, for what is made
+    from it.
+    """
+
+    uri_template: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    annotations: Mapping[str, Any] | None = None
+    mcp_data: Mapping[str, Any] | None = None
+    on_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Values that a template's variable may have, in the source's order. more: there are others beside them."""
+
+    values: tuple[str, ...] = ()
+    more: bool = False
 
 
 class Content(Protocol):
@@ -176,12 +218,18 @@ class Content(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One of the contents that a load answered: its own URI where it has one, its MIME type, its bytes."""
+    """One of the contents that a load answered: its own URI where it has one, its MIME type, its bytes.
+
+    link: the content is a link to the resource with this native URI, shown as a symbolic link; it has no bytes then.
+    name: the file name that it should have among several, where its URI says nothing better.
+    """
 
     native_uri: str | None
     mime_type: str | None
     content: Content
     content_type: ContentType = "unknown"
+    link: str | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +252,7 @@ class Listing:
     resources: tuple[ResourceMetadata, ...]
     ttl: float | None = None
     problem: str | None = None
+    templates: tuple[ResourceTemplate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +267,11 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class SourceEvent:
-    """Something changed at a source: `uri` is the native URI of what was updated, or None when the listing changed."""
+    """Something changed at a source: `uri` is the native URI of what was updated, or None when the listing changed.
+
+    missed: there was a gap in what the source tells, so anything may have changed; `uri` is None then.
+    """
 
     source_id: str
     uri: str | None = None
+    missed: bool = False

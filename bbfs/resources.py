@@ -588,9 +588,7 @@ class ResourceManager:
     # -- memory across mounts ----------------------------------------------------------------------------------------
 
     def _remember_listing(self, source: Source, at: float, listing: Listing) -> None:
-        self._nursery.start_soon(
-            self._write, partial(self._store.remember_listing, source.fingerprint, at, listing.resources, listing.ttl)
-        )
+        self._nursery.start_soon(self._write, partial(self._store.remember_listing, source.fingerprint, at, listing))
 
     async def _write(self, write: Callable[[], None]) -> None:
         try:

@@ -8,12 +8,12 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from bbfs.model import Listing, ResourceMetadata
+from bbfs.model import Listing, ResourceMetadata, ResourceTemplate
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,6 @@ CREATE TABLE resource (
 CREATE TABLE listing (source TEXT PRIMARY KEY, fetched_at REAL NOT NULL, body TEXT NOT NULL) WITHOUT ROWID;
 """
 WAL_ATTEMPTS = 40
-LISTED = tuple(f.name for f in fields(ResourceMetadata))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +104,15 @@ class MetadataStore:
                 [(source, _text(r.uri), r.size, r.digest, r.salt, r.modified_ns, r.fetched_at, r.ttl) for r in rows],
             )
 
-    def remember_listing(
-        self, source: str, fetched_at: float, resources: Iterable[ResourceMetadata], ttl: float | None = None
-    ) -> None:
-        """The whole listing of a source; rows of resources that it no longer holds are dropped.
-
-        ttl: seconds, where the source gave one.
-        """
-        listed = list(resources)
-        body = json.dumps({"ttl": ttl, "resources": [_described(r) for r in listed]}, default=dict)
+    def remember_listing(self, source: str, fetched_at: float, listing: Listing) -> None:
+        """The whole listing of a source; rows of resources that it no longer holds are dropped."""
+        listed = listing.resources
+        document = {
+            "ttl": listing.ttl,
+            "resources": [_described(r) for r in listed],
+            "templates": [_described(t) for t in listing.templates],
+        }
+        body = json.dumps(document, default=dict)
         with self._lock, self._db:
             self._db.execute("INSERT OR REPLACE INTO listing VALUES (?, ?, ?)", (source, fetched_at, body))
             self._db.execute("CREATE TEMP TABLE IF NOT EXISTS kept (uri TEXT PRIMARY KEY) WITHOUT ROWID")
@@ -173,13 +172,20 @@ def _text(uri: str) -> str:
     return uri.encode("utf-8", "backslashreplace").decode()
 
 
-def _described(resource: ResourceMetadata) -> dict[str, Any]:
-    given = ((name, getattr(resource, name)) for name in LISTED)
+def _described(value: ResourceMetadata | ResourceTemplate) -> dict[str, Any]:
+    given = ((field.name, getattr(value, field.name)) for field in fields(value))
     return {name: value for name, value in given if value is not None}
+
+
+_T = TypeVar("_T", ResourceMetadata, ResourceTemplate)
+
+
+def _values(kind: type[_T], entries: list[dict[str, Any]]) -> tuple[_T, ...]:
+    known = {field.name for field in fields(kind)}
+    return tuple(kind(**{key: value for key, value in entry.items() if key in known}) for entry in entries)
 
 
 def _listing(body: str) -> Listing:
     whole: dict[str, Any] = json.loads(body)
-    entries: list[dict[str, Any]] = whole["resources"]
-    resources = tuple(ResourceMetadata(**{k: v for k, v in e.items() if k in LISTED}) for e in entries)
-    return Listing(resources, ttl=whole["ttl"])
+    templates = _values(ResourceTemplate, whole.get("templates", []))
+    return Listing(_values(ResourceMetadata, whole["resources"]), ttl=whole["ttl"], templates=templates)

@@ -34,6 +34,16 @@ def _capability_table(value: object) -> object:
     return {name: name in value for name in CAPABILITY_NAMES}
 
 
+def _tools(value: object) -> object:
+    """`"off"`, `"read-only"`, or the names of the tools that may be run."""
+    if isinstance(value, list) and all(isinstance(name, str) and name for name in value):
+        return value
+    if value in ("off", "read-only"):
+        return value
+    hint = suggestion(value, ("off", "read-only")) if isinstance(value, str) else ""
+    raise ValueError(f"should be 'off', 'read-only' or an array of names of tools{hint}")
+
+
 def _ttl_table(value: object) -> object:
     if isinstance(value, dict):
         return value
@@ -110,6 +120,11 @@ class SourceTable(Table):
     max_stale: Duration | None = None
     concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] | None = None
     sizes: Literal["exact", "lazy"] | None = None
+    start: Literal["lazy", "eager"] | None = None
+    idle_timeout: Duration | None = None
+    roots: list[str] | None = None
+    tools: Annotated[Literal["off", "read-only"] | list[str] | None, BeforeValidator(_tools)] = None
+    prompts: bool | None = None
 
 
 class FileTable(Table):

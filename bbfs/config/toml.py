@@ -4,11 +4,12 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
 from bbfs.config.interpolation import Interpolator, as_path, expand_user
 from bbfs.config.locate import key_lines
@@ -33,6 +34,7 @@ _T = TypeVar("_T", bound=Table)
 _MCP_TYPES = ("server", "mcp")
 OWN_TYPES = ("filesystem",)
 """The types of sources that bbfs reaches itself; an MCP source may be of any type."""
+_MCP_KEYS = ("start", "idle_timeout", "roots", "tools", "prompts")
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
 
 
@@ -185,6 +187,7 @@ class _Loader:
         config = self._references.resolve_all(table.config, (*path, "config"), self._problem)
         auth = self._references.resolve_all(table.auth, (*path, "auth"), self._problem)
         mcp = self._server(table.mcp_config, (*path, "mcpConfig")) if table.mcp_config else None
+        mcp = self._with_options(mcp, table, path)
         if len(self._problems) > before:
             return None
         config.pop("scheme", None)  # the prefix has it now
@@ -202,7 +205,21 @@ class _Loader:
             auth=MappingProxyType(auth),
             mcp=mcp,
             title=table.title,
+            tools=tuple(table.tools) if isinstance(table.tools, list) else table.tools or "off",
+            prompts=bool(table.prompts),
         )
+
+    def _with_options(self, mcp: McpServer | None, table: SourceTable, path: KeyPath) -> McpServer | None:
+        """The server with what the source's own keys say of its connection; no other source may have these keys."""
+        if mcp is None:
+            for key in _MCP_KEYS if table.mcp_config is None else ():
+                if getattr(table, key) is not None:
+                    self._problem((*path, to_camel(key)), "belongs to MCP sources, which have an mcpConfig")
+            return None
+        given: dict[str, Any] = {"start": table.start, "idle_timeout": table.idle_timeout}
+        if table.roots is not None:
+            given["roots"] = tuple(as_path(root, self._base, self._environ) for root in table.roots)
+        return replace(mcp, **{key: value for key, value in given.items() if value is not None})
 
     def _uri_prefix(self, table: SourceTable, access_method: str, source_type: str, path: KeyPath) -> str:
         scheme = table.config.get("scheme", "file" if source_type == "filesystem" else None)

@@ -4,13 +4,13 @@ A handler translates one data source: it caches nothing, retries nothing, holds 
 all three) and raises only `BbfsError`. Its abilities are the protocols below; what it lacks is simply absent.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
 from bbfs.errors import ConfigError
-from bbfs.model import DataSource, Listing, Loaded, ResourceMetadata, SourceEvent, SourceState
+from bbfs.model import Completion, DataSource, Listing, Loaded, ResourceMetadata, SourceEvent, SourceState
 
 
 @runtime_checkable
@@ -46,6 +46,18 @@ class CanWatch(Protocol):
     def watch(self, sink: Callable[[SourceEvent], None]) -> None: ...
 
     def interested(self, native_uri: str) -> None: ...
+
+
+@runtime_checkable
+class CanComplete(Protocol):
+    """Values for a variable of one of its templates (`Listing.templates`).
+
+    value: what they should begin with. context: the values of the variables before it, decoded.
+    """
+
+    async def complete(
+        self, uri_template: str, variable: str, value: str, context: Mapping[str, str]
+    ) -> Completion: ...
 
 
 class Handler(Protocol):

@@ -371,3 +371,40 @@ def test_a_program_with_a_space_in_its_name_is_one(tmp_path: Path):
 
 def test_the_types_that_are_suggested_are_those_that_have_a_handler():
     assert [f"bb-{name}" for name in OWN_TYPES] + ["mcp-*"] == handler_types()
+
+
+def test_what_an_mcp_source_says_of_its_connection_and_of_its_tools(tmp_path: Path) -> None:
+    text = (
+        MCP
+        + 'start = "eager"\nidleTimeout = "2m"\nroots = ["~/src", "here"]\ntools = ["search", "get"]\nprompts = true\n'
+    )
+    path = write(tmp_path, text)
+    (source,) = load_config(path, environ={"HOME": "/home/ann"}).sources
+    assert source.mcp is not None
+    assert (source.mcp.start, source.mcp.idle_timeout) == ("eager", 120.0)
+    assert source.mcp.roots == ("/home/ann/src", os.path.join(os.path.dirname(path), "here"))
+    assert (source.tools, source.prompts) == (("search", "get"), True)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('tools = "readonly"', "tools: should be 'off', 'read-only' or an array of names of tools; did you mean"),
+        ("tools = [1]", "tools: should be 'off', 'read-only' or an array of names of tools"),
+        ('start = "egaer"', "start: should be 'lazy' or 'eager'; did you mean 'eager'?"),
+    ],
+)
+def test_what_cannot_be_said_of_them(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, MCP + line), environ={})
+    assert message in str(caught.value)
+
+
+def test_a_folder_has_no_connection(tmp_path: Path) -> None:
+    text = (
+        '[[sources]]\nname = "n"\ntype = "filesystem"\nconfig = { root = "." }\ntools = "read-only"\nidle_timeout = 1\n'
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, text), environ={})
+    assert ":5: sources[0].tools: belongs to MCP sources" in str(caught.value)
+    assert ":6: sources[0].idle_timeout: belongs to MCP sources" in str(caught.value)

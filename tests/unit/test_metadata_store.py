@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bbfs.cache.metadata import SCHEMA_VERSION, MetadataStore, Remembered
-from bbfs.model import ResourceMetadata
+from bbfs.model import Listing, ResourceMetadata, ResourceTemplate
 
 ROW = Remembered("x://a", 5, "digest", "salt", 1_700_000_000_000_000_001, 1.5, 10.0)
 NEVER_LOADED = Remembered("x://b", None, None, "", 7, None, None)
@@ -35,7 +35,7 @@ def test_what_is_remembered_is_recalled_by_another_mount(path: Path) -> None:
     store.remember("docs", [ROW, NEVER_LOADED])
     store.remember("other", [Remembered("x://a", 9, None, "", 0, None, None)])
     listed = (metadata("x://a", size=5, annotations={"priority": 0.5, "audience": ["user"]}), metadata("x://b"))
-    store.remember_listing("docs", 12.5, listed)
+    store.remember_listing("docs", 12.5, Listing(tuple(listed)))
     store.close()
 
     store = MetadataStore(path)
@@ -45,6 +45,19 @@ def test_what_is_remembered_is_recalled_by_another_mount(path: Path) -> None:
     assert (listing[0], listing[1].resources) == (12.5, listed)
     assert store.recall("other")[0][0].size == 9
     assert store.recall("other")[1] is None
+    store.close()
+
+
+def test_the_templates_of_a_listing_are_remembered_with_it(path: Path) -> None:
+    store = MetadataStore(path)
+    templates = (
+        ResourceTemplate("x://{a}", "A", description="all of a", on_open=True),
+        ResourceTemplate("x:{+b}", "B"),
+    )
+    store.remember_listing("docs", 1.0, Listing((metadata("x://a", variables={"a": "b"}),), templates=templates))
+    _, listing = store.recall("docs")
+    assert listing is not None
+    assert (listing[1].templates, listing[1].resources[0].variables) == (templates, {"a": "b"})
     store.close()
 
 
@@ -61,7 +74,7 @@ def test_what_a_listing_no_longer_holds_is_forgotten_of_that_source_alone(path: 
     store = MetadataStore(path)
     for source in ("docs", "other"):
         store.remember(source, [ROW, NEVER_LOADED])
-    store.remember_listing("docs", 1.0, [metadata("x://b"), metadata("x://b")])
+    store.remember_listing("docs", 1.0, Listing((metadata("x://b"), metadata("x://b"))))
     assert [row.uri for row in store.recall("docs")[0]] == ["x://b"]
     assert len(store.recall("other")[0]) == 2
     store.close()
@@ -69,7 +82,7 @@ def test_what_a_listing_no_longer_holds_is_forgotten_of_that_source_alone(path: 
 
 def test_annotations_may_be_any_mapping(path: Path) -> None:
     store = MetadataStore(path)
-    store.remember_listing("docs", 1.0, [metadata("x://a", annotations=MappingProxyType({"priority": 1}))])
+    store.remember_listing("docs", 1.0, Listing((metadata("x://a", annotations=MappingProxyType({"priority": 1})),)))
     listing = store.recall("docs")[1]
     assert listing is not None
     assert listing[1].resources[0].annotations == {"priority": 1}
@@ -84,7 +97,7 @@ def test_any_text_that_a_server_sends_is_kept(uris: list[str], title: str) -> No
     store = MetadataStore(None)
     listed = tuple(metadata(uri, title=title, size=len(uri)) for uri in uris)
     store.remember("docs", [Remembered(uri, len(uri), None, "", 0, None, None) for uri in uris])
-    store.remember_listing("docs", 1.0, listed)
+    store.remember_listing("docs", 1.0, Listing(tuple(listed)))
     rows, listing = store.recall("docs")
     assert listing is not None
     assert listing[1].resources == listed
@@ -119,7 +132,7 @@ def test_what_is_damaged_inside_costs_no_more_than_what_was_remembered(path: Pat
     store = MetadataStore(path)
     rows = [Remembered(f"x://{number}", number, "digest", "salt", 1, 1.0, 1.0) for number in range(500)]
     store.remember("docs", rows)
-    store.remember_listing("docs", 1.0, [metadata(row.uri) for row in rows])
+    store.remember_listing("docs", 1.0, Listing(tuple([metadata(row.uri) for row in rows])))
     store.close()
     if where == "pages":
         data = bytearray(path.read_bytes())
@@ -177,14 +190,15 @@ WRITER = """
 import sys
 from pathlib import Path
 from bbfs.cache.metadata import MetadataStore, Remembered
-from bbfs.model import ResourceMetadata
+from bbfs.model import Listing, ResourceMetadata
 path, source = Path(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
 sys.stdin.readline()
 store = MetadataStore(path)
 for turn in range(40):
     store.remember(source, [Remembered(f"x://{number}", turn, "d", "s", 1, 1.0, 1.0) for number in range(20)])
-    store.remember_listing(source, float(turn), [ResourceMetadata("u", f"x://{number}", "n") for number in range(10)])
+    listed = Listing(tuple(ResourceMetadata("u", f"x://{number}", "n") for number in range(10)))
+    store.remember_listing(source, float(turn), listed)
     rows, listing = store.recall(source)
     assert len(rows) == 10 and listing is not None and listing[0] == turn, (len(rows), listing)
 store.close()
