@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test check bench install lock clean
+.PHONY: demo test check bench soak install lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 
@@ -17,6 +17,9 @@ check: $(TEST)  ## format, lint, types and the direction of imports
 
 bench: $(TEST)  ## how fast a cold and a warm walk over a slow server are, beside a plain client
 	.venv/bin/python benchmarks/cold.py --json benchmarks/results.json
+
+soak: $(TEST)  ## kill servers under a mount 200 times (some minutes); nothing may be left over
+	.venv/bin/python benchmarks/soak.py
 
 install: $(RUN)  ## the program bbfs in .venv/bin
 

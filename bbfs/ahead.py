@@ -65,7 +65,9 @@ class LoadAhead:
             return
         record = node.record if node is not None else None
         now = self._clock()
-        if record is None or record.fresh(now) or now < record.error_until or record.best_size() > self._largest:
+        if record is None or record.on_open or record.fresh(now):
+            return
+        if now < record.error_until or record.best_size() > self._largest:
             return
         record.ahead = True
         self._load(source, record)

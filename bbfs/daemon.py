@@ -19,9 +19,10 @@ import platformdirs
 import pyfuse3
 import trio
 
-from bbfs import mounts, sources
+from bbfs import control, mounts, sources
 from bbfs.cache.metadata import MetadataStore
 from bbfs.config import Config
+from bbfs.control import Control
 from bbfs.interrupts import Interrupts
 from bbfs.mounts import MountError
 from bbfs.notify import ServiceManager
@@ -60,8 +61,9 @@ def compose(config: Config, mount_point: str | None = None) -> Composition:
     mcp: Any = None
     if any(source.mcp is not None for source in config.sources):
         from bbfs.mcp_manager import MCPManager  # noqa: PLC0415 - importing the SDK costs a second
+        from bbfs.mcp_manager.tokens import TokenStore  # noqa: PLC0415 - as above
 
-        mcp = MCPManager()
+        mcp = MCPManager(tokens=TokenStore.of_user(os.environ))
     services = Services(mcp=mcp, mount_point=mount_point)
     return Composition(tuple(sources.build(source, services) for source in config.sources), mcp)
 
@@ -216,12 +218,16 @@ async def _serve(
                 nursery.start_soon(interrupts.run)
                 nursery.start_soon(manager.keep_flushing)
                 nursery.start_soon(_report, manager, service)
+                address = await nursery.start(Control(manager, files.refresh, path).run)
+                if address is not None:
+                    files.root_attributes[control.ATTRIBUTE] = os.fsencode(address)
                 nursery.start_soon(_loop, nursery.cancel_scope)
                 service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
                 ready()
                 log.info("mounted on %s", path)
         service.tell(STOPPING="1", STATUS="unmounting")
         # Unmount before the sources go: nobody can ask any more while they close.
+        files.unwatch()
         adapter.unmount()
     log.info("unmounted %s", path)
 

@@ -18,11 +18,12 @@ log = logging.getLogger(__name__)
 class Flight:
     """One request under way: `done` is set when `error` or `value` is. `deadline` is in trio's clock."""
 
-    __slots__ = ("deadline", "done", "error", "value")
+    __slots__ = ("deadline", "done", "error", "scope", "value")
 
     def __init__(self, deadline: float) -> None:
         self.done = trio.Event()
         self.deadline = deadline
+        self.scope = trio.CancelScope(deadline=deadline)
         self.error: BbfsError | None = None
         self.value: Any = None
 
@@ -60,15 +61,23 @@ class SingleFlight:
             raise type(flight.error)(*flight.error.args)
         return flight.value
 
+    async def do_alone(self, key: Hashable, request: Callable[[], Awaitable[Any]], timeout: float) -> Any:
+        """As `do`, under a key that nobody else asks for: when the asker gives up, so does the request."""
+        flight = self.begin(key, request, timeout)
+        try:
+            return await self.do(key, request, timeout)
+        finally:
+            flight.scope.cancel()
+
     async def _run(self, key: Hashable, request: Callable[[], Awaitable[Any]], flight: Flight) -> None:
         started = trio.current_time()
         flight.error = Unreachable("the daemon is shutting down")  # what remains when the nursery is cancelled
         try:
-            with trio.CancelScope(deadline=flight.deadline) as scope:
+            with flight.scope as scope:
                 flight.value = await request()
                 flight.error = None
             if scope.cancelled_caught:
-                flight.error = DeadlineExceeded(f"no answer within {flight.deadline - started:g} s")
+                flight.error = DeadlineExceeded(f"no answer within {round(flight.deadline - started, 1):g} s")
         except BbfsError as error:
             flight.error = type(error)(*error.args)  # without the frames of the request, and all that they hold
         except Exception as error:

@@ -220,7 +220,8 @@ class Content(Protocol):
 class Part:
     """One of the contents that a load answered: its own URI where it has one, its MIME type, its bytes.
 
-    link: the content is a link to the resource with this native URI, shown as a symbolic link; it has no bytes then.
+    link: the content is a link to the resource with this native URI, shown as a symbolic link. The bytes are what to
+        show instead where the source has no such resource.
     name: the file name that it should have among several, where its URI says nothing better.
     """
 

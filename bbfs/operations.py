@@ -7,10 +7,11 @@ stray exception would end the mount (S27).
 import errno
 import logging
 import os
+import select
 import stat
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
 import pyfuse3
@@ -21,6 +22,7 @@ from pyfuse3 import (
     FileNameT,
     FUSEError,
     InodeT,
+    PollHandle,
     ReaddirToken,
     RequestContext,
     StatvfsData,
@@ -39,6 +41,10 @@ BLOCK = 512
 _TYPES = {"directory": stat.S_IFDIR, "file": stat.S_IFREG, "symlink": stat.S_IFLNK}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _XATTR_PREFIX = b"user."
+READY = select.POLLIN | select.POLLRDNORM | select.POLLOUT | select.POLLWRNORM
+"""What poll(2) says of a regular file: POSIX has them always ready, and the kernel says so where nobody is asked."""
+CHANGED = select.POLLPRI | select.POLLERR
+"""What it says of an open file whose content is outdated, as for /proc/self/mounts (proc_pid_mounts(5)) and sysfs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +164,10 @@ class Operations(pyfuse3.Operations):
     @interruptible
     async def open(self, inode: InodeT, flags: int, ctx: RequestContext) -> FileInfo:
         handle = await self._files.open(inode, writing=bool(flags & _WRITING))
-        # An inode is one version of its content, so its pages stay true however often it is opened.
-        return FileInfo(fh=FileHandleT(handle), keep_cache=True)
+        # An inode is one version of its content, so its pages stay true however often it is opened; but not where each
+        # open makes a version of its own.
+        anew = self._files.shares_inode(handle)
+        return FileInfo(fh=FileHandleT(handle), keep_cache=not anew, direct_io=anew)
 
     @answers
     async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
@@ -169,6 +177,17 @@ class Operations(pyfuse3.Operations):
     @answers
     async def release(self, fh: FileHandleT) -> None:
         self._files.release(fh)
+
+    @answers
+    async def poll(self, inode: InodeT, fh: FileHandleT, poll_handle: PollHandle | None, ctx: RequestContext) -> int:
+        """A file can always be read, as any regular file can. `CHANGED` comes on top, and wakes who waits, once its
+        source has something else than the version that is open; it stays until the file is opened anew.
+        """
+        if self._files.changed(fh):
+            return READY | CHANGED
+        if poll_handle is not None:  # it wakes all who wait for one open file, so the latest is enough
+            self._files.watch_handle(fh, partial(_notify, poll_handle))
+        return READY
 
     @answers
     async def flush(self, fh: FileHandleT) -> None:
@@ -197,3 +216,11 @@ class Operations(pyfuse3.Operations):
         answer.f_ffree = answer.f_favail = 0
         answer.f_namemax = 255
         return answer
+
+
+def _notify(waiting: PollHandle) -> None:
+    """Have the kernel ask again for whoever polls. This waits for nobody."""
+    try:
+        waiting.notify()
+    except OSError as error:
+        log.debug("nobody to wake: %s", error)

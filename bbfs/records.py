@@ -31,6 +31,7 @@ class Record:
     changed_at: when a load last found another version.
     ahead: loaded before anything asked for it, and not asked for yet.
     parts: the contents of a resource that answered several, by name: it is a directory then.
+    provisional: nobody has said yet that there is such a resource; the first load tells.
     """
 
     __slots__ = (
@@ -48,6 +49,7 @@ class Record:
         "part",
         "parts",
         "path",
+        "provisional",
         "salt",
         "size",
         "source_id",
@@ -79,12 +81,18 @@ class Record:
         self.parts: dict[str, Record] | None = None
         self.parent: Record | None = None
         self.part = 0
+        self.provisional = False
 
     @property
     def key(self) -> tuple[str, str]:
         """What the content is cached and loaded under: a part is loaded with the resource it belongs to."""
         owner = self if self.parent is None else self.parent
         return (owner.source_id, owner.metadata.native_uri)
+
+    @property
+    def on_open(self) -> bool:
+        """Whether nothing but an open loads it, each open anew. A part of it was loaded with it, once and for all."""
+        return (self if self.parent is None else self.parent).metadata.on_open
 
     def fresh(self, now: float) -> bool:
         """Whether the content last seen may be taken for the source's without asking."""
@@ -117,8 +125,11 @@ class Record:
         return None
 
     def best_size(self) -> int:
-        """The size that a listing shows while the true one is not known: the learnt, else the declared, else 0."""
-        if self.size is not None:
+        """The size that a listing shows while the true one is not known: the learnt, else the declared, else 0.
+
+        What each open loads anew has no size until then.
+        """
+        if self.size is not None and not self.metadata.on_open:
             return self.size
         return self.metadata.size or 0
 
@@ -160,18 +171,19 @@ class Record:
             self.digest is None and declared is not None and declared != size
         )
         if changed:
-            self.salt, self.changed_at = digest, now
+            if not self.metadata.on_open:  # whose opens share an inode, but no pages
+                self.salt, self.changed_at = digest, now
             if self.metadata.modified_ns is None:
                 self.modified_ns = int(now * NANOSECONDS)
         self.size, self.digest, self.fetched_at, self.ttl = size, digest, now, ttl
         self.suspected = suspicions is not None and suspicions != self.suspicions
-        self.stale, self.error, self.dirty = False, None, True
+        self.stale, self.error, self.dirty, self.provisional = False, None, True, False
         return changed
 
     def settle_type(self, part: Part) -> None:
         """Some servers give the MIME type only with the content."""
         m = self.metadata
-        mime_type = m.mime_type or part.mime_type
+        mime_type = part.mime_type if m.on_open else m.mime_type or part.mime_type
         if (mime_type, part.content_type) != (m.mime_type, m.content_type):
             self.metadata = replace(m, mime_type=mime_type, content_type=part.content_type)
 
@@ -201,11 +213,15 @@ def _usable(metadata: ResourceMetadata) -> ResourceMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One name of the tree. A directory that only URIs make has no record; a resource of several parts is one with."""
+    """One name of the tree. A directory that only URIs make has no record; a resource of several parts is one with.
+
+    candidate: the resource that a directory would be if the source had it; only a load can tell.
+    """
 
     kind: Literal["directory", "file", "symlink"]
     record: Record | None = None
     target: str | None = None
+    candidate: Record | None = None
 
 
 DIRECTORY = Node("directory")

@@ -8,15 +8,16 @@ Two maps hold what is known: metadata by URI (`Source.catalog.records` of each s
 """
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from itertools import count
 from typing import Any, Literal
 
 import trio
-from cachetools import LRUCache
 
 from bbfs import tree, xattrs
 from bbfs.ahead import LoadAhead
@@ -28,8 +29,9 @@ from bbfs.errors import (
     BbfsError,
     DeadlineExceeded,
     Denied,
+    InvalidUri,
     IsADirectory,
-    LoginRequired,
+    NotADirectory,
     NotFound,
     NotSupported,
     Outdated,
@@ -51,10 +53,14 @@ JUST_NOW = 0.25
 """Seconds for which what was just learnt counts as known, even where the source's time to live is 0."""
 ERROR_KEPT = 2.0
 """Seconds for which a failed load is not repeated: `ls -l` and the `cat` after it cost one request, not two."""
+ABSENT_FOR = 5.0
+"""Seconds for which an unlisted resource that the source says not to have is not asked for again."""
 LOADS_AT_ONCE = 64
 """Items of one `load_resources` that wait at once; the bound of each source comes on top."""
 AHEAD_SHARE = 16
 """A resource that is known to take more than this part of the memory budget is not loaded ahead."""
+RESULT_KEPT = 60.0
+"""Seconds for which what an open has loaded stays a directory where it has several parts, as far as memory allows."""
 FLUSH_EVERY = 2.0
 
 
@@ -88,10 +94,10 @@ class ResourceManager:
         self.cache_bytes = cache_bytes
         self._nursery = nursery
         self._flights = SingleFlight(nursery)
+        self._opens = count()
         self._store = store
         self._ahead = LoadAhead(self._begin, largest=cache_bytes // AHEAD_SHARE, clock=clock)
         self._listeners: list[Callable[[Iterable[Path]], None]] = []
-        self._unlisted: LRUCache[tuple[str, str], Record] = LRUCache(10_000)
 
     # -- sources -----------------------------------------------------------------------------------------------------
 
@@ -120,9 +126,13 @@ class ResourceManager:
             handler.watch(partial(self._event, source))
         return source
 
-    def on_change(self, listener: Callable[[Iterable[Path]], None]) -> None:
-        """`listener` hears of every path (from the mount's root) whose entry or content is not what it was."""
+    def on_change(self, listener: Callable[[Iterable[Path]], None]) -> Callable[[], None]:
+        """`listener` hears of every path (from the mount's root) whose entry or content is not what it was.
+
+        Returns what ends that. The listener must neither block nor raise.
+        """
         self._listeners.append(listener)
+        return partial(self._listeners.remove, listener)
 
     def _tell(self, base: str, paths: Iterable[Path]) -> None:
         source = self.sources[base]
@@ -130,7 +140,7 @@ class ResourceManager:
         for path in paths:
             self._ahead.forget(source.data.id, path[:-1])
         changed = [full for path in paths for full in self._mounted(source, path)]
-        for listener in self._listeners:
+        for listener in tuple(self._listeners):
             listener(changed)
 
     @staticmethod
@@ -143,14 +153,33 @@ class ResourceManager:
 
     def _event(self, source: Source, event: SourceEvent) -> None:
         """A handler says that something changed: validity ends at once (S18)."""
+        if event.missed:
+            self._suspect_all(source)
         if event.uri is None:
             source.catalog.expire()
             return
-        record = source.catalog.records.get(event.uri) or self._unlisted.get((source.data.id, event.uri))
+        record = source.catalog.record(event.uri)
         if record is not None:
             record.suspect()  # the content stays: should the source go down now, it is what there is (S20)
             if record.path:
                 self._tell(source.data.base_prefix, [record.path])
+
+    def refresh(self, path: Path) -> None:
+        """Drop what is known at and below a path: the next use asks the source (S21). Raises NotFound for no source.
+
+        Contents stay for as long as the source does not answer (S20).
+        """
+        places = [self.place(path)] if path else [(source, path) for source in self.sources.values()]
+        for source, below in places:
+            source.error = None
+            source.catalog.forget(below)
+
+    def _suspect_all(self, source: Source) -> None:
+        """Changes may have been missed: everything that was loaded is asked for again when it is next wanted."""
+        loaded = [record for record in source.catalog.all_records() if record.fetched_at is not None]
+        for record in loaded:
+            record.suspect()
+        self._tell(source.data.base_prefix, [record.path for record in loaded if record.path])
 
     # -- the tree, from the mount's root -----------------------------------------------------------------------------
 
@@ -222,6 +251,25 @@ class ResourceManager:
         source, below = self.place(path)
         return max(SERVED_STALE, source.catalog.validity(below)) if len(path) > 1 else 60.0
 
+    def absence(self, path: Path) -> float:
+        """Seconds for which the kernel may take a name for absent."""
+        source, below = self.place(path)
+        return min(ABSENT_FOR, source.catalog.absence(below))
+
+    def absent_until(self, record: Record) -> float | None:
+        """Until when the source's word holds that there is no such resource; None if it has not said so."""
+        said_so = isinstance(record.error, NotFound) and self.clock() < record.error_until
+        return record.error_until if said_so else None
+
+    def directory_document(self, path: Path) -> dict[str, Any]:
+        """What is known of a directory that no resource is: the templates that make names in it, if any do."""
+        source, below = self.place(path)
+        return xattrs.directory_document(source.catalog.templates(below))
+
+    def mounted(self, record: Record) -> Path:
+        """Where a listed resource stands from the mount's root."""
+        return self._mounted(self.source_of(record), record.path)[0]
+
     def source_of(self, record: Record) -> Source:
         return self._by_id[record.source_id]
 
@@ -240,14 +288,17 @@ class ResourceManager:
         return record.changed_within(JUST_NOW, self.clock())
 
     def lazy(self, record: Record) -> bool:
-        """Whether the source trades true sizes away: 0 until opened (`sizes = "lazy"`)."""
-        return self.source_of(record).data.policy.sizes == "lazy"
+        """Whether the size is 0 until it is opened: where only that loads it, or with `sizes = "lazy"`."""
+        return record.on_open or self.source_of(record).data.policy.sizes == "lazy"
 
     async def learn(self, record: Record) -> None:
         """Make the record's size, version and time the source's own: by asking for them, or by loading the content.
 
         Where a source is down and the size was once learnt, that stands (S20). Raises the source's error otherwise.
+        Does nothing for what only an open loads (S31).
         """
+        if record.on_open:
+            return
         source = self.source_of(record)
         with Waiting(source):
             try:
@@ -263,6 +314,21 @@ class ResourceManager:
                     raise
                 record.stale = True
 
+    async def exists(self, record: Record) -> bool:
+        """Whether the source has a resource, which only a load can tell. Raises what else goes wrong."""
+        try:
+            await self.learn(record)
+        except NotFound:
+            return False
+        return True
+
+    async def find_certain(self, path: Path) -> Node:
+        """As `find`, but where a name may be a resource or a directory, the source has been asked which."""
+        node = await self.find(path)
+        if node.candidate is not None and await self.exists(node.candidate):
+            node = await self.find(path)
+        return node
+
     def _refuse_repeat(self, record: Record) -> None:
         """Raises again what a load has just ended with; see `ERROR_KEPT`."""
         owner = record.parent or record
@@ -275,8 +341,12 @@ class ResourceManager:
             await source.catalog.confirm(record)
 
     def content_now(self, record: Record) -> Content | None:
-        """The content, if it is in memory and fresh, or has just been found."""
-        usable = record.fresh(self.clock()) or self.just_changed(record)
+        """The content, if it is in memory and fresh, or has just been found.
+
+        A part of what an open has loaded is good for as long as its directory is there.
+        """
+        kept = record.on_open and record.parent is not None
+        usable = kept or record.fresh(self.clock()) or self.just_changed(record)
         return self.contents.get(_content_key(record)) if usable and record.parts is None else None
 
     async def open(self, record: Record) -> Content:
@@ -294,6 +364,8 @@ class ResourceManager:
         """All contents of the resource that a record belongs to, by their part; kept ones while the source is down."""
         source = self.source_of(record)
         with Waiting(source):
+            if record.on_open:
+                return await self._load_anew(source, record)
             try:
                 self._refuse_repeat(record)
                 return await self._load(source, record)
@@ -303,6 +375,32 @@ class ResourceManager:
                     raise
                 record.stale = True
                 return kept
+
+    async def _load_anew(self, source: Source, record: Record) -> list[Content]:
+        """Load what only an open loads (S31): once for each open, shared with no other, and nothing stale instead."""
+        if record.parent is not None:
+            self._put_away(record.parent)
+            raise Outdated(f"{record.metadata.name} belongs to a result that is no longer kept")
+        key = ("open", next(self._opens))
+        try:
+            return await self._flights.do_alone(key, lambda: self._fetch(source, record), source.data.policy.timeout)
+        except DeadlineExceeded as error:
+            source.error = str(error)
+            raise
+
+    async def _put_away_later(self, record: Record, seconds: float) -> None:
+        """Keep the parts of a result for a while; then the resource is a file again, and an open loads it anew."""
+        loaded = record.fetched_at
+        await trio.sleep(seconds)
+        if record.fetched_at == loaded:
+            self._put_away(record)
+
+    def _put_away(self, record: Record) -> None:
+        parts, record.parts = record.parts, None
+        for part in (parts or {}).values():
+            self.contents.discard(_content_key(part))
+        if parts is not None and record.path:
+            self._tell(self.source_of(record).data.base_prefix, [record.path])
 
     def _kept(self, record: Record) -> list[Content] | None:
         """The contents in memory of the version last seen, whatever their age; None unless all are there."""
@@ -337,11 +435,18 @@ class ResourceManager:
                 suspicions = record.suspicions
                 loaded = await handler.load(record.metadata.native_uri)
         except BbfsError as error:
+            if isinstance(error, NotFound) and record.digest is not None and not record.suspected:
+                record.suspect()  # it was there: whoever has it open is told
+                if record.path:
+                    self._tell(source.data.base_prefix, [record.path])
             # A new instance: the one that was raised holds on to all that its frames hold.
-            record.error, record.error_until = type(error)(*error.args), self.clock() + ERROR_KEPT
-            source.error = None if isinstance(error, NotFound | Denied) else f"{record.metadata.native_uri}: {error}"
-            if isinstance(error, LoginRequired):
-                log.warning("%s: %s", source.data.id, error)
+            unlisted = record.metadata.uri_template is not None
+            kept = ABSENT_FOR if unlisted and isinstance(error, NotFound) else ERROR_KEPT
+            record.error, record.error_until = type(error)(*error.args), self.clock() + kept
+            harmless = isinstance(error, NotFound | Denied | InvalidUri)
+            source.error = None if harmless else f"{record.metadata.native_uri}: {error}"
+            if record.on_open:  # no stat tells beforehand that it fails
+                log.info("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
             if isinstance(error, TooLarge):
                 log.warning("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
             raise
@@ -368,13 +473,13 @@ class ResourceManager:
         now = self.clock()
         ttl = source.data.policy.content_ttl if loaded.ttl is None else loaded.ttl
         changed: list[Path] = []
-        if len(loaded.parts) == 1:
+        if len(loaded.parts) == 1 and loaded.parts[0].link is None:
             content = loaded.parts[0].content
             record.settle_type(loaded.parts[0])
             if self._settle(record, loaded, content, now, ttl, suspicions) or record.parts is not None:
                 changed.append(record.path)
             record.parts = None
-            if isinstance(content, MemoryContent):
+            if isinstance(content, MemoryContent) and (ttl > 0 or not record.on_open):
                 self.contents.put(_content_key(record), content)
         else:
             changed = self._keep_parts(record, loaded, now, ttl, suspicions)
@@ -397,8 +502,12 @@ class ResourceManager:
         digest = blake2b("".join(part.content.version for part in loaded.parts).encode(), digest_size=16).hexdigest()
         before = record.parts
         if before is None or record.digest != digest:
-            record.parts = name_parts(record, loaded.parts, now)
-        record.salt = record.digest = digest
+            record.parts = name_parts(record, loaded.parts, now, partial(self._link, record))
+        record.digest = digest
+        if record.metadata.on_open:
+            self._nursery.start_soon(self._put_away_later, record, max(RESULT_KEPT, ttl))
+        else:
+            record.salt = digest
         record.size, record.dirty, record.error = None, True, None
         if before is not record.parts:
             for child in (record, *(record.parts or {}).values()):
@@ -414,6 +523,21 @@ class ResourceManager:
         names = before.keys() | after.keys()
         versions = ((name, before.get(name), after.get(name)) for name in names)
         return [(*record.path, n) for n, old, new in versions if (old and old.salt) != (new and new.salt)]
+
+    def _link(self, record: Record, native_uri: str) -> str | None:
+        """Where a link in the directory of `record` leads for another resource of the source; None if it has none."""
+        source = self.source_of(record)
+        linked = source.catalog.record(native_uri)
+        path = linked.path if linked is not None and linked.path else tree.plain_path(native_uri).path
+        try:
+            node = source.catalog.known(path)
+        except (NotFound, NotADirectory):
+            return None
+        there = node.record or node.candidate if node is not None else None
+        if there is None or there.metadata.native_uri != native_uri or not record.path:
+            return None
+        start, end = self._mounted(source, record.path)[0], self._mounted(source, path)[0]
+        return os.path.relpath("/".join(("", *end)), "/".join(("", *start)))
 
     # -- loading ahead -----------------------------------------------------------------------------------------------
 
@@ -481,12 +605,7 @@ class ResourceManager:
             there = ", ".join(sorted(self.sources)) or "none"
             raise NotFound(f"no source {parsed.base_prefix!r}; there are: {there}")
         native = parsed.original_uri
-        record = source.catalog.records.get(native) or self._unlisted.get((source.data.id, native))
-        if record is None:
-            name = native.rstrip("/").rpartition("/")[2] or native
-            record = Record(source.data.id, ResourceMetadata(str(parsed), native, name), (), self.clock())
-            self._unlisted[source.data.id, native] = record
-        return source, record
+        return source, source.catalog.record_of(str(parsed), native)
 
     async def load_resource(self, uri: str) -> LoadedResource:
         """Content and metadata of one resource, listed or not. Raises InvalidUri or the source's error."""
@@ -509,6 +628,9 @@ class ResourceManager:
         """The content among several that a URI below a listed resource names (S2, S5), or None."""
         source = self.source_of(unlisted)
         above, _, segment = unlisted.metadata.native_uri.rpartition("/")
+        known = source.catalog.record(above)
+        if known is not None and known.on_open:
+            return (known.parts or {}).get(tree.show_component(segment))
         listed = source.catalog.records.get(above) or source.catalog.records.get(above + "/")
         if listed is None:
             return None

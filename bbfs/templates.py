@@ -39,20 +39,24 @@ _RESERVED = ":/?#[]@!$&'()*+,;="  # RFC 3986, section 2.2
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-class _Variable(NamedTuple):
+class Variable(NamedTuple):
+    """`name` with its modifier: none, `*`, or `:` and a number."""
+
     name: str
     modifier: str
 
 
-class _Expression(NamedTuple):
+class Expression(NamedTuple):
+    """`{…}` as it is written, its operator (empty for the simple form) and its variables."""
+
     text: str
     operator: str
-    variables: tuple[_Variable, ...]
+    variables: tuple[Variable, ...]
 
 
 def template_variables(template: str) -> tuple[str, ...]:
     """The names of a template's variables, each once, in order. Raises InvalidUri for a malformed template."""
-    return tuple(dict.fromkeys(variable.name for variable in _variables(_parse(template))))
+    return tuple(dict.fromkeys(variable.name for variable in _variables(parse_template(template))))
 
 
 def expand_template(template: str, values: Mapping[str, Value]) -> str:
@@ -61,7 +65,7 @@ def expand_template(template: str, values: Mapping[str, Value]) -> str:
     Raises InvalidUri, naming the part or the variables, for a malformed template, for variables that are missing or
     unknown, and for values that cannot stand in a URI (lone surrogates, a list where `{v:3}` wants a text).
     """
-    parts = _parse(template)
+    parts = parse_template(template)
     _check_names(template, parts, values)
     for variable in _variables(parts):
         _check_value(template, variable, values.get(variable.name, ""))
@@ -78,7 +82,7 @@ def expand_template(template: str, values: Mapping[str, Value]) -> str:
     return result
 
 
-def _expand(expression: _Expression, values: Mapping[str, Value], *, keep_slashes: bool) -> str:
+def _expand(expression: Expression, values: Mapping[str, Value], *, keep_slashes: bool) -> str:
     if expression.operator == "":
         given = [v for v in expression.variables if _is_defined(values[v.name])]
         return ",".join(_expand_simple(variable, values[variable.name], keep_slashes) for variable in given)
@@ -90,7 +94,7 @@ def _expand(expression: _Expression, values: Mapping[str, Value], *, keep_slashe
     return text
 
 
-def _expand_simple(variable: _Variable, value: Value, keep_slashes: bool) -> str:
+def _expand_simple(variable: Variable, value: Value, keep_slashes: bool) -> str:
     text = URITemplate(f"{{{variable.name}{variable.modifier}}}").expand({variable.name: _plain(value)})
     wildcard = variable.modifier == "*" and isinstance(value, str)
     # A `%2F` of the value itself has become `%252F`: what is here stands for a slash.
@@ -101,7 +105,7 @@ def _plain(value: Value) -> str | list[str]:
     return value if isinstance(value, str) else list(value)
 
 
-def _check_names(template: str, parts: list[str | _Expression], values: Mapping[str, Value]) -> None:
+def _check_names(template: str, parts: list[str | Expression], values: Mapping[str, Value]) -> None:
     known = {variable.name for variable in _variables(parts)}
     needed = {variable.name for variable in _variables([p for p in parts if not _is_optional(p)])}
     if unknown := sorted(values.keys() - known):
@@ -110,7 +114,7 @@ def _check_names(template: str, parts: list[str | _Expression], values: Mapping[
         raise InvalidUri(f"template {template!r} needs {_listed(missing)}; given: {_listed(values)}")
 
 
-def _check_value(template: str, variable: _Variable, value: Value) -> None:
+def _check_value(template: str, variable: Variable, value: Value) -> None:
     if variable.modifier.startswith(":") and not isinstance(value, str):
         raise InvalidUri(f"template {template!r}: {variable.name}{variable.modifier} takes a text, not a list")
     for text in (value,) if isinstance(value, str) else value:
@@ -120,8 +124,8 @@ def _check_value(template: str, variable: _Variable, value: Value) -> None:
             raise InvalidUri(f"template {template!r}: the value of {variable.name} is not valid Unicode") from error
 
 
-def _is_optional(part: str | _Expression) -> bool:
-    return isinstance(part, _Expression) and part.operator != "" and part.operator in _OPTIONAL
+def _is_optional(part: str | Expression) -> bool:
+    return isinstance(part, Expression) and part.operator != "" and part.operator in _OPTIONAL
 
 
 def _is_defined(value: Value) -> bool:
@@ -132,13 +136,13 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "no variables"
 
 
-def _variables(parts: Sequence[str | _Expression]) -> list[_Variable]:
-    return [variable for part in parts if isinstance(part, _Expression) for variable in part.variables]
+def _variables(parts: Sequence[str | Expression]) -> list[Variable]:
+    return [variable for part in parts if isinstance(part, Expression) for variable in part.variables]
 
 
-def _parse(template: str) -> list[str | _Expression]:
-    """The template's literals and expressions in order."""
-    parts: list[str | _Expression] = []
+def parse_template(template: str) -> list[str | Expression]:
+    """The template's literals and expressions in order. Raises InvalidUri."""
+    parts: list[str | Expression] = []
     position = 0
     while position < len(template):
         start = template.find("{", position)
@@ -157,20 +161,20 @@ def _parse(template: str) -> list[str | _Expression]:
     return parts
 
 
-def _parse_expression(template: str, start: int, text: str) -> _Expression:
+def _parse_expression(template: str, start: int, text: str) -> Expression:
     body = text[1:-1]
     if not body:
         raise _malformed(template, "an empty expression", start)
     operator = body[0] if body[0] in _OPERATORS else ""
     if body[0] in "=,!@|":  # set aside by RFC 6570, section 2.2
         raise _malformed(template, f"the reserved operator {body[0]!r}", start)
-    variables: list[_Variable] = []
+    variables: list[Variable] = []
     for spec in body.removeprefix(operator).split(","):
         match = _VARIABLE.fullmatch(spec)
         if match is None:
             raise _malformed(template, f"an illegal variable {spec!r}", start)
-        variables.append(_Variable(match["name"], match["modifier"] or ""))
-    return _Expression(text, operator, tuple(variables))
+        variables.append(Variable(match["name"], match["modifier"] or ""))
+    return Expression(text, operator, tuple(variables))
 
 
 def _malformed(template: str, problem: str, position: int) -> InvalidUri:

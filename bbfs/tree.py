@@ -51,6 +51,7 @@ _EXTENSIONS = {
     "text/javascript": ".js",
     "application/javascript": ".js",
     "image/jpeg": ".jpg",
+    "audio/wav": ".wav",
     "application/octet-stream": "",
 }
 _MIME_TYPES = mimetypes.MimeTypes()  # Python's own table: the machine's mime.types would make names differ
@@ -240,10 +241,16 @@ def names(segments: Iterable[str]) -> dict[str, str]:
     return {given[segment]: segment for rivals in wanted.values() for segment in rivals}
 
 
-def fold(entries: Iterable[Entry], scheme: str | None = None, opening: str = OPENING) -> Tree:
+def fold(
+    entries: Iterable[Entry],
+    scheme: str | None = None,
+    opening: str = OPENING,
+    directories: Iterable[Sequence[str]] = (),
+) -> Tree:
     """Fold a flat listing into a tree of directories (S4, S5).
 
-    scheme, opening: as for `native_of`. Of entries with exactly the same URI the first counts. The listing's order
+    scheme, opening: as for `native_of`. directories: paths that are directories whatever is listed, because there are
+    resources below them that are not. Of entries with exactly the same URI the first counts. The listing's order
     decides the order of children and nothing else.
     """
     moved: dict[str, _Moved] = {}
@@ -278,6 +285,12 @@ def fold(entries: Iterable[Entry], scheme: str | None = None, opening: str = OPE
             contents.setdefault(child, []).append(entry)
         elif child is not entry:
             rivals.setdefault(node, {}).setdefault(path[-1], [child]).append(entry)
+
+    for directory in directories:
+        node = tree
+        for name in directory:
+            child = node.children.get(name)
+            node = child if isinstance(child, Directory) else enter(node, name)
 
     def leads_back(entry: Entry) -> bool:
         path = plain_path(entry.native_uri, scheme).path

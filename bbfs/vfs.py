@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from cachetools import LRUCache
+
 from bbfs import xattrs
 from bbfs.errors import (
     IsADirectory,
@@ -24,8 +26,8 @@ from bbfs.errors import (
 )
 from bbfs.inodes import InodeTable
 from bbfs.model import Content
-from bbfs.records import NANOSECONDS, Node, Path
-from bbfs.resources import ResourceManager
+from bbfs.records import NANOSECONDS, Node, Path, Record
+from bbfs.resources import ABSENT_FOR, ResourceManager
 
 DIRECTORY_SALT = "/"
 """The version part of a directory's inode: never that of a file, since a name may change from one to the other."""
@@ -36,6 +38,8 @@ FOREVER = 3600.0
 SHORT = 1.0
 """Seconds for which the kernel may keep a name that leads to a version of which nothing is known yet."""
 NAME_MAX = 255
+ABSENT_KEPT = 10_000
+"""Absent names that programs have asked for and that a refresh has the kernel look up again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +59,23 @@ class Attributes:
 
 @dataclass(slots=True)
 class OpenFile:
-    """One version of a content, pinned from open to release (S13)."""
+    """One version of a content, pinned from open to release (S13).
+
+    record, salt: what it is a version of, and which. shares_inode: whether other opens of the inode may have another
+    version: its pages must not be mixed then.
+    changed: whether this is no longer what the source has, as far as it has told or was asked; once true it stays.
+    wake: whom to tell of that.
+    """
 
     ino: int
     content: Content
     attributes: Attributes
+    path: Path
+    record: Record
+    salt: str
+    shares_inode: bool
+    changed: bool
+    wake: Callable[[], None] | None = None
 
 
 @dataclass(slots=True)
@@ -94,8 +110,12 @@ class FileSystem:
         self._files: dict[int, OpenFile] = {}
         self._directories: dict[int, OpenDirectory] = {}
         self._open_inodes: dict[int, list[int]] = {}
+        self._absent: LRUCache[tuple[Path, bytes], None] = LRUCache(ABSENT_KEPT)
+        self._open_at: dict[Path, set[int]] = {}  # by every directory above as well
         self._next_handle = 1
         self._started_ns = int(manager.clock() * NANOSECONDS)
+        self.root_attributes: dict[str, bytes] = {}
+        """The extended attributes of the mount's root, by name."""
         manager.on_change(self._changed)
 
     # -- names -------------------------------------------------------------------------------------------------------
@@ -107,9 +127,12 @@ class FileSystem:
             raise NameTooLong(f"{len(raw_name)} bytes")
         try:
             path = (*directory, raw_name.decode())
+        except UnicodeDecodeError:
+            return self._absence(directory, raw_name, ABSENT_FOR)
+        try:
             node = await self._find(path)
-        except (UnicodeDecodeError, NotFound, NotADirectory):
-            return Attributes(0, "file", 0, 0, self._name_validity(directory, most=5.0), 0.0)
+        except (NotFound, NotADirectory):
+            return self._absence(directory, raw_name, self._manager.absence(path) if directory else ABSENT_FOR)
         return self._counted(path, node)
 
     async def _find(self, path: Path) -> Node:
@@ -142,7 +165,24 @@ class FileSystem:
         salt = _salt(node)
         if node.kind != "file" or node.record is None or self._inodes.number(path, salt) not in self._open_inodes:
             return salt
+        if _opens_anew(node.record):
+            return salt
         return salt if self._manager.settled(node.record) else salt + STAND_IN
+
+    def _absence(self, directory: Path, raw_name: bytes, most: float) -> Attributes:
+        """Says that there is no such name, which the kernel may keep for a while."""
+        self._absent[directory, raw_name] = None
+        return Attributes(0, "file", 0, 0, self._name_validity(directory, most=most), 0.0)
+
+    def refresh(self, path: Path) -> None:
+        """Drop what is known at and below a path, by the kernel as well (S21). Raises NotFound for no source."""
+        self._manager.refresh(path)
+        for directory, raw_name in [*self._absent]:
+            parent = self._inodes.held(directory, DIRECTORY_SALT)
+            if (*directory, raw_name.decode("utf-8", "replace"))[: len(path)] == path:
+                del self._absent[directory, raw_name]
+                if parent is not None:
+                    self._invalidate(parent, raw_name)
 
     def forget(self, ino: int, references: int) -> None:
         """The kernel drops references to an inode."""
@@ -167,11 +207,13 @@ class FileSystem:
             return Attributes(ino, "symlink", length, modified, entry_timeout, entry_timeout)
         if node.kind == "directory":
             modified = record.modified_ns if record is not None else self._started_ns
+            if node.candidate is not None:  # the next walk finds out again, which costs nothing while that is known
+                return Attributes(ino, "directory", 0, modified, 0.0, 0.0)
             return Attributes(ino, "directory", 0, modified, entry_timeout, entry_timeout)
         assert record is not None
         size, validity = self._manager.size_now(record) or (record.best_size(), 0.0)
         # The name leads to a version, so the kernel is to look it up again when that may have changed.
-        entry_timeout = min(entry_timeout, max(validity, SHORT))
+        entry_timeout = 0.0 if record.provisional else min(entry_timeout, max(validity, SHORT))
         return Attributes(ino, "file", size, record.modified_ns, entry_timeout, validity)
 
     async def getattr(self, ino: int) -> Attributes:
@@ -188,10 +230,22 @@ class FileSystem:
         if not path or node.kind != "file":
             if path and _salt(node) != salt:
                 raise Outdated("/".join(path))
+            await self._decide(path, node)
             return self._attributes(ino, path, node)
         await self._learn(path, node)
         self._require_version(path, salt, node)
         return self._attributes(ino, path, node)
+
+    async def _decide(self, path: Path, node: Node) -> None:
+        """Have the source say whether a name is a resource, where it may as well be a directory above others.
+
+        LOOKUP calls it a directory, so that a program can walk through it. Raises Outdated if it is a resource after
+        all: the kernel then looks again.
+        """
+        if node.candidate is None or not await self._manager.exists(node.candidate):
+            return
+        if (await self._find(path)).kind != "directory":
+            raise Outdated("/".join(path))
 
     async def _learn(self, path: Path, node: Node) -> None:
         """Have the size known, with the siblings loaded ahead where a program walks through them."""
@@ -231,7 +285,11 @@ class FileSystem:
         if path == ROOT:
             entries = [(name, Node("directory")) for name in sorted(self._manager.roots())]
         else:
+            node = await self._find(path)
+            await self._decide(path, node)
             entries = list((await self._manager.children(path)).items())
+            if not entries and node.candidate is not None and self._manager.absent_until(node.candidate) is not None:
+                raise NotFound("/".join(path))
         return self._handle(self._directories, OpenDirectory(path, entries))
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
@@ -276,7 +334,7 @@ class FileSystem:
         if record.salt != salt.removesuffix(STAND_IN):
             raise Outdated("/".join(path))
         content = self._manager.content_now(record)
-        if content is None or record.ahead:
+        if (content is None or record.ahead) and not record.on_open:
             record.ahead = False
             self._manager.accessed(path)
         if content is None:
@@ -287,9 +345,19 @@ class FileSystem:
         self._require_version(path, salt, node)
         record.changed_at = 0.0  # whoever was sent here has arrived
         pinned = Attributes(ino, "file", content.size, record.modified_ns, 0.0, 0.0)
-        handle = self._handle(self._files, OpenFile(ino, content, pinned))
+        anew = _opens_anew(record)
+        # Announced while it was loaded: what came may be older than that. (While a source is down, nothing newer is.)
+        behind = record.suspected and not record.stale and not anew
+        opened = OpenFile(ino, content, pinned, path, record, record.salt, shares_inode=anew, changed=behind)
+        handle = self._handle(self._files, opened)
         self._open_inodes.setdefault(ino, []).append(handle)
+        for depth in range(1, len(path) + 1):
+            self._open_at.setdefault(path[:depth], set()).add(handle)
         return handle
+
+    def shares_inode(self, handle: int) -> bool:
+        """Whether opens of the same inode may have other bytes, so that the kernel must keep none of them."""
+        return self._files[handle].shares_inode
 
     def read_now(self, handle: int, offset: int, length: int) -> bytes | None:
         """A slice of what the handle pins, or None where that means waiting for a local disk."""
@@ -305,6 +373,58 @@ class FileSystem:
         handles.remove(handle)
         if not handles:
             del self._open_inodes[opened.ino]
+        for depth in range(1, len(opened.path) + 1):
+            place = opened.path[:depth]
+            self._open_at[place].discard(handle)
+            if not self._open_at[place]:
+                del self._open_at[place]
+
+    # -- changes of open files ---------------------------------------------------------------------------------------
+
+    def changed(self, handle: int) -> bool:
+        """Whether the source is known to have, or has said that it has, something else than what a handle pins."""
+        return self._files[handle].changed
+
+    def watch_handle(self, handle: int, wake: Callable[[], None]) -> None:
+        """Have `wake` called once, when `changed` becomes true; no-op if it is. It must not block, nor raise.
+
+        A handle has one `wake`: a later one takes its place. It goes with the handle.
+        """
+        opened = self._files[handle]
+        if not opened.changed:
+            opened.wake = wake
+
+    def unwatch(self) -> None:
+        """Wake nobody any more: the mount is going, and the kernel wakes who waits for it."""
+        for opened in self._files.values():
+            opened.wake = None
+
+    def _outdate(self, told: Path) -> None:
+        """Wake those who hold a file open at a path, or below it, that is no longer what they opened."""
+        for handle in list(self._open_at[told]):
+            opened = self._files[handle]
+            if not opened.changed and self._is_outdated(opened, told):
+                opened.changed = True
+                wake, opened.wake = opened.wake, None
+                if wake is not None:
+                    wake()
+
+    def _is_outdated(self, opened: OpenFile, told: Path) -> bool:
+        """Whether an open file is another version than its path has, now that something is new at `told`."""
+        record, node = opened.record, None
+        if not opened.shares_inode and (record.suspected or record.salt != opened.salt):
+            return True
+        for place in (told, opened.path):  # a directory that is gone takes with it what is below
+            try:
+                node = self._manager.known(place)
+            except (NotFound, NotADirectory):
+                return True
+            if node is None:
+                return place == told
+        record = node.record if node is not None else None
+        if record is None or opened.shares_inode:
+            return record is None
+        return record.suspected or record.salt != opened.salt
 
     def _handle(self, table: dict[int, Handle], value: Handle) -> int:
         handle = self._next_handle
@@ -327,13 +447,16 @@ class FileSystem:
     async def _xattrs(self, ino: int) -> dict[str, bytes]:
         path = self._path(ino)
         if not path:
-            return {}
+            return self.root_attributes
         node = await self._find(path)
         if len(path) == 1 and node.kind == "directory":
             return xattrs.attributes(self._manager.source_document(path))
-        if node.record is None or node.kind == "symlink":
+        if node.kind == "symlink":
             return {}
-        return xattrs.attributes(self._manager.document(path, node.record))
+        if node.record is not None:
+            return xattrs.attributes(self._manager.document(path, node.record))
+        document = self._manager.directory_document(path)
+        return xattrs.attributes(document) if document else {}
 
     # -- the whole ---------------------------------------------------------------------------------------------------
 
@@ -345,6 +468,8 @@ class FileSystem:
         """Tell the kernel about the names that are not what they were, and about ancestors that came or went."""
         told: set[Path] = set()
         for path in paths:
+            if path in self._open_at:
+                self._outdate(path)
             for depth in range(1, len(path) + 1):
                 parent = self._inodes.held(path[: depth - 1], DIRECTORY_SALT)
                 if parent is None:
@@ -367,6 +492,15 @@ class FileSystem:
 def _bytes(target: str) -> bytes:
     """A link's target as the source has it; a folder's may hold any bytes."""
     return target.encode("utf-8", "surrogateescape")
+
+
+def _opens_anew(record: Record) -> bool:
+    """Whether each open of a file is a load of its own (S31).
+
+    All of them are the same inode, so that a program which has looked at the file finds the one it looked at when it
+    opens it: the version that it gets is made by the open.
+    """
+    return record.on_open and record.parent is None
 
 
 def _salt(node: Node) -> str:

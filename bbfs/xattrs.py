@@ -1,11 +1,12 @@
 """Metadata as extended attributes (S11). Pure: values in, names and bytes out. Secrets are in none of the values."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bbfs.model import DataSource, ResourceMetadata, SourceState
+from bbfs.model import DataSource, ResourceMetadata, ResourceTemplate, SourceState
+from bbfs.templates import template_variables
 
 PREFIX = "user.bbfs."
 LIMIT = 65536
@@ -44,6 +45,7 @@ def resource_document(
         "contentType": metadata.content_type,
         "mimeType": metadata.mime_type,
         "uriTemplate": metadata.uri_template,
+        "variables": plain(metadata.variables),
         "path": path,
         "size": size,
         "lastModified": timestamp(modified_ns),
@@ -57,6 +59,23 @@ def resource_document(
     return {key: value for key, value in document.items() if value is not None}
 
 
+def directory_document(templates: Sequence[ResourceTemplate]) -> dict[str, Any]:
+    """The templates that make names in a directory; empty where none does."""
+    described = [
+        {
+            "uriTemplate": template.uri_template,
+            "name": template.name,
+            "title": template.title,
+            "description": template.description,
+            "mimeType": template.mime_type,
+            "variables": list(template_variables(template.uri_template)),
+        }
+        for template in templates
+    ]
+    found = [{key: value for key, value in each.items() if value is not None} for each in described]
+    return {"uriTemplates": found} if found else {}
+
+
 _NAMES = {
     "uri": "user.bbfs.uri",
     "originalUri": "user.xdg.origin.url",
@@ -68,6 +87,8 @@ _NAMES = {
     "contentType": "user.bbfs.content_type",
     "mimeType": "user.mime_type",
     "uriTemplate": "user.bbfs.uri_template",
+    "uriTemplates": "user.bbfs.uri_templates",
+    "variables": "user.bbfs.variables",
     "size": "user.bbfs.size",
     "lastModified": "user.bbfs.last_modified",
     "annotations": "user.bbfs.annotations",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bbfs.flight import SingleFlight
-from bbfs.model import Listing
+from bbfs.model import Listing, ResourceTemplate
 from bbfs.records import Node, Path, Record
 
 Children = dict[str, Node]
@@ -39,4 +39,18 @@ class Catalog(Protocol):
 
     def validity(self, path: Path) -> float: ...
 
+    def record(self, native_uri: str) -> Record | None: ...
+
+    def all_records(self) -> list[Record]: ...
+
+    def record_of(self, uri: str, native_uri: str) -> Record: ...
+
+    def absence(self, path: Path) -> float: ...
+
+    def templates(self, path: Path) -> list[ResourceTemplate]: ...
+
     def expire(self) -> None: ...
+
+    def forget(self, path: Path) -> None:
+        """Drop what is known at and below a path, and tell that it may have changed."""
+        ...

@@ -1,17 +1,20 @@
 """The tree of a source that lists a directory at a time, such as a folder."""
 
 from dataclasses import dataclass
+from math import inf
 
 from cachetools import LRUCache
 
 from bbfs import tree
 from bbfs.catalog.base import Children, Surroundings
 from bbfs.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
-from bbfs.model import DataSource, Listing, ResourceMetadata
+from bbfs.model import DataSource, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.records import DIRECTORY, Node, Path, Record, record_node
 from bbfs.sources import CanListDirectory, CanStat
 
 DIRECTORIES_KEPT = 10_000
+UNLISTED_KEPT = 10_000
+"""Files that were asked for by URI alone."""
 
 
 @dataclass(slots=True)
@@ -33,6 +36,7 @@ class DirectoryCatalog:
         self._handler = handler
         self._around = around
         self._directories: LRUCache[Path, _Listed] = LRUCache(DIRECTORIES_KEPT)
+        self._unlisted: LRUCache[str, Record] = LRUCache(UNLISTED_KEPT)
 
     def _fresh(self, path: Path) -> _Listed | None:
         listed = self._directories.get(path)
@@ -89,8 +93,44 @@ class DirectoryCatalog:
                 raise
             return listed, outage
 
+    def record(self, native_uri: str) -> Record | None:
+        return self.records.get(native_uri) or self._unlisted.get(native_uri)
+
+    def all_records(self) -> list[Record]:
+        listed = (record for directory in self._directories.values() for record in directory.entries.values())
+        return [*listed, *self._unlisted.values()]
+
+    def record_of(self, uri: str, native_uri: str) -> Record:
+        record = self.record(native_uri)
+        if record is None:
+            name = native_uri.rstrip("/").rpartition("/")[2] or native_uri
+            record = Record(self.source.id, ResourceMetadata(uri, native_uri, name), (), self._around.clock())
+            self._unlisted[native_uri] = record
+        return record
+
+    def absence(self, path: Path) -> float:
+        return inf
+
+    def templates(self, path: Path) -> list[ResourceTemplate]:
+        return []
+
     def expire(self) -> None:
         self._directories.clear()
+
+    def forget(self, path: Path) -> None:
+        """Drop the listings at and below a path and the one that holds it; what is there is asked for again."""
+        found: list[Path] = []
+        for directory in [*self._directories]:
+            listed = self._directories[directory]
+            for name, record in listed.entries.items():
+                # Of a directory nothing is known but its names, and a program may be in it.
+                if (*directory, name)[: len(path)] == path and record.metadata.kind != "directory":
+                    record.suspect()
+                    found.append((*directory, name))
+        self._around.changed(found)
+        self._drop(path)
+        if path:
+            self._directories.pop(path[:-1], None)
 
     async def _list(self, path: Path) -> _Listed:
         """List one directory, its ancestors first where their names are not known."""
@@ -152,10 +192,19 @@ class DirectoryCatalog:
     async def confirm(self, record: Record) -> None:
         """Ask the source for the metadata of one file. Raises BbfsError."""
         assert isinstance(self._handler, CanStat)
-        metadata = await self._handler.stat(record.metadata.native_uri)
+        version = record.salt
+        try:
+            metadata = await self._handler.stat(record.metadata.native_uri)
+        except NotFound:
+            if record.path and not record.suspected:
+                record.suspect()
+                self._around.changed([record.path])
+            raise
         now = self._around.clock()
-        record.describe(metadata, record.path, now)
+        hinted = record.describe(metadata, record.path, now)
         settle(record, metadata, now, self.source.policy.content_ttl)
+        if record.path and (hinted or record.salt != version):
+            self._around.changed([record.path])
 
 
 def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from bbfs import __version__
-from bbfs.cli import demonstration, doctor, loading, mounting, naming, output, reading, sources
+from bbfs.cli import demonstration, doctor, loading, login, mounting, naming, output, reading, refresh, sources, watch
 from bbfs.errors import BbfsError, ConfigError
 from bbfs.mounts import MountError
 
@@ -23,6 +23,7 @@ Examples:
   bbfs ls docs
   bbfs cat docs/resource/guide/install
   bbfs umount ~/mnt
+  bbfs login docs
   bbfs doctor
 
 \b
@@ -37,6 +38,7 @@ Exit status:
 Environment:
   XDG_CONFIG_HOME  where bbfs/config.toml is (by default ~/.config)
   XDG_CACHE_HOME   where bbfs/metadata.sqlite is (by default ~/.cache)
+  XDG_DATA_HOME    where bbfs/logins is (by default ~/.local/share)
   NO_COLOR         if set, nothing is coloured
 
 \b
@@ -129,7 +131,11 @@ for _command in (
     naming.path,
     naming.uri,
     sources.sources,
+    login.login,
+    login.logout,
     loading.load,
+    watch.watch,
+    refresh.refresh,
     doctor.doctor,
 ):
     main.add_command(_command)

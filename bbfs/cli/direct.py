@@ -80,12 +80,12 @@ class DirectTree:
         await self.manager.below(source, ())
         record = source.catalog.records.get(native)
         if record is None:
-            return await self._resolved(path_by_rule(uri))
+            return await self.resolved(path_by_rule(uri))
         if source.data.scheme is None:
             return (source.data.uri_prefix, *record.path)
         return (f"{source.data.base_prefix}+{record.path[0]}", *record.path[1:])
 
-    async def _resolved(self, path: Path) -> Path:
+    async def resolved(self, path: Path) -> Path:
         """`path` with its symbolic links followed, as the kernel does on a mount. Raises BbfsError."""
         done, rest, links = await self.source_directory(path[0]), list(path[1:]), 0
         while rest:
@@ -111,8 +111,11 @@ class DirectTree:
     async def children(self, path: Path, *, exact: bool) -> list[Entry]:
         if not path:
             return [self._root_entry(name) for name in await self._roots()]
-        path = await self._resolved(path)
+        path = await self.resolved(path)
+        node = await self.manager.find_certain(path) if len(path) > 1 else None
         nodes = await self.manager.children(path)
+        if not nodes and node is not None and node.candidate is not None:
+            raise NotFound("/".join(path))
         if not exact:
             return [self._entry((*path, name), node) for name, node in nodes.items()]
         problems: dict[str, str] = {}
@@ -131,9 +134,9 @@ class DirectTree:
         return [self._entry((*path, name), node, problems.get(name)) for name, node in nodes.items()]
 
     async def entry(self, path: Path, *, exact: bool) -> Entry:
-        path = await self._resolved(path)
-        node = await self.manager.find(path)
-        if exact and node.kind == "file" and node.record is not None:
+        path = await self.resolved(path)
+        node = await self.manager.find_certain(path)
+        if node.kind == "file" and node.record is not None and (exact or node.record.provisional):
             await self._learnt(node.record)
             node = await self.manager.find(path)
         return self._entry(path, node)
@@ -186,8 +189,8 @@ class DirectTree:
         A resource that no listing has is none the less one to be asked for; it has no path then.
         """
         try:
-            path = await self._resolved(await target.located())
-            return (await self.manager.find(path)).record, path
+            path = await self.resolved(await target.located())
+            return (await self.manager.find_certain(path)).record, path
         except NotFound:
             if target.uri is None:
                 raise

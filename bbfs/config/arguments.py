@@ -45,7 +45,7 @@ _PYTHON = re.compile(r"python[0-9.]*|pypy[0-9.]*")
 def source_from_mcp_argument(text: str, *, environ: Mapping[str, str] | None = None) -> DataSource:
     """The MCP source of `NAME=COMMAND LINE` (split as a shell does), `NAME=URL` or `NAME=sse+URL`.
 
-    Without `NAME=` the name is derived from the command or the host. `${env:…}` and `${file:…}` are resolved after
+    Without `NAME=` the name is derived from the command or the host. References (`${env:…}`) are resolved after
     splitting. Raises ConfigError, whose text names the argument by its name alone: the rest may hold a secret.
     """
     environ = os.environ if environ is None else environ

@@ -1,22 +1,26 @@
-"""References in configured strings: `${env:NAME}`, `${file:PATH}`, and `$${` for a literal `${`.
+"""References in configured strings: `${env:NAME}`, `${file:PATH}`, `${keyring:SERVICE/USERNAME}`, and `$${` for `${`.
 
-They let a configuration file be shared while its secrets stay in the environment or in files of their own. What a
-reference gave is therefore never printed: messages name the reference, and the `repr` of a resolved string is the text
-as it was configured.
+They let a configuration file be shared while its secrets stay in the environment, in files of their own or in the
+system's keyring. What a reference gave is therefore never printed: messages name the reference, and the `repr` of a
+resolved string is the text as it was configured.
 """
 
 import os
 import re
+import shlex
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from bbfs import system_keyring
+from bbfs.system_keyring import KeyringUnusable
 
 SECRET_FILE_MAX = 1 << 20
 """Bytes that a `${file:…}` may have: more is a mistake (a log, a device), not a secret."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FORMS = "expected ${env:NAME} or ${file:PATH} (write $${ for a literal ${)"
+_FORMS = "expected ${env:NAME}, ${file:PATH} or ${keyring:SERVICE/USERNAME} (write $${ for a literal ${)"
 
 
 class Interpolated(str):
@@ -106,7 +110,7 @@ class Interpolator:
         if colon and kind == "file":
             return read_secret_file(as_path(argument, self._base, self._environ), argument)
         if colon and kind == "keyring":
-            raise UnresolvedReference("${keyring:…} is not supported yet; use ${env:NAME} or ${file:PATH}")
+            return read_keyring_entry(argument)
         hint = f"; did you mean ${{env:{body}}}?" if _ENV_NAME.fullmatch(body) else ""
         raise UnresolvedReference(f"unknown reference ${{{body}}}: {_FORMS}{hint}")
 
@@ -146,6 +150,25 @@ def read_secret_file(path: str, shown: str) -> str:
     if text.endswith("\n"):
         text = text[:-1].removesuffix("\r")
     return text
+
+
+def read_keyring_entry(entry: str) -> str:
+    """The password of `SERVICE/USERNAME` in the system's keyring; the service may hold slashes, as URLs do.
+
+    Raises UnresolvedReference.
+    """
+    where = f"${{keyring:{entry}}}"
+    service, slash, username = entry.rpartition("/")
+    if not service or not slash or not username or "\0" in entry:
+        raise UnresolvedReference(f"{where} does not name an entry of the keyring: {_FORMS}")
+    try:
+        password = system_keyring.read(service, username)
+    except KeyringUnusable as error:
+        raise UnresolvedReference(f"{where}: {error}") from None
+    if password is None:
+        hint = f"make it with `keyring set {shlex.quote(service)} {shlex.quote(username)}`"
+        raise UnresolvedReference(f"{where}: the keyring has no such entry; {hint}")
+    return password
 
 
 def _read(descriptor: int, limit: int) -> bytes:

@@ -5,7 +5,7 @@ a deadline; connecting is bounded here as well, by the `timeout` of the source's
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
@@ -13,11 +13,15 @@ from typing import Any, TypeVar
 import trio
 
 from bbfs.errors import NotFound, NotSupported
-from bbfs.mcp_manager.connection import Connection, RequestCounts
+from bbfs.mcp_manager.calls import PromptEntry, ToolEntry, parameter_headers, prompt_entry, tool_entry
+from bbfs.mcp_manager.connection import PING_AFTER, Connection, RequestCounts
+from bbfs.mcp_manager.oauth import ClientSettings
+from bbfs.mcp_manager.tokens import TokenStore
 from bbfs.mcp_manager.translate import (
     Entries,
     ResourceEntry,
     TemplateEntry,
+    completion,
     encodable,
     loaded,
     loaded_size,
@@ -27,9 +31,9 @@ from bbfs.mcp_manager.translate import (
     template_entry,
     ttl_seconds,
 )
-from bbfs.model import Loaded, McpServer, Policy, SourceEvent, SourceState
+from bbfs.model import Completion, Loaded, McpServer, Policy, SourceEvent, SourceState
 
-__all__ = ["Entries", "MCPManager", "RequestCounts", "ResourceEntry", "TemplateEntry"]
+__all__ = ["Entries", "MCPManager", "PromptEntry", "RequestCounts", "ResourceEntry", "TemplateEntry", "ToolEntry"]
 
 T = TypeVar("T")
 log = logging.getLogger("bbfs.mcp")
@@ -38,6 +42,8 @@ MAX_MESSAGE = 256 << 20
 """Bytes of one message of a server; a larger one is a `ProtocolViolation`."""
 MAX_PAGES = 10_000
 """Pages of one listing (`docs/semantics.md` S25)."""
+MAX_REPEATED_PAGES = 10
+"""Pages in a row with nothing but what was on earlier ones: such a server does not look at the cursor."""
 _THREAD_FROM_CHARACTERS = 1 << 20
 _THREAD_FROM_ENTRIES = 1000
 _LIBRARY_LOGGERS = {"httpx2": logging.WARNING, "mcp": logging.CRITICAL, "client": logging.CRITICAL}
@@ -48,6 +54,8 @@ class MCPManager:
     """All connections to MCP servers. `run` owns them; everything else may be called before, during and after.
 
     clock: seconds, monotonic, for the pauses between tries to connect; random: for their jitter. max_message: bytes.
+    ping_after: seconds for which a connected server may be silent before it is asked whether it is still there.
+    tokens: where logins are kept; None to use none.
     """
 
     def __init__(
@@ -56,10 +64,14 @@ class MCPManager:
         clock: Callable[[], float] = trio.current_time,
         random: Random | None = None,
         max_message: int = MAX_MESSAGE,
+        ping_after: float = PING_AFTER,
+        tokens: TokenStore | None = None,
     ) -> None:
         self._clock = clock
         self._random = random or Random()
         self._max_message = max_message
+        self._ping_after = ping_after
+        self._tokens = tokens
         self._connections: dict[str, Connection] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -77,12 +89,23 @@ class MCPManager:
             finally:
                 self._nursery = None
 
-    def add(self, server_id: str, server: McpServer, policy: Policy) -> None:
-        """Make a server known. It is connected to when first used. Raises ValueError for an id that is taken."""
+    def add(self, server_id: str, server: McpServer, policy: Policy, settings: ClientSettings | None = None) -> None:
+        """Make a server known. It is connected to as its `start` says. Raises ValueError for an id that is taken.
+
+        settings: of the OAuth client whose login authorises requests to it.
+        """
         if server_id in self._connections:
             raise ValueError(f"there is an MCP server '{server_id}' already")
         connection = Connection(
-            server_id, server, policy, clock=self._clock, random=self._random, max_message=self._max_message
+            server_id,
+            server,
+            policy,
+            clock=self._clock,
+            random=self._random,
+            max_message=self._max_message,
+            settings=settings,
+            tokens=self._tokens,
+            ping_after=self._ping_after,
         )
         self._connections[server_id] = connection
         if self._nursery is not None:
@@ -107,11 +130,62 @@ class MCPManager:
         connection = self._connection(server_id)
         if not encodable(native_uri):
             raise NotFound("a URI that cannot be written in UTF-8")
-        session, result = await connection.request("resources/read", {"uri": native_uri}, reading=True)
+        session, result = await connection.request("resources/read", {"uri": native_uri}, kind="read")
         ttl = ttl_seconds(result) if session.modern else None
         if loaded_size(result) >= _THREAD_FROM_CHARACTERS:
             return await trio.to_thread.run_sync(loaded, result, ttl)
         return loaded(result, ttl)
+
+    def watch_lists(self, server_id: str, *lists: str) -> None:
+        """Hear of changes of these lists (`tools`, `prompts`) as well as of that of the resources, from now on."""
+        interests = self._connection(server_id).interests
+        interests.lists = interests.lists.union(lists)
+
+    async def list_tools(self, server_id: str) -> Entries[ToolEntry]:
+        """All tools that the server lists, each name once, in its order. Raises BbfsError."""
+        return await self._list(server_id, "tools/list", "tools", tool_entry, lambda entry: entry.name)
+
+    async def list_prompts(self, server_id: str) -> Entries[PromptEntry]:
+        """All prompts that the server lists, each name once, in its order. Raises BbfsError."""
+        return await self._list(server_id, "prompts/list", "prompts", prompt_entry, lambda entry: entry.name)
+
+    async def call_tool(self, server_id: str, tool: ToolEntry, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a tool once; the result as the server sent it. Raises BbfsError.
+
+        Where the connection breaks before the answer, only a tool that may be repeated is run again.
+        """
+        connection = self._connection(server_id)
+        connection.parameter_headers[tool.name] = parameter_headers(tool)
+        params = {"name": tool.name, "arguments": dict(arguments)}
+        _, result = await connection.request("tools/call", params, kind="call", repeatable=tool.repeatable)
+        return result
+
+    async def get_prompt(self, server_id: str, name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
+        """Render a prompt; the result as the server sent it. Raises BbfsError."""
+        params: dict[str, Any] = {"name": name, **({"arguments": dict(arguments)} if arguments else {})}
+        _, result = await self._connection(server_id).request("prompts/get", params, kind="read")
+        return result
+
+    async def complete(
+        self, server_id: str, ref: Mapping[str, str], variable: str, value: str, context: Mapping[str, str]
+    ) -> Completion:
+        """Values for a variable of a template or an argument of a prompt, beginning with `value` as the server takes it.
+
+        ref: `{"type": "ref/resource", "uri": …}` or `{"type": "ref/prompt", "name": …}`. context: the values of other
+        variables. None at all where the server completes nothing. Raises BbfsError.
+        """
+        connection = self._connection(server_id)
+        session = await connection.session()
+        if session.server_capabilities is None or session.server_capabilities.completions is None:
+            return Completion()
+        params: dict[str, Any] = {"ref": dict(ref), "argument": {"name": variable, "value": value}}
+        if context:
+            params["context"] = {"arguments": dict(context)}
+        try:
+            _, result = await connection.request("completion/complete", params, kind="complete")
+        except NotSupported:
+            return Completion()
+        return completion(result)
 
     def state(self, server_id: str) -> SourceState:
         """How the connection to a server is doing."""
@@ -129,6 +203,15 @@ class MCPManager:
         """Ask the server to tell when this resource changes, as far as it can. The latest 256 are kept."""
         if encodable(native_uri):
             self._connection(server_id).interests.add(native_uri)
+
+    def announces(self, server_id: str, native_uri: str | None) -> bool:
+        """Whether the server has agreed to tell when this resource changes (None: its listing), and is connected."""
+        interests = self._connection(server_id).interests
+        return interests.listing_told if native_uri is None else native_uri in interests.told
+
+    async def settled(self, server_id: str) -> None:
+        """Until the server has agreed or refused to tell of all that is of interest. Wait for it with a bound."""
+        await self._connection(server_id).interests.settled()
 
     def _connection(self, server_id: str) -> Connection:
         try:
@@ -148,19 +231,24 @@ class MCPManager:
         connection = self._connection(server_id)
         found: dict[str, T] = {}
         ttls: list[float] = []
-        invalid = 0
+        invalid = repeats = 0
         problem: str | None = None
-        cursor: str | None = None
+        cursor: Any = None
         seen: set[str] = set()
-        for _ in range(MAX_PAGES):
+        for number in range(MAX_PAGES):
             try:
                 session, result = await connection.request(method, {"cursor": cursor} if cursor else None)
             except NotSupported:
                 if cursor is None:
                     return Entries(())
                 raise
+            except trio.Cancelled:
+                if number:
+                    log.info("%s: %s: given up after %d pages", server_id, method, number)
+                raise
             entries, wrong = await _parse(result, key, parse)
             invalid += wrong
+            before = len(found)
             for entry in entries:
                 found.setdefault(identity(entry), entry)
             if session.modern and (ttl := ttl_seconds(result)) is not None:
@@ -168,16 +256,18 @@ class MCPManager:
             cursor = next_cursor(result)
             if cursor is None:
                 break
-            if cursor in seen:
+            if repr(cursor) in seen:
                 problem = "the server repeats a page cursor: the listing may be incomplete"
                 break
-            seen.add(cursor)
+            seen.add(repr(cursor))
+            repeats = repeats + 1 if entries and len(found) == before else 0
+            if repeats == MAX_REPEATED_PAGES:
+                problem = "the server repeats its pages: the listing may be incomplete"
+                break
         else:
             problem = f"the server has more than {MAX_PAGES} pages: the listing is incomplete"
         problems = [f"{invalid} invalid {'entry' if invalid == 1 else 'entries'} left out"] if invalid else []
         problems += [problem] if problem else []
-        for text in problems:
-            log.warning("%s: %s: %s", server_id, method, text)
         return Entries(tuple(found.values()), min(ttls, default=None), "; ".join(problems) or None)
 
 

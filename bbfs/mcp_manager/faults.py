@@ -46,9 +46,7 @@ class HttpFault:
     def error(self) -> BbfsError:
         """The error of a request that ended so."""
         if self.status == 401:
-            return LoginRequired(
-                f"{self.reason}: the server wants a login; `bbfs login` cannot do that yet, its configured headers can"
-            )
+            return LoginRequired(self.reason)
         if self.status == 403:
             return Denied(self.reason)
         return ProtocolViolation(self.reason) if self.kind == "format" else Unreachable(self.reason)
@@ -79,6 +77,12 @@ def consequence(exc: MCPError) -> Consequence:
     if is_closed(exc) or exc.code == types.INVALID_REQUEST:
         return "reconnect"
     return "fail"
+
+
+def was_refused(exc: MCPError) -> bool:
+    """Whether the server has certainly done nothing of what was asked: it did not even know the session."""
+    fault = http_fault(exc.error)
+    return exc.code == types.INVALID_REQUEST if fault is None else fault.kind == "session"
 
 
 def request_error(exc: MCPError, *, reading: bool) -> BbfsError:

@@ -16,9 +16,11 @@ import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from bbfs.errors import ProtocolViolation
+from bbfs.errors import Denied, LoginRequired, ProtocolViolation, Unreachable
 from bbfs.mcp_manager.faults import HttpFault
+from bbfs.mcp_manager.inflating import ACCEPTED, inflater
 from bbfs.mcp_manager.lines import Event, EventParser
+from bbfs.mcp_manager.oauth import Login
 from bbfs.mcp_manager.redaction import Redactor
 from bbfs.mcp_manager.stdio import decode
 from bbfs.model import McpServer
@@ -30,6 +32,8 @@ _CONNECT_TIMEOUT = 10.0
 _WRITE_TIMEOUT = 30.0
 _DRAIN_TIMEOUT = 1.0
 """Seconds for a stream to end by itself after the answer: then its TCP connection can serve again."""
+_REFUSAL_TIMEOUT, _REFUSAL_LIMIT = 2.0, 1 << 16
+"""Seconds and bytes for the body of a refusal."""
 _MAX_REDIRECTS = 3
 
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
@@ -51,12 +55,14 @@ class Http:
     left half-way, since their nested generators would stay for the garbage collector: they are read out or cancelled.
     """
 
-    def __init__(self, server: McpServer, redact: Redactor, max_message: int) -> None:
+    def __init__(self, server: McpServer, redact: Redactor, max_message: int, login: Login) -> None:
         timeout = httpx2.Timeout(None, connect=_CONNECT_TIMEOUT, write=_WRITE_TIMEOUT)
         self.client = httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout)
+        self.client.headers["accept-encoding"] = ACCEPTED
         self.url = server.url or ""
         self._redact = redact
         self._max_message = max_message
+        self._login = login
 
     @asynccontextmanager
     async def exchange(
@@ -64,12 +70,37 @@ class Http:
     ) -> AsyncGenerator[httpx2.Response]:
         """A response whose body is still to be read; redirects are followed within the origin of the server only."""
         body = None if message is None else message.model_dump(by_alias=True, mode="json", exclude_unset=True)
-        response = await self._open(self.client.build_request(method, url, headers=dict(headers), json=body))
+        response = await self._authorised(self.client.build_request(method, url, headers=dict(headers), json=body))
         try:
             yield response
         finally:
             with trio.move_on_after(_DRAIN_TIMEOUT, shield=True):
                 await response.aclose()
+
+    async def _authorised(self, request: httpx2.Request) -> httpx2.Response:
+        """The response to a request that bears the token of the login, if there is one; the next when it is refused."""
+        token = await self._token(self._login.token())
+        response = await self._open(_bearing(request, token))
+        if response.status_code != HTTPStatus.UNAUTHORIZED or self._login.lacking(response) is not None:
+            return response
+        try:
+            another = await self._token(self._login.another(token))
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await response.aclose()
+            raise
+        if another is None:
+            return response
+        await response.aclose()
+        return await self._open(_bearing(request, another))
+
+    @staticmethod
+    async def _token(asked: Awaitable[str | None]) -> str | None:
+        try:
+            return await asked
+        except (Denied, Unreachable) as exc:
+            status = 401 if isinstance(exc, LoginRequired) else 403 if isinstance(exc, Denied) else None
+            raise Faulty(HttpFault("status", str(exc), status)) from exc
 
     async def _open(self, request: httpx2.Request) -> httpx2.Response:
         for _ in range(_MAX_REDIRECTS + 1):
@@ -92,42 +123,57 @@ class Http:
             request = following
         raise Faulty(HttpFault("status", "too many redirects"))
 
-    async def body(self, response: httpx2.Response) -> bytes:
-        """The whole body."""
+    async def body(self, response: httpx2.Response, limit: int | None = None) -> bytes:
+        """The whole body. limit: bytes of it, those of a message by default."""
         body = bytearray()
-        with trio.CancelScope() as reading:
-            try:
-                async for chunk in response.aiter_bytes():
-                    body += chunk
-                    if len(body) > self._max_message:
-                        reading.cancel()
-            except httpx2.DecodingError as exc:
-                raise self._faulty("format", "an answer that cannot be decoded", exc) from exc
-            except (httpx2.RequestError, OSError) as exc:
-                raise self._faulty("network", "connection lost", exc) from exc
-        if len(body) > self._max_message:
-            raise Faulty(HttpFault("format", f"the server sent a message of more than {self._max_message} bytes"))
+        limit = self._max_message if limit is None else limit
+
+        async def take(piece: bytes) -> bool:
+            body.extend(piece)
+            if len(body) > limit:
+                body.clear()  # or it would stay for as long as the traceback does
+                raise ProtocolViolation(f"the server sent a message of more than {limit} bytes")
+            return False
+
+        await self._read(response, take)
         return bytes(body)
 
     async def events(self, response: httpx2.Response, handle: Callable[[Event], Awaitable[bool]]) -> bool:
         """Hand events to `handle` until it says that it has what it wants, or the stream ends (False)."""
         parser = EventParser(self._max_message)
+
+        async def take(piece: bytes) -> bool:
+            for event in parser.feed(piece):
+                if await handle(event):
+                    return True
+            return False
+
+        return await self._read(response, take)
+
+    async def _read(self, response: httpx2.Response, take: Callable[[bytes], Awaitable[bool]]) -> bool:
+        """Hand a body to `take` until it says that it has what it wants, or the body ends (False).
+
+        `take` may raise ProtocolViolation.
+        """
         problem: ProtocolViolation | None = None
         done = False
         with trio.CancelScope() as reading:
             try:
-                async for chunk in response.aiter_bytes():
+                inflate = inflater(response.headers.get("content-encoding"))
+                async for chunk in response.aiter_raw():
                     if done or problem is not None:
                         continue
                     try:
-                        for event in parser.feed(chunk):
-                            if await handle(event):
+                        for piece in inflate(chunk):
+                            if await take(piece):
                                 done = True
                                 reading.deadline = trio.current_time() + _DRAIN_TIMEOUT
                                 break
                     except ProtocolViolation as exc:
                         problem = exc
                         reading.cancel()
+            except ProtocolViolation as exc:
+                problem = exc
             except (httpx2.RequestError, OSError) as exc:
                 if not done:
                     raise self._faulty("network", "connection lost", exc) from exc
@@ -138,7 +184,7 @@ class Http:
     async def refusal(self, response: httpx2.Response, *, had_session: bool) -> types.ErrorData:
         """What a status of 400 or more means: the JSON-RPC error in the body where it says more, else the status."""
         status = response.status_code
-        messages = decode(await self.body(response)) or ()
+        messages = decode(await self._said(response)) or ()
         error = next((message.error for message in messages if isinstance(message, types.JSONRPCError)), None)
         try:
             reason = f"HTTP {status} {HTTPStatus(status).phrase}"
@@ -147,16 +193,36 @@ class Http:
         if error is not None:
             reason += f": {error.message[:200]}"
         forgotten = status == 404 or (status == 400 and error is not None and "session" in error.message.lower())
+        lacking = self._login.lacking(response) if status in (401, 403) else None
+        if lacking is not None:
+            return HttpFault("status", f"{lacking} ({reason})", 403).error_data()
+        if status == HTTPStatus.UNAUTHORIZED:
+            return HttpFault("status", f"{self._login.needed()} ({reason})", status).error_data()
         if had_session and forgotten:
             return HttpFault("session", reason, status).error_data()
-        if error is None or status in (401, 403, 429) or status >= 500:
+        if error is None or status in (403, 429) or status >= 500:
             return HttpFault("status", reason, status).error_data()
         return error
+
+    async def _said(self, response: httpx2.Response) -> bytes:
+        """The body of a refusal, or nothing where that is too long or does not come: the status says enough."""
+        with trio.move_on_after(_REFUSAL_TIMEOUT):
+            try:
+                return await self.body(response, _REFUSAL_LIMIT)
+            except Faulty:
+                pass
+        return b""
 
     def _faulty(self, kind: str, what: str, exc: Exception) -> Faulty:
         text = self._redact(str(exc)) or type(exc).__name__
         assert kind in ("connect", "network", "format")
         return Faulty(HttpFault(kind, f"{what}: {text}"))
+
+
+def _bearing(request: httpx2.Request, token: str | None) -> httpx2.Request:
+    if token is not None:
+        request.headers["authorization"] = f"Bearer {token}"
+    return request
 
 
 async def deliver(incoming: Incoming, message: types.JSONRPCMessage) -> bool:

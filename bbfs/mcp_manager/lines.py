@@ -19,6 +19,7 @@ class LineSplitter:
         self._pending.append(first)
         self._size += len(first)
         if self._size > self._limit:
+            self._pending.clear()  # or it would stay for as long as the traceback does
             raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
         if not others:
             return []
@@ -63,6 +64,7 @@ class EventParser:
                 self._data.append(value)
                 self._size += len(value)
                 if self._size > self._limit:
+                    self._data.clear()
                     raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
             case b"event":
                 self._type = value.decode("utf-8", "replace")

@@ -1,7 +1,9 @@
-"""Keeping what a server's configuration holds secret out of messages and logs (`docs/semantics.md` S30)."""
+"""Keeping what a server's configuration and login hold secret out of messages and logs (`docs/semantics.md` S30)."""
 
 import json
 from base64 import b64encode
+from collections import deque
+from collections.abc import Iterable
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from bbfs.model import McpServer
@@ -10,8 +12,12 @@ _SHORTEST_SECRET = 4
 """Characters. Shorter values ("1", "on") are no secrets, and masking them would make every message unreadable."""
 
 
+_LOGINS_KEPT = 4
+"""Renewals for which the tokens of before are still kept out: an answer to an earlier request may quote them."""
+
+
 class Redactor:
-    """Replaces a server's secrets in any text: headers, environment, parts of its URL, what came by reference."""
+    """Replaces a server's secrets in any text: headers, environment, parts of its URL, references, tokens."""
 
     def __init__(self, server: McpServer) -> None:
         found = {*server.env.values(), *server.secrets}
@@ -19,8 +25,20 @@ class Redactor:
             found.update((value, value.partition(" ")[2]))
         if server.url is not None:
             found.update(_url_secrets(server.url))
+        self._configured = frozenset(found)
+        self._learnt: deque[frozenset[str]] = deque(maxlen=_LOGINS_KEPT)
+        self._secrets = self._in_order()
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Keep these out as well: the tokens of a login, which change with each renewal."""
+        self._learnt.append(frozenset(secrets))
+        self._secrets = self._in_order()
+
+    def _in_order(self) -> list[str]:
+        """All spellings of all secrets, the longest first, since one may be a part of another."""
+        found = {*self._configured, *(secret for group in self._learnt for secret in group)}
         found.update(spelling for secret in list(found) for spelling in _spellings(secret))
-        self._secrets = sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
+        return sorted((secret for secret in found if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         for secret in self._secrets:

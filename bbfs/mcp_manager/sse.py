@@ -24,6 +24,7 @@ from bbfs.mcp_manager.http import (
     origin,
 )
 from bbfs.mcp_manager.lines import Event
+from bbfs.mcp_manager.oauth import Login
 from bbfs.mcp_manager.redaction import Redactor
 from bbfs.mcp_manager.stdio import ServerStreams, decode
 from bbfs.model import McpServer
@@ -36,12 +37,13 @@ class Sse:
     server: McpServer
     redact: Redactor
     max_message: int
+    login: Login
     ending: BbfsError | None = field(default=None, init=False)
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[ServerStreams]:
         """The streams of the server. Raises BbfsError."""
-        http = Http(self.server, self.redact, self.max_message)
+        http = Http(self.server, self.redact, self.max_message, self.login)
         incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         async with http.client:

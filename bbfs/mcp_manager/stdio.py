@@ -4,9 +4,11 @@ The SDK has one too; this one takes time linear in a line's length, bounds it, s
 the end of the server's stderr, tells when the child is gone, and lets go of a stubborn child in two seconds.
 """
 
+import codecs
 import json
 import logging
 import os
+import re
 import signal
 from collections import deque
 from collections.abc import AsyncGenerator
@@ -45,6 +47,12 @@ _STDERR_LINES = 20
 _STDERR_LINE_LENGTH = 4096
 _STDERR_LINES_PER_SECOND = 100
 _FOREIGN_LINES_LOGGED = 5
+_DEEPEST = 200
+"""Levels of nesting; about what pydantic's parser takes."""
+_LENIENT = json.JSONDecoder(strict=False)
+_ANSWER_START = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*,\s*"(?:result|error)"')
+_ANSWER_END = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
+"""How most servers begin or end an answer: where the rest of it cannot be read, it tells at least whose it was."""
 
 ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
@@ -169,7 +177,12 @@ class Stdio:
                 with trio.move_on_after(_WRITE_STALL) as stall:
                     await process.stdin.send_all(data)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
-                return  # the reader sees the end of stdout, and knows more about the reason
+                # Most often the server is gone: the reader sees the end of stdout, and knows more about the reason.
+                await trio.sleep(2 * _EXIT_STATUS_WAIT)
+                if self.ending is None:
+                    self.ending = Unreachable("the server closed its input")
+                    incoming.close()
+                return
             if stall.cancelled_caught:
                 self.ending = Unreachable(f"the server has not read its input for {_WRITE_STALL:.0f} seconds")
                 incoming.close()
@@ -217,18 +230,33 @@ def decode(line: bytes) -> list[types.JSONRPCMessage] | None:
     """The messages on one line (several in a batch), or None when it holds none.
 
     What the SDK's parser refuses gets a second chance: bytes that are not UTF-8 are replaced, halves of surrogate pairs
-    let through, and an answer with an id but no valid shape fails its request instead of leaving it to its deadline.
-    Parsing first and validating then takes a fifth of the time of `jsonrpc_message_adapter.validate_json`.
+    and control characters in texts let through, a byte order mark is skipped, and an answer with an id but no valid
+    shape fails its request instead of leaving it to its deadline. Parsing first and validating then takes a fifth of
+    the time of `jsonrpc_message_adapter.validate_json`.
     """
+    line = line.removeprefix(codecs.BOM_UTF8)
     try:
         value = from_json(line)
     except ValueError:
         try:
-            value = json.loads(line.decode("utf-8", "replace"))
+            value = _LENIENT.decode(line.decode("utf-8", "replace").strip())
+            _require_shallow(value)
         except (ValueError, RecursionError):
-            return None
+            broken = _ANSWER_START.match(line) or _ANSWER_END.search(line[-100:])
+            return [invalid_answer(int(broken[1]), "not JSON")] if broken else None
     found = [message for item in (value if isinstance(value, list) else [value]) if (message := _message(item))]
     return found or None
+
+
+def _require_shallow(value: Any) -> None:
+    """Raises ValueError for what is nested so deep that writing it as JSON again could fail."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        inner = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list))
+        level = [item for items in inner for item in items]
+        if not level:
+            return
+    raise ValueError("nested too deep")
 
 
 def _message(item: Any) -> types.JSONRPCMessage | None:
@@ -237,10 +265,26 @@ def _message(item: Any) -> types.JSONRPCMessage | None:
     try:
         return types.jsonrpc_message_adapter.validate_python(item, by_name=False)
     except ValidationError:
-        request_id = item.get("id")
-        if "method" in item or not isinstance(request_id, int | str):
-            return None
-        return invalid_answer(request_id, "not a JSON-RPC response")
+        return _answer(item)
+
+
+def _answer(item: dict[str, Any]) -> types.JSONRPCMessage | None:
+    """The answer that an object which is no JSON-RPC message is meant to be, or None: programs log in JSON too."""
+    request_id, result, error = item.get("id"), item.get("result"), item.get("error")
+    if isinstance(request_id, float) and request_id.is_integer():
+        request_id = int(request_id)  # all numbers of some languages are floats
+    if item.get("method") is not None or not ("result" in item or "error" in item):
+        return None
+    if not isinstance(request_id, int | str) or isinstance(request_id, bool):
+        return None
+    match error:
+        case None if isinstance(result, dict):
+            return types.JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result)
+        case {"code": int(code)} if not isinstance(code, bool):
+            text = error.get("message")
+            data = types.ErrorData(code=code, message=text if isinstance(text, str) else "")
+            return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
+    return invalid_answer(request_id, "not a JSON-RPC response")
 
 
 async def _end(process: trio.Process) -> None:

@@ -1,6 +1,6 @@
 """The Streamable HTTP transport, for both eras: one POST a message, its answer in the body or as an event stream."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ import trio
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from bbfs.errors import BbfsError
+from bbfs.errors import BbfsError, Unreachable
 from bbfs.mcp_manager.faults import HttpFault
 from bbfs.mcp_manager.http import (
     INITIALIZED_TIMEOUT,
@@ -23,6 +23,7 @@ from bbfs.mcp_manager.http import (
     is_event_stream,
 )
 from bbfs.mcp_manager.lines import Event
+from bbfs.mcp_manager.oauth import Login
 from bbfs.mcp_manager.redaction import Redactor
 from bbfs.mcp_manager.stdio import ServerStreams, decode
 from bbfs.model import McpServer
@@ -32,17 +33,24 @@ _FAREWELL_TIMEOUT = 1.0
 """Seconds for telling a server that its session is over."""
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
 """Seconds between two tries to open the notification stream, doubling."""
-_LIST_CHANGED = types.JSONRPCNotification(jsonrpc="2.0", method="notifications/resources/list_changed")
+_TRY_LATER = (408, 425, 429)
+"""Refusals (HTTP status) that say nothing about whether there is a notification stream."""
 
 
 @dataclass(eq=False)
 class StreamableHttp:
-    """The streams of one Streamable HTTP server. It ends only when it is left, so `ending` stays None."""
+    """The streams of one Streamable HTTP server.
+
+    `ending` says why the connection ended, if it did before it was left: the server has forgotten the session.
+    on_gap: called when the notification stream of the handshake era goes on after an interruption.
+    """
 
     server: McpServer
     redact: Redactor
     max_message: int
+    login: Login
     ending: BbfsError | None = field(default=None, init=False)
+    on_gap: Callable[[], None] = field(default=lambda: None, init=False)
     _session_id: str | None = field(default=None, init=False)
     _version: str | None = field(default=None, init=False)
     _exchanges: dict[types.RequestId, trio.CancelScope] = field(default_factory=dict, init=False)
@@ -50,7 +58,7 @@ class StreamableHttp:
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[ServerStreams]:
         """The streams of the server. The session, where it gives one, is ended at the end."""
-        http = Http(self.server, self.redact, self.max_message)
+        http = Http(self.server, self.redact, self.max_message, self.login)
         incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         async with http.client:
@@ -77,6 +85,8 @@ class StreamableHttp:
                         request_id = (message.params or {}).get("requestId")
                         if request_id in self._exchanges:
                             self._exchanges[request_id].cancel()
+                    case types.JSONRPCNotification(method="notifications/cancelled"):
+                        nursery.start_soon(self._cancel, http, message, headers)
                     case types.JSONRPCNotification(method="notifications/initialized"):
                         with trio.move_on_after(INITIALIZED_TIMEOUT):
                             await self._tell(http, message, headers)
@@ -160,6 +170,15 @@ class StreamableHttp:
         except Faulty:
             pass
 
+    async def _cancel(self, http: Http, message: types.JSONRPCNotification, headers: dict[str, str]) -> None:
+        """Before 2026-07-28 a server must be told. One that does not end the response then will not be waited for."""
+        exchange = self._exchanges.get((message.params or {}).get("requestId", ""))
+        try:
+            await self._tell(http, message, headers)
+        finally:
+            if exchange is not None:
+                exchange.cancel()
+
     async def _hear(self, http: Http, incoming: Incoming) -> None:
         """Keep the notification stream of the handshake era open, if the server has one."""
         last_id: str | None = None
@@ -172,7 +191,7 @@ class StreamableHttp:
                     return True
             return False
 
-        pause, reopened = _FIRST_PAUSE, False
+        pause, opened = _FIRST_PAUSE, False
         while True:
             started = trio.current_time()
             headers = {"accept": "text/event-stream", SESSION_ID: self._session_id or ""}
@@ -180,12 +199,16 @@ class StreamableHttp:
             headers |= {"last-event-id": last_id} if last_id else {}
             try:
                 async with http.exchange("GET", http.url, headers) as response:
-                    if 400 <= response.status_code < 500:
+                    if response.status_code == 404 and opened:
+                        self.ending = Unreachable("the server has forgotten the session")
+                        incoming.close()
+                        return
+                    if 400 <= response.status_code < 500 and response.status_code not in _TRY_LATER:
                         return
                     if response.status_code < 300 and is_event_stream(response):
-                        if reopened and not await deliver(incoming, _LIST_CHANGED):
-                            return  # what was missed is not replayed: say that anything may have changed
-                        reopened = True
+                        if opened:
+                            self.on_gap()  # even where the server can replay events, it need not have kept them all
+                        opened = True
                         if await http.events(response, handle):
                             return
             except Faulty:

@@ -49,6 +49,19 @@ class CanWatch(Protocol):
 
 
 @runtime_checkable
+class CanAnnounce(CanWatch, Protocol):
+    """Knows what it is going to be told, so that nobody need look whether that has changed."""
+
+    def announces(self, native_uri: str | None) -> bool:
+        """Whether a change of this resource will be told (None: of the listing), as things are now."""
+        ...
+
+    async def settled(self) -> None:
+        """Until the source has said what of all that is of interest it will tell. Wait for it with a bound."""
+        ...
+
+
+@runtime_checkable
 class CanComplete(Protocol):
     """Values for a variable of one of its templates (`Listing.templates`).
 

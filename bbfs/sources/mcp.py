@@ -1,12 +1,32 @@
 """MCP servers as data sources: the resources of one server, under the schemes that the server uses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote
 
-from bbfs.errors import ConfigError
-from bbfs.mcp_manager import MCPManager, ResourceEntry
-from bbfs.model import DataSource, Listing, Loaded, ResourceMetadata, SourceEvent, SourceState
-from bbfs.sources import Services
+import trio
+
+from bbfs.errors import BbfsError, ConfigError
+from bbfs.mcp_manager import Entries, MCPManager, PromptEntry, ResourceEntry, ToolEntry
+from bbfs.mcp_manager.oauth import ClientSettings
+from bbfs.model import (
+    Completion,
+    DataSource,
+    Listing,
+    Loaded,
+    ResourceMetadata,
+    ResourceTemplate,
+    SourceEvent,
+    SourceState,
+)
+from bbfs.sources import Services, mcp_arguments, mcp_calls
+from bbfs.sources.mcp_calls import Offer
+from bbfs.sources.mcp_results import call_size, prompt_result, tool_result
 from bbfs.uri import source_uri
+
+TEMPLATES_LATER = 5.0
+"""Seconds for which a listing of resources waits for that of the templates, which is asked for at the same time."""
+_THREAD_FROM_CHARACTERS = 1 << 20
 
 
 class McpHandler:
@@ -19,28 +39,163 @@ class McpHandler:
             raise ConfigError(f"source '{source.id}' needs MCP connections, and there are none here")
         self.source = source
         self._manager = services.mcp
-        self._manager.add(source.id, source.mcp, source.policy)
+        settings = ClientSettings.of(source.id, source.auth, source.mcp.transport)
+        self._manager.add(source.id, source.mcp, source.policy, settings)
+        self._templates: tuple[ResourceTemplate, ...] = ()
+        wanted = {"tools": source.tools != "off", "prompts": source.prompts}
+        self._call_lists = [name for name, is_wanted in wanted.items() if is_wanted]
+        self._manager.watch_lists(source.id, *self._call_lists)
+        self._tools: tuple[ToolEntry, ...] = ()
+        self._prompts: tuple[PromptEntry, ...] = ()
+        self._offer: Offer | None = None
 
     @property
     def state(self) -> SourceState:
         return self._manager.state(self.source.id)
 
     async def list(self) -> Listing:
-        """All resources of the server. Raises BbfsError."""
-        entries = await self._manager.list_resources(self.source.id)
+        """All resources and templates of the server, its tools and prompts among them as far as they are paths.
+
+        A server whose templates, tools or prompts cannot be had is a server with resources all the same. Raises
+        BbfsError.
+        """
+        problems: list[str | None] = []
+        ttls: list[float | None] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._list_templates, problems, ttls)
+            for name in self._call_lists:
+                nursery.start_soon(self._list_calls, name, problems, ttls)
+            entries = await self._resources()
+            later = min(TEMPLATES_LATER, self.source.policy.timeout / 4) if not isinstance(entries, BbfsError) else 0
+            nursery.cancel_scope.deadline = trio.current_time() + later
+        if isinstance(entries, BbfsError):
+            raise entries
+        if nursery.cancel_scope.cancelled_caught:
+            problems.append("/list, ".join(("resources/templates", *self._call_lists)) + "/list: no answer in time")
         prefix = self.source.base_prefix
         resources = tuple(_metadata(prefix, entry) for entry in entries.entries)
-        return Listing(resources, entries.ttl, entries.problem)
+        offer = self._make_offer(entry.uri for entry in entries.entries)
+        ttl = min((ttl for ttl in (entries.ttl, *ttls) if ttl is not None), default=None)
+        problem = "; ".join(filter(None, (entries.problem, *problems, offer.problem))) or None
+        return Listing((*resources, *offer.resources), ttl, problem, (*self._templates, *offer.templates))
+
+    async def _resources(self) -> Entries[ResourceEntry] | BbfsError:
+        """A failure as a value: raised in a nursery it would be a group of one."""
+        try:
+            return await self._manager.list_resources(self.source.id)
+        except BbfsError as error:
+            return error
+
+    async def _list_templates(self, problems: "list[str | None]", ttls: "list[float | None]") -> None:
+        """Take over the templates as they are now; what was known of them stays where that cannot be told."""
+        try:
+            entries = await self._manager.list_resource_templates(self.source.id)
+        except BbfsError as error:
+            problems.append(f"resources/templates/list: {error}")
+            return
+        self._templates = tuple(
+            ResourceTemplate(
+                entry.uri_template,
+                entry.name,
+                entry.title,
+                entry.description,
+                entry.mime_type,
+                entry.annotations,
+                entry.mcp_data,
+            )
+            for entry in entries.entries
+        )
+        problems.append(entries.problem)
+        ttls.append(entries.ttl)
+
+    async def _list_calls(self, what: str, problems: "list[str | None]", ttls: "list[float | None]") -> None:
+        """Take over the `tools` or the `prompts` as they are now; as `_list_templates`."""
+        entries: Entries[ToolEntry] | Entries[PromptEntry]
+        try:
+            if what == "tools":
+                entries = await self._manager.list_tools(self.source.id)
+                self._tools = entries.entries
+            else:
+                entries = await self._manager.list_prompts(self.source.id)
+                self._prompts = entries.entries
+        except BbfsError as error:
+            problems.append(f"{what}/list: {error}")
+            return
+        problems.append(entries.problem)
+        ttls.append(entries.ttl)
+
+    def _make_offer(self, listed: Iterable[str]) -> Offer:
+        self._offer = mcp_calls.offer(self.source, self._tools, self._prompts, listed)
+        return self._offer
+
+    async def complete(self, uri_template: str, variable: str, value: str, context: Mapping[str, str]) -> Completion:
+        """Values for a variable of one of the server's templates, or an argument of a prompt. Raises BbfsError."""
+        prompt = mcp_calls.completed_prompt(self._offer, uri_template) if self._offer is not None else None
+        if prompt is not None:
+            ref = {"type": "ref/prompt", "name": prompt}
+            context = {unquote(name): text for name, text in context.items()}
+            return await self._manager.complete(self.source.id, ref, unquote(variable), value, context)
+        ref = {"type": "ref/resource", "uri": uri_template}
+        return await self._manager.complete(self.source.id, ref, variable, value, context)
 
     async def load(self, native_uri: str) -> Loaded:
-        """The content of one resource. Raises BbfsError."""
+        """The content of one resource, the result of one call of a tool, or a rendered prompt. Raises BbfsError."""
+        if self._call_lists and mcp_calls.concerns(native_uri):
+            loaded = await self._load_call(native_uri)
+            if loaded is not None:
+                return loaded
         return await self._manager.load_resource(self.source.id, native_uri)
+
+    async def _load_call(self, native_uri: str) -> Loaded | None:
+        """What a URI of a tool or a prompt stands for; None for one that is the server's own."""
+        if self._offer is None:
+            await self.list()  # what is known of an earlier mount does not say how to call it
+        offer = self._offer
+        if offer is None or native_uri in offer.own:
+            return None
+        document = offer.documents.get(native_uri)
+        if document is not None:
+            return Loaded((document,))
+        asked = mcp_calls.asked(native_uri)
+        if asked is None:
+            return None
+        if asked.kind == "tool" and (tool := offer.tools.get(asked.name)) is not None:
+            arguments = mcp_arguments.tool_arguments(tool, asked.query)
+            return await _read(tool_result, await self._manager.call_tool(self.source.id, tool, arguments))
+        if asked.kind == "prompt" and (prompt := offer.prompts.get(asked.name)) is not None:
+            texts = mcp_arguments.prompt_arguments(prompt, asked.query)
+            return await _read(prompt_result, await self._manager.get_prompt(self.source.id, prompt.name, texts))
+        return None
 
     def watch(self, sink: Callable[[SourceEvent], None]) -> None:
         self._manager.subscribe_events(self.source.id, sink)
 
     def interested(self, native_uri: str) -> None:
+        if self._is_call(native_uri):
+            return
         self._manager.interested(self.source.id, native_uri)
+
+    def announces(self, native_uri: str | None) -> bool:
+        """Whether the server is going to tell when this resource changes (None: when its listing does)."""
+        if native_uri is not None and self._offer is not None and native_uri in self._offer.documents:
+            return self._manager.announces(self.source.id, None)  # they change with the listing
+        return self._manager.announces(self.source.id, native_uri)
+
+    def _is_call(self, native_uri: str) -> bool:
+        """Whether a URI is none of the server's resources, so that there is no asking to be told of its changes."""
+        own = self._offer.own if self._offer is not None else ()
+        return bool(self._call_lists) and mcp_calls.concerns(native_uri) and native_uri not in own
+
+    async def settled(self) -> None:
+        """Until the server has said what of all that is of interest it is going to tell. Wait for it with a bound."""
+        await self._manager.settled(self.source.id)
+
+
+async def _read(parse: Callable[[Mapping[str, Any]], Loaded], result: Mapping[str, Any]) -> Loaded:
+    """Read a result, a long one in a thread, so that other servers go on meanwhile."""
+    if call_size(result) >= _THREAD_FROM_CHARACTERS:
+        return await trio.to_thread.run_sync(parse, result)
+    return parse(result)
 
 
 def _metadata(base_prefix: str, entry: ResourceEntry) -> ResourceMetadata:

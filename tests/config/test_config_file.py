@@ -252,7 +252,7 @@ FOLDER = HEAD + 'type = "filesystem"\n'
         (MCP + 'mcpConfig.args = ["a", 1]', ":4: sources[0].mcpConfig.args[1]: should be a string"),
         (MCP + "mcpConfig.env.PORT = 1", ":4: sources[0].mcpConfig.env.PORT: should be a string"),
         (MCP + 'mcpConfig.env.T = "${env:T}"', ":4: sources[0].mcpConfig.env.T: environment variable T is not set"),
-        (MCP + 'mcpConfig.cwd = "${keyring:x}"', ":4: sources[0].mcpConfig.cwd: ${keyring:…} is not supported yet"),
+        (MCP + 'mcpConfig.cwd = "${keyring:x}"', ":4: sources[0].mcpConfig.cwd: ${keyring:x} does not name an entry"),
         (FOLDER + 'config.root = "${HOME}"', ":4: sources[0].config.root: unknown reference ${HOME}: "),
     ],
 )

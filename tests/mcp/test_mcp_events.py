@@ -83,7 +83,7 @@ async def test_reconnecting_says_that_anything_may_have_changed(manager: MCPMana
     await until(lambda: manager.state("odd").state == "down")
     assert events == []
     await manager.list_resources("odd")
-    assert events == [SourceEvent("odd")]
+    assert events == [SourceEvent("odd", missed=True)]
 
 
 async def test_listener_that_fails_harms_nobody(

@@ -198,27 +198,49 @@ async def test_hung_read_is_cancelled_cleanly(manager: MCPManager, serve: Serve)
         assert text(await manager.load_resource("web", "odd://b")) == PLAIN
 
 
-@pytest.mark.semantics("S24")
+@pytest.mark.semantics("S18", "S24")
 @pytest.mark.parametrize(
-    ("transport", "options"), [("http", ()), ("http", ("--handshake-only",)), ("sse", ())], ids=str
+    ("transport", "options", "asked"),
+    [("http", (), "listen"), ("http", ("--handshake-only",), "subscribe"), ("sse", (), "listen")],
+    ids=str,
 )
 async def test_server_that_goes_and_comes_back(
-    manager: MCPManager, serve: Serve, clock: ManualClock, transport: str, options: tuple[str, ...]
+    manager: MCPManager,
+    serve: Serve,
+    clock: ManualClock,
+    tmp_path: Path,
+    transport: str,
+    options: tuple[str, ...],
+    asked: str,
 ) -> None:
+    """What was subscribed is subscribed again, and the gap is told of."""
     events: list[SourceEvent] = []
-    async with serve("resources.py", "--transport", transport, *options) as url:
+    item = "test://items/0000.txt"
+
+    def subscribed(counters: Path) -> bool:
+        return counters.exists() and f"{asked} {item}" in counters.read_text().splitlines()
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    async with serve("resources.py", "--transport", transport, *options, "--counters", first) as url:
         manager.add("web", http(url), PATIENT)
         manager.subscribe_events("web", events.append)
+        manager.interested("web", item)
         before = await manager.list_resources("web")
+        await until(lambda: subscribed(first))
     with trio.fail_after(10), pytest.raises(Unreachable):
         await manager.list_resources("web")
     assert manager.state("web").state == "down"
     assert manager.state("web").reason
+    assert events == []
     port = url.split(":")[2].split("/")[0]
-    async with serve("resources.py", "--transport", transport, "--port", port, *options):
+    arguments = ("--transport", transport, "--port", port, *options, "--counters", second)
+    async with serve("resources.py", *arguments):
         clock.now += 60
         assert await manager.list_resources("web") == before
-        assert SourceEvent("web") in events, "events may have been missed"
+        assert SourceEvent("web", missed=True) in events
+        await until(lambda: subscribed(second))
+        await manager.load_resource("web", "test://control/touch")
+        await until(lambda: SourceEvent("web", item) in events)
 
 
 async def test_session_is_ended_at_the_end(serve: Serve) -> None:

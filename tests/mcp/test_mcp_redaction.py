@@ -26,3 +26,13 @@ def test_a_secret_is_masked_in_every_spelling(server: McpServer) -> None:
     spellings = (SECRET, base64.b64encode(SECRET.encode()).decode(), quote(SECRET, safe=""), json.dumps(SECRET)[1:-1])
     for spelling in spellings:
         assert redact(f"login with {spelling} failed") == "login with *** failed"
+
+
+@pytest.mark.semantics("S30")
+def test_tokens_are_masked_once_they_are_known_and_for_some_renewals_more() -> None:
+    redact = Redactor(McpServer("http", url="http://h/", headers={"X-Key": "configured"}))
+    for number in range(1000):
+        redact.learn((f"access-{number}-secret", f"refresh-{number}-secret"))
+        assert redact(f"access-{number}-secret refresh-{number}-secret configured") == "*** *** ***"
+    assert redact("access-998-secret") == "***", "an answer to an earlier request may quote it"
+    assert redact("access-0-secret") == "access-0-secret", "what has long ended costs nothing"

@@ -361,20 +361,17 @@ async def test_repeated_cursor_ends_the_listing(manager: MCPManager, odd: MakeOd
 
 
 @pytest.mark.semantics("S25")
-async def test_endless_listing_is_bounded(
-    manager: MCPManager, odd: MakeOdd, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_endless_listing_is_bounded(manager: MCPManager, odd: MakeOdd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bbfs.mcp_manager.MAX_PAGES", 50)
     manager.add("odd", odd("endless-cursor").server, PATIENT)
     listing = await manager.list_resources("odd")
     assert len(listing.entries) == 50
     assert listing.problem == "the server has more than 50 pages: the listing is incomplete"
-    assert listing.problem in caplog.text
 
 
 async def test_declared_sizes_are_passed_on(manager: MCPManager, odd: MakeOdd) -> None:
     manager.add("odd", odd("wrong-size").server, PATIENT)
-    assert [entry.size for entry in (await manager.list_resources("odd")).entries] == [100_000, 1, 0]
+    assert [entry.size for entry in (await manager.list_resources("odd")).entries] == [100_000, 1, None]
 
 
 async def test_large_answer(manager: MCPManager, odd: MakeOdd) -> None:

@@ -53,6 +53,15 @@ class ScriptedServer:
         self._resources[uri] = {"uri": uri, "name": uri, "-contents": contents, **kept, **fields}
         self._write()
 
+    def add_unlisted(self, uri: str, content: str | bytes = "", **fields: Any) -> None:
+        """Serve a resource that no listing holds."""
+        self.add(uri, content, **{"-unlisted": True, **fields})
+
+    def template(self, uri_template: str, **fields: Any) -> None:
+        """Have one more template. Variables are completed from the option `completions`: values by variable."""
+        templates = [*self._options.get("templates", []), {"uriTemplate": uri_template, "name": uri_template, **fields}]
+        self.options(templates=templates)
+
     def remove(self, uri: str) -> None:
         del self._resources[uri]
         self._write()
@@ -61,7 +70,7 @@ class ScriptedServer:
         """Set what the server does as a whole.
 
         pages: entries of one page. endless: the next page is always the first one. dead: exit at the start.
-        stubborn: end by SIGKILL only.
+        stubborn: end by SIGKILL only. completions: values by variable.
         """
         self._options.update(options)
         self._write()
@@ -104,6 +113,10 @@ class ScriptedServer:
     def reads(self, uri: str | None = None) -> int:
         """How many reads were asked for, of one resource or of all."""
         return sum(line == f"read {uri}" if uri else line.startswith("read ") for line in self.log())
+
+    def completions(self) -> list[str]:
+        """What was completed: variable, value, context."""
+        return [line.removeprefix("complete ") for line in self.log() if line.startswith("complete ")]
 
     def lists(self) -> int:
         return self.log().count("list")

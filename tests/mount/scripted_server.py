@@ -18,6 +18,7 @@ from typing import Any
 HERE = Path(sys.argv[1])
 SENDING = threading.Lock()
 READING: dict[Any, str] = {}
+LOGGED_WITH_MORE = ("resources/list", "resources/read", "notifications/cancelled", "completion/complete")
 
 
 def script() -> dict[str, Any]:
@@ -54,7 +55,8 @@ def list_resources(request: dict[str, Any]) -> None:
     now = script()
     pass_gate(now.get("listGate"))
     pages = now.get("pages")
-    entries = [{k: v for k, v in entry.items() if not k.startswith("-")} for entry in now["resources"]]
+    listed = [entry for entry in now["resources"] if not entry.get("-unlisted")]
+    entries = [{k: v for k, v in entry.items() if not k.startswith("-")} for entry in listed]
     if pages is None:
         answer(request, {"resources": entries})
         return
@@ -85,14 +87,22 @@ def read(request: dict[str, Any]) -> None:
     READING.pop(request["id"], None)
 
 
+def complete(request: dict[str, Any]) -> None:
+    argument, context = request["params"]["argument"], request["params"].get("context", {}).get("arguments", {})
+    log(f"complete {argument['name']} {argument['value']!r} {json.dumps(context)}")
+    values = script().get("completions", {}).get(argument["name"], [])
+    found = [value for value in values if value.startswith(argument["value"])]
+    answer(request, {"completion": {"values": found[:100], "hasMore": len(found) > 100}})
+
+
 def handle(request: dict[str, Any]) -> None:
-    if request.get("method") not in ("resources/list", "resources/read", "notifications/cancelled"):
+    if request.get("method") not in LOGGED_WITH_MORE:
         log(str(request.get("method")))
     match request.get("method"):
         case "initialize":
             result = {
                 "protocolVersion": "2025-06-18",
-                "capabilities": {"resources": {"subscribe": True, "listChanged": True}},
+                "capabilities": {"resources": {"subscribe": True, "listChanged": True}, "completions": {}},
                 "serverInfo": {"name": "scripted", "version": "1"},
             }
             answer(request, result)
@@ -105,6 +115,10 @@ def handle(request: dict[str, Any]) -> None:
             threading.Thread(target=read, args=(request,), daemon=True).start()
         case "notifications/cancelled":
             log(f"cancelled {READING.get(request['params']['requestId'], '')}")
+        case "resources/templates/list":
+            answer(request, {"resourceTemplates": script().get("templates", [])})
+        case "completion/complete":
+            complete(request)
         case "ping" | "resources/subscribe" | "resources/unsubscribe":
             answer(request, {})
         case method if "id" in request:

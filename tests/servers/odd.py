@@ -157,6 +157,17 @@ def crash_idle(server: Server, request: Request) -> bool:
     return True
 
 
+@oddity("last-words")
+def last_words(server: Server, request: Request) -> bool:
+    """Exits with a complaint after it has answered a read, or when it is greeted if the argument says so."""
+    if request["method"] == ("initialize" if server.argument == "greeting" else "resources/read"):
+        if server.argument != "greeting":
+            server.plain(request)
+        print("warming up\nout of memory, goodbye", file=sys.stderr, flush=True)
+        os._exit(5)
+    return False
+
+
 @oddity("garbage")
 def garbage(server: Server, request: Request) -> bool:
     """Talks on stdout before every answer, in bytes that are not UTF-8 too."""

@@ -1,7 +1,7 @@
 """Fakes for tests of the core: scripted sources, a clock that a test turns, and a kernel that counts its lookups."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +10,20 @@ import trio.testing
 
 from bbfs.cache.content import MemoryContent
 from bbfs.cache.metadata import MetadataStore
-from bbfs.errors import BbfsError, NotFound, Outdated
+from bbfs.errors import BbfsError, NotADirectory, NotFound, Outdated
 from bbfs.inodes import ROOT
-from bbfs.model import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata, SourceEvent, SourceState
+from bbfs.model import (
+    Completion,
+    DataSource,
+    Listing,
+    Loaded,
+    Part,
+    Policy,
+    ResourceMetadata,
+    ResourceTemplate,
+    SourceEvent,
+    SourceState,
+)
 from bbfs.resources import ResourceManager
 from bbfs.sources import Handler
 from bbfs.uri import source_uri
@@ -125,6 +136,7 @@ class FlatSource(Scripted):
     """CanList, CanLoad and CanWatch. unlisted: URIs that load but that no listing holds."""
 
     unlisted: set[str] = field(default_factory=set)
+    templates: list[ResourceTemplate] = field(default_factory=list)
     watched: set[str] = field(default_factory=set)
     _sink: Callable[[SourceEvent], None] = field(default=lambda event: None)
 
@@ -132,7 +144,7 @@ class FlatSource(Scripted):
         self.listed.append(())
         resources = tuple(self.metadata(uri) for uri in self.contents if uri not in self.unlisted)
         await self._request(self.LISTING)
-        return Listing(resources, self.listing_ttl, self.problem)
+        return Listing(resources, self.listing_ttl, self.problem, tuple(self.templates))
 
     def watch(self, sink: Callable[[SourceEvent], None]) -> None:
         self._sink = sink
@@ -140,9 +152,32 @@ class FlatSource(Scripted):
     def interested(self, native_uri: str) -> None:
         self.watched.add(native_uri)
 
-    def announce(self, uri: str | None = None) -> None:
+    def announce(self, uri: str | None = None, *, missed: bool = False) -> None:
         """Tell whoever watches that a resource (or the listing) changed."""
-        self._sink(SourceEvent(self.source.id, uri))
+        self._sink(SourceEvent(self.source.id, uri, missed))
+
+    def template(self, uri_template: str, **fields: Any) -> None:
+        """Have one more template."""
+        self.templates.append(ResourceTemplate(uri_template, uri_template, **fields))
+
+
+@dataclass
+class CompletingSource(FlatSource):
+    """A FlatSource that completes. values: of each variable; page: how many it answers at most.
+
+    completions: what was asked for: variable, value and context.
+    """
+
+    values: dict[str, list[str]] = field(default_factory=dict)
+    page: int = 100
+    completions: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    COMPLETING = "(completion)"
+
+    async def complete(self, uri_template: str, variable: str, value: str, context: Mapping[str, str]) -> Completion:
+        self.completions.append((variable, value, dict(context)))
+        await self._request(self.COMPLETING)
+        found = [known for known in self.values.get(variable, ()) if known.startswith(value)]
+        return Completion(tuple(found[: self.page]), len(found) > self.page)
 
 
 @dataclass
@@ -203,6 +238,10 @@ class Kernel:
         """The attributes that LOOKUP gives. Raises NotFound."""
         found = Attributes(ROOT, "directory", 0, 0, 0.0, 0.0)
         for name in path.split("/") if path else ():
+            if found.kind == "directory" and found.ino != ROOT and found.attr_timeout == 0:
+                found = await self.files.getattr(found.ino)  # its permissions are to be known to walk through it
+            if found.kind != "directory":
+                raise NotADirectory(path)
             found = await self.lookup(found.ino, name)
             if found.ino == 0:
                 raise NotFound(path)
@@ -221,12 +260,16 @@ class Kernel:
         return await self._again(path, self.files.getattr)
 
     async def open(self, path: str) -> int:
-        """A handle, without a GETATTR before it."""
-
-        async def request(ino: int) -> int:
-            return await self.files.open(ino, writing=False)
-
-        return await self._again(path, request)
+        """A handle, without a GETATTR before it, unless it seems to be a directory."""
+        for _ in range(3):
+            found = await self.walk(path)
+            try:
+                if found.kind == "directory":
+                    await self.files.getattr(found.ino)
+                return await self.files.open(found.ino, writing=False)
+            except Outdated:
+                continue
+        return await self.files.open((await self.walk(path)).ino, writing=False)
 
     async def read(self, handle: int) -> bytes:
         """All bytes that a handle pins, in two steps."""

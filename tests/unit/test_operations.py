@@ -64,7 +64,7 @@ class Failing:
         self._error = error
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("readdir", "releasedir", "release", "read_now", "usage", "forget"):
+        if name in ("readdir", "releasedir", "release", "read_now", "usage", "forget", "changed"):
             return self._now
         return self._later
 
@@ -85,6 +85,7 @@ REQUESTS: dict[str, tuple[Any, ...]] = {
     "open": (1, os.O_RDONLY, NOBODY),
     "read": (1, 0, 1),
     "release": (1,),
+    "poll": (1, 1, None, NOBODY),
     "getxattr": (1, b"user.a", NOBODY),
     "listxattr": (1, NOBODY),
     "statfs": (NOBODY,),

@@ -10,6 +10,7 @@ from bbfs.errors import (
     IsADirectory,
     NameTooLong,
     NoAttribute,
+    NotADirectory,
     NotFound,
     NotSupported,
     Outdated,
@@ -300,7 +301,7 @@ async def test_several_contents_become_a_directory_and_one_becomes_a_file_again(
             await world.kernel.stat(ROOT + "a/q")
         assert "a" in world.forgotten()
         assert await world.kernel.cat(ROOT + "a") == b"one"
-        with pytest.raises(NotFound):
+        with pytest.raises(NotADirectory):
             await world.kernel.stat(ROOT + "a/p")
 
 

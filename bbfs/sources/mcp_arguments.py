@@ -1,0 +1,305 @@
+"""The arguments of tools and prompts: from the texts of a query to the values that a schema wants. Pure.
+
+A property of a tool's `inputSchema` (JSON Schema) is a variable of its URI template, and what stands in the query is a
+text. How it is read follows from the property's type, strictly, so that a slip is told before anything is sent:
+
+- string: the text as it is. integer, number, boolean, null: as JSON writes them.
+- array: JSON, or the variable repeated, or items with commas between them where these are no objects or arrays.
+- object: JSON.
+- enum and const: one of these. anyOf, oneOf and lists of types: the first that fits, in their order.
+- no type at all: JSON where it is that, else the text.
+
+References (`$ref`) are followed within the schema itself only. Bounds and patterns are the server's business.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+from urllib.parse import quote, unquote
+
+from bbfs.errors import InvalidUri
+from bbfs.mcp_manager.calls import PromptEntry, ToolEntry
+from bbfs.mcp_manager.translate import encodable
+
+MAX_DEPTH = 16
+"""References and alternatives inside each other; what is deeper is taken for a property without a type."""
+MAX_SHOWN = 60
+"""Characters of a wrong value that a message repeats."""
+MAX_NUMBER = 400
+"""Characters of a number."""
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_SCALARS = {"true": True, "false": False, "null": None}
+_KNOWN = frozenset(("string", "integer", "number", "boolean", "null", "array", "object"))
+_ARTICLES = {"integer": "an integer", "object": "an object (JSON)"}
+
+
+class _Misfit(Exception):
+    """A text that is not what a schema wants; the text of the exception says what that is."""
+
+
+def variable_of(property_name: str) -> str | None:
+    """The variable of a URI template (RFC 6570, section 2.3) for a property; None where none can stand for it."""
+    if not property_name or not encodable(property_name):
+        return None
+    # A dot may stand between other characters only, a tilde nowhere; encoded, everything may.
+    encoded = quote(property_name, safe="").replace("~", "%7E")
+    return re.sub(r"^\.|\.$|\.(?=\.)", "%2E", encoded)
+
+
+def properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The arguments of a tool by name, in the schema's order, each with its own schema (references resolved)."""
+    found = _resolved(schema, schema).get("properties")
+    if not isinstance(found, Mapping):
+        return {}
+    return {str(name): _resolved(each, schema) for name, each in found.items()}
+
+
+def required(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the arguments that a tool must have."""
+    names = _resolved(schema, schema).get("required")
+    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+
+
+def takes_several(schema: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
+    """Whether an argument may be a list, so that its variable may be repeated."""
+    return any("array" in _types(each) for each in _alternatives(schema, root))
+
+
+def type_text(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> str:
+    """What an argument is, for people: `integer`, `array of string`, `one of a, b`, `string or null`."""
+    schema = _resolved(schema, root)
+    if (fixed := _fixed(schema)) is not None:
+        return "one of " + ", ".join(map(as_text, fixed)) if len(fixed) > 1 else ", ".join(map(as_text, fixed))
+    texts = []
+    for each in _alternatives(schema, root) if depth < MAX_DEPTH else ():
+        if each is not schema:
+            texts.append(type_text(each, root, depth + 1))
+            continue
+        items = each.get("items")
+        of_what = f" of {type_text(items, root, depth + 1)}" if isinstance(items, Mapping) and items else ""
+        texts += [name + of_what if name == "array" else name for name in _types(each)]
+    return " or ".join(dict.fromkeys(texts)) or "anything"
+
+
+def tool_arguments(tool: ToolEntry, query: str) -> dict[str, Any]:
+    """The arguments of a call from the query of its URI. Raises InvalidUri, which names all that is wrong."""
+    root = tool.input_schema
+    known = properties(root)
+    given, problems = _given(query, known, f"tool {tool.name!r}")
+    values: dict[str, Any] = {}
+    for name, texts in given.items():
+        try:
+            values[name] = _value(known[name], texts, root, 0)
+        except _Misfit as misfit:
+            problems.append(f"argument {name!r} should be {misfit}, not {_shown(', '.join(texts))}")
+    problems += _missing(required(root), given)
+    _require_none(f"tool {tool.name!r}", problems)
+    return values
+
+
+def prompt_arguments(prompt: PromptEntry, query: str) -> dict[str, str]:
+    """The arguments of a prompt, which are texts, from the query of its URI. Raises InvalidUri as `tool_arguments`."""
+    known = {argument.name: argument for argument in prompt.arguments}
+    given, problems = _given(query, known, f"prompt {prompt.name!r}")
+    problems += [f"argument {name!r} is given {len(texts)} times" for name, texts in given.items() if len(texts) > 1]
+    problems += _missing([argument.name for argument in prompt.arguments if argument.required], given)
+    _require_none(f"prompt {prompt.name!r}", problems)
+    return {name: texts[0] for name, texts in given.items()}
+
+
+def _given(query: str, known: Mapping[str, Any], what: str) -> tuple[dict[str, list[str]], list[str]]:
+    """The texts of each argument in a query, and what is wrong with the query itself."""
+    given: dict[str, list[str]] = {}
+    problems: list[str] = []
+    if "/" in query:
+        # It would be a path below the result, which an argument cannot be told from.
+        raise InvalidUri(f"{what}: a slash in an argument is written %2F")
+    for pair in filter(None, query.split("&")):
+        key, equals, encoded = pair.partition("=")
+        try:
+            name, text = unquote(key, errors="strict"), unquote(encoded, errors="strict")
+        except UnicodeDecodeError:
+            problems.append(f"{_shown(pair)} is not UTF-8")
+            continue
+        if name not in known:
+            problems.append(f"there is no argument {_shown(name)}{_suggestion(name, known)}")
+        elif not equals:
+            problems.append(f"argument {name!r} has no value (write {name}=…)")
+        else:
+            given.setdefault(name, []).append(text)
+    return given, problems
+
+
+def _suggestion(name: str, known: Mapping[str, Any]) -> str:
+    if not known:
+        return "; it takes none"
+    close = get_close_matches(name.lower(), {each.lower(): each for each in known}, n=1)
+    if close:
+        return f"; did you mean {next(each for each in known if each.lower() == close[0])!r}?"
+    return f"; there are: {', '.join(list(known)[:20])}"
+
+
+def _missing(needed: Sequence[str], given: Mapping[str, Any]) -> list[str]:
+    missing = [name for name in needed if name not in given]
+    return [f"needed but not given: {', '.join(missing)}"] if missing else []
+
+
+def _require_none(what: str, problems: Sequence[str]) -> None:
+    if problems:
+        raise InvalidUri(f"{what}: {'; '.join(problems)}")
+
+
+def _value(schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, Any], depth: int) -> Any:
+    """The value that texts stand for. Raises _Misfit."""
+    schema = _resolved(schema, root)
+    fixed = _fixed(schema)
+    if fixed is not None:
+        for value in fixed:
+            if len(texts) == 1 and texts[0] in (value, as_text(value)):
+                return value
+        raise _Misfit(type_text(schema, root))
+    alternatives = _alternatives(schema, root) if depth < MAX_DEPTH else [{}]
+    for each in alternatives:
+        try:
+            if each is not schema:
+                return _value(each, texts, root, depth + 1)
+            for name in _types(each) or ("anything",):
+                try:
+                    return _of_type(name, each, texts, root, depth)
+                except _Misfit:
+                    continue
+        except _Misfit:
+            continue
+    text = type_text(schema, root)
+    raise _Misfit(_ARTICLES.get(text, text if " " in text else f"a {text}" if text != "array" else "an array"))
+
+
+def _of_type(name: str, schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, Any], depth: int) -> Any:
+    if name == "array":
+        return _array(schema, texts, root, depth)
+    if len(texts) != 1:
+        raise _Misfit(name)
+    text = texts[0]
+    match name:
+        case "string":
+            return text
+        case "integer" if len(text) <= MAX_NUMBER and _INTEGER.fullmatch(text):
+            return int(text)
+        case "number" if len(text) <= MAX_NUMBER and _NUMBER.fullmatch(text):
+            return _json(text)
+        case "boolean" if text in ("true", "false"):
+            return _SCALARS[text]
+        case "null" if text == "null":
+            return None
+        case "object" if isinstance(value := _json(text), dict):
+            return value
+    if name in _KNOWN:
+        raise _Misfit(name)
+    try:
+        return _json(text)
+    except _Misfit:
+        return text
+
+
+def _array(schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, Any], depth: int) -> list[Any]:
+    if len(texts) == 1 and texts[0].lstrip()[:1] == "[":
+        value = _json(texts[0])
+        if isinstance(value, list):
+            return value
+    items = schema.get("items")
+    items = _resolved(items if isinstance(items, Mapping) else {}, root)
+    if not {"array", "object"}.isdisjoint(name for each in _alternatives(items, root) for name in _types(each)):
+        raise _Misfit("an array (JSON)")
+    if len(texts) == 1:
+        texts = texts[0].split(",") if texts[0] else []
+    return [_value(items, [text], root, depth + 1) for text in texts]
+
+
+def _json(text: str) -> Any:
+    """The value of a JSON text. Raises _Misfit for what is none, or cannot be sent."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(name)
+
+    try:
+        value = json.loads(text, parse_constant=refuse)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise _Misfit("JSON") from error
+    return value
+
+
+def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A schema with its reference within `root` followed, and with what `allOf` adds."""
+    for _ in range(MAX_DEPTH):
+        if not isinstance(schema, Mapping):
+            return {}
+        reference = schema.get("$ref")
+        if not isinstance(reference, str):
+            break
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        target = _pointed(reference, root)
+        schema = {**target, **beside} if isinstance(target, Mapping) else beside
+    parts = schema.get("allOf")
+    if isinstance(parts, list) and "type" not in schema:
+        merged: dict[str, Any] = {}
+        for part in parts:
+            target = _pointed(part["$ref"], root) if isinstance(part, Mapping) and "$ref" in part else part
+            merged |= target if isinstance(target, Mapping) else {}
+        return {**merged, **{key: value for key, value in schema.items() if key != "allOf"}}
+    return schema
+
+
+def _pointed(reference: Any, root: Mapping[str, Any]) -> Any:
+    """What a JSON pointer in `root` leads to, or None; nothing is fetched."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return None
+    place: Any = root
+    for step in unquote(reference[1:]).split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if not isinstance(place, Mapping) or key not in place:
+            return None
+        place = place[key]
+    return place
+
+
+def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The schemas of which one has to fit: a schema itself where it has no anyOf or oneOf."""
+    found: list[Any] = []
+    for key in ("anyOf", "oneOf"):
+        each = schema.get(key)
+        found += each if isinstance(each, list) else []
+    return [_resolved(each, root) for each in found] or [schema]
+
+
+def _types(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """The types that a schema names, or what its other keywords tell."""
+    named = schema.get("type")
+    if isinstance(named, str):
+        return (named,)
+    if isinstance(named, list):
+        return tuple(name for name in named if isinstance(name, str))
+    if "properties" in schema:
+        return ("object",)
+    return ("array",) if "items" in schema else ()
+
+
+def _fixed(schema: Mapping[str, Any]) -> list[Any] | None:
+    """The values that are allowed, where a schema lists them."""
+    if "const" in schema:
+        return [schema["const"]]
+    values = schema.get("enum")
+    return values if isinstance(values, list) and values else None
+
+
+def as_text(value: Any) -> str:
+    """A value as it is written in a query: a text as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…")

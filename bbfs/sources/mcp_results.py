@@ -1,0 +1,188 @@
+"""What tools and prompts answer, as the parts of a content. Pure.
+
+A text, an image, a sound, an embedded resource and structured content are a part each; a link to a resource is a link.
+What says the same twice is one part: servers repeat structured content as text, for clients that know no other.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from bbfs import tree
+from bbfs.cache.content import MemoryContent
+from bbfs.errors import BbfsError, ProtocolViolation
+from bbfs.mcp_manager.calls import require_complete, result_ttl
+from bbfs.mcp_manager.translate import content_part, text_of, usable_text, utf8
+from bbfs.model import Loaded, Part
+
+MAX_ERROR = 2000
+"""Characters of a tool's own account of what went wrong."""
+_ABSENT: Any = object()
+_CONTROL = re.compile(r"[\x00-\x20\x7f-\x9f]")
+_JSON = "application/json"
+_SHORTCUT = "application/x-mswinurl"
+
+
+def tool_result(result: Mapping[str, Any]) -> Loaded:
+    """What a call of a tool answered. It lives for no time unless the server says otherwise.
+
+    Raises BbfsError with the tool's own words where it failed, ProtocolViolation, NotSupported.
+    """
+    require_complete(result)
+    blocks = _blocks(result.get("content"))
+    if result.get("isError") is True:
+        raise BbfsError(_failure(blocks, result.get("structuredContent")))
+    structured = result.get("structuredContent", _ABSENT)
+    ttl = result_ttl(result) or 0.0
+    if structured is None or structured is _ABSENT:
+        parts = [_part(number, block) for number, block in enumerate(blocks, 1)]
+        return Loaded(tuple(parts) or (_text_part("", "1"),), ttl)
+    once = _said_once(blocks, structured)
+    if once is not None:
+        return Loaded((once,), ttl)
+    parts = [_part(number, block) for number, block in enumerate(blocks, 1)]
+    return Loaded((*parts, _json_part(structured, "structured.json")), ttl)
+
+
+def prompt_result(result: Mapping[str, Any]) -> Loaded:
+    """A rendered prompt: one text where all its messages are texts, else a part a message.
+
+    The text of a single message is that message; of several, each stands below a heading with its role.
+    """
+    require_complete(result)
+    messages = result.get("messages")
+    if not isinstance(messages, list):
+        raise ProtocolViolation("a prompt without messages")
+    said = [(_role(message), block) for message in messages for block in _contents(message)]
+    ttl = result_ttl(result)
+    texts = [text for _, block in said if (text := _text(block)) is not None]
+    if len(texts) < len(said):
+        parts = (_part(number, block, f"-{role}") for number, (role, block) in enumerate(said, 1))
+        return Loaded(tuple(parts), ttl)
+    if len(said) == 1:
+        return Loaded((_text_part(texts[0], "prompt"),), ttl)
+    document = "\n\n".join(f"# {role}\n\n{text.rstrip()}" for (role, _), text in zip(said, texts, strict=True))
+    content = MemoryContent(utf8(document + "\n" if document else ""))
+    return Loaded((Part(None, "text/markdown", content, "text", name="prompt.md"),), ttl)
+
+
+def call_size(result: Mapping[str, Any]) -> int:
+    """About how many characters `tool_result` and `prompt_result` have to go through."""
+    pending: list[Any] = [result.get("content"), result.get("structuredContent"), result.get("messages")]
+    size = 0
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, dict):
+            pending.extend(value.values())
+        elif isinstance(value, list):
+            pending.extend(value)
+    return size
+
+
+def _blocks(content: Any) -> list[Mapping[str, Any]]:
+    if content is None:
+        return []
+    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
+        raise ProtocolViolation("a result whose content is no list of objects")
+    return content
+
+
+def _contents(message: Any) -> list[Mapping[str, Any]]:
+    """The content of a message of a prompt; some servers give several where the protocol has one."""
+    content = message.get("content") if isinstance(message, dict) else None
+    return _blocks(content if isinstance(content, list) else [content])
+
+
+def _role(message: Mapping[str, Any]) -> str:
+    role = message.get("role")
+    return role if role in ("user", "assistant") else "user"
+
+
+def _failure(blocks: Sequence[Mapping[str, Any]], structured: Any) -> str:
+    texts = [text for block in blocks if (text := _text(block)) is not None]
+    if not texts and structured:
+        texts = [json.dumps(structured, ensure_ascii=False, default=str)]
+    text = text_of("\n".join(texts).strip()) or "the tool failed and does not say why"
+    return text if len(text) <= MAX_ERROR else text[: MAX_ERROR - 1] + "…"
+
+
+def _said_once(blocks: Sequence[Mapping[str, Any]], structured: Any) -> Part | None:
+    """The one part that says it all, where the texts of a result are its structured content once more."""
+    texts = [_text(block) for block in blocks]
+    if len(texts) == 1 and texts[0] is not None and _parsed(texts[0]) == structured:
+        return _json_part(structured, "structured.json")
+    if not isinstance(structured, dict) or structured.keys() != {"result"}:
+        return None
+    # How servers structure what is no object: a text is one block, the items of a list are one each, nothing is none.
+    inner = structured["result"]
+    if inner is None and not texts:
+        return _text_part("", "1")
+    if len(texts) == 1 and texts[0] is not None and _says(texts[0], inner):
+        return _text_part(texts[0], "1")
+    if isinstance(inner, list) and len(inner) == len(texts) and all(map(_says, texts, inner)):
+        return _json_part(inner, "structured.json")
+    return None
+
+
+def _says(text: str | None, value: Any) -> bool:
+    return text is not None and value in (text, _parsed(text))
+
+
+def _part(number: int, block: Mapping[str, Any], suffix: str = "") -> Part:
+    """One block of a result. `number` and `suffix` make its name where it has none of its own."""
+    name = f"{number}{suffix}"
+    kind = block.get("type")
+    if kind == "text" and (text := _text(block)) is not None:
+        return _text_part(text, name)
+    if kind in ("image", "audio") and isinstance(block.get("data"), str):
+        part = content_part({"blob": block["data"], "mimeType": block.get("mimeType")})
+        return Part(None, part.mime_type, part.content, "binary", name=_file_name(name, part.mime_type))
+    if kind == "resource":
+        part = content_part(block.get("resource"))
+        return Part(
+            part.native_uri, part.mime_type, part.content, part.content_type, name=_file_name(name, part.mime_type)
+        )
+    if kind == "resource_link" and (uri := usable_text(block, "uri")) is not None:
+        one_line = _CONTROL.sub(lambda found: quote(found[0]), uri)
+        shortcut = MemoryContent(f"[InternetShortcut]\nURL={one_line}\n".encode())
+        return Part(None, _SHORTCUT, shortcut, "text", link=uri, name=name)
+    return _json_part(block, f"{name}.json")
+
+
+def _text(block: Mapping[str, Any]) -> str | None:
+    text = block.get("text")
+    return text if block.get("type") == "text" and isinstance(text, str) else None
+
+
+def _parsed(text: str) -> Any:
+    """The value of a JSON text, or a value that equals no other."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return _ABSENT
+
+
+def _text_part(text: str, name: str) -> Part:
+    is_json = text.lstrip()[:1] in ("{", "[") and isinstance(_parsed(text), dict | list)
+    mime_type = _JSON if is_json else "text/plain"
+    return Part(None, mime_type, MemoryContent(utf8(text)), "text", name=_file_name(name, mime_type))
+
+
+def _json_part(value: Any, name: str) -> Part:
+    return Part(None, _JSON, MemoryContent(json_bytes(value)), "text", name=name)
+
+
+def json_bytes(value: Any) -> bytes:
+    """A value as JSON for people: indented, in UTF-8. Raises ProtocolViolation for one that is nested too deep."""
+    try:
+        return utf8(json.dumps(value, indent=2, ensure_ascii=False, default=dict) + "\n")
+    except RecursionError as error:
+        raise ProtocolViolation("JSON that is nested too deep") from error
+
+
+def _file_name(stem: str, mime_type: str | None) -> str:
+    return stem + tree.index_name(mime_type).removeprefix("index")

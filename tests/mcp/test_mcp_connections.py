@@ -1,0 +1,541 @@
+"""The life of a connection: made, kept, given up, made again. The clock jumps, the server is in memory."""
+
+import itertools
+import logging
+from collections.abc import Awaitable, Callable
+
+import mcp_types as types
+import pytest
+import trio
+import trio.testing
+from memory_server import MemoryServer
+from trio.testing import MockClock
+
+from bbfs.errors import NotSupported, Unreachable
+from bbfs.mcp_manager import MCPManager
+from bbfs.model import McpServer, Policy, SourceEvent
+
+Start = Callable[..., Awaitable[MCPManager]]
+Make = Callable[..., MemoryServer]
+ERAS = pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
+LISTED = ["memory://a"]
+MISSED = SourceEvent("memory", missed=True)
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Make:
+    """A maker of the server that all connections over stdio lead to."""
+
+    def make(*, modern: bool = False, **capabilities: bool) -> MemoryServer:
+        server = MemoryServer(modern=modern, **capabilities)
+        monkeypatch.setattr("bbfs.mcp_manager.connection.Stdio", server)
+        return server
+
+    return make
+
+
+@pytest.fixture
+async def start(nursery: trio.Nursery) -> Start:
+    """Runs a manager that knows a source `memory` with these options of `McpServer`."""
+
+    async def run(timeout: float = 30, **options: object) -> MCPManager:
+        manager = MCPManager()
+        manager.add("memory", McpServer("stdio", command="memory", **options), Policy(timeout=timeout))  # pyright: ignore[reportArgumentType]
+        await nursery.start(lambda task_status: manager.run(task_status=task_status))
+        return manager
+
+    return run
+
+
+def heard(manager: MCPManager) -> list[SourceEvent]:
+    events: list[SourceEvent] = []
+    manager.subscribe_events("memory", events.append)
+    return events
+
+
+async def listed(manager: MCPManager) -> list[str]:
+    return [entry.uri for entry in (await manager.list_resources("memory")).entries]
+
+
+# -- start -------------------------------------------------------------------------------------------------------------
+
+
+async def test_lazy_server_is_not_started_without_a_request(
+    memory: Make, start: Start, autojump_clock: MockClock
+) -> None:
+    server = memory()
+    manager = await start()
+    await trio.sleep(1000)
+    assert (server.tries, manager.state("memory").state) == (0, "idle")
+
+
+@pytest.mark.semantics("S24")
+async def test_eager_server_is_started_and_kept(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+    server = memory()
+    manager = await start(start="eager", idle_timeout=60.0)
+    await trio.sleep(0.1)
+    assert manager.state("memory").state == "up"
+    await trio.sleep(3600)
+    assert (server.tries, server.connected) == (1, 1), "idleness does not end it"
+    server.crash()
+    await trio.sleep(0.1)
+    assert (server.tries, server.connected) == (2, 1), "the first loss may be an accident"
+    assert server.methods("resources/list", "resources/read") == []
+    assert manager.requests("memory").list == 0
+
+
+@pytest.mark.semantics("S24")
+async def test_eager_server_that_is_dead_is_tried_less_and_less(
+    memory: Make, start: Start, autojump_clock: MockClock
+) -> None:
+    server = memory()
+    server.obstacle = Unreachable("not yet")
+    manager = await start(start="eager")
+    tries: list[int] = []
+    for _ in range(10):
+        await trio.sleep(60)
+        tries.append(server.tries)
+        assert manager.state("memory").state in ("down", "connecting")
+    assert 6 <= tries[0] <= 8
+    assert all(later - earlier == 1 for earlier, later in itertools.pairwise(tries[4:]))
+    server.obstacle = None
+    await trio.sleep(60)
+    assert manager.state("memory").state == "up"
+
+
+async def test_server_that_works_between_crashes_is_started_again_soon(
+    memory: Make, start: Start, autojump_clock: MockClock
+) -> None:
+    server = memory()
+    manager = await start()
+    for crash in range(20):
+        assert await listed(manager) == LISTED
+        server.crash()
+        await trio.testing.wait_all_tasks_blocked()
+        assert manager.state("memory").state == "down"
+        await trio.sleep(0.76 if crash else 0)
+    assert server.tries == 20
+
+
+@pytest.mark.semantics("S24")
+async def test_server_that_never_works_is_started_less_and_less(
+    memory: Make, start: Start, autojump_clock: MockClock
+) -> None:
+    server = memory()
+    manager = await start(start="eager")
+    for _ in range(2000):
+        if server.connected:
+            server.crash()
+        await trio.sleep(0.1)
+    assert server.tries <= 12
+    assert manager.state("memory").state == "down"
+
+
+# -- idleness ----------------------------------------------------------------------------------------------------------
+
+
+async def test_idle_connection_is_ended_and_made_again(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+    server = memory()
+    manager = await start(idle_timeout=100.0)
+    events = heard(manager)
+    assert await listed(manager) == LISTED
+    await trio.sleep(99)
+    assert await listed(manager) == LISTED
+    await trio.sleep(99)
+    assert server.connected == 1
+    assert server.methods("ping"), "pings do not count as use"
+    await trio.sleep(2)
+    assert server.connected == 0
+    state = manager.state("memory")
+    assert (state.state, state.reason, state.protocol_version) == ("idle", None, "2025-06-18")
+    assert await listed(manager) == LISTED
+    assert server.tries == 2
+    assert manager.requests("memory").list == 3
+    assert events == [], "a server that tells of nothing has told of nothing meanwhile"
+
+
+async def test_idle_timeout_of_zero_is_never(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+    server = memory()
+    manager = await start(idle_timeout=0.0)
+    await listed(manager)
+    await trio.sleep(80_000)
+    assert (server.tries, server.connected) == (1, 1)
+
+
+async def test_long_request_is_not_idle(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+    server = memory()
+    server.delays["resources/read"] = 1000
+    manager = await start(idle_timeout=100.0, timeout=2000)
+    assert (await manager.load_resource("memory", "memory://a")).parts
+    assert server.tries == 1
+
+
+@ERAS
+async def test_connection_with_a_subscription_is_not_idle(
+    memory: Make, start: Start, autojump_clock: MockClock, modern: bool
+) -> None:
+    server = memory(modern=modern, subscribe=True)
+    manager = await start(idle_timeout=100.0)
+    manager.interested("memory", "memory://a")
+    await listed(manager)
+    await trio.sleep(1000)
+    assert (server.tries, server.connected) == (1, 1)
+
+
+async def test_refused_subscriptions_do_not_keep_a_connection(
+    memory: Make, start: Start, autojump_clock: MockClock
+) -> None:
+    server = memory(subscribe=True)
+    server.results["resources/subscribe"] = types.ErrorData(code=types.INVALID_PARAMS, message="no")
+    manager = await start(idle_timeout=100.0)
+    manager.interested("memory", "memory://a")
+    await listed(manager)
+    await trio.sleep(101)
+    assert server.connected == 0
+    assert len(server.methods("resources/subscribe")) == 1
+
+
+@pytest.mark.semantics("S18")
+async def test_changes_may_be_missed_while_idle(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+    server = memory(listChanged=True)
+    manager = await start(idle_timeout=100.0)
+    events = heard(manager)
+    await listed(manager)
+    await trio.sleep(101)
+    assert (server.connected, events) == (0, [])
+    await listed(manager)
+    assert events == [MISSED]
+
+
+# -- pings -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("modern", "method"), [(False, "ping"), (True, "server/discover")])
+async def test_silent_server_is_pinged(
+    memory: Make, start: Start, autojump_clock: MockClock, modern: bool, method: str
+) -> None:
+    server = memory(modern=modern)
+    manager = await start(idle_timeout=0.0)
+    await listed(manager)
+    before = len(server.sent)
+    await trio.sleep(301)
+    assert server.methods()[before:] == [method] * 10
+    assert (manager.requests("memory").list, manager.requests("memory").read) == (1, 0)
+
+
+async def test_server_that_talks_is_not_pinged(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+    server = memory()
+    manager = await start(idle_timeout=0.0)
+    await listed(manager)
+    for _ in range(20):
+        await trio.sleep(20)
+        server.say("notifications/message", level="info", data="here")
+    assert server.methods("ping") == []
+
+
+@ERAS
+async def test_refusal_of_a_ping_is_an_answer(
+    memory: Make, start: Start, autojump_clock: MockClock, modern: bool
+) -> None:
+    server = memory(modern=modern)
+    manager = await start(idle_timeout=0.0)
+    await listed(manager)
+    refusal = types.ErrorData(code=types.METHOD_NOT_FOUND, message="no such method")
+    server.results |= {"ping": refusal, "server/discover": refusal}
+    await trio.sleep(1000)
+    assert (server.tries, manager.state("memory").state) == (1, "up")
+
+
+@pytest.mark.semantics("S24")
+async def test_server_that_answers_nothing_is_given_up(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+    server = memory()
+    manager = await start()
+    await listed(manager)
+    server.thawed = trio.Event()
+    await trio.sleep(59)
+    assert (server.connected, manager.state("memory").state) == (1, "up")
+    await trio.sleep(2)
+    assert (server.connected, manager.state("memory").state) == (0, "down")
+    assert "answered nothing for 60 seconds" in (manager.state("memory").reason or "")
+    server.thawed.set()
+    assert await listed(manager) == LISTED
+    assert server.tries == 2
+
+
+@pytest.mark.semantics("S24")
+async def test_requests_that_keep_coming_do_not_keep_a_hung_server(
+    memory: Make, start: Start, autojump_clock: MockClock
+) -> None:
+    server = memory()
+    manager = await start()
+    await listed(manager)
+    server.thawed = trio.Event()
+    lost: list[float] = []
+
+    async def ask() -> None:
+        with trio.move_on_after(30):
+            await listed(manager)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(30):
+            nursery.start_soon(ask)
+            await trio.sleep(5)
+            if server.tries > 1:
+                lost.append(trio.current_time())
+                server.thawed.set()
+                break
+    assert lost
+    assert await listed(manager) == LISTED
+
+
+async def test_request_on_a_given_up_connection_fails_or_is_tried_again(
+    memory: Make, start: Start, autojump_clock: MockClock
+) -> None:
+    server = memory()
+    manager = await start()
+    await listed(manager)
+    server.thawed = trio.Event()
+    await trio.sleep(40)  # the ping is under way
+    server.obstacle = Unreachable("gone for good")
+    started = trio.current_time()
+    with pytest.raises(Unreachable):
+        await listed(manager)
+    assert trio.current_time() - started < 30, "it does not wait for its own deadline"
+
+
+async def test_server_that_is_busy_is_not_given_up(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+    """It does one thing after the other: the ping waits behind a long read."""
+    server = memory()
+    server.delays["resources/read"] = 250
+    manager = await start(timeout=30)
+    assert (await manager.load_resource("memory", "memory://a")).parts
+    assert (server.tries, manager.state("memory").state) == (1, "up")
+    await trio.sleep(200)
+    assert server.tries == 1
+
+
+# -- what the server asks ----------------------------------------------------------------------------------------------
+
+
+async def test_roots_are_told_where_configured(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+    server = memory()
+    manager = await start(roots=("/home/me/notes", "/srv/a b"))
+    await listed(manager)
+    _, params = next(sent for sent in server.sent if sent[0] == "initialize")
+    assert params["capabilities"] == {"roots": {}}
+    server.ask("roots/list")
+    await trio.testing.wait_all_tasks_blocked()
+    (answer,) = server.answers
+    assert isinstance(answer, types.JSONRPCResponse)
+    assert answer.result["roots"] == [
+        {"uri": "file:///home/me/notes", "name": "notes"},
+        {"uri": "file:///srv/a%20b", "name": "a b"},
+    ]
+
+
+async def test_what_bbfs_cannot_do_is_refused_and_logged_once(
+    memory: Make, start: Start, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "bbfs")
+    server = memory()
+    manager = await start()
+    await listed(manager)
+    _, params = next(sent for sent in server.sent if sent[0] == "initialize")
+    assert params["capabilities"] == {}
+    asked = ("roots/list", "sampling/createMessage", "elicitation/create", "tasks/unheard-of")
+    for _ in range(5):
+        for method in asked:
+            server.ask(method, messages=[], maxTokens=1)
+        await trio.testing.wait_all_tasks_blocked()
+    server.crash()
+    await listed(manager)
+    server.ask("sampling/createMessage")
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(server.answers) == 21
+    for answer in server.answers:
+        assert isinstance(answer, types.JSONRPCError)
+        assert answer.error.code == types.METHOD_NOT_FOUND
+    lines = [record.message for record in caplog.records if "refused" in record.message]
+    assert len(lines) == 3
+    assert all(line.startswith("memory: ") for line in lines)
+    assert sum("sampling/createMessage" in line and "no language model" in line for line in lines) == 1
+
+
+async def test_malformed_request_of_a_server_gets_an_error(
+    memory: Make, start: Start, autojump_clock: MockClock
+) -> None:
+    server = memory()
+    manager = await start(roots=("/srv",))
+    await listed(manager)
+    server.ask("roots/list", _meta=7)
+    await trio.testing.wait_all_tasks_blocked()
+    (answer,) = server.answers
+    assert isinstance(answer, types.JSONRPCError)
+    assert answer.error.code == types.INVALID_PARAMS
+    assert await listed(manager) == LISTED
+
+
+def asks_for(state: str | None = None, **requests: str) -> dict[str, object]:
+    """A result of protocol 2026-07-28 that needs input first."""
+    inputs = {key: {"method": method, "params": {}} for key, method in requests.items()}
+    result: dict[str, object] = {"resultType": "input_required"}
+    return result | ({"inputRequests": inputs} if inputs else {}) | ({"requestState": state} if state else {})
+
+
+async def test_input_that_bbfs_has_is_given(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+    server = memory(modern=True)
+    server.results["resources/read"] = [asks_for("s1", where="roots/list"), asks_for("s2"), None]
+    manager = await start(roots=("/srv",))
+    assert (await manager.load_resource("memory", "memory://a")).parts
+    first, second, third = (params for method, params in server.sent if method == "resources/read")
+    assert first["_meta"]["io.modelcontextprotocol/clientCapabilities"] == {"roots": {}}
+    assert "inputResponses" not in first
+    assert second["inputResponses"] == {"where": {"roots": [{"uri": "file:///srv", "name": "srv"}]}}
+    assert (second["requestState"], second["uri"]) == ("s1", "memory://a")
+    assert (third["requestState"], third.get("inputResponses")) == ("s2", None)
+    assert manager.requests("memory").read == 1
+
+
+@pytest.mark.parametrize(
+    ("roots", "requests", "reason"),
+    [
+        ((), {"a": "elicitation/create"}, "cannot ask its user"),
+        ((), {"a": "sampling/createMessage"}, "no language model"),
+        ((), {"a": "roots/list"}, "no roots configured"),
+        (("/srv",), {"a": "roots/list", "b": "elicitation/create"}, "elicitation/create"),
+        (("/srv",), {"a": "dance/now"}, "dance/now"),
+    ],
+)
+@pytest.mark.semantics("S23")
+async def test_input_that_bbfs_has_not_is_an_error(
+    memory: Make, start: Start, autojump_clock: MockClock, roots: tuple[str, ...], requests: dict[str, str], reason: str
+) -> None:
+    server = memory(modern=True)
+    server.results["resources/read"] = asks_for(**requests)
+    manager = await start(roots=roots)
+    with pytest.raises(NotSupported, match=reason):
+        await manager.load_resource("memory", "memory://a")
+    assert len(server.methods("resources/read")) == 1
+    assert manager.state("memory").state == "up"
+
+
+async def test_server_that_asks_for_input_without_end(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+    server = memory(modern=True)
+    server.results["resources/read"] = asks_for("again")
+    manager = await start()
+    with pytest.raises(NotSupported, match="still asks"):
+        await manager.load_resource("memory", "memory://a")
+    assert len(server.methods("resources/read")) == 11
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+
+
+@ERAS
+@pytest.mark.semantics("S18")
+async def test_reconnecting_subscribes_again_and_tells_of_the_gap(
+    memory: Make, start: Start, autojump_clock: MockClock, modern: bool
+) -> None:
+    server = memory(modern=modern, subscribe=True)
+    manager = await start()
+    events = heard(manager)
+    for name in "abc":
+        manager.interested("memory", f"memory://{name}")
+    await listed(manager)
+    await trio.sleep(1)
+    server.crash()
+    await trio.testing.wait_all_tasks_blocked()
+    before = len(server.sent)
+    await listed(manager)
+    assert events == [MISSED]
+    await trio.sleep(1)
+    if modern:
+        (asked,) = (params for method, params in server.sent[before:] if method == "subscriptions/listen")
+        uris = asked["notifications"]["resourceSubscriptions"]
+    else:
+        uris = [params["uri"] for method, params in server.sent[before:] if method == "resources/subscribe"]
+    assert set(uris) == {"memory://a", "memory://b", "memory://c"}
+    server.say("notifications/resources/updated", uri="memory://b")
+    await trio.testing.wait_all_tasks_blocked()
+    assert events == [MISSED, SourceEvent("memory", "memory://b")]
+
+
+@pytest.mark.semantics("S18")
+async def test_dropped_stream_is_opened_again_and_the_gap_told(
+    memory: Make, start: Start, autojump_clock: MockClock
+) -> None:
+    server = memory(modern=True, listChanged=True)
+    manager = await start()
+    events = heard(manager)
+    await listed(manager)
+    await trio.sleep(1)
+    assert len(server.methods("subscriptions/listen")) == 1
+    for drop in range(1, 4):
+        server.drop_streams()
+        await trio.sleep(10)
+        assert len(server.methods("subscriptions/listen")) == drop + 1
+        assert events == [MISSED] * drop
+    assert server.tries == 1
+
+
+@pytest.mark.semantics("S18")
+async def test_stream_that_cannot_be_opened_again_at_once(
+    memory: Make, start: Start, autojump_clock: MockClock
+) -> None:
+    server = memory(modern=True, subscribe=True)
+    manager = await start()
+    events = heard(manager)
+    manager.interested("memory", "memory://a")
+    await listed(manager)
+    await trio.sleep(1)
+    server.results["subscriptions/listen"] = types.ErrorData(code=types.INTERNAL_ERROR, message="later")
+    server.drop_streams()
+    await trio.sleep(20)
+    assert 3 <= len(server.methods("subscriptions/listen")) <= 7
+    assert events == []
+    del server.results["subscriptions/listen"]
+    await trio.sleep(60)
+    assert events == [MISSED]
+
+
+async def test_refused_stream_is_not_asked_for_again(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+    server = memory(modern=True, subscribe=True)
+    server.results["subscriptions/listen"] = types.ErrorData(code=types.METHOD_NOT_FOUND, message="no")
+    manager = await start(idle_timeout=1000.0)
+    manager.interested("memory", "memory://a")
+    await listed(manager)
+    manager.interested("memory", "memory://b")
+    await trio.sleep(900)
+    assert len(server.methods("subscriptions/listen")) == 1
+    await trio.sleep(200)
+    assert server.connected == 0
+
+
+@pytest.mark.semantics("S18")
+async def test_flood_of_one_change_is_a_few_events(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+    server = memory(listChanged=True, subscribe=True)
+    manager = await start()
+    events = heard(manager)
+    await listed(manager)
+    for _ in range(100):
+        for _ in range(100):
+            server.say("notifications/resources/updated", uri="memory://a")
+            server.say("notifications/resources/list_changed")
+        await trio.sleep(0.01)
+    await trio.sleep(1)
+    for uri in ("memory://a", None):
+        assert 19 <= events.count(SourceEvent("memory", uri)) <= 22
+    assert MISSED not in events
+
+
+async def test_unusable_notifications_are_ignored(memory: Make, start: Start, autojump_clock: MockClock) -> None:
+    server = memory(subscribe=True)
+    manager = await start()
+    events = heard(manager)
+    await listed(manager)
+    server.say("notifications/resources/updated")
+    server.say("notifications/resources/updated", uri=7)
+    server.say("notifications/unheard-of", uri="memory://a")
+    await trio.sleep(1)
+    assert events == []
+    assert await listed(manager) == LISTED

@@ -1,0 +1,192 @@
+"""The life of connections to real processes: what servers see of idleness, cancellation and broken streams."""
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+import httpx2
+import pytest
+import trio
+from odd_servers import Odd, exists, until
+
+from bbfs.errors import Unreachable
+from bbfs.mcp_manager import MCPManager
+from bbfs.model import McpServer, Policy, SourceEvent
+
+Serve = Callable[..., AbstractAsyncContextManager[str]]
+MakeOdd = Callable[..., Odd]
+PATIENT = Policy(timeout=20)
+MISSED = SourceEvent("web", missed=True)
+ERAS = pytest.mark.parametrize("era", [(), ("--modern",)], ids=["handshake", "modern"])
+
+
+async def control(url: str, action: str) -> None:
+    async with httpx2.AsyncClient() as client:
+        (await client.post(url.replace("/mcp", f"/control/{action}"))).raise_for_status()
+
+
+def with_options(server: McpServer, **options: object) -> McpServer:
+    fields = {name: getattr(server, name) for name in ("transport", "command", "args", "env", "url")}
+    return McpServer(**fields, **options)  # pyright: ignore[reportArgumentType]
+
+
+# -- idleness and eagerness --------------------------------------------------------------------------------------------
+
+
+async def test_idle_server_process_is_ended(manager: MCPManager, odd: MakeOdd) -> None:
+    server = odd("none")
+    manager.add("odd", with_options(server.server, idle_timeout=0.3), PATIENT)
+    await manager.list_resources("odd")
+    assert exists(server.pids[0])
+    await until(lambda: not exists(server.pids[0]))
+    assert manager.state("odd").state == "idle"
+    assert server.lines("exit") == ["exit"], "it was not signalled"
+    assert (await manager.load_resource("odd", "odd://a")).parts
+    assert len(server.pids) == 2
+
+
+async def test_idle_session_over_http_is_deleted(manager: MCPManager, serve: Serve) -> None:
+    output: list[str] = []
+    async with serve("odd_http.py", "none", output=output) as url:
+        manager.add("web", McpServer("http", url=url, idle_timeout=0.3), PATIENT)
+        await manager.list_resources("web")
+        await until(lambda: "DELETE" in output)
+        assert manager.state("web").state == "idle"
+        await manager.list_resources("web")
+        assert output.count("initialize") == 2
+
+
+@pytest.mark.semantics("S24")
+async def test_eager_server_process_is_started_again(manager: MCPManager, odd: MakeOdd) -> None:
+    server = odd("crash-idle")
+    manager.add("odd", with_options(server.server, start="eager"), PATIENT)
+    await until(lambda: manager.state("odd").state == "up")
+    assert server.lines("resources/") == []
+    await manager.load_resource("odd", "odd://a")
+    await until(lambda: len(server.pids) == 2 and manager.state("odd").state == "up")
+    await until(lambda: not exists(server.pids[0]))
+
+
+async def test_server_that_hangs_is_given_up(
+    nursery: trio.Nursery, odd: MakeOdd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bbfs.mcp_manager.connection._LEAST_PING_BOUND", 0.3)
+    manager = MCPManager(ping_after=0.2)
+    await nursery.start(lambda task_status: manager.run(task_status=task_status))
+    server = odd("initialize-only")
+    manager.add("odd", server.server, Policy(timeout=0.5))
+    with trio.move_on_after(0.1):
+        await manager.list_resources("odd")
+    await until(lambda: manager.state("odd").state == "down")
+    assert "answered nothing" in (manager.state("odd").reason or "")
+    assert server.lines("ping") == ["ping"]
+    await until(lambda: not exists(server.pids[0]))
+
+
+# -- cancellation ------------------------------------------------------------------------------------------------------
+
+
+@ERAS
+@pytest.mark.semantics("S22")
+async def test_cancelled_read_is_cancelled_at_the_server(
+    manager: MCPManager, serve: Serve, era: tuple[str, ...]
+) -> None:
+    output: list[str] = []
+    async with serve("streams.py", *era, output=output) as url:
+        manager.add("web", McpServer("http", url=url), PATIENT)
+        await manager.list_resources("web")
+        with trio.move_on_after(0.3) as scope:
+            await manager.load_resource("web", "odd://hung")
+        assert scope.cancelled_caught
+        # The connection of the read is closed in both eras, so that nothing piles up; in the older one this alone
+        # would not mean that the server may stop.
+        await until(lambda: "closed" in output)
+        assert ("cancelled" in output) == (not era)
+        assert (await manager.load_resource("web", "odd://a")).parts
+
+
+# -- event streams -----------------------------------------------------------------------------------------------------
+
+
+@ERAS
+@pytest.mark.semantics("S18")
+async def test_stream_that_drops_is_opened_again(manager: MCPManager, serve: Serve, era: tuple[str, ...]) -> None:
+    output: list[str] = []
+    events: list[SourceEvent] = []
+    async with serve("streams.py", *era, output=output) as url:
+        manager.add("web", McpServer("http", url=url), PATIENT)
+        manager.subscribe_events("web", events.append)
+        await manager.list_resources("web")
+        manager.interested("web", "odd://a")
+        listening = 2 if era else 1  # a wider stream replaces the first
+        await until(lambda: output.count("stream") == listening)
+        await control(url, "changed")
+        await until(lambda: len(events) == 2)
+        assert set(events) == {SourceEvent("web"), SourceEvent("web", "odd://a")}
+        await control(url, "drop")
+        await until(lambda: output.count("stream") == listening + 1)
+        await until(lambda: MISSED in events)
+        await control(url, "changed")
+        await until(lambda: len(events) == 5)
+        assert events.count(MISSED) == 1
+        assert "initialize" not in output[output.index("resources/list") :]
+
+
+@pytest.mark.semantics("S18", "S24")
+async def test_forgotten_session_is_made_again_with_its_subscriptions(manager: MCPManager, serve: Serve) -> None:
+    output: list[str] = []
+    events: list[SourceEvent] = []
+    async with serve("streams.py", output=output) as url:
+        manager.add("web", McpServer("http", url=url), PATIENT)
+        manager.subscribe_events("web", events.append)
+        manager.interested("web", "odd://a")
+        await manager.list_resources("web")
+        await until(lambda: "resources/subscribe" in output and "stream" in output)
+        await control(url, "forget")
+        assert (await manager.load_resource("web", "odd://a")).parts, "noticed by the read"
+        assert events == [MISSED]
+        await until(lambda: output.count("resources/subscribe") == 2 and output.count("stream") == 2)
+        await control(url, "changed")
+        await until(lambda: len(events) == 3)
+        assert output.count("initialize") == 2
+
+
+async def test_forgotten_session_is_noticed_by_its_stream(manager: MCPManager, serve: Serve) -> None:
+    output: list[str] = []
+    async with serve("streams.py", output=output) as url:
+        manager.add("web", McpServer("http", url=url), PATIENT)
+        await manager.list_resources("web")
+        await until(lambda: "stream" in output)
+        await control(url, "forget")
+        await until(lambda: manager.state("web").state == "down")
+        assert "forgotten the session" in (manager.state("web").reason or "")
+        assert len((await manager.list_resources("web")).entries) == 1
+        assert manager.state("web").state == "up"
+
+
+# -- last words --------------------------------------------------------------------------------------------------------
+
+
+async def test_last_words_of_a_server_that_dies_between_requests(
+    manager: MCPManager, odd: MakeOdd, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "bbfs")
+    server = odd("last-words")
+    manager.add("odd", server.server, PATIENT)
+    await manager.load_resource("odd", "odd://a")
+    await until(lambda: manager.state("odd").state == "down")
+    reason = manager.state("odd").reason or ""
+    assert reason.splitlines() == [
+        "the server exited with status 5: out of memory, goodbye",
+        "warming up",
+        "out of memory, goodbye",
+    ]
+    said = [record.message for record in caplog.records if record.name == "bbfs.server.odd"]
+    assert said == ["warming up", "out of memory, goodbye"]
+
+
+async def test_last_words_of_a_server_that_dies_when_greeted(manager: MCPManager, odd: MakeOdd) -> None:
+    manager.add("odd", odd("last-words", "greeting").server, PATIENT)
+    with pytest.raises(Unreachable, match="exited with status 5: out of memory, goodbye"):
+        await manager.list_resources("odd")
+    assert (manager.state("odd").reason or "").splitlines()[1:] == ["warming up", "out of memory, goodbye"]

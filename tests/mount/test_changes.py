@@ -1,0 +1,472 @@
+"""What programs are told of changes: poll on an open file, `bbfs watch`, and `bbfs refresh` (S13, S18, S21)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Mount, Mounts, SourceTable, folder, mcp
+from programs import Program, errno_of, run, wait_until
+from scripted import ScriptedServer
+
+from bbfs import mounts as mount_points
+
+KNOWLEDGE = [sys.executable, "-m", "bbfs.knowledge"]
+RECORDING = Path(__file__).parent.parent / "servers" / "recording.py"
+AT_ONCE = 2.0
+"""Seconds for what is told at once, on a machine that does much else."""
+
+
+@dataclass
+class KnowledgeBase:
+    """A knowledge base that other processes write to while it is served, and what its server was asked."""
+
+    directory: Path
+    era: str = "modern"
+
+    def source(self) -> SourceTable:
+        options = [] if self.era == "modern" else ["--handshake-only"]
+        server = [*KNOWLEDGE, "serve", "--db", self.directory / "kb.sqlite", "--interval", "0.05", "--ttl", "3600"]
+        return mcp("kb", [sys.executable, RECORDING, self.directory / "requests", *options, "--", *server])
+
+    def put(self, name: str, text: str) -> None:
+        command = [*KNOWLEDGE, "put", "--db", self.directory / "kb.sqlite", "guides", name, "-"]
+        subprocess.run(command, input=text.encode(), check=True, capture_output=True, timeout=30)
+
+    def remove(self, name: str) -> None:
+        run(*KNOWLEDGE, "remove", "--db", self.directory / "kb.sqlite", "guides", name)
+
+    def requests(self) -> list[str]:
+        return (self.directory / "requests").read_text().splitlines()
+
+    @staticmethod
+    def path(mount: Mount, name: str = "") -> Path:
+        return mount / "mcp-server+kb/resource/knowledge/guides/document" / name
+
+
+@pytest.fixture(params=["modern", "handshake"])
+def knowledge(request: pytest.FixtureRequest, tmp_path: Path) -> KnowledgeBase:
+    """A knowledge base with the documents `first` and `second`, served in either era of the protocol."""
+    base = KnowledgeBase(tmp_path, request.param)
+    for name in ("first", "second"):
+        base.put(name, f"the {name} one\n")
+    return base
+
+
+class Lines:
+    """What a program writes, line by line, as soon as it does."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        assert program.process.stdout is not None
+        self._number = program.process.stdout.fileno()
+        os.set_blocking(self._number, False)
+        self._received = b""
+
+    def __call__(self, count: int = 1, timeout: float = 15.0) -> list[str]:
+        """The next lines. Raises AssertionError when they do not come in time."""
+        wait_until(lambda: self._receive().count(b"\n") >= count, f"{count} lines; {self._received!r}", timeout)
+        *lines, self._received = self._received.split(b"\n", count)
+        return [line.decode() for line in lines]
+
+    def none_yet(self) -> bool:
+        return self._receive() == b""
+
+    def _receive(self) -> bytes:
+        while True:
+            try:
+                chunk = os.read(self._number, 65536)
+            except BlockingIOError:
+                return self._received
+            if not chunk:
+                assert self.program.running or self._received, self.program.wait()
+                return self._received
+            self._received += chunk
+
+
+# -- poll --------------------------------------------------------------------------------------------------------------
+
+POLLING = """
+import json, os, select, signal, sys, time
+path, ways = sys.argv[1], sys.argv[2:]
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+file = os.open(path, os.O_RDONLY)
+poll, level, edge = select.poll(), select.epoll(), select.epoll()
+poll.register(file, select.POLLPRI)
+level.register(file, select.EPOLLPRI)
+edge.register(file, select.EPOLLPRI | select.EPOLLET)
+def names(events):
+    return sorted(n for n in ("POLLIN", "POLLOUT", "POLLPRI", "POLLERR") if events & getattr(select, n))
+def ask(way, seconds):
+    if way == "poll":
+        return [names(events) for _, events in poll.poll(seconds * 1000)]
+    if way == "select":
+        return [len(each) for each in select.select([], [], [file], seconds)]
+    return [names(events) for _, events in (level if way == "level" else edge).poll(seconds)]
+both = select.poll()
+both.register(file, select.POLLIN | select.POLLOUT | select.POLLPRI)
+print(json.dumps([names(both.poll(0)[0][1]), [len(each) for each in select.select([file], [], [file], 0)],
+    [ask(way, 0) for way in ("poll", "level", "edge", "select")]]), flush=True)
+print(json.dumps([ask(way, 20) for way in ways] + [time.time()]), flush=True)
+print(json.dumps([ask(way, 0) for way in ("poll", "level", "edge", "select")]), flush=True)
+signal.sigwait([signal.SIGUSR1])
+kept = os.pread(file, 1000, 0).decode()
+again = os.open(path, os.O_RDONLY)
+other = select.poll()
+other.register(again, select.POLLPRI)
+print(json.dumps([kept, os.read(again, 1000).decode(), other.poll(0), os.fstat(file).st_size]), flush=True)
+"""
+WOKEN: dict[str, list[Any]] = {
+    "poll": [["POLLERR", "POLLPRI"]],
+    "level": [["POLLERR", "POLLPRI"]],
+    "edge": [["POLLERR", "POLLPRI"]],
+    "select": [0, 0, 1],
+}
+
+
+@pytest.mark.semantics("S13", "S18")
+@pytest.mark.parametrize("way", WOKEN)
+def test_an_open_file_wakes_who_polls_it_when_its_source_has_another_content(
+    mounted: Mounts, programs: type[Program], knowledge: KnowledgeBase, way: str
+) -> None:
+    path = knowledge.path(mounted(knowledge.source()), "first")
+    program = Lines(programs(sys.executable, "-I", "-c", POLLING, path, way))
+    assert json.loads(program()[0]) == [["POLLIN", "POLLOUT"], [1, 0, 0], [[], [], [], [0, 0, 0]]]
+    reads = [line for line in knowledge.requests() if line.startswith("resources/read")]
+    knowledge.put("first", "another one\n")
+    put_at = time.time()
+    woken, at = json.loads(program()[0])
+    assert woken == WOKEN[way]
+    assert at - put_at < AT_ONCE
+    assert [line for line in knowledge.requests() if line.startswith("resources/read")] == reads
+    program.program.send(signal.SIGUSR1)
+    # A level stays until the file is opened anew, an edge is told once.
+    rest = {**WOKEN, "edge": []} if way == "edge" else WOKEN
+    assert json.loads(program()[0]) == list(rest.values())
+    old, new = "the first one\n", "another one\n"
+    assert json.loads(program()[0]) == [old, new, [], len(old)]
+
+
+@pytest.mark.semantics("S18")
+def test_what_is_removed_wakes_who_polls_it(mounted: Mounts, programs: type[Program], knowledge: KnowledgeBase) -> None:
+    mount = mounted(knowledge.source())
+    program = Lines(programs(sys.executable, "-I", "-c", POLLING, knowledge.path(mount, "first"), "poll"))
+    other = Lines(programs(sys.executable, "-I", "-c", POLLING, knowledge.path(mount, "second"), "poll"))
+    program(), other()
+    knowledge.remove("first")
+    assert json.loads(program()[0])[0] == WOKEN["poll"]
+    assert errno_of("os.stat(sys.argv[1])", knowledge.path(mount, "first")) == "ENOENT"
+    assert other.none_yet()
+
+
+HOLDING = """
+import os, resource, select, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+for round in range(3):
+    epoll = select.epoll()
+    files = [os.open(sys.argv[1], os.O_RDONLY) for _ in range(int(sys.argv[2]))]
+    for file in files:
+        epoll.register(file, select.EPOLLPRI)
+    assert epoll.poll(0) == []
+    print("waiting", flush=True)
+    woken = set()
+    while len(woken) < len(files):
+        found = epoll.poll(20, len(files))
+        assert found, len(woken)
+        woken.update(file for file, _ in found)
+    for file in files:
+        os.close(file)
+    epoll.close()
+    print("woken", flush=True)
+"""
+
+
+@pytest.mark.semantics("S18", "S22")
+def test_thousands_who_poll_are_woken_and_nothing_of_them_is_left(
+    mounted: Mounts, programs: type[Program], server: ScriptedServer
+) -> None:
+    server.add("test://d/file", "0")
+    mount = mounted(server.source("docs", ttl={"listing": 3600, "content": 3600}))
+    path = mount / "mcp-server+docs/test/d/file"
+    program = Lines(programs(sys.executable, "-I", "-c", HOLDING, path, "2000"))
+    sizes: list[int] = []
+    for turn in range(3):
+        assert program(timeout=30) == ["waiting"]
+        server.add("test://d/file", f"{turn + 1}")
+        server.say("notifications/resources/updated", uri="test://d/file")
+        assert program(timeout=30) == ["woken"]
+        status = Path(f"/proc/{mount.pid}/status").read_text()
+        sizes.append(int(status.partition("VmRSS:")[2].split()[0]))
+    assert program.program.wait().status == 0
+    assert sizes[-1] - sizes[0] < 3000, sizes  # KiB; the handles of one round take more
+
+
+@pytest.mark.semantics("S18")
+@pytest.mark.parametrize("size", [10, 3_000_000])
+def test_a_local_file_that_is_found_changed_wakes_who_polls_it(
+    mounted: Mounts, programs: type[Program], tmp_path: Path, size: int
+) -> None:
+    root = tmp_path / "folder"
+    root.mkdir()
+    for name in ("file", "other"):
+        (root / name).write_bytes(b"o" * size)
+    mount = mounted(folder("local", root))
+    path = mount / "bb-filesystem+local+file/file"
+    program = Lines(programs(sys.executable, "-I", "-c", HOLDING.replace("range(3)", "range(1)"), path, "3"))
+    assert program() == ["waiting"]
+    (root / "new").write_bytes(b"n" * (size + 1))
+    (root / "new").rename(root / "file")
+    wait_until(lambda: run("stat", "-c", "%s", path).text.strip() == str(size + 1), "the new size is seen")
+    assert program() == ["woken"]
+
+
+@pytest.mark.semantics("S26")
+def test_an_unmount_wakes_who_polls(mounted: Mounts, programs: type[Program], server: ScriptedServer) -> None:
+    server.add("test://d/file", "0")
+    mount = mounted(server.source("docs"))
+    code = """
+import os, select, sys
+poll = select.poll()
+poll.register(os.open(sys.argv[1], os.O_RDONLY), select.POLLPRI)
+print(poll.poll(0), flush=True)
+print([events == select.POLLERR for _, events in poll.poll(20000)], flush=True)
+"""
+    program = Lines(programs(sys.executable, "-I", "-c", code, mount / "mcp-server+docs/test/d/file"))
+    assert program() == ["[]"]
+    mount.stop()
+    assert program() == ["[True]"]
+
+
+# -- bbfs watch --------------------------------------------------------------------------------------------------------
+
+
+class Watching(Lines):
+    """`bbfs watch` under way, from the moment at which it misses nothing."""
+
+    def __init__(self, program: type[Program], *arguments: str | Path) -> None:
+        super().__init__(program(sys.executable, "-m", "bbfs", "watch", "-v", *arguments))
+        errors = self.program.process.stderr
+        assert errors is not None
+        os.set_blocking(errors.fileno(), False)
+        self.said = b""
+        wait_until(lambda: b": watching " in self.errors(), "it watches", 30)
+
+    def errors(self) -> bytes:
+        errors = self.program.process.stderr
+        assert errors is not None
+        try:
+            self.said += os.read(errors.fileno(), 65536)
+        except BlockingIOError:
+            pass
+        if not self.program.running:
+            raise AssertionError(self.said.decode())
+        return self.said
+
+
+@pytest.mark.semantics("S18")
+def test_what_changes_is_printed_at_once_and_nobody_is_asked_meanwhile(
+    mounted: Mounts, programs: type[Program], knowledge: KnowledgeBase
+) -> None:
+    mount = mounted(knowledge.source())
+    directory = knowledge.path(mount)
+    watching = Watching(programs, directory)
+    quiet = knowledge.requests()
+    single = Watching(programs, directory / "first")
+    assert knowledge.requests() == quiet  # what is watched already costs nothing
+
+    before = time.monotonic()
+    knowledge.put("first", "another one\n")
+    assert watching() == single() == [f"changed {directory}/first"]
+    assert time.monotonic() - before < AT_ONCE + 1  # with the start of the other process
+    asked = knowledge.requests()[len(quiet) :]
+    assert asked.count("resources/read resource://knowledge/guides/document/first") == 1
+    assert set(asked) <= {
+        "resources/list",
+        "resources/templates/list",
+        "resources/read resource://knowledge/guides/document/first",
+    }
+    knowledge.put("third", "a third one\n")
+    assert watching() == [f"added {directory}/third"]
+    assert run("cat", directory / "third").text == "a third one\n"
+    knowledge.put("third", "a third one, revised\n")
+    assert watching() == [f"changed {directory}/third"]
+    knowledge.remove("first")
+    assert watching() == single() == [f"removed {directory}/first"]
+    assert errno_of("os.stat(sys.argv[1])", directory / "first") == "ENOENT"
+    assert watching.none_yet()
+    assert single.none_yet()
+
+
+@pytest.mark.semantics("S17", "S18")
+def test_a_quiet_server_is_not_asked_while_it_is_watched(
+    mounted: Mounts, programs: type[Program], knowledge: KnowledgeBase
+) -> None:
+    source = knowledge.source()
+    source["ttl"] = {"listing": 0.2, "content": 0.2}  # the server's own ttl is overridden below
+    source["mcpConfig"]["args"][-1] = "0.2"
+    mount = mounted(source)
+    Watching(programs, mount.path)
+    Watching(programs, knowledge.path(mount, "first"))
+    wait_until(lambda: _settled(knowledge.requests), "the beginning is over")
+    quiet = knowledge.requests()
+    time.sleep(1.5)  # seven times to live
+    assert knowledge.requests() == quiet
+
+
+def _settled(count: Callable[[], list[str]]) -> bool:
+    before = count()
+    time.sleep(0.5)
+    return count() == before
+
+
+@pytest.mark.semantics("S17", "S18")
+def test_an_announcement_after_which_all_is_the_same_prints_nothing(
+    mounted: Mounts, programs: type[Program], server: ScriptedServer
+) -> None:
+    server.add("test://d/same", "same")
+    server.add("test://d/other", "old")
+    mount = mounted(server.source("docs"))
+    watching = Watching(programs, "--json", mount.path)
+    reads = server.reads("test://d/same")
+    server.say("notifications/resources/updated", uri="test://d/same")
+    server.say("notifications/resources/list_changed")
+    wait_until(lambda: server.reads("test://d/same") == reads + 1, "it is read again")
+    server.add("test://d/other", "new")
+    server.say("notifications/resources/updated", uri="test://d/other")
+    told = json.loads(watching()[0])
+    assert told.pop("time").endswith("Z")
+    assert told == {
+        "event": "changed",
+        "path": str(mount / "mcp-server+docs/test/d/other"),
+        "uri": "mcp-server+docs+test://d/other",
+        "source": "docs",
+    }
+
+
+@pytest.mark.semantics("S20")
+def test_a_server_that_dies_is_started_again_and_nothing_is_missed(
+    mounted: Mounts, programs: type[Program], server: ScriptedServer
+) -> None:
+    server.add("test://d/a", "old")
+    server.add("test://d/crash", "")
+    mount = mounted(server.source("docs"))
+    watching = Watching(programs, mount.path)
+    os.kill(mount.children()[0], signal.SIGKILL)
+    server.add("test://d/a", "new")
+    server.add("test://d/b", "")
+    assert sorted(watching(2, timeout=30)) == [
+        f"added {mount.path}/mcp-server+docs/test/d/b",
+        f"changed {mount.path}/mcp-server+docs/test/d/a",
+    ]
+
+
+def test_a_local_folder_is_watched(mounted: Mounts, programs: type[Program], tmp_path: Path) -> None:
+    root = tmp_path / "folder"
+    (root / "sub").mkdir(parents=True)
+    (root / "file").write_text("old")
+    (root / "link").symlink_to("file")
+    mount = mounted(folder("local", root))
+    base = mount / "bb-filesystem+local+file"
+    watching = Watching(programs, base)
+    through_link = Watching(programs, base / "link")
+    (root / "file").write_text("new and longer")
+    assert watching() == through_link() == [f"changed {base}/file"]
+    (root / "sub" / "deeper").mkdir()
+    (root / "sub" / "deeper" / "grüße").write_text("")
+    assert watching() == [f"added {base}/sub/deeper/grüße"]
+    (root / "file").unlink()
+    assert watching() == [f"removed {base}/file"]
+
+
+def test_the_end_of_the_daemon_is_the_end_of_the_watch(
+    mounted: Mounts, programs: type[Program], server: ScriptedServer
+) -> None:
+    server.add("test://d/a", "")
+    mount = mounted(server.source("docs"))
+    watching = Watching(programs, mount.path)
+    mount.stop()
+    done = watching.program.wait()
+    assert done.status == 1
+    assert b"the daemon has ended" in watching.said + done.err
+
+
+def test_a_dead_mount_is_told(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/a", "")
+    mount = mounted(server.source("docs"))
+    mount.kill()
+    for command in ("watch", "refresh"):
+        done = run(sys.executable, "-m", "bbfs", command, mount.path, status=1)
+        assert b"is dead: its daemon is gone" in done.err
+    mount_points.unmount(str(mount.path))
+    mount.destroy()
+
+
+# -- the control socket and bbfs refresh -------------------------------------------------------------------------------
+
+
+def control_socket(mount: Mount) -> Path:
+    return Path(run("getfattr", "--only-values", "-n", "user.bbfs.control", mount.path).text)
+
+
+@pytest.mark.semantics("S26", "S30")
+def test_the_control_socket_is_told_at_the_root_and_goes_with_the_mount(
+    mounted: Mounts, server: ScriptedServer
+) -> None:
+    mount = mounted(server.source("docs"))
+    socket = control_socket(mount)
+    assert socket.is_socket()
+    assert socket.stat().st_mode & 0o777 == 0o600
+    assert socket.parent.stat().st_mode & 0o777 == 0o700
+    mount.stop()
+    assert not socket.exists()
+
+
+def test_what_a_killed_daemon_left_is_replaced(mounted: Mounts, server: ScriptedServer, tmp_path: Path) -> None:
+    state, point = mounted.state(), tmp_path / "mnt"
+    first = mounted(server.source("docs"), state=state, mount_point=point)
+    old = control_socket(first)
+    first.kill()
+    assert old.exists()
+    second = mounted(server.source("docs"), state=state, mount_point=point)
+    assert control_socket(second).exists()
+    assert not old.exists()
+
+
+@pytest.mark.semantics("S21")
+@pytest.mark.parametrize("below", ["", "mcp-server+docs", "mcp-server+docs/test/d", "mcp-server+docs/test/d/a"])
+def test_a_refresh_drops_what_is_known_below_a_path(mounted: Mounts, server: ScriptedServer, below: str) -> None:
+    server.add("test://d/a", "old")
+    mount = mounted(server.source("docs", ttl={"listing": 3600, "content": 3600}))
+    path = mount / "mcp-server+docs/test/d/a"
+    new = mount / "mcp-server+docs/test/d/new"
+    assert run("cat", path).text == "old"
+    assert errno_of("os.stat(sys.argv[1])", new) == "ENOENT"
+    server.add("test://d/a", "new")
+    server.add("test://d/new", "")
+    assert run("cat", path).text == "old"
+    run(sys.executable, "-m", "bbfs", "refresh", mount / below)
+    assert run("cat", path).text == "new"
+    wait_until(lambda: errno_of("os.stat(sys.argv[1]).st_size", new) == "OK 0", "the new one is there", 2)
+
+
+@pytest.mark.semantics("S21")
+def test_a_refresh_takes_sources_and_uris_and_says_what_it_cannot_do(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/a", "old")
+    mount = mounted(server.source("refreshed", ttl={"listing": 3600, "content": 3600}))
+    path = mount / "mcp-server+refreshed/test/d/a"
+    for number, operand in enumerate(("refreshed", "mcp-server+refreshed+test://d/a", "refreshed/test/d")):
+        server.add("test://d/a", str(number))
+        run("cat", path)
+        server.add("test://d/a", f"new {number}")
+        run(sys.executable, "-m", "bbfs", "refresh", operand)
+        assert run("cat", path).text == f"new {number}"
+    for operand, says in ((mount / "none", "no such source"), ("/etc", "not inside a bbfs mount")):
+        done = run(sys.executable, "-m", "bbfs", "refresh", operand, status=1)
+        assert says in done.err.decode()

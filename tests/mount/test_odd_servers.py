@@ -1,0 +1,626 @@
+"""Servers as they are met in the wild, on a real mount: each does one thing wrong, and costs that one thing alone.
+
+Many servers share a mount, one source each: `mount / mcp-server+NAME / odd / a`.
+"""
+
+import base64
+import json
+import sys
+import time
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+from typing import Any
+
+import pytest
+from harness import Mount, Mounts, SourceTable, mcp
+from programs import Program, errno_of, python, run, shell, wait_until
+from scripted import ScriptedServer
+
+SERVERS = Path(__file__).parent.parent / "servers"
+TIMEOUT = 1.5
+"""Seconds for a request to the servers that do not answer."""
+PLAIN = {uri: f"content of odd://{uri}\n" for uri in "abc"}
+A, B, C = (f"OK {content}" for content in PLAIN.values())
+
+
+def unruly(name: str, oddity: str, *arguments: object, **options: Any) -> SourceTable:
+    """A server of tests/servers/unruly.py as a source."""
+    command = [sys.executable, "-E", "-S", SERVERS / "unruly.py", oddity, *map(str, arguments)]
+    return mcp(name, command, **options)
+
+
+def answering(name: str, script: dict[str, Any], **options: Any) -> SourceTable:
+    """A server that answers methods as told; see `answers` in tests/servers/unruly.py."""
+    return unruly(name, "answers", json.dumps(script), **options)
+
+
+def result(**fields: Any) -> dict[str, Any]:
+    return {"result": fields}
+
+
+def error(code: int) -> dict[str, Any]:
+    return {"error": {"code": code, "message": "as told"}}
+
+
+def odd(mount: Mount, source: str, name: str = "") -> Path:
+    return mount / f"mcp-server+{source}" / "odd" / name
+
+
+OUTCOMES = """
+import errno, json
+from concurrent.futures import ThreadPoolExecutor
+def outcome(path):
+    try:
+        if path.endswith("/"):
+            return " ".join(["OK", *sorted(os.listdir(path))])
+        with open(path, "rb") as file:
+            return "OK " + file.read().decode("latin-1")
+    except OSError as error:
+        return errno.errorcode[error.errno]
+with ThreadPoolExecutor(len(sys.argv)) as pool:
+    print(json.dumps(list(pool.map(outcome, sys.argv[1:]))))
+"""
+
+
+def outcomes(*paths: Path, directories: bool = False) -> list[str]:
+    """What a program gets that reads files all at once: `OK` and the bytes in Latin-1, or the errno.
+
+    directories: it lists them, and gets `OK` and the names.
+    """
+    return json.loads(python(OUTCOMES, *(f"{path}/" if directories else path for path in paths), timeout=30).text)
+
+
+def outcome(path: Path) -> str:
+    return outcomes(path)[0]
+
+
+def listing(path: Path) -> str:
+    return outcomes(path, directories=True)[0]
+
+
+def attribute(path: Path, name: str) -> str:
+    return run("getfattr", "--only-values", "-n", f"user.{name}", path, status=None).text
+
+
+def problem(mount: Mount, source: str) -> str:
+    return attribute(mount / f"mcp-server+{source}", "bbfs.error")
+
+
+# -- how messages are written ------------------------------------------------------------------------------------------
+
+FRAMES = (
+    "crlf", "byte-order-mark", "batch", "banner", "blank-lines", "control-characters", "id-as-text", "id-as-float",
+    "null-error", "no-version", "bare-errors", "more-fields", "piecemeal",
+)  # fmt: skip
+
+
+@pytest.mark.semantics("S23")
+def test_messages_may_be_written_in_odd_ways(mounted: Mounts) -> None:
+    mount = mounted(*(unruly(name, name) for name in FRAMES))
+    for name in FRAMES:
+        found = shell("cat a b c; cat no 2>&1 || true", directory=odd(mount, name)).text
+        expected = "".join(PLAIN.values())
+        if name == "control-characters":
+            expected = expected.replace("content of", "content\tof").replace("\n", "\x0b\n")
+        assert found == expected + "cat: no: No such file or directory\n", name
+        assert problem(mount, name) == ""
+    assert 'not a JSON-RPC message: {"level": 30' in mount.log()
+
+
+@pytest.mark.semantics("S22", "S23")
+def test_an_answer_that_cannot_be_used_ends_its_request_and_no_other(mounted: Mounts, programs: type[Program]) -> None:
+    mount = mounted(*(unruly(name, name, timeout=TIMEOUT) for name in ("undecodable", "wrong-id", "late")))
+    waiting = [programs("cat", odd(mount, name, "a")) for name in ("wrong-id", "late")]
+    assert outcomes(*(odd(mount, "undecodable", name) for name in "abc")) == ["EPROTO"] * 3
+    assert "not JSON" in problem(mount, "undecodable")
+    assert [program.wait(TIMEOUT + 4).err.partition(b": C")[2] for program in waiting] == [b"onnection timed out\n"] * 2
+    assert problem(mount, "wrong-id") == f"no answer within {TIMEOUT} s"
+    # The late answer to the first request comes just before the one to this.
+    for name in ("wrong-id", "late"):
+        assert outcome(odd(mount, name, "b")) == B
+    assert outcome(odd(mount, "late", "c")) == C
+    wait_until(lambda: outcome(odd(mount, "late", "a")) == A, "what was late can be read again")
+
+
+# -- greetings and lists -----------------------------------------------------------------------------------------------
+
+
+def greeted(**changes: Any) -> dict[str, Any]:
+    plain = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {"resources": {}},
+        "serverInfo": {"name": "odd", "version": "1"},
+    }
+    return {"initialize": result(**{key: value for key, value in {**plain, **changes}.items() if value is not None})}
+
+
+TOLERATED = {
+    "no-capabilities": greeted(capabilities=None),
+    "not-declared": greeted(capabilities={}),
+    "empty-list": greeted(capabilities=[]),
+    "empty-lists": greeted(capabilities={"resources": [], "tools": []}),
+    "flags": greeted(capabilities={"resources": True, "prompts": {"listChanged": "yes"}}),
+    "no-name": greeted(serverInfo=None),
+    "no-number": greeted(serverInfo={"name": "x", "icons": "none"}, instructions=["x"]),
+}
+REFUSED = {
+    "future": greeted(protocolVersion="2099-01-01"),
+    "numbered": greeted(protocolVersion=7),
+    "unversioned": greeted(protocolVersion=None),
+    "nothing": {"initialize": {"result": None}},
+}
+
+
+@pytest.mark.semantics("S23")
+def test_a_greeting_may_have_mistakes_that_nobody_minds(mounted: Mounts) -> None:
+    mount = mounted(*(answering(name, script) for name, script in (TOLERATED | REFUSED).items()))
+    found = outcomes(*(odd(mount, name, "a") for name in TOLERATED | REFUSED))
+    assert found == [*[A] * len(TOLERATED), *["EPROTO"] * len(REFUSED)]
+    assert "2099-01-01" in problem(mount, "future")
+
+
+LISTINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "null": ({"resources": None}, "OK"),
+    "absent": ({}, "EPROTO"),
+    "object": ({"resources": {"a": 1}}, "EPROTO"),
+    "entries": ({"resources": ["odd://a", None, 7, [], {"name": "x"}, {"uri": None}, {"uri": "odd://b"}]}, "OK odd"),
+    "number-cursor": ({"resources": [{"uri": "odd://b"}], "nextCursor": 7}, "OK odd"),
+    "false-cursor": ({"resources": [{"uri": "odd://b"}], "nextCursor": False}, "OK odd"),
+}
+
+
+@pytest.mark.semantics("S23", "S25")
+def test_a_list_with_mistakes_shows_what_can_be_used_and_says_what_not(mounted: Mounts) -> None:
+    sources = [answering(name, {"resources/list": {"result": answer}}) for name, (answer, _) in LISTINGS.items()]
+    mount = mounted(*sources, unruly("twice", "twice"), expected=["6 invalid entries", "repeats a page cursor"])
+    found = outcomes(*(mount / f"mcp-server+{name}" for name in LISTINGS), directories=True)
+    assert found == [expected for _, expected in LISTINGS.values()]
+    assert problem(mount, "entries") == "6 invalid entries left out"
+    assert problem(mount, "number-cursor") == "the server repeats a page cursor: the listing may be incomplete"
+    assert problem(mount, "false-cursor") == ""
+    assert outcome(odd(mount, "entries", "b")) == B
+    assert listing(odd(mount, "twice")) == "OK a b c"
+    assert attribute(odd(mount, "twice", "b"), "bbfs.title") == "first"
+    assert mount.log().count("6 invalid entries") == 1
+
+
+@pytest.mark.semantics("S22", "S25")
+def test_pages_without_an_end_are_given_up(mounted: Mounts, programs: type[Program]) -> None:
+    mount = mounted(
+        unruly("same", "new-cursors", "same"),
+        unruly("slow", "new-cursors", "slow", timeout=TIMEOUT),
+        unruly("quick", "new-cursors"),
+        unruly("plain", "none"),
+        expected=["repeats its pages", "more than 10000 pages"],
+    )
+    started = time.monotonic()
+    many = programs("ls", odd(mount, "quick", "page"))
+    assert outcome(odd(mount, "plain", "a")) == A
+    assert listing(mount / "mcp-server+slow") == "ETIMEDOUT"
+    assert time.monotonic() - started < TIMEOUT + 4
+    assert listing(odd(mount, "same")) == "OK a b c"
+    assert problem(mount, "same") == "the server repeats its pages: the listing may be incomplete"
+    assert "slow: resources/list: given up after" in mount.log()
+    assert len(many.wait(30).text.split()) == 10_000
+    assert problem(mount, "quick") == "the server has more than 10000 pages: the listing is incomplete"
+
+
+# -- servers that hardly answer ----------------------------------------------------------------------------------------
+
+COMPLETING = greeted(capabilities={"resources": {}, "completions": {}})
+TEMPLATES = "resources/templates/list"
+TEMPLATED = {**COMPLETING, TEMPLATES: result(resourceTemplates=[{"uriTemplate": "odd://t/{x}", "name": "t"}])}
+COMPLETE = "completion/complete"
+
+
+@pytest.mark.semantics("S22", "S23", "S24")
+def test_a_server_that_hardly_answers_is_an_error_or_nothing(mounted: Mounts, programs: type[Program]) -> None:
+    mount = mounted(
+        answering("greets", {"*": None}, timeout=TIMEOUT),
+        answering("refuses", {"*": error(-32601)}),
+        answering("fails", {"*": error(-32603)}),
+        unruly("leaves", "exits-when-greeted"),
+        unruly("plain", "none"),
+    )
+    waiting = programs("ls", mount / "mcp-server+greets")
+    assert listing(mount / "mcp-server+refuses") == "OK"
+    assert problem(mount, "refuses") == ""
+    assert listing(mount / "mcp-server+fails") == "EIO"
+    assert "as told" in problem(mount, "fails")
+    assert listing(mount / "mcp-server+leaves") == "EHOSTDOWN"
+    assert problem(mount, "leaves").startswith("the server exited with status 1: that was all")
+    assert outcome(odd(mount, "plain", "a")) == A
+    assert b"timed out" in waiting.wait(TIMEOUT + 4).err
+    assert problem(mount, "greets") == f"no answer within {TIMEOUT} s"
+
+
+@pytest.mark.semantics("S23", "S24")
+def test_a_server_that_closes_its_pipes_and_lives_on_is_replaced(mounted: Mounts, tmp_path: Path) -> None:
+    names = ("closes-input", "closes-output")
+    mount = mounted(*(unruly(name, name, "--log", tmp_path / name) for name in names))
+    assert outcome(odd(mount, "closes-input", "a")) == A
+    assert outcome(odd(mount, "closes-input", "b")) == B
+    assert outcome(odd(mount, "closes-output", "a")) == "EHOSTDOWN"
+    assert problem(mount, "closes-output").endswith("the server closed its output")
+    wait_until(lambda: outcome(odd(mount, "closes-output", "b")) == B, "it is started again")
+    for name in names:
+        pids = [line.split()[1] for line in (tmp_path / name).read_text().splitlines() if line.startswith("start ")]
+        assert len(pids) >= 2
+        wait_until(lambda pids=pids: not any(map(runs, pids[:-1])), "nobody is left behind")
+
+
+def runs(pid: str) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+ODD_TEMPLATES = [
+    7, None, {"uriTemplate": 5}, {"uriTemplate": ""}, {"name": "x"}, {"uriTemplate": "odd://{bad"},
+    {"uriTemplate": "odd://}{"}, {"uriTemplate": "{+path}"}, {"uriTemplate": "{x}"}, {"uriTemplate": "odd://w/{path*}"},
+    {"uriTemplate": "odd://q{?a,b*}"}, {"uriTemplate": "odd://p/{v:3}"}, {"uriTemplate": "odd://d/{a}{b}"},
+    {"uriTemplate": "odd://d/{a}/{a}"}, {"uriTemplate": "odd://\u202e/{a}"}, {"uriTemplate": "odd://t/{x}"},
+    {"uriTemplate": "odd://t/{" + "x" * 3000 + "}"}, {"uriTemplate": "/".join(f"{{v{n}}}" for n in range(500))},
+]  # fmt: skip
+WITHOUT_TEMPLATES: dict[str, Any] = {
+    "error": error(-32603),
+    "null": result(resourceTemplates=None),
+    "object": result(resourceTemplates={}),
+    "absent": {"result": {}},
+    "odd": result(resourceTemplates=ODD_TEMPLATES),
+    "endless": result(resourceTemplates=[], nextCursor="again"),
+    "hung": None,
+}
+
+
+@pytest.mark.semantics("S22", "S25")
+def test_templates_that_cannot_be_listed_take_nothing_from_resources(mounted: Mounts) -> None:
+    mount = mounted(
+        *(answering(name, {**COMPLETING, TEMPLATES: answer}, timeout=6) for name, answer in WITHOUT_TEMPLATES.items()),
+        expected=["resources/templates/list", "invalid entries", "repeats a page cursor"],
+    )
+    started = time.monotonic()
+    listed = outcomes(*(odd(mount, name) for name in WITHOUT_TEMPLATES), directories=True)
+    assert all({*"abc"} <= set(names.split()) for names in listed)
+    assert outcomes(*(odd(mount, name, "a") for name in WITHOUT_TEMPLATES)) == [A] * len(listed)
+    assert time.monotonic() - started < 5
+    for name in ("error", "object", "absent", "hung"):
+        assert "resources/templates/list" in problem(mount, name)
+    assert "invalid" in problem(mount, "odd")
+
+
+ODD_VALUES = [1, None, "ok", "", "a/b", "..", "\u202e", "\x00", "ok", {"value": "v"}]
+COMPLETIONS: dict[str, tuple[Any, str]] = {
+    "text": (result(completion="x"), "EPROTO"),
+    "absent": (result(completion={}), "EPROTO"),
+    "null": (result(completion={"values": None}), "OK"),
+    "odd": (result(completion={"values": ODD_VALUES, "total": "x", "hasMore": 1}), "OK %00 %2E%2E %E2%80%AE a%2Fb ok"),
+    "error": (error(-32603), "EIO"),
+    "unserved": (error(-32601), "OK"),
+    "hung": (None, "ETIMEDOUT"),
+}
+
+
+@pytest.mark.semantics("S22", "S23")
+def test_completions_that_cannot_be_used_take_nothing_from_the_rest(mounted: Mounts) -> None:
+    scripts = {name: {**TEMPLATED, COMPLETE: answer} for name, (answer, _) in COMPLETIONS.items()}
+    many = {"completion": {"values": [f"v{number}" for number in range(5000)], "total": 10**30, "hasMore": True}}
+    mount = mounted(
+        *(answering(name, script, timeout=TIMEOUT) for name, script in scripts.items()),
+        answering("many", {**TEMPLATED, COMPLETE: {"result": many}}),
+        expected=["odd://t/{x}: "],
+    )
+    names = [*COMPLETIONS, "many"]
+    assert outcomes(*(odd(mount, name) for name in names), directories=True) == ["OK a b c t"] * len(names)
+    found = outcomes(*(odd(mount, name, "t") for name in COMPLETIONS), directories=True)
+    assert found == [expected for _, expected in COMPLETIONS.values()]
+    assert outcomes(*(odd(mount, name, "t/unknown") for name in names)) == ["ENOENT"] * len(names)
+    assert outcomes(*(odd(mount, name, "a") for name in names)) == [A] * len(names)
+    assert errno_of("len(os.listdir(sys.argv[1]))", odd(mount, "many", "t")) == "OK 5000"
+
+
+# -- what lists and reads say ------------------------------------------------------------------------------------------
+
+BYTES = bytes(range(256))
+BASE64 = base64.b64encode(BYTES).decode()
+URI = "test://r/x"
+
+
+def contents(**fields: Any) -> dict[str, Any]:
+    return {"contents": [{"uri": URI, **fields}]}
+
+
+DEEP: list[Any] = []
+for _ in range(500):
+    DEEP = [DEEP]
+READS: dict[str, tuple[Any, bytes | str]] = {
+    "another-uri": ({"contents": [{"uri": "test://elsewhere", "text": "ok"}]}, b"ok"),
+    "no-uri": ({"contents": [{"text": "ok"}]}, b"ok"),
+    "number-uri": ({"contents": [{"uri": 7, "text": "ok"}]}, b"ok"),
+    "both": (contents(text="text", blob=BASE64), BYTES),
+    "empty-blob-too": (contents(text="text", blob=""), b"text"),
+    "empty-text-too": (contents(text="", blob=BASE64), BYTES),
+    "null-text-too": (contents(text=None, blob=BASE64), BYTES),
+    "null-blob-too": (contents(text="ok", blob=None), b"ok"),
+    "empty": (contents(text=""), b""),
+    "in-lines": (contents(blob=base64.encodebytes(BYTES).decode()), BYTES),
+    "for-urls": (contents(blob=base64.urlsafe_b64encode(BYTES).decode()), BYTES),
+    "unpadded": (contents(blob=BASE64.rstrip("=")), BYTES),
+    "odd-mime-type": (contents(text="ok", mimeType=7), b"ok"),
+    "odd-fields": (
+        {**contents(text="ok", _meta=7, annotations="x", size=-1), "ttlMs": "soon", "_meta": {"x": "y" * 100_000}},
+        b"ok",
+    ),
+    "null-text": (contents(text=None), "EPROTO"),
+    "number-text": (contents(text=42), "EPROTO"),
+    "list-text": (contents(text=["a", "b"]), "EPROTO"),
+    "bad-base64": (contents(blob="!!!!"), "EPROTO"),
+    "no-contents": ({"contents": []}, "EPROTO"),
+    "null-contents": ({"contents": None}, "EPROTO"),
+    "one-content": ({"contents": {"uri": URI, "text": "ok"}}, "EPROTO"),
+    "tool-result": ({"isError": True, "content": [{"type": "text", "text": "no"}]}, "EPROTO"),
+    "list": ([1], "EPROTO"),
+    "text": ("ok", "EPROTO"),
+    "null": (None, "EPROTO"),
+    "deep": (contents(text="ok", _meta={"deep": DEEP}), "EPROTO"),
+}
+
+
+@pytest.mark.semantics("S11", "S23")
+def test_a_read_gives_the_true_bytes_or_a_protocol_error(mounted: Mounts, server: ScriptedServer) -> None:
+    for name, (answer, _) in READS.items():
+        server.add(f"test://r/{name}", "x")
+        server.answer(f"test://r/{name}", answer)
+    directory = mounted(server.source("docs")) / "mcp-server+docs/test/r"
+    found = outcomes(*(directory / name for name in READS))
+    assert dict(zip(READS, found, strict=True)) == {
+        name: expected if isinstance(expected, str) else "OK " + expected.decode("latin-1")
+        for name, (_, expected) in READS.items()
+    }
+    for name in ("another-uri", "odd-mime-type", "both"):
+        assert attribute(directory / name, "mime_type") == ""
+        assert attribute(directory / name, "bbfs.content_type") == ("binary" if name == "both" else "text")
+
+
+DEEPER: list[Any] = []
+for _ in range(150):
+    DEEPER = [DEEPER]
+FIELDS: tuple[dict[str, Any], ...] = (
+    {"name": None}, {"name": 7}, {"name": ["x"]}, {"title": {}}, {"description": []}, {"mimeType": None},
+    {"mimeType": 7}, {"annotations": "x"}, {"annotations": []}, {"annotations": {"a": DEEPER}},
+    {"annotations": {"audience": 7, "priority": "high", "lastModified": 7}}, {"icons": "x"}, {"icons": [7, {"src": 5}]},
+    {"_meta": {"big": "x" * 200_000}}, {"_meta": {str(n): n for n in range(8000)}}, {"_meta": [1]}, {"_meta": "x"},
+    {"_meta": {"k": "\ud800"}}, {"_meta": {"nan": float("nan")}}, {"extra": DEEPER}, {"description": "x" * 300_000},
+    {"annotations": {"lastModified": "2026-13-45"}}, {"annotations": {"lastModified": 1e300}}, {"title": "a\x00b\nc"},
+)  # fmt: skip
+
+
+@pytest.mark.semantics("S11", "S27")
+def test_a_mistake_in_a_field_costs_that_field(mounted: Mounts, server: ScriptedServer) -> None:
+    for number, fields in enumerate(FIELDS):
+        server.add(f"test://f/{number:02}", "ok", **fields)
+    directory = mounted(server.source("docs")) / "mcp-server+docs/test/f"
+    assert shell("cat *", directory=directory).text == "ok" * len(FIELDS)
+    shown = shell("getfattr -d -m - *", directory=directory).text
+    assert shown.count("# file: ") == shown.count("user.bbfs.metadata=") == len(FIELDS)
+    assert shown.count("user.bbfs.name=") == len(FIELDS)
+    assert attribute(directory / "00", "bbfs.name") == "test://f/00"
+    assert attribute(directory / "20", "bbfs.description") == "x" * 65536
+    assert "user.mime_type" not in shown
+
+
+TIMES_TO_LIVE = ('"soon"', "-1", "Infinity", "1" + "0" * 400, '1e17, "cacheScope": 7')
+
+
+@pytest.mark.semantics("S17")
+def test_a_time_to_live_may_be_anything(mounted: Mounts) -> None:
+    fields = {f"modern-{number}": f'"ttlMs": {value}' for number, value in enumerate(TIMES_TO_LIVE)}
+    mount = mounted(*(unruly(name, "modern", text) for name, text in fields.items()))
+    assert outcomes(*(odd(mount, name, "a") for name in fields)) == [A] * len(fields)
+    for name in fields:
+        assert run("stat", "-c", "%s", odd(mount, name, "b")).text == "19\n"
+        assert attribute(mount / f"mcp-server+{name}", "bbfs.protocol_version") == "2026-07-28"
+
+
+COMBINED = "test://h/é.txt"
+ODD_URIS = (
+    "docs/readme.md", "./x", "/etc/x", "../x", "../../y", "?q", "#f", "x", ":", "1:x", "-", ".", "..", "...", " ", "/",
+    "//", "///", "://", "//host/p", "a:", "a:/", "a://", "\x00", "\n", "file:///etc/passwd", "file:rel/x",
+    "test:x", "test:/x", "test://x", "test:///x", "test:////x", "TEST:x", "test://[::1]:80/x", "data:a/b;base64,x",
+    "http://user@host:80/p?q#f", "HTTP://HOST/x", "té://h/x", "te st://h/x", "\ufeffbom://x", "s" * 300 + "://x",
+    "test://a b/c d.txt", "test://höst/päth.txt", "test://h/😀.txt", unicodedata.normalize("NFD", COMBINED), COMBINED,
+    "test://h/%C3%A9.txt", "test://h/tab\there", "test://h/new\nline", "test://h/nul\x00x", "test://h/del\x7f",
+    "test://h/\u202egpj.exe", "test://h/zero\u200bwidth", "test://h/\u2028", "test://h/ ", "test://h/%20", "test://h/%",
+    "test://h/%zz", "test://h/%2e%2e", "test://h/%2e%2e/x", "test://h/..", "test://h/../z", "test://h/a%00b",
+    "test://h/a%2Fb", "test://h/a%2fb", "test://h/%ff", "test://h/%C0%AF", "test://h/%252e", "test://h/index",
+    "test://h", "test://h/", "test://h/x?a=/b", "test://h/{var}", "test://h/*", "test://h/-rf", "test://h/$(id)",
+    "test://h/.git", "test://h/autorun.inf", "test://h/" + "n" * 300, "test://h/" + "ü" * 200, "test://h/" + "x" * 5000,
+    "test://h/" + "/".join(f"{number}" * 80 for number in range(40)), "test://h/" + "a/" * 3000 + "end",
+)  # fmt: skip
+WALK = """
+import json, resource, stat
+resource.setrlimit(resource.RLIMIT_NOFILE, (4000, 4000))
+sys.setrecursionlimit(10_000)
+found = []
+def walk(directory):
+    for name in os.listdir(directory):
+        descriptor = os.open(name, os.O_RDONLY, dir_fd=directory)
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            walk(descriptor)
+        else:
+            said = os.getxattr(descriptor, "user.xdg.origin.url").decode()
+            found.append([said, os.read(descriptor, 100_000).decode(), os.fstat(descriptor).st_size])
+        os.close(descriptor)
+walk(os.open(sys.argv[1], os.O_RDONLY))
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.semantics("S2", "S3", "S4")
+def test_every_text_that_a_server_calls_a_uri_is_one_file(mounted: Mounts, server: ScriptedServer) -> None:
+    for uri in ODD_URIS:
+        server.add(uri, uri)
+    server.add("test://h/\ud800", "a URI that nobody could send")
+    mount = mounted(server.source("docs"), expected=["1 invalid entry"])
+    found: list[tuple[str, str, int]] = json.loads(python(WALK, mount / "mcp-server+docs").text)
+    assert sorted(content for _, content, _ in found) == sorted(ODD_URIS)
+    assert all(uri == content and size == len(content.encode()) for uri, content, size in found)
+    assert problem(mount, "docs") == "1 invalid entry left out"
+
+
+# -- sizes -------------------------------------------------------------------------------------------------------------
+
+LINES = "".join(f"line {number} ü\n" for number in range(1000))
+SIZES = {
+    "small": 1, "zero": 0, "large": 100_000, "page": 8192, "characters": len(LINES), "negative": -5, "half": 12.5,
+    "float": 9890.0, "huge": 10**30, "big": 1 << 62, "largest": (1 << 63) - 1, "text": "9", "true": True, "list": [],
+}  # fmt: skip
+READERS = {
+    "cat": "cat $1 > $2",
+    "wc": "test $(wc -c < $1) = $(wc -c < $3); cat $1 > $2",
+    "stat": "stat $1 > /dev/null; cat $1 > $2",
+    "tar": "tar cf - -C $(dirname $1) $(basename $1) | tar xOf - > $2",
+    "sparse-tar": "tar --sparse -cf - -C $(dirname $1) $(basename $1) | tar xOf - > $2",
+    "rsync": "rsync -a $1 $2",
+}
+
+
+@pytest.mark.semantics("S9", "S14")
+def test_whatever_size_is_declared_programs_get_the_true_bytes(
+    mounted: Mounts, server: ScriptedServer, tmp_path: Path
+) -> None:
+    for name, size in SIZES.items():
+        server.add(f"test://d/{name}", LINES, size=size)
+    mount = mounted(*(server.source(reader) for reader in READERS))
+    (tmp_path / "true").write_text(LINES)
+    for reader, script in READERS.items():
+        directory, copies = mount / f"mcp-server+{reader}/test/d", tmp_path / reader
+        copies.mkdir()
+        read = f"reader() {{ {script}; }}; for name in {' '.join(SIZES)}; do reader $1/$name $2/$name $3; done"
+        shell(read, directory, copies, tmp_path / "true")
+        assert {name for name in SIZES if (copies / name).read_text() != LINES} == set(), reader
+        sizes = shell("stat -c %s *", directory=directory).text.split()
+        assert sizes == [str(len(LINES.encode()))] * len(SIZES), reader
+
+
+# -- many of them ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.semantics("S12", "S25")
+def test_ten_thousand_resources_on_a_page_take_ten_times_as_long_as_a_thousand(mounted: Mounts) -> None:
+    mount = mounted(unruly("small", "many", 1000), unruly("large", "many", 10_000))
+    seconds: dict[str, float] = {}
+    for name, number in (("small", 1000), ("large", 10_000)):
+        started = time.monotonic()
+        directory = mount / f"mcp-server+{name}"
+        assert shell("find . -type f | wc -l", directory=directory).text == f"{number}\n"
+        assert shell("ls odd/* | wc -l", directory=directory).text == f"{number + 19}\n"
+        assert run("cat", directory / f"odd/9/{number - 1:06}.txt").text == f"odd://9/{number - 1:06}.txt"
+        seconds[name] = time.monotonic() - started
+    assert seconds["large"] < 10 * seconds["small"] + 3
+
+
+@pytest.mark.semantics("S6", "S18")
+def test_a_flood_of_notifications_holds_nobody_up(mounted: Mounts, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    mount = mounted(unruly("flood", "flood", "--log", log), unruly("other", "none"))
+    flood, other = odd(mount, "flood"), odd(mount, "other")
+    assert run("cat", flood / "b", flood / "c").text == "content of odd://b\n0"
+    assert listing(other) == "OK a b c"
+    assert outcome(flood / "a") == A
+    slowest = 0.0
+    rounds = 0
+    while "flooded" not in log.read_text():
+        for command in (("cat", flood / "b"), ("ls", flood), ("cat", other / "a"), ("ls", other)):
+            started = time.monotonic()
+            run(*command)
+            slowest = max(slowest, time.monotonic() - started)
+        rounds += 1
+        assert rounds < 1000
+    assert slowest < 2
+    wait_until(lambda: outcome(flood / "c") == "OK 20000", "the last change is seen", timeout=5)
+    wait_until(lambda: "after-20000" in listing(flood), "the last listing is seen", timeout=5)
+    requests = log.read_text().count("resources/")
+    assert requests < 2000, f"{requests} requests for 20 000 notifications"
+
+
+# -- over HTTP ---------------------------------------------------------------------------------------------------------
+
+OVER_HTTP = {
+    "none": "OK", "good-gzip": "OK", "untyped": "OK", "plain-text": "OK", "other-id": "OK", "batch": "OK",
+    "noisy-events": "OK", "closing": "OK", "html": "EPROTO", "accepted": "EPROTO", "no-content": "EPROTO",
+    "bad-gzip": "EPROTO", "unknown-encoding": "EPROTO", "short-length": "EPROTO", "too-many": "EHOSTDOWN",
+    "broken": "EHOSTDOWN", "endless-error": "EHOSTDOWN", "slow-error": "EHOSTDOWN", "bad-chunks": "EHOSTDOWN",
+    "no-http": "EHOSTDOWN", "elsewhere": "EHOSTDOWN", "found": "EHOSTDOWN", "circle": "EHOSTDOWN",
+    "slow-body": "ETIMEDOUT", "slow-events": "ETIMEDOUT",
+}  # fmt: skip
+SAID = {
+    "html": "HTTP 200 with no JSON-RPC answer (text/html)",
+    "accepted": "HTTP 202 with no JSON-RPC answer (text/plain)",
+    "too-many": "HTTP 429 Too Many Requests",
+    "endless-error": "HTTP 500 Internal Server Error",
+    "elsewhere": "HTTP 307: a redirect to http://example.invalid/mcp, not followed",
+    "circle": "too many redirects",
+    "unknown-encoding": "an answer in a content coding that was not asked for: zstd",
+}
+
+
+@pytest.fixture
+def http() -> Iterator[str]:
+    """Where the servers of tests/servers/unruly_http.py are: a URL without a path."""
+    command = [sys.executable, "-E", "-S", str(SERVERS / "unruly_http.py")]
+    with Popen(command, stdin=DEVNULL, stdout=PIPE) as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().decode().strip()
+        finally:
+            server.kill()
+
+
+def over_http(url: str, path: str, **options: Any) -> SourceTable:
+    return {"name": path.replace("/", "-"), "mcpConfig": {"url": f"{url}/{path}"}, **options}
+
+
+@pytest.mark.semantics("S22", "S23")
+def test_what_an_http_server_answers_to_one_read(mounted: Mounts, http: str) -> None:
+    mount = mounted(*(over_http(http, name, timeout=4) for name in OVER_HTTP))
+    found = outcomes(*(odd(mount, name, "a") for name in OVER_HTTP))
+    assert dict(zip(OVER_HTTP, found, strict=True)) == {
+        name: A if expected == "OK" else expected for name, expected in OVER_HTTP.items()
+    }
+    for name, reason in SAID.items():
+        assert problem(mount, name) == f"odd://a: {reason}"
+    assert outcomes(*(odd(mount, name, "b") for name in OVER_HTTP)) == [B] * len(OVER_HTTP)
+
+
+@pytest.mark.semantics("S23")
+def test_what_an_http_server_answers_to_everything(mounted: Mounts, http: str) -> None:
+    quick = {name: expected for name, expected in OVER_HTTP.items() if not name.startswith("slow")}
+    mount = mounted(*(over_http(http, f"{name}/always") for name in quick))
+    found = outcomes(*(mount / f"mcp-server+{name}-always" for name in quick), directories=True)
+    seen = dict(zip(quick, found, strict=True))
+    # What is left over of one answer is the beginning of the next.
+    assert seen.pop("short-length") in ("EPROTO", "EHOSTDOWN")
+    expected = {name: "OK odd" if expected == "OK" else expected for name, expected in quick.items()}
+    assert seen == {name: expected[name] for name in seen}
+    for name, reason in SAID.items():
+        assert problem(mount, f"{name}-always") == reason
+
+
+@pytest.mark.semantics("S22", "S23")
+def test_a_body_that_inflates_without_end_takes_bounded_memory(mounted: Mounts, http: str) -> None:
+    mount = mounted(*(over_http(http, path) for path in ("bomb", "bomb-of-events", "none")))
+    assert outcome(odd(mount, "none", "a")) == A
+    before = resident(mount, "VmHWM")
+    for name in ("bomb", "bomb-of-events", "bomb"):
+        assert outcome(odd(mount, name, "a")) == "EPROTO"
+        assert problem(mount, name) == "odd://a: the server sent a message of more than 268435456 bytes"
+    # One message of 256 MiB at a time: were anything of it kept, it would be two by now.
+    assert resident(mount, "VmHWM") - before < 400 << 10
+    assert outcome(odd(mount, "none", "b")) == B
+
+
+def resident(mount: Mount, field: str) -> int:
+    """KiB of memory that the daemon has (VmRSS), or had at most (VmHWM)."""
+    lines = Path(f"/proc/{mount.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field))

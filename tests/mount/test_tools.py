@@ -1,0 +1,245 @@
+"""Tools and prompts on a real mount (S31): what runs them, what does not, and what their results are."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Mount, Mounts, SourceTable, mcp
+from programs import errno_of, python, run, shell, wait_until, waits_in_fuse
+
+CALLS = Path(__file__).parent.parent / "servers" / "calls.py"
+INVALID_ENTRY = "1 invalid entry left out"
+
+
+class Calls:
+    """A mounted server with tools, and what it was asked."""
+
+    def __init__(self, mounted: Mounts, log: Path, **options: Any) -> None:
+        options = {"tools": "read-only", "prompts": True, **options}
+        self._log = log
+        self.mount: Mount = mounted(source(log, **options), expected=[INVALID_ENTRY])
+        self.root = self.mount / "mcp-server+t"
+        self.tool = self.root / "tool"
+
+    def calls(self) -> list[str]:
+        """Every call of a tool, in order."""
+        log = self._log.read_text() if self._log.exists() else ""
+        return [line.removeprefix("call ") for line in log.splitlines() if line.startswith("call ")]
+
+    def cat(self, name: str) -> bytes:
+        return run("cat", self.tool / name).out
+
+
+def source(log: Path, **options: Any) -> SourceTable:
+    return mcp("t", [sys.executable, "-I", CALLS, log], **options)
+
+
+@pytest.fixture
+def tools(mounted: Mounts, tmp_path: Path) -> Calls:
+    return Calls(mounted, tmp_path / "calls.log")
+
+
+LOOKING = {
+    "ls": 'ls -lR "$1"; ls -la "$1"/tool/*; ls -ld "$1"/tool/echo?text=x "$1"/tool/*/* || true',
+    "find": 'find "$1" -ls; find "$1" -type f -size +1k; find -L "$1" -newer /etc/passwd',
+    "grep": 'grep -r "no such text" "$1" || true; grep -rl arguments "$1"',
+    "cat": 'cat "$1"/tool/*/*',
+    "du and tar": 'du -a "$1"; tar -C "$1" -cf /dev/null tool',
+    "stat": 'for name in count? echo?text=x several? nothing? "echo?text=x&times=2"; do stat "$1/tool/$name"; done || true',
+    "attributes": """python3 -c 'import os, sys
+for name in os.listxattr(sys.argv[1]): os.getxattr(sys.argv[1], name)' "$1/tool/count?"; test -r "$1/tool/count?" """,
+    "completion": 'compgen -f "$1/tool/" ; compgen -f "$1/tool/count/"; cd "$1/tool"; echo *?* count*',
+}
+
+
+@pytest.mark.semantics("S31", "S12")
+@pytest.mark.parametrize("script", LOOKING.values(), ids=LOOKING)
+def test_looking_around_runs_no_tool(tools: Calls, script: str) -> None:
+    shell(script, tools.root, timeout=30)
+    names = run("ls", tools.tool).text.split()
+    assert "echo" in names
+    assert "write" not in names
+    assert tools.calls() == []
+
+
+@pytest.mark.semantics("S31")
+def test_names_of_results_show_as_empty_files_until_they_are_opened(tools: Calls) -> None:
+    path = tools.tool / "count?"
+    seen = run("stat", "-c", "%F %s %a %i", path).text
+    assert seen.startswith("regular empty file 0 444 ")
+    assert tools.cat("count?") == b"call 1 ."
+    assert run("stat", "-c", "%F %s %a %i", path).text == seen
+
+
+@pytest.mark.semantics("S31", "S13")
+def test_each_open_is_one_call(tools: Calls) -> None:
+    assert [tools.cat("count?") for _ in range(3)] == [f"call {n} {'.' * n}".encode() for n in (1, 2, 3)]
+    assert tools.calls() == ["count {}"] * 3
+    # Two that are open at once each keep their own, whatever their sizes.
+    code = """
+first, second = os.open(sys.argv[1], os.O_RDONLY), os.open(sys.argv[1], os.O_RDONLY)
+print(os.fstat(second).st_size)
+for fd in (first, second, first):
+    print(os.pread(fd, 100, 0).decode(), os.pread(fd, 3, 5).decode(), os.pread(fd, 9, 100))
+"""
+    assert python(code, tools.tool / "count?").text.splitlines() == [
+        str(len("call 5 .....")),
+        "call 4 .... 4 . b''",
+        "call 5 ..... 5 . b''",
+        "call 4 .... 4 . b''",
+    ]
+    assert len(tools.calls()) == 5
+
+
+READERS = {
+    "cat": 'cat "$1"',
+    "head": 'head -c 100 "$1"',
+    "tail": 'tail -c 100 "$1"',
+    "dd": 'dd if="$1" bs=3 status=none',
+    "cp": 'cp "$1" "$2" && cat "$2"',
+    "redirection": 'cat < "$1"',
+    "python": """python3 -c 'import sys; print(open(sys.argv[1]).read(), end="")' "$1" """,
+    "mmap": """python3 -c 'import mmap, sys
+with open(sys.argv[1], "rb") as file, mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ) as m:
+    sys.stdout.buffer.write(m[:])' "$1" """,
+    "sendfile": """python3 -c 'import os, sys
+with open(sys.argv[1], "rb") as file, open(sys.argv[2], "wb") as copy:
+    while os.sendfile(copy.fileno(), file.fileno(), None, 4): pass
+sys.stdout.write(open(sys.argv[2]).read())' "$1" "$2" """,
+}
+
+
+@pytest.mark.semantics("S31")
+def test_programs_read_a_result_whole(tools: Calls, tmp_path: Path) -> None:
+    for count, (name, script) in enumerate(READERS.items(), 1):
+        read = shell(script, tools.tool / "count?", tmp_path / "copy")
+        assert read.text == f"call {count} {'.' * count}", name
+        assert len(tools.calls()) == count, name
+
+
+@pytest.mark.semantics("S31")
+def test_arguments_are_the_query(tools: Calls) -> None:
+    assert tools.cat("echo?text=größer & besser".replace("&", "%26")) == "größer & besser".encode()
+    assert tools.cat("echo?times=2&text=a%2Fb") == b"a/ba/b"
+    assert tools.cat('echo?text=x&tags=["a,b"]') == tools.cat("echo?text=x&tags=a&tags=b") == b"x"
+    assert tools.cat("odd%2Fname%20%2541?an argument.=x") == b"odd/name %41 5"
+    given = [line.partition(" ") for line in tools.calls()]
+    assert [json.loads(arguments) for _, _, arguments in given[:4]] == [
+        {"text": "größer & besser"},
+        {"text": "a/b", "times": 2},
+        {"text": "x", "tags": ["a,b"]},
+        {"text": "x", "tags": ["a", "b"]},
+    ]
+    assert given[4][2].endswith('{"an argument.": "x"}')
+
+
+@pytest.mark.semantics("S31", "S23")
+def test_what_goes_wrong_is_an_errno_and_a_word(tools: Calls) -> None:
+    opened = "os.open(sys.argv[1], os.O_RDONLY)"
+    expected = {
+        "echo?text=x&times=many": "EINVAL",
+        "echo?": "EINVAL",
+        "echo?unknown=1": "ENOENT",
+        "write?text=x": "ENOENT",
+        "contradiction?": "ENOENT",
+        "silent?": "ENOENT",
+        "fail?": "EIO",
+        "refuse?": "EIO",
+    }
+    assert {name: errno_of(opened, tools.tool / name) for name in expected} == expected
+    assert tools.calls() == ["fail {}", "refuse {}"]
+    said = {
+        name: python("print(os.getxattr(sys.argv[1], 'user.bbfs.error').decode())", tools.tool / name).text.strip()
+        for name in ("echo?text=x&times=many", "fail?")
+    }
+    assert said == {
+        "echo?text=x&times=many": "tool 'echo': argument 'times' should be an integer, not 'many'",
+        "fail?": "the disk is full",
+    }
+    assert "the disk is full" in tools.mount.log()
+    assert len(tools.calls()) == 2
+
+
+@pytest.mark.semantics("S31", "S5")
+def test_several_parts_are_a_directory_after_they_were_asked_for(tools: Calls) -> None:
+    path = tools.tool / "several?"
+    assert errno_of("os.listdir(sys.argv[1])", path) == "ENOTDIR"
+    assert tools.calls() == []
+    assert run("cat", path, status=1).err.endswith(b"Is a directory\n")
+    assert tools.calls() == ["several {}"]
+    listed = run("ls", "-1", path).text.split()
+    assert listed == ["1.txt", "2.png", "7", "elsewhere.url", "guide", "notes.md", "passwd.url", "structured.json"]
+    links = shell("readlink 7 guide", directory=path).text.split()
+    assert links == ["../../doc/page/7", "../../doc/guide"]
+    read = shell("cat 1.txt 7 guide notes.md elsewhere.url passwd.url structured.json", directory=path).text
+    assert read == (
+        "number 1content of doc://page/7\ncontent of doc://guide\n# notes\n"
+        "[InternetShortcut]\nURL=https://example.org/elsewhere\n"
+        "[InternetShortcut]\nURL=../../../../etc/passwd\n"
+        '{\n  "calls": 1\n}\n'
+    )
+    shell('ls -lR "$1"; grep -r number "$1"; find -L "$1" -type f -exec wc -c {} +; tar -chf /dev/null -C "$1" .', path)
+    assert tools.calls() == ["several {}"]
+
+
+@pytest.mark.semantics("S31")
+def test_results_of_each_kind(tools: Calls) -> None:
+    assert json.loads(tools.cat("record?")) == {"name": "Käthe", "calls": [1, 2]}
+    assert tools.cat("picture?").startswith(b"\x89PNG")
+    kind = python("print(os.getxattr(sys.argv[1], 'user.mime_type').decode())", tools.tool / "picture?").text.strip()
+    assert kind == "image/png"
+    assert [tools.cat("keep?") for _ in range(2)] == [b"kept 3"] * 2  # as long as the server said
+    assert len(tools.calls()) == 3
+
+
+@pytest.mark.semantics("S31")
+def test_tools_that_are_named_are_run_whatever_they_say(mounted: Mounts, tmp_path: Path) -> None:
+    named = Calls(mounted, tmp_path / "calls.log", tools=["write", "silent"], prompts=False)
+    assert run("ls", named.tool).text.split() == ["echo", "silent", "write"]  # one is a resource of the server's own
+    assert run("ls", named.root).text.split() == ["doc", "tool"]
+    assert named.cat("write?text=x") == b"write 1"
+    assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", named.tool / "echo?text=x") == "ENOENT"
+
+
+@pytest.mark.semantics("S31")
+def test_no_tool_has_a_path_by_default(mounted: Mounts, tmp_path: Path) -> None:
+    off = Calls(mounted, tmp_path / "calls.log", tools="off", prompts=False)
+    assert run("ls", off.root).text.split() == ["doc", "tool"]
+    assert run("ls", "-R", off.tool).text.split()[1:] == ["echo", f"{off.tool}/echo:", "schema.json"]
+    assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", off.tool / "count?") == "ENOENT"
+    assert not (tmp_path / "calls.log").exists()
+
+
+def test_prompts_are_rendered_when_they_are_read(tools: Calls) -> None:
+    prompts = tools.root / "prompt"
+    assert run("ls", prompts).text.split() == ["greet", "plain", "talk"]
+    assert json.loads(run("cat", prompts / "greet/arguments.json").out)["arguments"][0]["required"] is True
+    path = prompts / "greet?who=Ada Lovelace"
+    assert run("stat", "-c", "%s", path).text.strip() == str(len("Greet Ada Lovelace kindly."))
+    assert run("cat", path).text == "Greet Ada Lovelace kindly."
+    assert run("cat", prompts / "talk?").text == "# user\n\nI am the user.\n\n# assistant\n\nI am the assistant.\n"
+    assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", prompts / "greet?") == "EINVAL"
+    assert tools.calls() == []
+
+
+@pytest.mark.semantics("S18")
+def test_a_tool_that_is_new_has_a_path_at_once(tools: Calls, tmp_path: Path) -> None:
+    assert "added" not in run("ls", tools.tool).text.split()
+    (tmp_path / "calls.add").touch()
+    assert tools.cat("count?") == b"call 1 ."  # the server tells of it with the next answer
+    wait_until(lambda: "added" in run("ls", tools.tool).text.split(), "the new tool is listed")
+    assert tools.cat("added?") == b"added 2"
+
+
+@pytest.mark.semantics("S22", "S31")
+def test_a_reader_that_is_killed_ends_its_call(mounted: Mounts, programs: Any, tmp_path: Path) -> None:
+    tools = Calls(mounted, tmp_path / "calls.log")
+    reader = programs("cat", tools.tool / "wait?")
+    wait_until(lambda: tools.calls() == ["wait {}"], "the tool runs")
+    wait_until(lambda: waits_in_fuse(reader.pid), "the reader waits")
+    reader.send(signal.SIGTERM)
+    assert reader.wait(5).status == -signal.SIGTERM
+    wait_until(lambda: "cancelled" in (tmp_path / "calls.log").read_text(), "the server is told to stop")

@@ -1,0 +1,148 @@
+"""What of a server's tools and prompts has paths, and how it is described."""
+
+import json
+import shlex
+
+import pytest
+
+from bbfs.mcp_manager.calls import PromptArgument, PromptEntry, ToolEntry, prompt_entry, tool_entry
+from bbfs.model import DataSource, Tools
+from bbfs.patterns import Pattern
+from bbfs.sources.mcp_arguments import tool_arguments
+from bbfs.sources.mcp_calls import allowed, asked, describe_tool, offer, tool_template
+from bbfs.tree import fold, plain_path
+
+READ_ONLY = {"readOnlyHint": True}
+SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+
+
+def source(tools: Tools = "read-only", prompts: bool = False) -> DataSource:
+    return DataSource("s", "s", "server", "mcp", "mcp-server+s", tools=tools, prompts=prompts)
+
+
+@pytest.mark.semantics("S31")
+def test_only_tools_that_say_so_are_read_only() -> None:
+    tools = [
+        ToolEntry("yes", annotations=READ_ONLY),
+        ToolEntry("says nothing"),
+        ToolEntry("no", annotations={"readOnlyHint": False}),
+        ToolEntry("truthy", annotations={"readOnlyHint": "true"}),
+        ToolEntry("contradicts itself", annotations={"readOnlyHint": True, "destructiveHint": True}),
+        ToolEntry("a task", annotations=READ_ONLY, needs_task=True),
+    ]
+    assert [tool.name for tool in allowed("read-only", tools)[0]] == ["yes"]
+    assert allowed("off", tools) == ([], None)
+
+
+@pytest.mark.semantics("S31")
+def test_tools_that_are_named_are_allowed_whatever_they_say() -> None:
+    tools = [ToolEntry("a"), ToolEntry("b", annotations=READ_ONLY), ToolEntry("c", needs_task=True)]
+    found, problem = allowed(("a", "c", "missing"), tools)
+    assert [tool.name for tool in found] == ["a"]
+    assert problem == "no such tool: missing; runs as a task only: c"
+
+
+@pytest.mark.parametrize("name", ["search", "a/b", "x y", "ü", "..", ".", "100%25", "a#b", "a{b}", "weather:v1"])
+def test_any_name_has_paths_of_its_own(name: str) -> None:
+    made = offer(source(), [ToolEntry(name, input_schema=SCHEMA, annotations=READ_ONLY)], [], [])
+    uris = [resource.native_uri for resource in made.resources]
+    assert [plain_path(uri).path[::2] for uri in uris] == [("tool", "description.md"), ("tool", "schema.json")]
+    directory = plain_path(uris[0]).path[1]
+    match = Pattern(made.templates[0].uri_template).place(("tool", f"{directory}?q=x"))
+    assert match is not None
+    assert match.match is not None
+    found = asked(match.match.native_uri)
+    assert found is not None
+    assert (found.kind, found.name, found.query) == ("tool", name, "q=x")
+
+
+def test_a_tool_without_arguments_is_run_by_a_question_mark() -> None:
+    pattern = Pattern(tool_template(ToolEntry("now")).uri_template)
+    place = pattern.place(("tool", "now?"))
+    assert place is not None
+    assert place.match is not None
+    assert place.match.native_uri == "tool://now?"
+    assert pattern.place(("tool", "now?x=1")) is None
+
+
+def test_the_example_runs_the_tool() -> None:
+    properties = {
+        "q": {"type": "string"},
+        "n": {"type": "integer"},
+        "kind": {"enum": ["a/b", "c"]},
+        "on": {"type": "boolean", "description": "whether\nit is on"},
+        "opt": {"type": "string", "default": "x"},
+        "": {"type": "string"},
+    }
+    schema = {"type": "object", "properties": properties, "required": ["q", "n", "kind", "on"]}
+    tool = ToolEntry("do it", "Do It", "Does it.", schema, annotations=READ_ONLY)
+    text = describe_tool(tool)
+    command = next(line for line in text.splitlines() if line.startswith("    cat "))
+    path = shlex.split(command)[1].removeprefix("../")
+    place = Pattern(tool_template(tool).uri_template).place(("tool", path))
+    assert place is not None
+    assert place.match is not None
+    found = asked(place.match.native_uri)
+    assert found is not None
+    assert tool_arguments(tool, found.query) == {"q": "TEXT", "n": 1, "kind": "a/b", "on": True}
+    assert "# Do It (`do it`)\n\nDoes it.\n" in text
+    assert "- `opt` (string, default x)\n" in text
+    assert "- `on` (boolean, required): whether it is on\n" in text
+    assert "- `` (string, cannot be given in a path)\n" in text
+
+
+def test_the_schema_is_as_the_server_gave_it() -> None:
+    output = {"type": "object"}
+    made = offer(source(), [ToolEntry("t", None, None, SCHEMA, output, READ_ONLY)], [], [])
+    document = made.documents["tool://t/schema.json"].content.read(0, 10_000)
+    assert json.loads(document or b"") == {
+        "name": "t",
+        "inputSchema": SCHEMA,
+        "outputSchema": output,
+        "annotations": READ_ONLY,
+    }
+    listed = {resource.native_uri: resource for resource in made.resources}
+    assert listed["tool://t/schema.json"].size == len(document or b"")
+    assert listed["tool://t/schema.json"].uri == "mcp-server+s+tool://t/schema.json"
+
+
+def test_resources_of_the_servers_own_come_first() -> None:
+    listed = ["tool://t/schema.json", "tool://t?q=1", "doc://x"]
+    made = offer(source(), [ToolEntry("t", input_schema=SCHEMA, annotations=READ_ONLY)], [], listed)
+    assert [resource.native_uri for resource in made.resources] == ["tool://t/description.md"]
+    assert made.own == {"tool://t/schema.json", "tool://t?q=1"}
+
+
+def test_prompts_are_listed_where_they_are_wanted() -> None:
+    prompt = PromptEntry("p", "Title", None, (PromptArgument("who", None, "Whom", True), PromptArgument("how")))
+    assert not offer(source(), [], [prompt], []).resources
+    made = offer(source(prompts=True), [], [prompt], [])
+    assert [(template.uri_template, template.on_open) for template in made.templates] == [
+        ("prompt://p{?who,how}", False)
+    ]
+    assert json.loads(made.documents["prompt://p/arguments.json"].content.read(0, 1000) or b"") == {
+        "name": "p",
+        "title": "Title",
+        "arguments": [
+            {"name": "who", "description": "Whom", "required": True},
+            {"name": "how", "required": False},
+        ],
+    }
+
+
+def test_results_stand_beside_the_directory_of_their_tool() -> None:
+    made = offer(source(), [ToolEntry("t", annotations=READ_ONLY)], [], [])
+    tree = fold([])
+    assert tree.lookup(("tool",)) is None
+    assert plain_path("tool://t?").path == ("tool", "t?")
+    assert made.templates[0].on_open
+
+
+def test_entries_that_cannot_be_used() -> None:
+    for raw in (None, {}, {"name": "t"}, {"name": "", "inputSchema": {}}, {"name": "\ud800", "inputSchema": {}}):
+        assert tool_entry(raw) is None
+    header = {"type": "object", "properties": {"q": {"type": "object", "x-mcp-header": "Q"}}}
+    assert tool_entry({"name": "t", "inputSchema": header}) is None
+    assert prompt_entry({"name": "p", "arguments": [{"description": "no name"}]}) is None
+    prompt = prompt_entry({"name": "p", "arguments": None, "title": 7})
+    assert prompt == PromptEntry("p")

@@ -1,0 +1,334 @@
+"""Templates as directories, on the core: provisional names, what completion lists, what is absent, what is asked."""
+
+import json
+
+import pytest
+import trio
+from fakes import CompletingSource, FlatSource, World, settled
+
+from bbfs.errors import IsADirectory, NotADirectory, NotFound, Unreachable
+
+ROOT = "mcp-server+docs"
+
+
+async def test_an_unlisted_resource_is_opened_by_its_name(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://k/a/doc/one": b"1"}, unlisted={"x://k/a/doc/one"})
+    source.template("x://k/{project}/doc/{slug}", mime_type="text/markdown", description="a document")
+    async with World(nursery, source) as world:
+        kernel = world.kernel
+        found = await kernel.walk(f"{ROOT}/x/k/a/doc/one")
+        assert (found.kind, found.entry_timeout, found.attr_timeout) == ("file", 0.0, 0.0)
+        assert source.loaded == []  # LOOKUP waits for nothing
+        assert (await kernel.stat(f"{ROOT}/x/k/a/doc/one")).size == 1
+        assert await kernel.cat(f"{ROOT}/x/k/a/doc/one") == b"1"
+        assert source.loaded == ["x://k/a/doc/one"]
+        assert (await kernel.walk(f"{ROOT}/x/k/a/doc/one")).entry_timeout > 0
+        assert await kernel.xattr(f"{ROOT}/x/k/a/doc/one", "user.bbfs.uri_template") == "x://k/{project}/doc/{slug}"
+        assert json.loads(await kernel.xattr(f"{ROOT}/x/k/a/doc/one", "user.bbfs.variables")) == {
+            "project": "a",
+            "slug": "one",
+        }
+        described = json.loads(await kernel.xattr(f"{ROOT}/x/k/a/doc", "user.bbfs.uri_templates"))
+        assert [(each["uriTemplate"], each["variables"]) for each in described] == [
+            ("x://k/{project}/doc/{slug}", ["project", "slug"])
+        ]
+
+
+@pytest.mark.semantics("S12")
+async def test_an_absent_name_costs_one_request_in_its_time(nursery: trio.Nursery) -> None:
+    source = FlatSource()
+    source.template("x://k/{slug}")
+    async with World(nursery, source) as world:
+        for _ in range(3):
+            with pytest.raises(NotFound):
+                await world.kernel.stat(f"{ROOT}/x/k/nope")
+            with pytest.raises(NotFound):
+                await world.kernel.open(f"{ROOT}/x/k/nope")
+        assert source.loaded == ["x://k/nope"]
+        absent = await world.kernel.lookup((await world.kernel.walk(f"{ROOT}/x/k")).ino, "nope")
+        assert absent.ino == 0
+        assert 0 < absent.entry_timeout <= 5
+        world.clock.advance(6)
+        source.contents["x://k/nope"] = b"now"
+        source.unlisted.add("x://k/nope")
+        assert (await world.kernel.stat(f"{ROOT}/x/k/nope")).size == 3
+
+
+@pytest.mark.semantics("S18")
+async def test_a_changed_listing_ends_an_absence_at_once(nursery: trio.Nursery) -> None:
+    source = FlatSource(unlisted={"x://k/nope"})
+    source.template("x://k/{slug}")
+    async with World(nursery, source) as world:
+        with pytest.raises(NotFound):
+            await world.kernel.stat(f"{ROOT}/x/k/nope")
+        source.contents["x://k/nope"] = b"now"
+        source.announce()
+        await settled()
+        assert "nope" in world.forgotten()
+        assert (await world.kernel.stat(f"{ROOT}/x/k/nope")).size == 3
+
+
+@pytest.mark.parametrize("name", [".git", ".hidden", ".Trash-1000", "autorun.inf", ".gitignore", ".x.swp", "a~", "._a"])
+async def test_probes_never_reach_a_server(nursery: trio.Nursery, name: str) -> None:
+    source = CompletingSource()
+    source.template("x://k/{slug}")
+    source.template("x://f/{+path}")
+    async with World(nursery, source) as world:
+        for place in ("k", "f", "f/a"):
+            with pytest.raises(NotFound):
+                await world.kernel.stat(f"{ROOT}/x/{place}/{name}")
+        assert [uri for uri in source.loaded if name in uri] == []
+        source.values["slug"] = [name]  # unless the server itself names it
+        source.contents[f"x://k/{name}"] = b"real"
+        source.unlisted.add(f"x://k/{name}")
+        if name[0] != "#" and not name.startswith("._"):
+            assert name in await world.kernel.ls(f"{ROOT}/x/k")
+            assert (await world.kernel.stat(f"{ROOT}/x/k/{name}")).size == 4
+
+
+async def test_completed_values_are_listed_with_the_context_of_earlier_ones(nursery: trio.Nursery) -> None:
+    source = CompletingSource(values={"project": ["b", "a c"], "slug": ["two", "one"]})
+    source.template("x://k/{project}/doc/{slug}")
+    source.contents["x://k/a%20c/doc/one"] = b"1"
+    source.unlisted.add("x://k/a%20c/doc/one")
+    async with World(nursery, source) as world:
+        assert await world.kernel.ls(f"{ROOT}/x/k") == ["a c", "b"]
+        assert await world.kernel.ls(f"{ROOT}/x/k/a c") == ["doc"]
+        entries = await world.kernel.entries(f"{ROOT}/x/k/a c/doc")
+        assert [(name, a.kind, a.attr_timeout) for name, a in entries] == [("one", "file", 0), ("two", "file", 0)]
+        assert source.completions == [("project", "", {}), ("slug", "", {"project": "a c"})]
+        await world.kernel.ls(f"{ROOT}/x/k/a c/doc")
+        assert len(source.completions) == 2  # known for as long as a listing is
+        assert source.loaded == []
+        assert await world.kernel.cat(f"{ROOT}/x/k/a c/doc/one") == b"1"
+        with pytest.raises(NotFound):
+            await world.kernel.stat(f"{ROOT}/x/k/a c/doc/two")  # completed, yet the server has it not
+
+
+async def test_long_completions_are_asked_for_in_parts_and_bounded(nursery: trio.Nursery) -> None:
+    names = [f"{letter}{number:02}" for letter in "abc" for number in range(50)]
+    source = CompletingSource(values={"slug": names}, page=20)
+    source.template("x://k/{slug}")
+    async with World(nursery, source) as world:
+        assert await world.kernel.ls(f"{ROOT}/x/k") == sorted(names)
+        assert len(source.completions) <= 300
+        source.values["slug"] = [f"{number:05}" for number in range(30_000)]
+        source.announce()
+        await settled()
+        source.completions.clear()
+        listed = await world.kernel.ls(f"{ROOT}/x/k")
+        assert 20 <= len(listed) <= 10_000
+        assert len(source.completions) <= 300
+
+
+async def test_listed_resources_and_a_template_share_directories(nursery: trio.Nursery) -> None:
+    source = CompletingSource(values={"slug": ["listed", "other"]})
+    source.contents = {"x://k/listed": b"l", "x://k/other": b"o", "x://k/sub/x": b"s"}
+    source.unlisted = {"x://k/other"}
+    source.template("x://k/{slug}")
+    async with World(nursery, source) as world:
+        assert await world.kernel.ls(f"{ROOT}/x/k") == ["listed", "other", "sub"]
+        assert await world.kernel.cat(f"{ROOT}/x/k/listed") == b"l"
+        assert await world.kernel.cat(f"{ROOT}/x/k/other") == b"o"
+        assert await world.kernel.cat(f"{ROOT}/x/k/sub/x") == b"s"
+
+
+@pytest.mark.semantics("S5")
+async def test_a_resource_that_a_template_goes_on_from_is_a_directory(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://t/users": b"table", "x://t/users/rows/1": b"row", "x://t/logs": b"logs"})
+    source.unlisted = {"x://t/users/rows/1", "x://t/logs"}
+    source.template("x://t/{table}", mime_type="text/csv")
+    source.template("x://t/{table}/rows/{id}")
+    async with World(nursery, source) as world:
+        assert await world.kernel.ls(f"{ROOT}/x/t/users") == ["index.txt", "rows"]
+        assert await world.kernel.cat(f"{ROOT}/x/t/users/index.txt") == b"table"
+        assert await world.kernel.cat(f"{ROOT}/x/t/users/rows/1") == b"row"
+        assert await world.kernel.ls(f"{ROOT}/x/t/logs") == ["index.csv", "rows"]
+        assert await world.kernel.cat(f"{ROOT}/x/t/logs/index.csv") == b"logs"
+
+
+async def test_a_listed_resource_stays_a_file_where_a_variable_could_be_as_well(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://k/collections": b"[]", "x://k/docker/stats": b"{}"})
+    source.unlisted = {"x://k/docker/stats"}
+    source.template("x://k/{collection}/stats")
+    async with World(nursery, source) as world:
+        assert await world.kernel.ls(f"{ROOT}/x/k") == ["collections"]
+        assert await world.kernel.cat(f"{ROOT}/x/k/collections") == b"[]"
+        assert await world.kernel.cat(f"{ROOT}/x/k/docker/stats") == b"{}"
+
+
+async def test_values_with_slashes_are_nested_directories(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://f/a/b/c.txt": b"c", "x://f/README": b"r"})
+    source.unlisted = set(source.contents)
+    source.template("x://f/{+path}")
+    async with World(nursery, source) as world:
+        assert await world.kernel.cat(f"{ROOT}/x/f/a/b/c.txt") == b"c"
+        assert await world.kernel.cat(f"{ROOT}/x/f/README") == b"r"
+        assert (await world.kernel.stat(f"{ROOT}/x/f/a/b/c.txt")).size == 1
+        assert (await world.kernel.stat(f"{ROOT}/x/f/README")).kind == "file"
+        assert world.handlers[0].loads.most_common(1)[0][1] == 1  # type: ignore[attr-defined]
+        with pytest.raises(NotFound):
+            await world.kernel.ls(f"{ROOT}/x/f/nope")
+        with pytest.raises(NotADirectory):
+            await world.kernel.walk(f"{ROOT}/x/f/README/below")
+
+
+async def test_values_with_slashes_are_completed_a_level_at_a_time(nursery: trio.Nursery) -> None:
+    source = CompletingSource(values={"path": ["a/b/c.txt", "a/d", "e"]})
+    source.contents = {f"x://f/{path}": b"12" for path in source.values["path"]}
+    source.unlisted = set(source.contents)
+    source.template("x://f/{+path}")
+    async with World(nursery, source) as world:
+        assert [(n, a.kind) for n, a in await world.kernel.entries(f"{ROOT}/x/f")] == [
+            ("a", "directory"),
+            ("e", "file"),
+        ]
+        assert [(n, a.kind) for n, a in await world.kernel.entries(f"{ROOT}/x/f/a")] == [
+            ("b", "directory"),
+            ("d", "file"),
+        ]
+        assert ("path", "a/", {}) in source.completions
+        assert await world.kernel.cat(f"{ROOT}/x/f/a/b/c.txt") == b"12"
+        assert source.loads["x://f/a"] == 0  # completion has said that it is a directory
+
+
+async def test_a_query_is_the_last_name(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://s?q=ssl&limit=5": b"found"}, unlisted={"x://s?q=ssl&limit=5"})
+    source.template("x://s{?q,limit}")
+    async with World(nursery, source) as world:
+        assert await world.kernel.cat(f"{ROOT}/x/s?q=ssl&limit=5") == b"found"
+        other = await world.kernel.walk(f"{ROOT}/x/s?limit=5&q=ssl")
+        assert other.kind == "symlink"
+        assert await world.files.readlink(other.ino) == b"s?q=ssl&limit=5"
+        assert await world.kernel.ls(f"{ROOT}/x") == []
+        with pytest.raises(NotFound):
+            await world.kernel.walk(f"{ROOT}/x/s?page=2")
+
+
+async def test_a_name_that_a_template_spells_out_is_no_value_of_another(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://search?q=1": b"found", "x://p/doc": b"doc", "x://all/x/y": b"y"})
+    source.unlisted = set(source.contents)
+    for template in ("x://{project}/doc", "x://search{?q}", "x://{any}", "x://all/x/{y}"):
+        source.template(template)
+    async with World(nursery, source) as world:
+        assert await world.kernel.cat(f"{ROOT}/x/search?q=1") == b"found"
+        assert await world.kernel.cat(f"{ROOT}/x/p/doc") == b"doc"
+        assert await world.kernel.cat(f"{ROOT}/x/all/x/y") == b"y"
+        assert "index" not in await world.kernel.ls(f"{ROOT}/x/all")
+        assert "index" in await world.kernel.ls(f"{ROOT}/x/p")
+
+
+async def test_names_that_follow_a_variable_are_listed(nursery: trio.Nursery) -> None:
+    source = CompletingSource(values={"c": ["docker"]})
+    source.contents = {"x://k/docker/stats": b"{}"}
+    source.unlisted = set(source.contents)
+    source.template("x://k/{c}/stats")
+    async with World(nursery, source) as world:
+        assert await world.kernel.ls(f"{ROOT}/x/k/docker") == ["stats"]
+        assert await world.kernel.cat(f"{ROOT}/x/k/docker/stats") == b"{}"
+
+
+@pytest.mark.semantics("S18")
+async def test_an_update_of_an_unlisted_resource_is_told(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://k/a": b"1"}, unlisted={"x://k/a"})
+    source.template("x://k/{slug}")
+    async with World(nursery, source) as world:
+        assert await world.kernel.cat(f"{ROOT}/x/k/a") == b"1"
+        assert source.watched == {"x://k/a"}
+        before = (await world.kernel.stat(f"{ROOT}/x/k/a")).ino
+        source.contents["x://k/a"] = b"22"
+        source.announce("x://k/a")
+        assert world.forgotten() == ["a"]
+        after = await world.kernel.stat(f"{ROOT}/x/k/a")
+        assert (after.ino != before, after.size) == (True, 2)
+
+
+@pytest.mark.semantics("S18")
+async def test_after_a_gap_everything_is_asked_for_again(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://k/a": b"1", "x://k/l": b"2"}, unlisted={"x://k/a"})
+    source.template("x://k/{slug}")
+    async with World(nursery, source) as world:
+        for name in ("a", "l"):
+            await world.kernel.cat(f"{ROOT}/x/k/{name}")
+        source.announce(missed=True)
+        await settled()
+        assert set(world.forgotten()) >= {"a", "l"}
+        for name in ("a", "l"):
+            await world.kernel.cat(f"{ROOT}/x/k/{name}")
+        assert source.loads == {"x://k/a": 2, "x://k/l": 2}
+        assert len(source.listed) == 2
+
+
+@pytest.mark.semantics("S7")
+async def test_the_version_of_a_resource_that_had_to_be_forgotten_is_not(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bbfs.catalog.templated.MAX_UNLISTED", 2)
+    source = FlatSource()
+    source.template("x://k/{slug}")
+    names = ["a", "b", "c", "d"]
+    for name in names:
+        source.contents[f"x://k/{name}"] = b"1"
+        source.unlisted.add(f"x://k/{name}")
+    async with World(nursery, source) as world:
+        await world.kernel.cat(f"{ROOT}/x/k/a")
+        source.contents["x://k/a"] = b"2"
+        world.clock.advance(60)
+        await world.kernel.cat(f"{ROOT}/x/k/a")
+        before = (await world.kernel.stat(f"{ROOT}/x/k/a")).ino
+        for name in names[1:]:
+            await world.kernel.cat(f"{ROOT}/x/k/{name}")
+        assert (await world.kernel.stat(f"{ROOT}/x/k/a")).ino == before
+        source.contents["x://k/a"] = b"3"
+        for name in names[1:]:
+            await world.kernel.cat(f"{ROOT}/x/k/{name}")
+        assert (await world.kernel.stat(f"{ROOT}/x/k/a")).ino != before
+
+
+@pytest.mark.semantics("S6", "S20")
+async def test_an_outage_is_no_absence(nursery: trio.Nursery) -> None:
+    source = CompletingSource(contents={"x://k/listed": b"1"}, values={"slug": ["a"]})
+    source.template("x://k/{slug}")
+    source.template("x://m/{slug}")
+    async with World(nursery, source) as world:
+        assert await world.kernel.ls(f"{ROOT}/x") == ["k", "m"]
+        source.down = Unreachable("gone")
+        assert await world.kernel.ls(f"{ROOT}/x/k") == ["listed"]
+        with pytest.raises(Unreachable):
+            await world.kernel.ls(f"{ROOT}/x/m")
+        with pytest.raises(Unreachable):
+            await world.kernel.stat(f"{ROOT}/x/k/other")
+
+
+async def test_a_template_that_makes_no_paths_is_told_and_harms_no_other(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://k/a": b"1"})
+    for template in ("x://{", "x://plain", "x://{+a}/{+b}"):
+        source.template(template)
+    async with World(nursery, source) as world:
+        assert await world.kernel.cat(f"{ROOT}/x/k/a") == b"1"
+        assert "x://{" in (world.manager.sources[ROOT].problem or "")
+
+
+async def test_several_contents_of_an_unlisted_resource_are_a_directory(nursery: trio.Nursery) -> None:
+    from fakes import several
+
+    parts = several(("x://k/a/one", b"1"), ("x://k/a/two", b"22"))
+    source = FlatSource(contents={"x://k/a": parts}, unlisted={"x://k/a"})
+    source.template("x://k/{slug}")
+    async with World(nursery, source) as world:
+        with pytest.raises(IsADirectory):
+            await world.kernel.open(f"{ROOT}/x/k/a")
+        assert await world.kernel.ls(f"{ROOT}/x/k/a") == ["one", "two"]
+        assert await world.kernel.cat(f"{ROOT}/x/k/a/two") == b"22"
+
+
+async def test_a_load_by_uri_finds_the_template_of_a_resource(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://k/a": b"1"}, unlisted={"x://k/a"})
+    source.template("x://k/{slug}", mime_type="text/markdown")
+    async with World(nursery, source) as world:
+        await world.kernel.ls(ROOT)
+        loaded = await world.manager.load_resource("mcp-server+docs+x://k/a")
+        assert loaded.metadata is not None
+        assert (loaded.metadata.uri_template, loaded.metadata.mime_type) == ("x://k/{slug}", "text/markdown")
+        await world.kernel.cat(f"{ROOT}/x/k/a")
+        assert source.loaded == ["x://k/a"]
