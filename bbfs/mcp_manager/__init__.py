@@ -169,7 +169,7 @@ class MCPManager:
     async def complete(
         self, server_id: str, ref: Mapping[str, str], variable: str, value: str, context: Mapping[str, str]
     ) -> Completion:
-        """Values for a variable of a template or an argument of a prompt, beginning with `value` as the server takes it.
+        """Values for a variable of a template or an argument of a prompt that begin with `value`.
 
         ref: `{"type": "ref/resource", "uri": …}` or `{"type": "ref/prompt", "name": …}`. context: the values of other
         variables. None at all where the server completes nothing. Raises BbfsError.

@@ -159,7 +159,8 @@ def test_what_is_removed_wakes_who_polls_it(mounted: Mounts, programs: type[Prog
     mount = mounted(knowledge.source())
     program = Lines(programs(sys.executable, "-I", "-c", POLLING, knowledge.path(mount, "first"), "poll"))
     other = Lines(programs(sys.executable, "-I", "-c", POLLING, knowledge.path(mount, "second"), "poll"))
-    program(), other()
+    program()
+    other()
     knowledge.remove("first")
     assert json.loads(program()[0])[0] == WOKEN["poll"]
     assert errno_of("os.stat(sys.argv[1])", knowledge.path(mount, "first")) == "ENOENT"

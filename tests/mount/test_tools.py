@@ -48,7 +48,7 @@ LOOKING = {
     "grep": 'grep -r "no such text" "$1" || true; grep -rl arguments "$1"',
     "cat": 'cat "$1"/tool/*/*',
     "du and tar": 'du -a "$1"; tar -C "$1" -cf /dev/null tool',
-    "stat": 'for name in count? echo?text=x several? nothing? "echo?text=x&times=2"; do stat "$1/tool/$name"; done || true',
+    "stat": ('cd "$1/tool"; stat "count?" "echo?text=x" "several?" "echo?times=2&text=x"; stat "nothing?" || true'),
     "attributes": """python3 -c 'import os, sys
 for name in os.listxattr(sys.argv[1]): os.getxattr(sys.argv[1], name)' "$1/tool/count?"; test -r "$1/tool/count?" """,
     "completion": 'compgen -f "$1/tool/" ; compgen -f "$1/tool/count/"; cd "$1/tool"; echo *?* count*',

@@ -1,4 +1,4 @@
-"""A raw MCP server over Streamable HTTP whose event streams a test holds in its hand: `streams.py [--modern] [--port N]`.
+"""A raw MCP server over Streamable HTTP whose event streams a test holds in its hand: `streams.py [--modern] …`.
 
 Standard library only. It prints its URL, then a line for everything that happens: each method, `GET`, `DELETE`,
 `cancelled` for a notification that cancels a read, `closed` when a client leaves a read that hangs. It lists `odd://a`;

@@ -194,7 +194,8 @@ async def test_a_local_file_that_is_found_changed_or_gone_is_told(nursery: trio.
 
 
 async def test_thousands_of_open_files_are_told_of_and_released(nursery: trio.Nursery) -> None:
-    source = flat(**{f"{n:04}": b"%d" % n for n in range(2000)})
+    contents: dict[str, Any] = {f"{n:04}": b"%d" % n for n in range(2000)}
+    source = flat(**contents)
     async with World(nursery, source) as world:
         held = [await watched(world, f"{DOCS}{n:04}") for n in range(2000)]
         for uri in uris(2000, "x://"):
