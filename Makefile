@@ -15,8 +15,9 @@ check: $(TEST)  ## format, lint, types and the direction of imports
 	PATH=$(CURDIR)/.venv/bin:$$PATH tests/thirdparty/node_modules/.bin/pyright
 	.venv/bin/lint-imports
 
-bench: $(TEST)  ## how fast a cold and a warm walk over a slow server are, beside a plain client
+bench: $(TEST)  ## a cold and a warm walk over a slow server beside a plain client; how soon a change is seen
 	.venv/bin/python benchmarks/cold.py --json benchmarks/results.json
+	.venv/bin/python benchmarks/live.py --json benchmarks/live.json
 
 soak: $(TEST)  ## kill servers under a mount 200 times (some minutes); nothing may be left over
 	.venv/bin/python benchmarks/soak.py

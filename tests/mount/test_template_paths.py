@@ -35,6 +35,7 @@ def server(server: ScriptedServer) -> ScriptedServer:
     return server
 
 
+@pytest.mark.semantics("S34")
 def test_a_name_that_no_listing_has_is_opened_once(mounted: Mounts, server: ScriptedServer) -> None:
     mount = mounted(server.source("docs"))
     assert run("cat", mount / f"{D}/kb/docker/document/ssl-setup").text == "ssl\n"
@@ -52,6 +53,7 @@ def test_a_name_that_no_listing_has_is_opened_once(mounted: Mounts, server: Scri
     assert [each["uriTemplate"] for each in offered] == ["kb://{project}/document/{slug}", "kb://search{?q,limit}"]
 
 
+@pytest.mark.semantics("S34")
 def test_completed_values_are_listed(mounted: Mounts, server: ScriptedServer) -> None:
     mount = mounted(server.source("docs"))
     assert run("ls", mount / f"{D}/kb").text.splitlines() == ["a b", "docker"]
@@ -62,7 +64,7 @@ def test_completed_values_are_listed(mounted: Mounts, server: ScriptedServer) ->
     assert found == "./document/ssl-setup:ssl\n"
 
 
-@pytest.mark.semantics("S12", "S23")
+@pytest.mark.semantics("S12", "S23", "S34")
 def test_a_thousand_absent_names_cost_a_request_each_and_none_when_repeated(
     mounted: Mounts, server: ScriptedServer
 ) -> None:
@@ -89,6 +91,7 @@ print(sum(absent(f"absent-{n}") for n in range(int(sys.argv[2]), int(sys.argv[3]
     assert server.reads() == 1100
 
 
+@pytest.mark.semantics("S34")
 def test_probes_never_reach_the_server(mounted: Mounts, server: ScriptedServer) -> None:
     mount = mounted(server.source("docs"))
     run("cat", mount / f"{D}/files/tree/src/main.c")
