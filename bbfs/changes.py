@@ -135,6 +135,14 @@ class Watch:
                 self._manager.place(path)
             return Scope(path, single=False, recursive=self._recursive)
         node = await self._manager.find(path)
+        record = node.candidate or node.record
+        if record is not None and (node.candidate is not None or record.provisional):
+            try:  # a template makes the name: only a load tells whether there is such a resource
+                await self._manager.learn(record)
+            except NotFound:
+                if node.kind != "directory":
+                    raise
+            node = await self._manager.find(path)
         if node.kind == "symlink":
             raise NotSupported(f"{'/'.join(path)} is a symbolic link: watch what it leads to")
         several = node.record is not None and node.record.parts is not None

@@ -10,21 +10,20 @@ class LineSplitter:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._pending: list[bytes] = []
-        self._size = 0
+        # One block, not a list of chunks: what is freed of it goes back to the system.
+        self._pending = bytearray()
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that end within `chunk`, without their line feeds."""
         first, *others = chunk.split(b"\n")
-        self._pending.append(first)
-        self._size += len(first)
-        if self._size > self._limit:
+        self._pending += first
+        if len(self._pending) > self._limit:
             self._pending.clear()  # or it would stay for as long as the traceback does
             raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
         if not others:
             return []
-        lines = [b"".join(self._pending), *others[:-1]]
-        self._pending, self._size = [others[-1]], len(others[-1])
+        lines = [bytes(self._pending), *others[:-1]]
+        self._pending = bytearray(others[-1])
         return lines
 
 

@@ -73,7 +73,8 @@ def type_text(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0
     """What an argument is, for people: `integer`, `array of string`, `one of a, b`, `string or null`."""
     schema = _resolved(schema, root)
     if (fixed := _fixed(schema)) is not None:
-        return "one of " + ", ".join(map(as_text, fixed)) if len(fixed) > 1 else ", ".join(map(as_text, fixed))
+        values = ", ".join(as_text(value) or "nothing" for value in fixed)
+        return f"one of {values}" if len(fixed) > 1 else values
     texts = []
     for each in _alternatives(schema, root) if depth < MAX_DEPTH else ():
         if each is not schema:

@@ -95,6 +95,7 @@ def test_a_repeated_argument_is_a_list() -> None:
         ({"type": "array", "items": INTEGER}, "1,b", "array of integer"),
         ({"type": "array", "items": STRING}, '["a', "array of string"),
         ({"enum": ["a", "b"]}, "c", "one of a, b"),
+        ({"enum": ["", "b"]}, "c", "one of nothing, b"),
         ({"anyOf": [INTEGER, NULL]}, "x", "integer or null"),
     ],
 )

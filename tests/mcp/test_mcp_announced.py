@@ -1,0 +1,86 @@
+"""What a server has agreed to tell of, so that nobody need look (`announces`, `settled`), in both eras."""
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from signal import SIGKILL
+
+import pytest
+import trio
+from odd_servers import SERVERS, until
+
+from bbfs.mcp_manager import MCPManager
+from bbfs.mcp_manager.watch import Interests
+from bbfs.model import McpServer, Policy
+
+KNOWLEDGE = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db"]
+FIRST, SECOND = "resource://knowledge/collections", "resource://knowledge/other"
+
+
+@pytest.mark.semantics("S18")
+@pytest.mark.parametrize("options", [[], ["--handshake-only"]], ids=["modern", "handshake"])
+async def test_a_server_announces_what_it_has_agreed_to_as_long_as_it_is_there(
+    manager: MCPManager, tmp_path: Path, options: list[str]
+) -> None:
+    log = tmp_path / "requests"
+    arguments = (str(SERVERS / "recording.py"), str(log), *options, "--", *KNOWLEDGE, str(tmp_path / "kb.sqlite"))
+    manager.add("kb", McpServer("stdio", command=sys.executable, args=arguments), Policy(timeout=20))
+    assert not manager.announces("kb", None)
+    with trio.fail_after(30):
+        await manager.list_resources("kb")
+        await manager.settled("kb")
+        assert manager.announces("kb", None)
+        assert not manager.announces("kb", FIRST)
+        for uri in (FIRST, SECOND):
+            manager.interested("kb", uri)
+            await manager.settled("kb")
+            # The second is no resource, which only a server of the handshake era cares about.
+            assert manager.announces("kb", uri) == (uri == FIRST or not options)
+        assert manager.announces("kb", FIRST)
+        for pid in _children(os.getpid(), tmp_path):
+            with suppress(ProcessLookupError):
+                os.kill(pid, SIGKILL)
+        await until(lambda: not manager.announces("kb", None))
+        assert not manager.announces("kb", FIRST)
+        await manager.list_resources("kb")
+        await manager.settled("kb")
+        assert manager.announces("kb", None)
+        assert manager.announces("kb", FIRST)
+
+
+def _children(parent: int, directory: Path) -> list[int]:
+    """The processes that `parent` has started for the server in a directory, and their own."""
+    found: list[int] = []
+    for task in Path(f"/proc/{parent}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            with suppress(FileNotFoundError):
+                found += _children(int(child), directory)
+                if str(directory).encode() in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.append(int(child))
+    return found
+
+
+async def test_interests_are_settled_when_all_is_answered_and_not_before(autojump_clock: object) -> None:
+    interests = Interests()
+    answers: list[str] = []
+
+    async def settle() -> None:
+        with trio.move_on_after(1) as bound:
+            await interests.settled()
+        answers.append("no" if bound.cancelled_caught else "yes")
+
+    await settle()  # nobody is connected
+    interests.answered(listing=True, told=(), asked=())
+    await settle()
+    interests.add("a")
+    await settle()
+    interests.answered(listing=True, told=(), asked=("a",))  # refused
+    await settle()
+    interests.disconnected()
+    await settle()
+    interests.answered(listing=False, told=(), asked=None)  # of this one nothing will ever be asked
+    interests.add("b")
+    await settle()
+    assert answers == ["no", "yes", "no", "yes", "no", "yes"]
+    assert (interests.listing_told, interests.told) == (False, frozenset())

@@ -1,0 +1,82 @@
+"""The tools of server-everything as paths (S31): looking around runs none, each open runs one."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from harness import Mounts, mcp
+from programs import run, shell
+from servers import EVERYTHING, NODE, missing
+
+from bbfs import mounts as mount_points
+
+RECORDER = Path(__file__).parent.parent / "servers" / "recorder.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    root: Path
+    log: Path
+
+    def calls(self) -> list[str]:
+        """The tools that were run, in order."""
+        lines = self.log.read_text().splitlines()
+        return [line.split()[1] for line in lines if line.startswith("tools/call ")]
+
+
+@pytest.fixture
+def everything(tmp_path: Path) -> Iterator[Everything]:
+    if lack := " ".join(filter(None, [mount_points.missing() or "", *missing()])):
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"run `scripts/install test`: {lack}")
+    log = tmp_path / "requests"
+    command = [sys.executable, "-I", RECORDER, log, NODE, EVERYTHING, "stdio"]
+    mounts = Mounts()
+    try:
+        mount = mounts(mcp("everything", command, tools="read-only", prompts=True))
+        yield Everything(mount / "mcp-server+everything", log)
+    finally:
+        mounts.close()
+
+
+@pytest.mark.semantics("S31", "S12")
+def test_looking_around_runs_no_tool(everything: Everything) -> None:
+    names = run("ls", everything.root / "tool").text.split()
+    assert {"echo", "get-sum", "get-tiny-image"} <= set(names)
+    assert "toggle-simulated-logging" not in names
+    shell(
+        'ls -lR "$1" > /dev/null; find "$1" -ls > /dev/null; grep -r "no such text" "$1" || true;'
+        ' stat "$1"/tool/*/* "$1/tool/get-env?" "$1/tool/echo?message=x" "$1/tool/get-sum?a=1&b=2" > /dev/null',
+        everything.root,
+        timeout=60,
+    )
+    requests = everything.log.read_text()
+    assert "tools/list" in requests
+    assert "resources/read" in requests
+    assert everything.calls() == []
+
+
+@pytest.mark.semantics("S31")
+def test_each_open_runs_one(everything: Everything) -> None:
+    tool = everything.root / "tool"
+    assert run("cat", tool / "echo?message=hello there").text == "Echo: hello there"
+    assert run("cat", tool / "get-sum?a=2&b=3").text == "The sum of 2 and 3 is 5."
+    weather = run("cat", tool / "get-structured-content?location=New York").text
+    assert set(json.loads(weather)) == {"temperature", "conditions", "humidity"}
+    assert everything.calls() == ["echo", "get-sum", "get-structured-content"]
+    links = tool / "get-resource-links?count=3"
+    assert run("cat", links, status=1).err.endswith(b"Is a directory\n")
+    assert shell('cd "$1"; for link in $(find . -type l); do cat "$link" | head -c 10; done', links).text
+    image = tool / "get-tiny-image?"
+    run("cat", image, status=1)
+    assert run("head", "-c", "4", image / "2.png").out == b"\x89PNG"
+    assert everything.calls() == ["echo", "get-sum", "get-structured-content", "get-resource-links", "get-tiny-image"]
+
+
+def test_prompts_are_rendered(everything: Everything) -> None:
+    prompt = everything.root / "prompt"
+    assert run("cat", prompt / "args-prompt?city=Köln&state=NRW").text == "What's weather in Köln, NRW?"
+    assert everything.calls() == []
