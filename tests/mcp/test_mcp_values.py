@@ -1,17 +1,21 @@
 """The pure parts: lines and events out of bytes, entries out of JSON, secrets out of texts, errors out of codes."""
 
+import gzip
 import json
+import zlib
 from typing import Any
 
+import mcp_types as types
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbfs.errors import BbfsError, ProtocolViolation
+from bbfs.mcp_manager.inflating import inflater
 from bbfs.mcp_manager.lines import Event, EventParser, LineSplitter
 from bbfs.mcp_manager.redaction import Redactor
 from bbfs.mcp_manager.stdio import decode
-from bbfs.mcp_manager.translate import loaded, next_cursor, page, resource_entry, template_entry, ttl_seconds
+from bbfs.mcp_manager.translate import greeting, loaded, next_cursor, page, resource_entry, template_entry, ttl_seconds
 from bbfs.model import McpServer
 
 chunks = st.lists(st.binary(max_size=12) | st.sampled_from([b"\n", b"a\nb", b"\n\n"]))
@@ -88,6 +92,50 @@ def test_any_line_is_messages_or_none(raw: Any) -> None:
 @given(st.binary())
 def test_any_bytes_are_messages_or_none(line: bytes) -> None:
     decode(line)
+
+
+@given(st.dictionaries(st.sampled_from(["capabilities", "serverInfo", "instructions", "_meta"]), json_values))
+def test_any_greeting_is_one_that_the_sdk_takes(raw: dict[str, Any]) -> None:
+    types.InitializeResult.model_validate(greeting({**raw, "protocolVersion": "2025-06-18"}))
+    types.DiscoverResult.model_validate(greeting({**raw, "supportedVersions": ["2026-07-28"]}))
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b'{"level": 30, "id": 1, "msg": "a log line"}', None),
+        (b'{"jsonrpc": "2.0", "id": true, "result": {}}', None),
+        (b'{"jsonrpc": "2.0", "id": 1, "error": {"code": -32002}}', -32002),
+        (b'{"jsonrpc": "2.0", "id": 1, "error": "gone"}', -32700),
+        (b'{"jsonrpc": "2.0", "id": 1, "result": null}', -32700),
+        (b'{"jsonrpc": "2.0", "id": 1, "result": {"cut": ', -32700),
+        (b'{"result": {"cut": }, "jsonrpc": "2.0", "id": 1}', -32700),
+        (b'{"jsonrpc": "2.0", "id": 1, "result": ' + b"[" * 3000 + b"]" * 3000 + b"}", -32700),
+    ],
+)
+def test_what_is_no_message_fails_its_request_if_it_has_one(line: bytes, code: int | None) -> None:
+    found = decode(line)
+    assert found is None if code is None else [(m.id, m.error.code) for m in _errors(found)] == [(1, code)]
+
+
+def _errors(messages: list[types.JSONRPCMessage] | None) -> list[types.JSONRPCError]:
+    return [message for message in messages or () if isinstance(message, types.JSONRPCError)]
+
+
+@given(st.binary(max_size=3 << 20), st.integers(1, 1 << 16), st.sampled_from(["gzip", " GZIP ", "deflate", None]))
+@settings(max_examples=30, deadline=None)
+def test_inflated_is_what_was_deflated(data: bytes, size: int, coding: str | None) -> None:
+    packed = data if coding is None else gzip.compress(data) if "deflate" not in coding else zlib.compress(data)
+    inflate = inflater(coding)
+    pieces = [piece for start in range(0, len(packed), size) for piece in inflate(packed[start : start + size])]
+    assert b"".join(pieces) == data
+    assert coding is None or all(len(piece) <= 1 << 20 for piece in pieces)
+
+
+@pytest.mark.parametrize(("coding", "body"), [("br", b""), ("gzip", b"plain"), ("gzip, gzip", b"")])
+def test_a_body_that_is_not_coded_as_it_says_is_refused(coding: str, body: bytes) -> None:
+    with pytest.raises(ProtocolViolation):
+        list(inflater(coding)(body))
 
 
 def test_batch_is_its_messages() -> None:

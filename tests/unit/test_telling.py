@@ -474,6 +474,33 @@ async def test_a_resource_of_several_contents_is_one_that_changes(
         inner.cancel_scope.cancel()
 
 
+async def test_an_unlisted_resource_of_a_template_is_polled_and_watched(
+    nursery: trio.Nursery, inner: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    source = flat(Announcing, **{"k/one": b"old", "a": b"1"})
+    source.unlisted.update({"x://k/one", "x://k/two"})
+    source.template("x://k/{name}")
+    async with World(nursery, source, clock=TrioTime()) as world:
+        with pytest.raises(NotFound):
+            await watching(inner, world, DOCS + "k/two")
+        heard = await watching(inner, world, DOCS + "k/one")
+        _, woken = await watched(world, DOCS + "k/one")
+        quiet = source.requests
+        source.contents["x://k/one"] = b"new"
+        source.announce("x://k/one")
+        await trio.sleep(1)
+        assert (heard.take(), len(woken)) == ([f"changed {DOCS}k/one"], 1)
+        assert source.requests == quiet + 1
+        del source.contents["x://k/one"]
+        source.announce("x://k/one")
+        await trio.sleep(1)
+        assert heard.take() == [f"removed {DOCS}k/one"]
+        source.contents["x://k/one"] = b"again"
+        await trio.sleep(30)
+        assert heard.take() == [f"added {DOCS}k/one"]
+        inner.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("path", ["", TREE[:-1], TREE + "d"])
 async def test_a_folder_is_walked_through(
     nursery: trio.Nursery, inner: trio.Nursery, autojump_clock: trio.testing.MockClock, path: str
