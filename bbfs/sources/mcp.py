@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 import trio
 
-from bbfs.errors import BbfsError, ConfigError
+from bbfs.errors import BbfsError, ConfigError, Unreachable
 from bbfs.mcp_manager import Entries, MCPManager, PromptEntry, ResourceEntry, ToolEntry
 from bbfs.mcp_manager.oauth import ClientSettings
 from bbfs.model import (
@@ -27,6 +27,9 @@ from bbfs.uri import source_uri
 TEMPLATES_LATER = 5.0
 """Seconds for which a listing of resources waits for that of the templates, which is asked for at the same time."""
 _THREAD_FROM_CHARACTERS = 1 << 20
+
+ASKED_AGAIN = 1.0
+"""Seconds for which a listing holds whose second part a broken connection has taken along."""
 
 
 class McpHandler:
@@ -90,6 +93,9 @@ class McpHandler:
         """Take over the templates as they are now; what was known of them stays where that cannot be told."""
         try:
             entries = await self._manager.list_resource_templates(self.source.id)
+        except Unreachable:
+            ttls.append(ASKED_AGAIN)  # the connection broke in between: the next one tells
+            return
         except BbfsError as error:
             problems.append(f"resources/templates/list: {error}")
             return
@@ -118,6 +124,9 @@ class McpHandler:
             else:
                 entries = await self._manager.list_prompts(self.source.id)
                 self._prompts = entries.entries
+        except Unreachable:
+            ttls.append(ASKED_AGAIN)  # the connection broke in between: the next one tells
+            return
         except BbfsError as error:
             problems.append(f"{what}/list: {error}")
             return

@@ -289,9 +289,7 @@ def test_secrets_are_in_no_attribute_and_no_log(mounted: Mounts, server: Scripte
     server.add("test://d/file", "x")
     server.add("test://d/fails", "x")
     server.fail("test://d/fails", -32603)
-    mount = mounted(
-        server.source("docs", env={"TOKEN": "${file:" + str(tmp_path / "token") + "}"}, auth={"token": secret})
-    )
+    mount = mounted(server.source("docs", env={"TOKEN": "${file:" + str(tmp_path / "token") + "}"}))
     run("cat", mount / "mcp-server+docs/test/d/fails", status=1)
     dump = shell("find . -exec getfattr -h -d -m - {} +", directory=mount.path, status=None).text
     assert "user.bbfs.uri" in dump
