@@ -16,7 +16,10 @@ WAITERS_PER_SOURCE = 400
 
 @dataclass(slots=True)
 class Source:
-    """A data source at work: its handler, its tree, its bound on requests in flight, and how it fares."""
+    """A data source at work: its handler, its tree, its bound on requests in flight, and how it fares.
+
+    misstates_sizes: whether one of its contents did not have the size that it had declared.
+    """
 
     data: DataSource
     handler: Handler
@@ -25,6 +28,7 @@ class Source:
     fingerprint: str
     waiting: int = 0
     error: str | None = None
+    misstates_sizes: bool = False
 
     @property
     def state(self) -> SourceState:

@@ -77,11 +77,12 @@ class Scope:
 @dataclass(slots=True)
 class _Leaf:
     """One resource as it was last told. version: of its content, None if nobody knows it. single: watched by itself.
-    looked_at: in trio's clock. problem: why its content could not be looked at.
+    found_at: in the manager's clock; looked_at: in trio's clock. problem: why its content could not be looked at.
     """
 
     record: Record
     version: str | None
+    found_at: float
     single: bool = False
     there: bool = True
     looked_at: float = -inf
@@ -279,7 +280,7 @@ class SourceWatch:
                 record = (await self._manager.find(scope.path)).record
                 if record is None:
                     raise NotFound(f"{'/'.join(scope.path)} is no file any more")
-                self._leaves[scope.path] = _Leaf(record, _version(record), single=True)
+                self._leaves[scope.path] = _Leaf(record, _version(record), self._manager.clock(), single=True)
 
     async def _index(self, told: set[Path]) -> dict[Path, Record] | None:
         """The resources there are now, by path; None if they cannot differ from those last told.
@@ -346,7 +347,7 @@ class SourceWatch:
         for path, record in index.items():
             leaf, version = self._leaves.get(path), None if record.suspected else _version(record)
             if leaf is None:
-                self._leaves[path] = _Leaf(record, _version(record))
+                self._leaves[path] = _Leaf(record, _version(record), self._manager.clock())
                 self._tell("added", path, record)
                 added.add(path)
             elif not leaf.single:
@@ -359,15 +360,15 @@ class SourceWatch:
     async def _follow(self) -> None:
         """Ask the source to tell of what is watched, and learn which version there is now, to compare with later."""
         handler = self._source.handler
-        wanted: list[_Leaf] = []
+        wanted: list[tuple[Path, _Leaf]] = []
         fresh: set[int] = set()  # by identity
         if len(self._followed) < FOLLOWED:
             for path, leaf in sorted(self._leaves.items(), key=lambda item: not item[1].single):
                 if path not in self._followed and not leaf.record.on_open and len(self._followed) < FOLLOWED:
                     self._followed.add(path)
-                    wanted.append(leaf)
+                    wanted.append((path, leaf))
         if isinstance(handler, CanWatch):
-            for leaf in wanted:
+            for _, leaf in wanted:
                 if not self._announces(leaf.record.metadata.native_uri):
                     handler.interested(leaf.record.metadata.native_uri)
                     fresh.add(id(leaf))
@@ -376,23 +377,27 @@ class SourceWatch:
                     await handler.settled()
         limiter = trio.CapacityLimiter(CHECKS_AT_ONCE)
         async with trio.open_nursery() as nursery:
-            for leaf in wanted:
+            for path, leaf in wanted:
                 # What changed between an earlier load and the subscription, nobody has told.
                 missed = id(leaf) in fresh and self._announces(leaf.record.metadata.native_uri)
                 if missed or leaf.version is None or not leaf.record.fresh(self._manager.clock()):
-                    nursery.start_soon(self._learn_first, leaf, limiter)
+                    nursery.start_soon(self._learn_first, path, leaf, limiter)
 
-    async def _learn_first(self, leaf: _Leaf, limiter: trio.CapacityLimiter) -> None:
+    async def _learn_first(self, path: Path, leaf: _Leaf, limiter: trio.CapacityLimiter) -> None:
         record = leaf.record
         too_large = (record.metadata.size or 0) > self._manager.cache_bytes // CHECKS_AT_ONCE
         if record.metadata.kind != "resource" or too_large:
             return
+        seen = record.fetched_at is not None and record.fetched_at >= leaf.found_at
+        before = _version(record) if seen else None  # what a `cat` has shown since the resource was told of
         async with limiter:
             try:
                 await self._manager.learn(record)
             except BbfsError as error:  # it is told of when it changes
                 log.debug("%s: %s", record.metadata.uri, error)
         leaf.version, leaf.looked_at = _version(record), trio.current_time()
+        if before is not None and leaf.version != before:
+            self._tell("changed", path, record)
 
     async def _check(self, paths: set[Path]) -> None:
         """Find out whether contents of which it was said, or may be, that they changed have done so.

@@ -36,6 +36,7 @@ class Record:
 
     __slots__ = (
         "ahead",
+        "awaited_until",
         "changed_at",
         "digest",
         "dirty",
@@ -75,6 +76,7 @@ class Record:
         self.stale = False
         self.ahead = False
         self.changed_at = 0.0
+        self.awaited_until = 0.0
         self.dirty = False
         self.error: BbfsError | None = None
         self.error_until = 0.0
@@ -102,12 +104,16 @@ class Record:
         """Whether the source has been asked for the content so lately that asking again would tell nothing."""
         return self.fetched_at is not None and not self.suspected and now < self.fetched_at + seconds
 
+    def loaded_within(self, seconds: float, now: float) -> bool:
+        """As `confirmed_within`, whatever the source has said since."""
+        return self.fetched_at is not None and now < self.fetched_at + seconds
+
     def changed_within(self, seconds: float, now: float) -> bool:
         """Whether a load has found another version so lately that who was sent to it must still find it there.
 
         Without that, a content that differs at each load could never be opened where its time to live is 0.
         """
-        return not self.suspected and now < self.changed_at + seconds
+        return now < self.awaited_until or (not self.suspected and now < self.changed_at + seconds)
 
     def known_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
         """The size in bytes with the seconds for which it holds, or None if only a load can tell.

@@ -277,11 +277,23 @@ class ResourceManager:
 
     def size_now(self, record: Record) -> tuple[int, float] | None:
         """The size in bytes and for how many seconds it holds, or None when only the source can tell."""
-        return record.known_size(self.clock(), self.source_of(record).data.policy.listing_ttl)
+        source = self.source_of(record)
+        if source.misstates_sizes and record.digest is None:
+            return None  # `cp` and `tar` would take the file for one that is replaced while they read it
+        return record.known_size(self.clock(), source.data.policy.listing_ttl)
 
     def settled(self, record: Record) -> bool:
         """Whether asking the source for the size of a resource now would tell nothing new."""
         return self.size_now(record) is not None or record.confirmed_within(JUST_NOW, self.clock())
+
+    def send_on(self, record: Record) -> None:
+        """A program is told to look again (ESTALE), and is to find then what was just loaded for it.
+
+        Even if that is said to have changed meanwhile: the kernel looks again only once, so a resource that changes
+        faster than that could never be opened.
+        """
+        if record.loaded_within(JUST_NOW, self.clock()):
+            record.awaited_until = self.clock() + JUST_NOW
 
     def just_changed(self, record: Record) -> bool:
         """Whether a program may be on its way to the version that the last load has found."""
@@ -476,6 +488,8 @@ class ResourceManager:
         if len(loaded.parts) == 1 and loaded.parts[0].link is None:
             content = loaded.parts[0].content
             record.settle_type(loaded.parts[0])
+            if record.digest is None and record.metadata.size not in (None, content.size):
+                source.misstates_sizes = True
             if self._settle(record, loaded, content, now, ttl, suspicions) or record.parts is not None:
                 changed.append(record.path)
             record.parts = None

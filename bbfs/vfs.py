@@ -15,6 +15,7 @@ from cachetools import LRUCache
 
 from bbfs import xattrs
 from bbfs.errors import (
+    BbfsError,
     IsADirectory,
     NameTooLong,
     NoAttribute,
@@ -230,7 +231,13 @@ class FileSystem:
         if not path or node.kind != "file":
             if path and _salt(node) != salt:
                 raise Outdated("/".join(path))
-            await self._decide(path, node)
+            try:
+                await self._decide(path, node)
+            except BbfsError as error:
+                # Many servers have no code for "no such resource" and answer "internal error" (EIO): that must not bar
+                # the way to what is below. An open or a listing of the name itself tells the error.
+                if type(error) is not BbfsError:
+                    raise
             return self._attributes(ino, path, node)
         await self._learn(path, node)
         self._require_version(path, salt, node)
@@ -265,6 +272,7 @@ class FileSystem:
         assert record is not None
         version = salt.removesuffix(STAND_IN)
         if record.salt != version or record.parts is not None or (salt != version and self._manager.settled(record)):
+            self._manager.send_on(record)
             raise Outdated("/".join(path))
 
     def _pinned(self, ino: int) -> Attributes | None:
@@ -343,7 +351,7 @@ class FileSystem:
             except IsADirectory as error:
                 raise Outdated(str(error)) from error
         self._require_version(path, salt, node)
-        record.changed_at = 0.0  # whoever was sent here has arrived
+        record.changed_at = record.awaited_until = 0.0  # whoever was sent here has arrived
         pinned = Attributes(ino, "file", content.size, record.modified_ns, 0.0, 0.0)
         anew = _opens_anew(record)
         # Announced while it was loaded: what came may be older than that. (While a source is down, nothing newer is.)

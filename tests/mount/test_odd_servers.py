@@ -515,6 +515,19 @@ def test_whatever_size_is_declared_programs_get_the_true_bytes(
         assert sizes == [str(len(LINES.encode()))] * len(SIZES), reader
 
 
+@pytest.mark.semantics("S9", "S14")
+def test_a_source_whose_sizes_are_wrong_is_believed_no_more(
+    mounted: Mounts, server: ScriptedServer, tmp_path: Path
+) -> None:
+    for name, size in SIZES.items():
+        server.add(f"test://d/{name}", LINES, size=size)
+    directory = mounted(server.source("docs")) / "mcp-server+docs/test/d"
+    run("cat", directory / "small")
+    run("cp", "-a", directory, tmp_path / "copies")  # it refuses a file that is another one when it opens it
+    assert {name for name in SIZES if (tmp_path / "copies" / name).read_text() != LINES} == set()
+    assert server.reads() == len(SIZES)
+
+
 # -- many of them ------------------------------------------------------------------------------------------------------
 
 
@@ -542,7 +555,8 @@ def test_a_flood_of_notifications_holds_nobody_up(mounted: Mounts, tmp_path: Pat
     slowest = 0.0
     rounds = 0
     while "flooded" not in log.read_text():
-        for command in (("cat", flood / "b"), ("ls", flood), ("cat", other / "a"), ("ls", other)):
+        changing = [("cat", flood / "c"), ("stat", flood / "c")]
+        for command in (*changing, ("cat", flood / "b"), ("ls", flood), ("cat", other / "a"), ("ls", other)):
             started = time.monotonic()
             run(*command)
             slowest = max(slowest, time.monotonic() - started)

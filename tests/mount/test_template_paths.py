@@ -161,3 +161,15 @@ def test_what_appears_and_goes_is_seen_after_its_notification(mounted: Mounts, s
     server.remove("kb://docker/document/new")
     server.say("notifications/resources/updated", uri="kb://docker/document/new")
     wait_until(lambda: errno_of(STAT, directory / "new") == "ENOENT", "that it is gone", 3)
+
+
+@pytest.mark.semantics("S34")
+@pytest.mark.parametrize("code", [-32002, -32603, -32602, 0])
+def test_a_server_may_have_no_word_for_what_is_not_there(mounted: Mounts, server: ScriptedServer, code: int) -> None:
+    for path in ("files://tree/src", "files://tree/src/lib"):
+        server.add_unlisted(path)
+        server.fail(path, code)
+    tree = mounted(server.source("docs")) / f"{D}/files/tree"
+    assert run("cat", tree / "src/lib/util.c").text == "src/lib/util.c\n"
+    assert errno_of(OPEN, tree / "src") in ("ENOENT", "EIO", "EISDIR")
+    assert run("cat", tree / "src/main.c").text == "src/main.c\n"
