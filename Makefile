@@ -8,7 +8,7 @@ demo: $(RUN)  ## a mount to look at: ends on Ctrl-C, or by itself without a term
 	.venv/bin/bbfs demo
 
 test: check  ## everything that CI runs
-	.venv/bin/pytest
+	.venv/bin/pytest --numprocesses auto --dist loadfile
 
 check: $(TEST)  ## format, lint, types and the direction of imports
 	.venv/bin/ruff format --check . && .venv/bin/ruff check .

@@ -21,10 +21,9 @@ BOUND = 30
 
 
 @pytest.fixture(autouse=True)
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def runtime(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control sockets are the test's own."""
-    (tmp_path / "run").mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
 
 
 @pytest.fixture

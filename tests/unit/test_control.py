@@ -21,9 +21,9 @@ BOUND = 20
 
 
 @pytest.fixture(autouse=True)
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runtime(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A runtime directory of the test's own."""
-    directory = tmp_path / "run"
+    directory = short_path / "run"
     directory.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))
     return directory / "bbfs"
