@@ -11,7 +11,8 @@ import trio
 import trio.testing
 from fakes import STARTED, Clock, FlatSource, TreeSource, World, data_source, settled, several, uris
 
-from bbfs.changes import FOLLOWED, RETRY_EVERY, Change, Watch
+from bbfs.changes import Change, Watch
+from bbfs.changes.source import FOLLOWED, RETRY_EVERY
 from bbfs.errors import BbfsError, NotFound, NotSupported, Unreachable
 from bbfs.interrupts import Interrupts
 from bbfs.model import SourceEvent

@@ -1,29 +1,16 @@
-"""Telling what changes below a path: resources that are added, removed, or have another content.
-
-Only what really differs is told: an announcement after which the content is the same is none. What a source announces
-by itself is heard; what it does not is looked at again when its time to live is over. So a source that announces
-everything is asked nothing but what an announcement gives reason to ask.
-"""
+"""Watching one source: what it announces is heard, and what it does not is looked at when its time to live is over."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Literal
 
 import trio
 
 from bbfs.attached import Source
 from bbfs.catalog import DirectoryCatalog, FlatCatalog
-from bbfs.errors import (
-    BbfsError,
-    DeadlineExceeded,
-    LoginRequired,
-    NotADirectory,
-    NotFound,
-    NotSupported,
-    Unreachable,
-)
+from bbfs.changes.told import Change, Event, Scope
+from bbfs.errors import BbfsError, DeadlineExceeded, LoginRequired, NotADirectory, NotFound, Unreachable
 from bbfs.records import Path, Record
 from bbfs.resources import ResourceManager
 from bbfs.sources import CanAnnounce, CanWatch
@@ -45,34 +32,6 @@ WALK_SHARE = 10
 CHECKS_AT_ONCE = 8
 INDEXED_AT_ONCE = 2000
 
-Event = Literal["added", "changed", "removed"]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What became of one resource. path: from the mount's root; at: seconds since the epoch; source: its id."""
-
-    event: Event
-    path: Path
-    uri: str
-    at: float
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What is watched: one file, or a directory with all that is below, or with its own entries alone."""
-
-    path: Path
-    single: bool
-    recursive: bool = True
-
-    def covers(self, path: Path) -> bool:
-        depth = len(self.path)
-        if self.single or path[:depth] != self.path:
-            return path == self.path
-        return self.recursive or len(path) == depth + 1
-
 
 @dataclass(slots=True)
 class _Leaf:
@@ -87,67 +46,6 @@ class _Leaf:
     there: bool = True
     looked_at: float = -inf
     problem: str | None = None
-
-
-class Watch:
-    """Tells `sink` of every change at or below some paths for as long as `run` runs, and `note` of sources that fail.
-
-    Paths are from the mount's root and hold no symbolic links. recursive: with what is in directories below. Neither
-    `sink` nor `note` may block or raise.
-    """
-
-    def __init__(
-        self,
-        manager: ResourceManager,
-        paths: Iterable[Path],
-        sink: Callable[[Change], None],
-        note: Callable[[str], None],
-        *,
-        recursive: bool = True,
-    ) -> None:
-        self._manager = manager
-        self._paths = tuple(dict.fromkeys(paths))
-        self._sink = sink
-        self._note = note
-        self._recursive = recursive
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Watch until cancelled; started once every source has been listed, or has failed to be, within its timeout.
-
-        Raises NotFound, NotSupported or the source's error for a path that cannot be watched, before it has started.
-        """
-        scopes: dict[str, list[Scope]] = {}
-        for path in self._paths:
-            scope = await self._scope(path)
-            sources = [self._manager.place(path)[0]] if path else self._manager.sources.values()
-            for source in sources:
-                scopes.setdefault(source.data.base_prefix, []).append(scope)
-        async with trio.open_nursery() as nursery:
-            async with trio.open_nursery() as starting:
-                for base, of_source in scopes.items():
-                    source = self._manager.sources[base]
-                    watch = SourceWatch(self._manager, source, of_source, self._sink, self._note)
-                    starting.start_soon(nursery.start, watch.run)
-            task_status.started()
-
-    async def _scope(self, path: Path) -> Scope:
-        if len(path) < 2:
-            if path:
-                self._manager.place(path)
-            return Scope(path, single=False, recursive=self._recursive)
-        node = await self._manager.find(path)
-        record = node.candidate or node.record
-        if record is not None and (node.candidate is not None or record.provisional):
-            try:  # a template makes the name: only a load tells whether there is such a resource
-                await self._manager.learn(record)
-            except NotFound:
-                if node.kind != "directory":
-                    raise
-            node = await self._manager.find(path)
-        if node.kind == "symlink":
-            raise NotSupported(f"{'/'.join(path)} is a symbolic link: watch what it leads to")
-        several = node.record is not None and node.record.parts is not None
-        return Scope(path, single=node.kind == "file" or several, recursive=self._recursive)
 
 
 class SourceWatch:
