@@ -457,7 +457,7 @@ class ResourceManager:
             record.error, record.error_until = type(error)(*error.args), self.clock() + kept
             harmless = isinstance(error, NotFound | Denied | InvalidUri)
             source.error = None if harmless else f"{record.metadata.native_uri}: {error}"
-            if record.on_open:  # no stat tells beforehand that it fails
+            if record.on_open or not isinstance(error, NotFound | Unreachable):  # an outage is logged once
                 log.info("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
             if isinstance(error, TooLarge):
                 log.warning("%s: %s: %s", source.data.id, record.metadata.native_uri, error)

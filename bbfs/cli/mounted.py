@@ -22,7 +22,9 @@ _GONE = (errno.ENOTCONN, errno.ECONNABORTED)
 """What the kernel answers for a mount whose daemon is gone."""
 _TOLD_WITHIN = 2.0
 """Seconds for an attribute, which a daemon answers from memory."""
-_REASONED = (errno.EHOSTDOWN, errno.ETIMEDOUT, errno.EPROTO, errno.EIO, errno.EACCES, errno.EFBIG, errno.EOPNOTSUPP)
+_REASONED = (
+    errno.EHOSTDOWN, errno.ETIMEDOUT, errno.EPROTO, errno.EIO, errno.EACCES, errno.EFBIG, errno.EOPNOTSUPP, errno.EINVAL
+)  # fmt: skip
 """Errors whose words say less than what the source told the daemon."""
 
 
@@ -89,7 +91,7 @@ class MountedTree:
             return Entry(path, "directory")
         listed = next((entry for entry in self._listed(path[:-1]) if entry.path == path), None)
         if listed is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            return self._exact(path)  # not listed, but of a template, a tool or a prompt perhaps
         return replace(listed, uri=uri)
 
     def _listed(self, path: Path) -> list[Entry]:
@@ -123,7 +125,10 @@ class MountedTree:
     async def copy(self, target: Target, write: Callable[[bytes], object]) -> None:
         here = self._at(await target.located())
         if not stat.S_ISDIR(os.stat(here).st_mode):
-            return _copy_file(here, write)
+            try:
+                return _copy_file(here, write)
+            except IsADirectoryError:
+                pass  # the open has run a tool that answered several parts, which are in it now
         if not self._has_several_contents(here):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         for name in sorted(os.listdir(here)):
@@ -174,7 +179,9 @@ class MountedTree:
     async def why(self, path: Path, error: OSError) -> str | None:
         if error.errno not in _REASONED:
             return None
-        for place in dict.fromkeys((path, path[:1], _source_of(path))):
+        # An argument that does not fit is told of at the file; what is wrong with the source has nothing to do with it.
+        above = () if error.errno == errno.EINVAL else (path[:1], _source_of(path))
+        for place in dict.fromkeys((path, *above)):
             text, _ = await self._told(place, "user.bbfs.error")
             if text:
                 return text

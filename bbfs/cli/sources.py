@@ -56,7 +56,12 @@ def sources(choice: SourceChoice, as_json: bool, offline: bool, check: bool, tim
             if row.get("error"):
                 place = f" at {row['mount']}" if several else ""
                 output.message(f"{row['id']}{place}: {row['error']}")
-    click.get_current_context().exit(1 if check and any(row.get("error") for row in rows) else 0)
+    click.get_current_context().exit(1 if check and any(map(_fails, rows)) else 0)
+
+
+def _fails(row: dict[str, Any]) -> bool:
+    """Whether a source does not answer. One that is up and listed may tell of one resource that could not be had."""
+    return bool(row.get("error")) and (row.get("state") != "up" or row.get("resources") is None)
 
 
 def gather(choice: SourceChoice, timeout: float | None) -> list[dict[str, Any]]:

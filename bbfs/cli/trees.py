@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
     from bbfs.config import Config
 
 T = TypeVar("T")
+
+
+def _lazy(config: "Config") -> "Config":
+    """Without `start = "eager"`: a command contacts what it needs, no other source."""
+    return replace(
+        config,
+        sources=tuple(
+            replace(source, mcp=replace(source.mcp, start="lazy")) if source.mcp is not None else source
+            for source in config.sources
+        ),
+    )
 
 
 class Trees:
@@ -81,7 +93,8 @@ class Trees:
             from bbfs import daemon  # noqa: PLC0415 - pyfuse3, the cache and the handlers
 
             config = self._config or self._choice.load_some()
-            manager = await self._stack.enter_async_context(daemon.resource_manager(config, daemon.compose(config)))
+            composition = daemon.compose(_lazy(config))
+            manager = await self._stack.enter_async_context(daemon.resource_manager(config, composition))
             self._direct = DirectTree(manager)
         return self._direct
 

@@ -50,6 +50,24 @@ def test_paths_uris_and_names_are_read_through_the_mount(
     assert b"/etc/passwd: not inside a bbfs mount" in missing.stderr
 
 
+def test_what_no_listing_has_is_found_through_the_mount(mount: Mount, process: Process, tmp_path: Path) -> None:
+    log, config = tmp_path / "calls", tmp_path / "tools.toml"
+    server = Path(__file__).parents[1] / "servers/calls.py"
+    command = f"mcpConfig = {{ command = {str(sys.executable)!r}, args = ['-I', {str(server)!r}, {str(log)!r}] }}"
+    config.write_text(f"[[sources]]\nname = 't'\n{command}\ntools = 'read-only'\nstart = 'eager'\n")
+    assert text(process("sources", "--offline", "--json", "--config", config)).count('"idle"') == 1
+    assert not log.exists()  # nobody has started it
+    point, _ = mount("--config", config)
+    assert text(process("ls", point / "mcp-server+t/tool/echo?text=x")) == "echo?text=x\n"
+    parts = process("cat", point / "mcp-server+t/tool/several?")
+    assert parts.returncode == 0, parts.stderr
+    assert b"# notes\n" in parts.stdout
+    wrong = process("cat", point / "mcp-server+t/tool/echo?times=2")
+    assert wrong.returncode == 1
+    assert b"text" in wrong.stderr  # which argument is missing
+    assert process("ls", point / "mcp-server+t/tool/none").returncode == 1
+
+
 def test_a_resource_of_several_contents_is_read_as_a_whole(mount: Mount, process: Process) -> None:
     server = Path(__file__).parents[1] / "servers/resources.py"
     options = ["--mcp", f"several={sys.executable} {server}"]
