@@ -36,9 +36,10 @@ import platformdirs
 import trio
 
 from bbfs.changes import Change, Watch
-from bbfs.errors import BbfsError, ProtocolViolation, Unreachable
+from bbfs.errors import BbfsError, NameTooLong, ProtocolViolation, Unreachable
 from bbfs.records import Path
 from bbfs.resources import ResourceManager
+from bbfs.tree import MAX_DEPTH
 
 log = logging.getLogger(__name__)
 
@@ -267,7 +268,10 @@ def _paths(request: dict[str, Any]) -> list[Path]:
     paths = request.get("paths")
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise ProtocolViolation("paths must be a list of strings")
-    return [tuple(name for name in path.split("/") if name) for path in paths]
+    found = [tuple(name for name in path.split("/") if name) for path in paths]
+    if any(len(path) > MAX_DEPTH + 1 for path in found):
+        raise NameTooLong(f"a path of more than {MAX_DEPTH + 1} names")
+    return found
 
 
 def _is_ours(stream: trio.SocketStream) -> bool:

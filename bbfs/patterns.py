@@ -20,16 +20,11 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from bbfs.errors import InvalidUri
-from bbfs.templates import Expression, Value, Variable, expand_template, parse_template
+from bbfs.segments import Bound, Query, Segment, rest_of, segments, split_query
+from bbfs.templates import Value, expand_template, parse_template
 from bbfs.tree import hide_component, plain_path, show_component
-from bbfs.uri import NO_SCHEME
 
 Path = tuple[str, ...]
-
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://)?")
-_AFTER_SCHEME = re.compile(r":(?://)?")
-_ONE = r"[^/]+?"
-_MANY = r".+?"
 
 
 class Match(NamedTuple):
@@ -51,60 +46,9 @@ class Place:
 
     match: Match | None
     leads: bool
-    following: "Segment | None"
+    following: Segment | None
     variables: dict[str, Value]
     literal: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """One component of a template's paths.
-
-    name: of a literal one, as shown. regex: for any other, over the encoded component (for `many`, over the rest of
-    the path); a group a variable. upto: the template up to its end, for names that only it decides.
-    """
-
-    name: str | None
-    regex: re.Pattern[str] | None
-    variables: tuple["_Bound", ...]
-    many: bool
-    upto: str
-
-    @property
-    def only_variable(self) -> str | None:
-        """The variable of a segment that has one alone."""
-        names = {bound.name for bound in self.variables}
-        return names.pop() if len(names) == 1 else None
-
-
-class _Bound(NamedTuple):
-    """How the text of a regular expression's group becomes the value of a variable."""
-
-    name: str
-    form: str
-    limit: int = 0
-
-    def value(self, text: str) -> Value:
-        match self.form:
-            case "reserved":
-                return text
-            case "segments":
-                return [unquote(part, errors="strict") for part in text.split("/")]
-            case "labels":
-                return [unquote(part, errors="strict") for part in text[1:].split(".")]
-            case "parameters":
-                return [unquote(part.partition("=")[2], errors="strict") for part in text[1:].split(";")]
-        value = unquote(text, errors="strict")
-        if self.limit and len(value) > self.limit:
-            raise ValueError("longer than its prefix")
-        return value
-
-
-class _Query(NamedTuple):
-    """The query of a template: what stands in it as text, and the variables that it may have."""
-
-    fixed: tuple[str, ...]
-    variables: tuple[Variable, ...]
 
 
 class Pattern:
@@ -113,14 +57,14 @@ class Pattern:
     def __init__(self, uri_template: str) -> None:
         """Raises InvalidUri for what is no template, or one that has no path of its own at all."""
         self.uri_template = uri_template
-        parts, self._query = _split_query(parse_template(uri_template))
-        self._segments = _segments(parts)
+        parts, self._query = split_query(parse_template(uri_template))
+        self._segments = segments(parts)
         self._many = next((i for i, segment in enumerate(self._segments) if segment.many), len(self._segments))
         if self._many < len(self._segments) - 1 and any(segment.many for segment in self._segments[self._many + 1 :]):
             raise InvalidUri(f"template {uri_template!r}: two parts of it could hold any number of slashes")
         if self._query is None and all(segment.name is not None for segment in self._segments):
             raise InvalidUri(f"template {uri_template!r} has no variables")
-        self._rest = _rest(self._segments[self._many :])
+        self._rest = rest_of(self._segments[self._many :])
 
     @property
     def literal(self) -> Path:
@@ -134,7 +78,9 @@ class Pattern:
 
     def place(self, path: Sequence[str]) -> Place | None:
         """Where `path` stands, or None when neither it nor anything below it can be a resource of this template."""
-        raw: list[tuple[_Bound, str]] = []
+        if not {".", ".."}.isdisjoint(path):
+            return None  # no URI has such a path
+        raw: list[tuple[Bound, str]] = []
         own = min(len(path), self._many)
         if len(path) > self._many == len(self._segments):
             return None
@@ -166,7 +112,7 @@ class Pattern:
     def _literal(self, depth: int) -> bool:
         return depth == 0 or self._segments[depth - 1].name is not None
 
-    def _match_rest(self, path: Sequence[str], raw: list[tuple[_Bound, str]]) -> Match | None:
+    def _match_rest(self, path: Sequence[str], raw: list[tuple[Bound, str]]) -> Match | None:
         """The resource at a path of which a part stands for a value with slashes."""
         components = list(path[self._many :])
         if self._query is not None:
@@ -245,7 +191,7 @@ def _expanded(template: str, variables: Mapping[str, Value]) -> str:
     return expand_template(template, variables)
 
 
-def _values(raw: list[tuple[_Bound, str]]) -> dict[str, Value] | None:
+def _values(raw: list[tuple[Bound, str]]) -> dict[str, Value] | None:
     """The variables' values, or None where they contradict each other or are no text."""
     values: dict[str, Value] = {}
     for bound, text in raw:
@@ -258,7 +204,7 @@ def _values(raw: list[tuple[_Bound, str]]) -> dict[str, Value] | None:
     return values
 
 
-def _asked(query: _Query, text: str) -> dict[str, Value] | None:
+def _asked(query: Query, text: str) -> dict[str, Value] | None:
     """The values that a query gives, or None when the template has no such query."""
     exploding = {variable.name for variable in query.variables if variable.modifier == "*"}
     known = {unquote(variable.name): variable.name for variable in query.variables}  # names may hold triplets
@@ -281,143 +227,3 @@ def _asked(query: _Query, text: str) -> dict[str, Value] | None:
         else:
             values[name] = value
     return None if fixed else values
-
-
-Atom = str | Expression
-
-
-def _split_query(parts: Sequence[Atom]) -> tuple[list[Atom], _Query | None]:
-    """The template without its query, and the query. What follows a query (a fragment) belongs to it."""
-    for index, part in enumerate(parts):
-        if isinstance(part, Expression) and part.operator and part.operator in "?&":
-            return list(parts[:index]), _query("", parts[index:])
-        if isinstance(part, str) and "?" in part:
-            before, _, after = part.partition("?")
-            rest = parts[index + 1 :]
-            queried = any(isinstance(other, Expression) and other.operator in ("?", "&") for other in rest)
-            if not queried and (after or rest):  # a `?` at the very end is a query that has nothing to ask for
-                continue
-            return [*parts[:index], *([before] if before else [])], _query(after, rest)
-    return list(parts), None
-
-
-def _query(text: str, parts: Sequence[Atom]) -> _Query:
-    variables: list[Variable] = []
-    for part in parts:
-        if isinstance(part, str):
-            text += part
-        elif part.operator and part.operator in "?&":
-            variables += part.variables
-        else:
-            raise InvalidUri(f"{part.text} in a query has no place in a path")
-    return _Query(tuple(filter(None, text.split("&"))), tuple(variables))
-
-
-def _segments(parts: Sequence[Atom]) -> tuple[Segment, ...]:
-    """The components of the template's paths."""
-    scheme, upto, atoms = _scheme(list(parts))
-    made = [scheme]
-    current: list[Atom] = []
-
-    def close() -> None:
-        if current:
-            made.append(_segment(current, upto))
-            current.clear()
-
-    for atom in atoms:
-        if isinstance(atom, str):
-            for index, text in enumerate(atom.split("/")):
-                if index:
-                    close()
-                    upto += "/"
-                if text:
-                    current.append(text)
-                    upto += text
-        elif atom.operator == "/":
-            for variable in atom.variables:
-                close()
-                one = Expression(f"{{/{variable.name}{variable.modifier}}}", "/", (variable,))
-                current.append(one)
-                upto += one.text
-        else:
-            current.append(atom)
-            upto += atom.text
-    close()
-    return tuple(made)
-
-
-def _scheme(parts: list[Atom]) -> tuple[Segment, str, list[Atom]]:
-    """The segment of the scheme, the template's text up to the end of it, and the rest."""
-    first = parts[0] if parts else ""
-    if isinstance(first, str):
-        found = _SCHEME.match(first)
-        if found is None:
-            return Segment(NO_SCHEME, None, (), False, ""), "", parts
-        rest = first[found.end() :]
-        name = show_component(found[1])
-        return Segment(name, None, (), False, found.group()), found.group(), [*([rest] if rest else []), *parts[1:]]
-    following = parts[1] if len(parts) > 1 else ""
-    found = _AFTER_SCHEME.match(following) if isinstance(following, str) else None
-    if found is None or first.operator not in ("", "+"):
-        return Segment(NO_SCHEME, None, (), False, ""), "", parts
-    assert isinstance(following, str)
-    opening = first.text + found.group()
-    segment = _segment([first], opening)
-    rest = following[found.end() :]
-    return segment, opening, [*([rest] if rest else []), *parts[2:]]
-
-
-def _segment(atoms: Sequence[Atom], upto: str) -> Segment:
-    if all(isinstance(atom, str) for atom in atoms):
-        return Segment(show_component("".join(map(str, atoms))), None, (), False, upto)
-    regex, bounds, many = "", [], False
-    for atom in atoms:
-        if isinstance(atom, str):
-            regex += re.escape(hide_component(unquote(atom)))
-            continue
-        text, bound, holds_slashes = _expression(atom)
-        regex += text
-        bounds += bound
-        many = many or holds_slashes
-    return Segment(None, re.compile(regex, re.DOTALL), tuple(bounds), many, upto)
-
-
-def _expression(expression: Expression) -> tuple[str, list[_Bound], bool]:
-    """The regular expression of an expression, its groups' variables, and whether it may hold slashes."""
-    operator = expression.operator
-    texts: list[str] = []
-    bounds: list[_Bound] = []
-    many = False
-    for name, modifier in expression.variables:
-        explode, limit = modifier == "*", int(modifier[1:]) if modifier.startswith(":") else 0
-        match operator:
-            case "+" | "#":
-                text, form, many = f"({_MANY})", "reserved", True
-            case "" if explode:
-                text, form, many = f"({_MANY})", "text", True
-            case "/" if explode:
-                text, form, many = f"({_MANY})", "segments", True
-            case "." if explode:
-                text, form = r"((?:\.[^/.]+)+)", "labels"
-            case ";" if explode:
-                text, form = f"((?:;{re.escape(name)}=[^/;]*)+)", "parameters"
-            case ".":
-                text, form = rf"\.({_ONE})", "text"
-            case ";":
-                text, form = rf";{re.escape(name)}(?:=([^/;]*))?", "text"
-            case _:
-                text, form = f"({_ONE})", "text"
-        texts.append(text)
-        bounds.append(_Bound(name, form, limit))
-    start = "#" if operator == "#" else ""
-    return start + ("," if operator in ("", "+", "#") else "").join(texts), bounds, many
-
-
-def _rest(segments: Sequence[Segment]) -> re.Pattern[str]:
-    """All that follows where one value may hold slashes, as one regular expression over the components."""
-    texts = [
-        re.escape(hide_component(segment.name)) if segment.regex is None and segment.name is not None
-        else segment.regex.pattern if segment.regex is not None else ""
-        for segment in segments
-    ]  # fmt: skip
-    return re.compile("/".join(texts), re.DOTALL)

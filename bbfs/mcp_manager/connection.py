@@ -202,7 +202,7 @@ class Connection:
 
     def _after_failure(self, session: Session, exc: MCPError, *, reading: bool, last: bool) -> BbfsError | None:
         """The error that a failed request comes to, or None when it is worth another try."""
-        error = self._clean(request_error(exc, reading=reading))
+        error = self._clean(request_error(exc, reading=reading, cut=self._redact.cut))
         if isinstance(error, LoginRequired):
             self._want_login(error)
         match consequence(exc):
@@ -389,7 +389,7 @@ class Connection:
         if isinstance(exc, HandshakeOnly) or (isinstance(exc, MCPError) and is_closed(exc)):
             return session.why_closed() or Unreachable("the server closed the connection")
         if isinstance(exc, MCPError):
-            return request_error(exc, reading=False)
+            return request_error(exc, reading=False, cut=self._redact.cut)
         if isinstance(exc, ValidationError):
             return ProtocolViolation("the server's answer to a greeting is invalid")
         return ProtocolViolation(str(exc))

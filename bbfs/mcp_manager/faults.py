@@ -5,6 +5,7 @@ The SDK reports every failed request as an `MCPError` with a JSON-RPC code. Code
 has no code, travel as `HTTP_FAULT` with an `HttpFault` as data, so that they fail one request and not the connection.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -85,12 +86,13 @@ def was_refused(exc: MCPError) -> bool:
     return exc.code == types.INVALID_REQUEST if fault is None else fault.kind == "session"
 
 
-def request_error(exc: MCPError, *, reading: bool) -> BbfsError:
-    """The error that a failed request means to whoever asked."""
+def request_error(exc: MCPError, *, reading: bool, cut: Callable[[str, int], str] | None = None) -> BbfsError:
+    """The error that a failed request means to whoever asked. cut: shortens a text (`Redactor.cut`)."""
     fault = http_fault(exc.error)
     if fault is not None:
         return fault.error()
-    text = exc.error.message[:_MAX_MESSAGE] or "no message"
+    message = exc.error.message
+    text = (cut(message, _MAX_MESSAGE) if cut is not None else message[:_MAX_MESSAGE]) or "no message"
     code = exc.code
     if reading and code in (types.INVALID_PARAMS, RESOURCE_NOT_FOUND):
         return NotFound(text)

@@ -191,7 +191,7 @@ class Http:
         except ValueError:
             reason = f"HTTP {status}"
         if error is not None:
-            reason += f": {error.message[:200]}"
+            reason += f": {self._redact.cut(error.message, 200)}"
         forgotten = status == 404 or (status == 400 and error is not None and "session" in error.message.lower())
         lacking = self._login.lacking(response) if status in (401, 403) else None
         if lacking is not None:

@@ -11,6 +11,8 @@ from bbfs.model import McpServer
 _SHORTEST_SECRET = 4
 """Characters. Shorter values ("1", "on") are no secrets, and masking them would make every message unreadable."""
 
+_SHORTEST_LINE = 8
+"""Characters of a line of a secret that is kept out by itself."""
 
 _LOGINS_KEPT = 4
 """Renewals for which the tokens of before are still kept out: an answer to an earlier request may quote them."""
@@ -45,11 +47,27 @@ class Redactor:
             text = text.replace(secret, "***")
         return text
 
+    @property
+    def longest(self) -> int:
+        """Characters of the longest secret: so much of a text has to be known beyond where it is cut."""
+        return len(self._secrets[0]) if self._secrets else 0
+
+    def cut(self, text: str, length: int) -> str:
+        """The beginning of a text, redacted. A secret at the cut is no shorter one, which nobody would know."""
+        end = length
+        for secret in self._secrets:
+            at = text.find(secret, max(0, end - len(secret) + 1), end + len(secret) - 1)
+            if at != -1:
+                end = max(end, at + len(secret))
+        return self(text[:end])
+
 
 def _spellings(secret: str) -> set[str]:
     """Other ways in which a server may write a secret that it was given."""
     encoded = b64encode(secret.encode()).decode()
-    return {encoded, encoded.rstrip("="), quote(secret, safe=""), json.dumps(secret)[1:-1]}
+    lines = (line.strip() for line in secret.splitlines())  # logs are read line by line, and a key has many
+    parts = {line for line in lines if len(line) >= _SHORTEST_LINE}
+    return {encoded, encoded.rstrip("="), quote(secret, safe=""), json.dumps(secret)[1:-1], *parts}
 
 
 def _url_secrets(url: str) -> set[str]:

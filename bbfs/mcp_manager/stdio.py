@@ -158,8 +158,8 @@ class Stdio:
         if messages is None:
             self._foreign_lines += 1
             if self._foreign_lines <= _FOREIGN_LINES_LOGGED:
-                text = line[:200].decode("utf-8", "replace")
-                self._log.info("on stdout, not a JSON-RPC message: %s", self._redact(text))
+                text = line[: 1000 + 4 * self._redact.longest].decode("utf-8", "replace")
+                self._log.info("on stdout, not a JSON-RPC message: %s", self._redact.cut(text, 200))
             return
         for message in messages:
             await incoming.send(SessionMessage(message))
@@ -196,7 +196,7 @@ class Stdio:
         try:
             async for chunk in process.stderr:
                 *lines, pending = (pending + chunk).split(b"\n")
-                pending = pending[:_STDERR_LINE_LENGTH]
+                pending = pending[: self._longest_line]
                 if trio.current_time() - refilled >= 1:
                     if dropped:
                         self._log.info("%d more lines on stderr", dropped)
@@ -216,7 +216,12 @@ class Stdio:
             done.set()
 
     def _line(self, line: bytes) -> str:
-        return self._redact(line[:_STDERR_LINE_LENGTH].decode("utf-8", "replace").rstrip())
+        return self._redact.cut(line[: self._longest_line].decode("utf-8", "replace"), _STDERR_LINE_LENGTH).rstrip()
+
+    @property
+    def _longest_line(self) -> int:
+        """Bytes of a line on stderr that are kept, so that a secret at its cut is known for one."""
+        return 4 * (_STDERR_LINE_LENGTH + self._redact.longest)
 
     def _exit_reason(self, status: int | None) -> str:
         if status is None:

@@ -25,6 +25,8 @@ from bbfs.mcp_manager.translate import encodable
 
 MAX_DEPTH = 16
 """References and alternatives inside each other; what is deeper is taken for a property without a type."""
+MAX_STEPS = 500
+"""Schemas that are looked at for one argument: alternatives inside each other may be as many as one likes."""
 MAX_SHOWN = 60
 """Characters of a wrong value that a message repeats."""
 MAX_NUMBER = 400
@@ -35,6 +37,19 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _SCALARS = {"true": True, "false": False, "null": None}
 _KNOWN = frozenset(("string", "integer", "number", "boolean", "null", "array", "object"))
 _ARTICLES = {"integer": "an integer", "object": "an object (JSON)"}
+
+
+class _Steps:
+    """How many schemas may still be looked at."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MAX_STEPS
+
+    def take(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
 
 
 class _Misfit(Exception):
@@ -69,8 +84,11 @@ def takes_several(schema: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
     return any("array" in _types(each) for each in _alternatives(schema, root))
 
 
-def type_text(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> str:
+def type_text(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0, steps: _Steps | None = None) -> str:
     """What an argument is, for people: `integer`, `array of string`, `one of a, b`, `string or null`."""
+    steps = steps or _Steps()
+    if not steps.take():
+        return "anything"
     schema = _resolved(schema, root)
     if (fixed := _fixed(schema)) is not None:
         values = ", ".join(as_text(value) or "nothing" for value in fixed)
@@ -78,10 +96,10 @@ def type_text(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0
     texts = []
     for each in _alternatives(schema, root) if depth < MAX_DEPTH else ():
         if each is not schema:
-            texts.append(type_text(each, root, depth + 1))
+            texts.append(type_text(each, root, depth + 1, steps))
             continue
         items = each.get("items")
-        of_what = f" of {type_text(items, root, depth + 1)}" if isinstance(items, Mapping) and items else ""
+        of_what = f" of {type_text(items, root, depth + 1, steps)}" if isinstance(items, Mapping) and items else ""
         texts += [name + of_what if name == "array" else name for name in _types(each)]
     return " or ".join(dict.fromkeys(texts)) or "anything"
 
@@ -94,7 +112,7 @@ def tool_arguments(tool: ToolEntry, query: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, texts in given.items():
         try:
-            values[name] = _value(known[name], texts, root, 0)
+            values[name] = _value(known[name], texts, root, 0, _Steps())
         except _Misfit as misfit:
             problems.append(f"argument {name!r} should be {misfit}, not {_shown(', '.join(texts))}")
     problems += _missing(required(root), given)
@@ -154,8 +172,10 @@ def _require_none(what: str, problems: Sequence[str]) -> None:
         raise InvalidUri(f"{what}: {'; '.join(problems)}")
 
 
-def _value(schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, Any], depth: int) -> Any:
+def _value(schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, Any], depth: int, steps: _Steps) -> Any:
     """The value that texts stand for. Raises _Misfit."""
+    if not steps.take():
+        raise _Misfit("something simpler")
     schema = _resolved(schema, root)
     fixed = _fixed(schema)
     if fixed is not None:
@@ -167,10 +187,10 @@ def _value(schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, A
     for each in alternatives:
         try:
             if each is not schema:
-                return _value(each, texts, root, depth + 1)
+                return _value(each, texts, root, depth + 1, steps)
             for name in _types(each) or ("anything",):
                 try:
-                    return _of_type(name, each, texts, root, depth)
+                    return _of_type(name, each, texts, root, depth, steps)
                 except _Misfit:
                     continue
         except _Misfit:
@@ -179,9 +199,11 @@ def _value(schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, A
     raise _Misfit(_ARTICLES.get(text, text if " " in text else f"a {text}" if text != "array" else "an array"))
 
 
-def _of_type(name: str, schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, Any], depth: int) -> Any:
+def _of_type(
+    name: str, schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, Any], depth: int, steps: _Steps
+) -> Any:
     if name == "array":
-        return _array(schema, texts, root, depth)
+        return _array(schema, texts, root, depth, steps)
     if len(texts) != 1:
         raise _Misfit(name)
     text = texts[0]
@@ -206,7 +228,9 @@ def _of_type(name: str, schema: Mapping[str, Any], texts: Sequence[str], root: M
         return text
 
 
-def _array(schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, Any], depth: int) -> list[Any]:
+def _array(
+    schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, Any], depth: int, steps: _Steps
+) -> list[Any]:
     if len(texts) == 1 and texts[0].lstrip()[:1] == "[":
         value = _json(texts[0])
         if isinstance(value, list):
@@ -217,7 +241,8 @@ def _array(schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, A
         raise _Misfit("an array (JSON)")
     if len(texts) == 1:
         texts = texts[0].split(",") if texts[0] else []
-    return [_value(items, [text], root, depth + 1) for text in texts]
+    steps.left += len(texts)
+    return [_value(items, [text], root, depth + 1, steps) for text in texts]
 
 
 def _json(text: str) -> Any:

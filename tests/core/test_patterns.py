@@ -1,5 +1,6 @@
 """URI templates as paths: which paths fit, what they expand to, and where directories begin."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -175,6 +176,29 @@ def test_every_expansion_is_found_at_its_path(template: str, a: str, b: str) -> 
         again = pattern.place(place.match.path)
         assert again is not None
         assert again.match == place.match
+
+
+@pytest.mark.semantics("S27")
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("template", "path"),
+    [
+        ("logs://{a}-{b}-{c}-{d}-{e}-{f}.log", ("logs", "-" * 255)),
+        ("x://h/{a}{b}{c}{d}{e}{f}.x", ("x", "h", "a" * 255)),
+        ("x://{+a}-{+b}-{+c}.md", ("x", *["-" * 255] * 20)),
+        ("x://h/{a,b,c,d,e,f}.x", ("x", "h", "," * 255)),
+        ("x://h{/a,b*}{.c*}-.md", ("x", "h", *["." * 255] * 20)),
+        ("x://h/{;a*,b*,c*}x", ("x", "h", ";a=;b=;c=" * 28)),
+        ("x://h/{a}{b}", ("x", "h", "..")),
+        ("x://h/{+a}", ("x", "h", "a", "..")),
+    ],
+)
+def test_no_name_takes_long_to_be_read(template: str, path: tuple[str, ...]) -> None:
+    """A backtracking reader would take years; the server chooses the template, and any program the name."""
+    place = None
+    with suppress(InvalidUri):  # of some, a name could be read in too many ways
+        place = Pattern(template).place(path)
+    assert place is None or place.match is None or place.match.native_uri
 
 
 def _rebuilt(path: tuple[str, ...], uri: str) -> str:

@@ -5,6 +5,8 @@ import json
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bbfs.mcp_manager.redaction import Redactor
 from bbfs.model import McpServer
@@ -36,3 +38,21 @@ def test_tokens_are_masked_once_they_are_known_and_for_some_renewals_more() -> N
         assert redact(f"access-{number}-secret refresh-{number}-secret configured") == "*** *** ***"
     assert redact("access-998-secret") == "***", "an answer to an earlier request may quote it"
     assert redact("access-0-secret") == "access-0-secret", "what has long ended costs nothing"
+
+
+@pytest.mark.semantics("S30")
+def test_a_secret_of_several_lines_is_masked_line_by_line() -> None:
+    key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkq\nhkiG9w0BAQEFAASC\n-----END KEY-----\n"
+    redact = Redactor(McpServer("stdio", "x", env={"KEY": key}))
+    for line in key.splitlines():
+        assert redact(f"  {line}") == "  ***"
+    assert redact(f"key: {key}") == "key: ***"
+
+
+@pytest.mark.semantics("S30")
+@given(before=st.integers(0, 60), length=st.integers(1, 80))
+def test_a_cut_never_leaves_half_a_secret(before: int, length: int) -> None:
+    redact = Redactor(McpServer("stdio", "x", env={"TOKEN": SECRET}))
+    cut = redact.cut("." * before + SECRET + "." * 60, length)
+    assert set(cut) <= {".", "*"}
+    assert cut.count(".") <= length

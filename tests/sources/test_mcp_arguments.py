@@ -1,6 +1,7 @@
 """Texts of a query as the values that a tool's schema wants."""
 
 import json
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -119,6 +120,19 @@ def test_all_problems_are_told_at_once() -> None:
         "needed but not given: owner, repo",
     ):
         assert part in text
+
+
+@pytest.mark.semantics("S27")
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("branches", [["anyOf"], ["oneOf", "items"]])
+def test_a_schema_that_is_made_of_itself_many_times_takes_no_longer(branches: list[str]) -> None:
+    itself = {"$ref": "#/$defs/x"}
+    node: dict[str, Any] = {"anyOf": [itself] * 4} if branches == ["anyOf"] else {"oneOf": [{"items": itself}] * 6}
+    entry = tool(defs={"x": node}, a=itself)
+    for text in ("1", "[1]", "[" * 10 + "]" * 10):
+        with suppress(InvalidUri):
+            tool_arguments(entry, f"a={text}")
+    assert type_text(itself, entry.input_schema)
 
 
 def test_a_tool_without_arguments_takes_none() -> None:

@@ -1,5 +1,6 @@
 """Which signals end a wait: on a made-up /proc, and on real processes."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -93,11 +94,12 @@ def test_a_program_may_be_called_anything(tmp_path: Path, name: bytes) -> None:
 
 
 @pytest.mark.semantics("S27")
-def test_what_may_not_be_read_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`hidepid=1` shows the directories of other users' processes and nothing in them."""
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.ENFILE])
+def test_what_cannot_be_read_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """`hidepid=1` shows the directories of other users' processes and nothing in them; descriptors may run out."""
 
     def refuse(path: Path, *_: object) -> bytes:
-        raise PermissionError(13, "Permission denied", str(path))
+        raise OSError(number, os.strerror(number), str(path))
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     assert not wants_out(PID, status(tmp_path))
