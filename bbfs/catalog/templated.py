@@ -8,18 +8,18 @@ Between two awaits a task is alone; nothing here locks.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from functools import partial
 
-import trio
 from cachetools import LRUCache
 
 from bbfs import patterns, tree
 from bbfs.cache.metadata import Remembered
 from bbfs.catalog.base import Children, Surroundings
+from bbfs.catalog.completing import all_values
 from bbfs.errors import BbfsError, InvalidUri, NotFound
-from bbfs.model import Completion, DataSource, ResourceMetadata, ResourceTemplate
+from bbfs.model import DataSource, ResourceMetadata, ResourceTemplate
 from bbfs.patterns import Match, Pattern, Place, Segment
 from bbfs.probes import is_probe
 from bbfs.records import DIRECTORY, Node, Path, Record, record_node
@@ -30,15 +30,7 @@ log = logging.getLogger(__name__)
 
 MAX_UNLISTED = 10_000
 """Resources without a place in a listing of which the state is kept; beyond that, only their versions."""
-MAX_REQUESTS = 300
-"""Completions asked for to list one directory: a source answers at most 100 values each."""
-TIME_SHARE = 0.5
-"""The part of a source's timeout after which the names found so far have to do."""
-MAX_VALUES = 10_000
-REQUESTS_AT_ONCE = 8
 DIRECTORIES_KEPT = 1000
-_USUAL = "0123456789abcdefghijklmnopqrstuvwxyz"
-"""What values may go on with, besides what is seen that they do."""
 _DIRECTORY_TYPES = frozenset(("inode/directory", "application/x-directory", "httpd/unix-directory", "text/directory"))
 
 
@@ -381,7 +373,7 @@ class Templated:
             if segment.many and len(path) > (start := template.pattern.many_from):
                 prefix = "/".join(map(tree.hide_component, path[start:])) + "/"
             try:
-                values, complete = await self._values(template.given.uri_template, variable, prefix, place.variables)
+                values, complete = await self._values(template, place, variable, prefix)
             except BbfsError as error:
                 names.error, complete, values = type(error)(*error.args), True, []
                 names.problem = f"{template.given.uri_template}: {error}"
@@ -417,54 +409,9 @@ class Templated:
         else:
             names.found[name] = None
 
-    async def _values(
-        self, uri_template: str, variable: str, prefix: str, variables: Mapping[str, patterns.Value]
-    ) -> tuple[list[str], bool]:
-        """The values of a variable that begin with `prefix`, and whether these are all.
-
-        A source answers at most 100. Where it says that there are more, what they go on with is asked for, letter by
-        letter, as long as that brings new ones.
-        """
-        handler = self._handler
-        assert handler is not None
-        context = {name: value for name, value in patterns.shown(variables).items() if isinstance(value, str)}
+    async def _values(self, template: _Template, place: Place, variable: str, prefix: str) -> tuple[list[str], bool]:
+        assert self._handler is not None
+        context = {name: value for name, value in patterns.shown(place.variables).items() if isinstance(value, str)}
         context.pop(variable, None)
-        found: dict[str, None] = {}
-        asked, cut = 0, False
-        failures: list[BbfsError] = []
-        places = trio.CapacityLimiter(REQUESTS_AT_ONCE)
-
-        async def ask(start: str, following: list[str]) -> None:
-            try:
-                async with places:
-                    got: Completion = await handler.complete(uri_template, variable, start, context)
-            except BbfsError as error:
-                failures.append(error)
-                return
-            new = [value for value in got.values if value not in found]
-            found.update(dict.fromkeys(new))
-            if got.more and (new or all(value.startswith(start) for value in got.values)):
-                seen = {value[len(start)] for value in found if value.startswith(start) and len(value) > len(start)}
-                following.extend(start + letter for letter in sorted(seen | set(_USUAL)))
-            elif got.more:
-                nonlocal cut
-                cut = True
-
-        wave, enough = [prefix], trio.current_time() + TIME_SHARE * self._source.policy.timeout
-        while wave:
-            asked += len(wave)
-            following: list[str] = []
-            async with trio.open_nursery() as nursery:
-                nursery.cancel_scope.deadline = enough if found else inf
-                for start in wave:
-                    nursery.start_soon(ask, start, following)
-            cut = cut or nursery.cancel_scope.cancelled_caught
-            if failures and not found:
-                raise type(failures[0])(*failures[0].args)
-            cut = cut or bool(failures)
-            wave = following
-            if len(found) >= MAX_VALUES or trio.current_time() >= enough:
-                cut, wave = cut or bool(wave), []
-            elif asked + len(wave) > MAX_REQUESTS:
-                cut, wave = True, wave[: MAX_REQUESTS - asked]
-        return [value for value in found if value.startswith(prefix)][:MAX_VALUES], not cut
+        complete = partial(self._handler.complete, template.given.uri_template, variable, context=context)
+        return await all_values(complete, prefix, self._source.policy.timeout)
