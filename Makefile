@@ -3,6 +3,7 @@
 .PHONY: demo test check bench soak install lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
+BENCH := .venv/.installed-bench
 
 demo: $(RUN)  ## a mount to look at: ends on Ctrl-C, or by itself without a terminal
 	.venv/bin/bbfs demo
@@ -15,9 +16,8 @@ check: $(TEST)  ## format, lint, types and the direction of imports
 	PATH=$(CURDIR)/.venv/bin:$$PATH tests/thirdparty/node_modules/.bin/pyright
 	.venv/bin/lint-imports
 
-bench: $(TEST)  ## a cold and a warm walk over a slow server beside a plain client; how soon a change is seen
-	.venv/bin/python benchmarks/cold.py --json benchmarks/results.json
-	.venv/bin/python benchmarks/live.py --json benchmarks/live.json
+bench: $(BENCH)  ## everything in docs/benchmarks.md, beside what others would use: about ten minutes; ARGS=--help
+	.venv/bin/python benchmarks/run.py $(ARGS)
 
 soak: $(TEST)  ## kill servers under a mount 200 times (some minutes); nothing may be left over
 	.venv/bin/python benchmarks/soak.py
@@ -28,10 +28,13 @@ lock: $(TEST)  ## write the lock files anew; make lock UPGRADE=--upgrade takes n
 	scripts/lock $(UPGRADE)
 
 clean:
-	rm -rf .venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
+	rm -rf .venv benchmarks/rivals/.venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
 
 $(RUN): pyproject.toml requirements.lock requirements-build.lock scripts/install scripts/install-system
 	scripts/install run
 
 $(TEST): $(RUN) requirements-dev.lock tests/thirdparty/requirements.lock tests/thirdparty/package-lock.json
 	scripts/install test
+
+$(BENCH): $(TEST) benchmarks/rivals/requirements.lock
+	scripts/install bench

@@ -1,0 +1,62 @@
+"""Plots of what a run has measured: `plots.py RESULTS DIRECTORY`, in the environment of rivals/ (matplotlib).
+
+One SVG a group of which places are compared: how many times what the reference took, on a logarithmic scale, the
+medians as bars and the least and the greatest of the rounds as lines. The names of the files are printed.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+from figures import Sheet
+
+mpl.use("svg")
+from matplotlib import pyplot
+
+PLOTS = {"warm": ("warm", "tmpfs"), "cold, 16 in flight": ("cold", "ideal")}
+"""Group: name of the file, and what is 1."""
+
+
+def draw(sheet: Sheet, group: str, reference: str, path: Path) -> None:
+    cases = [case for case in sheet.cases(group) if sheet.summary(group, case, reference)]
+    places = [place for place in sheet.places(group) if place != reference]
+    figure, axes = pyplot.subplots(figsize=(10, 1 + 0.16 * len(places) * len(cases)), layout="constrained")
+    colours = pyplot.colormaps["tab10"]
+    step = 0.84 / len(places)
+    for number, place in enumerate(places):
+        found = [(at, sheet.ratio(group, case, place, reference)) for at, case in enumerate(cases)]
+        bars = [(at, one) for at, one in found if one is not None]
+        axes.barh(
+            [at - 0.42 + step * (number + 0.5) for at, _ in bars],
+            [one.median for _, one in bars],
+            height=step * 0.9,
+            xerr=[[one.median - one.low for _, one in bars], [one.high - one.median for _, one in bars]],
+            error_kw={"elinewidth": 0.8},
+            color=colours(number % 10),
+            label=place,
+        )
+    axes.set_xscale("log")
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(cases)), cases)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"times what {reference} takes (medians; lines: least to greatest)")
+    axes.grid(axis="x", linewidth=0.3)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=4, frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def main() -> None:
+    results, directory = Path(sys.argv[1]), Path(sys.argv[2])
+    sheet = Sheet.from_json(json.loads(results.read_text())["cells"])
+    mpl.rcParams["svg.hashsalt"] = "bbfs"  # the same numbers give the same file
+    directory.mkdir(parents=True, exist_ok=True)
+    for group, (name, reference) in PLOTS.items():
+        if group in sheet.groups():
+            draw(sheet, group, reference, directory / f"{name}.svg")
+            print(directory / f"{name}.svg")
+
+
+if __name__ == "__main__":
+    main()

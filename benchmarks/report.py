@@ -1,0 +1,140 @@
+"""The tables of docs/benchmarks.md, made of what a run has measured. Pure, but for `write`."""
+
+from pathlib import Path
+from typing import Any
+
+from figures import Cell, Sheet, Summary
+from guard import Goal
+
+BEGIN, END = "<!-- measured: written by benchmarks/run.py -->", "<!-- end of what was measured -->"
+AGAINST = {"warm": ("tmpfs", "floor"), "large": ("tmpfs", "the file itself"), "scale": ("tmpfs", "SDK client")}
+"""What the places of a group are set against; a cold group's against the ideal."""
+
+
+def number(value: float) -> str:
+    """Three digits that matter, without an exponent."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}"
+
+
+def spread(found: Summary, unit: str = "") -> str:
+    """The median, and what it lies between; seconds below one as milliseconds."""
+    factor, unit = (1000, "ms") if unit == "s" and found.median < 1 else (1, unit)
+    median, low, high = (number(value * factor) for value in (found.median, found.low, found.high))
+    between = "" if low == high else f" ({low}–{high})"
+    return f"{median}{between} {unit}".rstrip()
+
+
+def row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    return "\n".join([row(heads), row(["---"] * len(heads)), *map(row, rows)])
+
+
+class Notes:
+    """Reasons, numbered as they come."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def mark(self, reason: str) -> str:
+        return f"[{self._numbers.setdefault(reason, len(self._numbers) + 1)}]"
+
+    def lines(self) -> str:
+        return "\n".join(f"{number}. {reason.replace('|', '/')}" for reason, number in self._numbers.items())
+
+
+def measured(cell: Cell | None, found: Summary | None, notes: Notes) -> str:
+    """A cell of a table: the figure, or why there is none."""
+    if cell is None:
+        return ""
+    mark = f" {notes.mark(cell.reason)}" if cell.reason else ""
+    if found is None:
+        return f"–{mark}"
+    if cell.share < 1:
+        mark = f" {notes.mark(f'scaled up from {cell.share:.0%} of the files')}{mark}"
+    return f"{spread(found, cell.unit)}{mark}"
+
+
+def values(sheet: Sheet, group: str, notes: Notes) -> str:
+    """Places down, cases across."""
+    cases = sheet.cases(group)
+    rows = [
+        [
+            place,
+            *(
+                measured(sheet.cells.get((group, case, place)), sheet.summary(group, case, place), notes)
+                for case in cases
+            ),
+        ]
+        for place in sheet.places(group)
+    ]
+    return table(["", *cases], rows)
+
+
+def ratios(sheet: Sheet, group: str, against: str) -> str | None:
+    """How many times what `against` took; None where nothing can be compared."""
+    cases = [case for case in sheet.cases(group) if sheet.summary(group, case, against)]
+    rows: list[list[str]] = []
+    for place in sheet.places(group):
+        found = [sheet.ratio(group, case, place, against) for case in cases]
+        if place != against and any(found):
+            rows.append([place, *("" if one is None else spread(one) for one in found)])
+    return table([f"× {against}", *cases], rows) if rows else None
+
+
+def goals_table(sheet: Sheet, goals: list[Goal]) -> str:
+    """A row for the cases of a group that have one goal; what is not reached is set in bold."""
+    rows: dict[tuple[str, str, str, str], list[str]] = {}
+    for goal in goals:
+        cell = sheet.cells.get((goal.group, goal.case, goal.place))
+        if cell is None:
+            continue
+        if goal.at_least is not None:
+            wanted = f"≥ {number(goal.at_least)} × as fast"
+        else:
+            wanted = f"≤ {number(goal.at_most or 0)} {'×' if goal.against else cell.unit}".rstrip()
+        found = goal.found(sheet)
+        value = "not measured" if found is None else spread(found)
+        value = f"**{value}**" if goal.reached(sheet) is False else value
+        rows.setdefault((goal.group, goal.place, goal.against or "", wanted), []).append(f"{goal.case} {value}")
+    heads = ["", "place", "against", "goal", "measured; in bold: not reached"]
+    return table(heads, [[*key, "; ".join(found)] for key, found in rows.items()])
+
+
+def against(group: str) -> tuple[str, ...]:
+    return AGAINST.get(group, ("ideal",))
+
+
+def document(about: dict[str, Any], sheet: Sheet, goals: list[Goal], plots: list[str]) -> str:
+    """What stands between the markers."""
+    parts = [
+        "\n".join(f"- {key}: {value}" for key, value in about.items()),
+        "### Goals\n\n" + goals_table(sheet, goals),
+        *(f"![{Path(plot).stem}]({plot})" for plot in plots),
+    ]
+    for group in sheet.groups():
+        notes = Notes()
+        tables = [values(sheet, group, notes), *(ratios(sheet, group, other) for other in against(group))]
+        parts.append(f"### {group[0].upper()}{group[1:]}\n\n" + "\n\n".join(found for found in tables if found))
+        if notes.lines():
+            parts.append(notes.lines())
+    return "\n\n".join(parts)
+
+
+def replaced(text: str, between: str) -> str:
+    """The text with what stands between the markers replaced. Raises ValueError when they are not there."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"no line {BEGIN} with {END} after it")
+    return f"{before}{BEGIN}\n\n{between}\n\n{END}{after}"
+
+
+def write(path: Path, between: str) -> None:
+    path.write_text(replaced(path.read_text(), between))

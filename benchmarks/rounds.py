@@ -1,0 +1,159 @@
+"""Running programs with a bound on each, and all cases on all places in turn, round after round."""
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from figures import Sheet
+
+HERE = Path(__file__).parent
+TEMPORARY = re.compile(r"/[^ ‘’'\"]*bbfs-bench-[^/ ]+/")
+END_BOUND = 5.0
+"""Seconds that a program that was told to end may take."""
+
+
+class Unmeasurable(Exception):
+    """Why something has no number, in words for the table."""
+
+
+def end(process: subprocess.Popen[Any], *, at_once: bool = False) -> None:
+    """End a program and all of its process group, by force if it takes too long. It must lead its group."""
+    for number in (signal.SIGKILL,) if at_once else (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        try:
+            process.wait(END_BOUND)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    with contextlib.suppress(ProcessLookupError):  # what is left of the group
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def finished(process: subprocess.Popen[Any], bound: float) -> bool:
+    """Wait for the end of a program, and see it at once (subprocess looks again after up to 50 ms)."""
+    ended = os.pidfd_open(process.pid)
+    try:
+        return bool(select.select([ended], [], [], bound)[0])
+    finally:
+        os.close(ended)
+
+
+def last_line(log: IO[bytes]) -> str:
+    """The last line that was written, without the temporary directory and at most 160 characters of it."""
+    log.seek(0)
+    lines = log.read().decode(errors="replace").split("\n")
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "nothing was said")
+    return TEMPORARY.sub("…/", said)[:160]
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    bound: float,
+    accepted: tuple[int, ...] = (0,),
+    piped: bool = False,
+    output: IO[bytes] | None = None,
+) -> float:
+    """Seconds that a program takes to its end. Raises Unmeasurable: it failed, or took more than `bound` seconds.
+
+    piped: its output goes through a pipe, for programs (tar) that read nothing when they see /dev/null.
+    """
+    with tempfile.TemporaryFile() as errors:
+        sink = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) if piped else None
+        target = sink.stdin if sink is not None else output or subprocess.DEVNULL
+        started = time.perf_counter()
+        try:
+            process = subprocess.Popen(
+                [str(word) for word in command],
+                stdin=subprocess.DEVNULL,
+                stdout=target,
+                stderr=errors,
+                start_new_session=True,
+            )
+            try:
+                if not finished(process, bound):
+                    raise Unmeasurable(f"more than {bound:g} s")
+                taken = time.perf_counter() - started
+                status = process.wait()
+            except BaseException:
+                end(process, at_once=True)
+                raise
+        except FileNotFoundError:
+            raise Unmeasurable(f"there is no program {command[0]}") from None
+        finally:
+            if sink is not None and sink.stdin is not None:
+                sink.stdin.close()
+                sink.wait(END_BOUND)
+        if status not in accepted:
+            raise Unmeasurable(f"{Path(command[0]).name}: exit status {status}, {last_line(errors)}")
+        return taken
+
+
+def answer(command: Sequence[str | Path], *, bound: float) -> dict[str, Any]:
+    """What a program of this directory prints as JSON. Raises Unmeasurable."""
+    with tempfile.TemporaryFile() as output:
+        run(command, bound=bound, output=output)
+        output.seek(0)
+        return json.loads(output.read())
+
+
+def seconds(program: str, *arguments: str | Path, bound: float) -> float:
+    """What a program of this directory says that it took. Raises Unmeasurable."""
+    return answer([sys.executable, HERE / program, *arguments], bound=bound)["seconds"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Somewhere the files of a case are. share: the part of them that this place is given."""
+
+    name: str
+    tree: Path
+    share: float = 1.0
+
+
+Measure = Callable[[Place], float]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many rounds, and until when another may begin that takes as long as the longest yet (time.monotonic())."""
+
+    rounds: int
+    until: float
+
+    def numbers(self, least: int = 1) -> Iterator[int]:
+        longest = 0.0
+        for number in range(self.rounds):
+            started = time.monotonic()
+            if number >= least and started + longest > self.until:
+                return
+            yield number
+            longest = max(longest, time.monotonic() - started)
+
+
+def turn(sheet: Sheet, group: str, round: int, cases: dict[str, Measure], places: Sequence[Place]) -> None:
+    """One round: each case at each place. Who begins changes from case to case and from round to round.
+
+    A place that failed at a case is not asked again.
+    """
+    for number, (case, measure) in enumerate(cases.items()):
+        first = (round + number) % len(places)
+        for place in (*places[first:], *places[:first]):
+            if sheet.failed(group, case, place.name):
+                continue
+            try:
+                sheet.add(round, group, case, place.name, measure(place), share=place.share)
+            except Unmeasurable as why:
+                sheet.fail(group, case, place.name, str(why), share=place.share)

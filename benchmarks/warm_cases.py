@@ -1,0 +1,91 @@
+"""Warm: 10 000 files of 4 KB, listed and read once before, so that nothing need be asked for again.
+
+All places hold the same files and stay mounted; each round runs each program at each place, in turn. mirage gets a
+fiftieth of the files, because all of them would take minutes a program; its seconds are scaled up.
+"""
+
+import shutil
+import tarfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import places
+from figures import Sheet
+from files import Shape, write_list
+from rounds import Budget, Measure, Place, Unmeasurable, run, turn
+
+GROUP = "warm"
+CELL_BOUND = 40.0
+MIRAGE_SHARE = 0.02
+CASES = ("find", "ls -lR", "cat of all", "grep -r", "tar", "rsync -a")
+
+
+def programs(scratch: Path, lists: Callable[[Place], Path]) -> dict[str, Measure]:
+    """What is run at each place. lists: the names of a place's files."""
+
+    def rsync(place: Place) -> float:
+        target = scratch / "copy"
+        try:
+            return run(["rsync", "-a", f"{place.tree}/", target], bound=CELL_BOUND)
+        finally:
+            shutil.rmtree(target, ignore_errors=True)
+
+    def cat(place: Place) -> float:
+        return run(["env", "-C", place.tree, "xargs", "-0", "-a", lists(place), "cat"], bound=CELL_BOUND)
+
+    measures: tuple[Measure, ...] = (
+        lambda place: run(["find", place.tree], bound=CELL_BOUND),
+        lambda place: run(["ls", "-lR", place.tree], bound=CELL_BOUND),
+        cat,
+        lambda place: run(["grep", "-r", "no such text", place.tree], bound=CELL_BOUND, accepted=(1,)),
+        lambda place: run(["tar", "-cf", "-", "-C", place.tree, "."], bound=CELL_BOUND, accepted=(0, 1), piped=True),
+        rsync,
+    )
+    return dict(zip(CASES, measures, strict=True))
+
+
+def warm_up(sheet: Sheet, place: Place, measures: dict[str, Measure]) -> None:
+    """List and read everything once. A place that cannot is left out of all cases."""
+    try:
+        measures["ls -lR"](place)
+        measures["cat of all"](place)
+    except Unmeasurable as why:
+        for case in CASES:
+            sheet.fail(GROUP, case, place.name, f"the first run: {why}", share=place.share)
+
+
+def measure(sheet: Sheet, scratch: Path, budget: Budget, *, directories: int, files: int) -> None:
+    """scratch: a directory on tmpfs."""
+    shape = Shape(directories, files)
+    tree = scratch / "files"
+    shape.write(tree)
+    few = Shape(max(1, round(directories * MIRAGE_SHARE)), files)
+    few.write(scratch / "few")
+    archive = scratch / "files.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(tree, arcname=".")
+    names = {place: write_list(scratch / place, of.names()) for place, of in (("all.list", shape), ("few.list", few))}
+    measures = programs(scratch, lambda place: names["few.list" if place.share < 1 else "all.list"])
+    mounts = scratch / "mounts"
+    mounts.mkdir()
+    folder = {"name": "warm", "type": "filesystem", "config": {"root": tree}, "ttl": "1h"}
+    serving = places.served("warm", places.server(directories, files))
+    commands = {
+        "floor": (places.floor(tree), ""),
+        "floor, no xattrs": (places.floor(tree, "--no-xattrs"), ""),
+        "bbfs, MCP": (places.bbfs(scratch / "mcp", [serving]), "mcp-server+warm/bench/tree"),
+        "bbfs, folder": (places.bbfs(scratch / "folder", [folder]), "bb-filesystem+warm+file"),
+        "rclone": (places.rclone(tree), ""),
+        "fsspec": (places.by_rival("fsspec_mount.py", tree), ""),
+        "ratarmount": (places.ratarmount(archive), ""),
+        "mirage": (places.by_rival("mirage_mount.py", scratch / "few"), ""),
+    }
+    with ExitStack() as ending:
+        stage = places.Stage(sheet, GROUP, mounts, ending)
+        found = [Place("tmpfs", tree)]
+        found += stage.places(CASES, commands, {"mirage": few.count / shape.count})
+        for place in found:
+            warm_up(sheet, place, measures)
+        for number in budget.numbers():
+            turn(sheet, GROUP, number, measures, found)

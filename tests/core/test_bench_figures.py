@@ -1,0 +1,191 @@
+"""What the benchmarks make of what they measure: figures, tables, a guard; and that they leave nothing behind."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from figures import Sheet, Summary
+from files import Shape
+from guard import Goal, check, load
+from places import isolated, running
+from programs import wait_until
+from report import BEGIN, END, document, number, replaced, spread
+from rounds import Budget, Place, Unmeasurable, end, run, turn
+
+RATIO = Goal("warm", "find", "ours", "floor", at_most=1.2, at_least=None, guard=1.5)
+FASTER = Goal("warm", "find", "ours", "rival", at_most=None, at_least=3, guard=2)
+
+
+def sheet(*seconds: tuple[str, list[float]]) -> Sheet:
+    made = Sheet()
+    for place, values in seconds:
+        for at, value in enumerate(values):
+            made.add(at, "warm", "find", place, value)
+    return made
+
+
+def test_ratios_are_taken_within_a_round() -> None:
+    # The machine was ten times slower in the second round; no ratio is.
+    made = sheet(("floor", [1, 10, 1]), ("ours", [2, 20, 3]))
+    assert made.ratio("warm", "find", "ours", "floor") == Summary(2, 2, 3, 3)
+    assert made.summary("warm", "find", "ours") == Summary(3, 2, 20, 3)
+
+
+def test_a_round_that_one_of_them_lacks_is_in_no_ratio() -> None:
+    made = sheet(("floor", [1, 1]), ("ours", [4]))
+    made.add(2, "warm", "find", "ours", 8)
+    assert made.ratio("warm", "find", "ours", "floor") == Summary(4, 4, 4, 1)
+    assert made.ratio("warm", "find", "ours", "nobody") is None
+
+
+def test_seconds_for_a_share_of_the_files_are_scaled_up() -> None:
+    made = sheet(("floor", [1]))
+    made.add(0, "warm", "find", "slow", 2, share=0.1)
+    assert made.ratio("warm", "find", "slow", "floor") == Summary(20, 20, 20, 1)
+
+
+def test_a_sheet_survives_json() -> None:
+    made = sheet(("floor", [1, 2]))
+    made.fail("warm", "find", "rival", "not installed")
+    again = Sheet.from_json(json.loads(json.dumps(made.as_json())))
+    assert again.cells == made.cells
+    assert again.failed("warm", "find", "rival")
+
+
+@pytest.mark.parametrize(
+    ("goal", "ours", "theirs", "broken"),
+    [
+        (RATIO, 1.5, 1.0, False),
+        (RATIO, 1.51, 1.0, True),
+        (FASTER, 1.0, 2.0, False),
+        (FASTER, 1.0, 1.9, True),
+        (dataclasses.replace(RATIO, guard=None), 9.0, 1.0, False),
+    ],
+)
+def test_the_guard_breaks_beyond_its_limit(goal: Goal, ours: float, theirs: float, broken: bool) -> None:
+    made = sheet(("ours", [ours]), (goal.against or "", [theirs]))
+    assert bool(check(made, [goal])) is broken
+
+
+def test_the_guard_breaks_where_ours_failed_and_not_where_a_rival_did() -> None:
+    made = sheet(("floor", [1]))
+    made.fail("warm", "find", "ours", "more than 40 s")
+    assert check(made, [RATIO]) == ["warm, find, ours against floor: could not be measured, must be at most 1.5"]
+    made = sheet(("ours", [1]))
+    made.fail("warm", "find", "rival", "not installed")
+    assert check(made, [FASTER]) == []
+    assert check(Sheet(), [RATIO]) == []
+
+
+def test_the_goals_that_are_kept_can_be_read() -> None:
+    goals = load()
+    assert len({(goal.group, goal.case, goal.place, goal.against) for goal in goals}) == len(goals)
+    for goal in goals:
+        limit = goal.at_most if goal.at_least is None else goal.at_least
+        assert limit is not None
+        # A guard is never stricter than the goal.
+        assert goal.guard is None or goal.holds(limit, goal.guard)
+
+
+def test_a_document_shows_figures_goals_and_reasons() -> None:
+    made = sheet(("floor", [0.01, 0.02]), ("ours", [0.02, 0.04]))
+    made.fail("warm", "find", "rival", "not installed")
+    text = document({"machine": "this one"}, made, [RATIO, FASTER], ["benchmarks/warm.svg"])
+    assert "| ours | 30 (20–40) ms |" in text
+    assert "| rival | – [1] |" in text
+    assert "1. not installed" in text
+    assert "| warm | ours | floor | ≤ 1.2 × | find **2** |" in text
+    assert "find not measured" in text
+
+
+def test_only_what_stands_between_the_markers_is_replaced() -> None:
+    text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    once = replaced(text, "new")
+    assert once.startswith("before\n")
+    assert once.endswith("\nafter\n")
+    assert "old" not in once
+    assert replaced(once, "new") == once
+    with pytest.raises(ValueError):
+        replaced("nothing here", "new")
+
+
+def test_numbers_are_short() -> None:
+    assert [number(value) for value in (0, 0.01234, 1.234, 123.4, 1234567)] == ["0", "0.0123", "1.23", "123", "1234567"]
+    assert spread(Summary(1.5, 1, 2, 3), "s") == "1.5 (1–2) s"
+
+
+def test_every_place_begins_once_and_one_that_failed_is_not_asked_again() -> None:
+    asked: list[str] = []
+
+    def measure(place: Place) -> float:
+        asked.append(place.name)
+        if place.name == "b":
+            raise Unmeasurable("b cannot")
+        return 1.0
+
+    made, places = Sheet(), [Place(name, Path("/")) for name in "abc"]
+    for at in range(3):
+        turn(made, "warm", at, {"find": measure}, places)
+    assert "".join(asked) == "abc" + "ca" + "ca"
+    assert made.cells[("warm", "find", "b")].reason == "b cannot"
+
+
+def test_no_round_begins_that_would_end_too_late() -> None:
+    assert list(Budget(5, time.monotonic() - 1).numbers()) == [0]
+    assert list(Budget(3, time.monotonic() + 60).numbers()) == [0, 1, 2]
+
+
+def test_a_program_is_ended_with_its_children(tmp_path: Path) -> None:
+    noted = tmp_path / "pid"
+    command = ["sh", "-c", f"sleep 60 & echo $! > {noted}.new; mv {noted}.new {noted}; wait"]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        wait_until(noted.exists, "the child is there")
+    finally:
+        end(process, at_once=True)
+    wait_until(lambda: not alive(int(noted.read_text())), "the child is gone")
+
+
+def test_a_program_beyond_its_bound_is_ended() -> None:
+    with pytest.raises(Unmeasurable, match="more than"):
+        run(["sleep", "60"], bound=0.1)
+
+
+def test_a_program_that_fails_says_why() -> None:
+    with pytest.raises(Unmeasurable, match="exit status 3, no such luck"):
+        run([sys.executable, "-c", "import sys; print('no such luck', file=sys.stderr); sys.exit(3)"], bound=20)
+    with pytest.raises(Unmeasurable, match="no program"):
+        run(["no-such-program-here"], bound=1)
+
+
+def test_what_runs_in_the_background_is_ended_and_keeps_to_its_home(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with running([sys.executable, "-c", "import time; time.sleep(60)"], home, tmp_path / "log") as process:
+        assert alive(process.pid)
+    assert not alive(process.pid)
+    environ = isolated(home)
+    kept = [value for name, value in environ.items() if name.startswith("XDG_")] + [environ["HOME"]]
+    assert all(Path(value).is_relative_to(home) for value in kept)
+
+
+def test_the_files_of_a_shape_are_as_long_as_it_says(tmp_path: Path) -> None:
+    shape = Shape(2, 3, 100, "seed")
+    shape.write(tmp_path)
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.txt"))
+    assert found == shape.names()
+    assert {(tmp_path / name).stat().st_size for name in found} == {100}
+    assert shape.content(found[0]) != dataclasses.replace(shape, seed="other").content(found[0])
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return state != "Z"
