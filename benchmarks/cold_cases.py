@@ -45,6 +45,7 @@ class Programs:
     """What is run at a place; it knows where the lists of names are and where copies may go."""
 
     scratch: Path
+    slow: Slow
 
     def measures(self) -> dict[str, Measure]:
         return {
@@ -56,12 +57,16 @@ class Programs:
             "cp -a": self.copy,
             "ls -l": lambda place: run(["ls", "-l", place.tree], bound=CELL_BOUND),
             "rg": lambda place: run(["rg", "no such text", place.tree], bound=CELL_BOUND, accepted=(1,)),
-            "xargs -P4 cat": lambda place: run(self.listed(place, "-n", "25", "-P", "4"), bound=CELL_BOUND),
+            "xargs -P4 cat": lambda place: run(self.listed(place, "-n", self.some(place), "-P", "4"), bound=CELL_BOUND),
         }
 
     def listed(self, place: Place, *options: str) -> list[str | Path]:
         names = self.scratch / ("few.list" if place.share < 1 else "all.list")
         return ["env", "-C", place.tree, "xargs", "-0", "-a", names, *options, "cat"]
+
+    def some(self, place: Place) -> str:
+        """How many files each of the parallel processes is given at a time: there are 16 portions."""
+        return str(max(1, (self.slow.few if place.share < 1 else self.slow.count) // 16))
 
     def copy(self, place: Place) -> float:
         target = self.scratch / f"copy-{time.monotonic_ns()}"
@@ -149,7 +154,7 @@ class Round:
 
     def walks(self, concurrency: int) -> None:
         """All programs, each on a cold source of its own, and how often each made the server read."""
-        group, measures = f"cold, {concurrency} in flight", Programs(self.scratch).measures()
+        group, measures = f"cold, {concurrency} in flight", Programs(self.scratch, self.slow).measures()
         order = list(measures)
         order = order[self.number % len(order) :] + order[: self.number % len(order)]
         for case in measures:
@@ -194,7 +199,7 @@ class Round:
             with ExitStack() as ending:
                 stage = self.stage(READ_GROUP, ending)
                 upstream = Upstream(stage, self.slow, [case], 16)
-                programs = Programs(self.scratch)
+                programs = Programs(self.scratch, self.slow)
                 run(programs.listed(Place("bbfs", upstream.tree(case))), bound=CELL_BOUND)
                 ending.pop_all().close()
                 before = len(upstream.counters(case).read_bytes().splitlines())
@@ -239,7 +244,7 @@ class Round:
 
     def rivals(self) -> None:
         """Each with a directory a program, of the same delay a file."""
-        group, measures = "cold, 16 in flight", Programs(self.scratch).measures()
+        group, measures = "cold, 16 in flight", Programs(self.scratch, self.slow).measures()
         folder, delay = self.scratch / "few", str(self.slow.delay)
         with ExitStack() as ending:
             stage = self.stage(group, ending)
@@ -248,7 +253,7 @@ class Round:
             process = ending.enter_context(places.running(web, stage.directory / "web", log))
             url = first_line(log, process)
             commands = {
-                "rclone, HTTP": (places.rclone(":http:", "--http-url", url, "--checkers", "16"), ""),
+                "rclone, HTTP": (places.rclone(":http:", *places.KEPT, "--http-url", url, "--checkers", "16"), ""),
                 "fsspec": (places.by_rival("fsspec_mount.py", folder, "--delay", delay), ""),
                 "mirage": (places.by_rival("mirage_mount.py", folder, "--delay", delay), ""),
             }
@@ -282,7 +287,7 @@ def measure(
     sheet: Sheet, scratch: Path, budget: Budget, slow: Slow, concurrencies: Sequence[int] = (16, 32, 64)
 ) -> None:
     """scratch: a directory on tmpfs."""
-    cases = len(Programs(scratch).measures())
+    cases = len(Programs(scratch, slow).measures())
     Shape(cases, slow.few).write(scratch / "few")
     for name, count in (("all.list", slow.count), ("few.list", slow.few)):
         write_list(scratch / name, [Path(file).name for file in Shape(1, count).names()])

@@ -86,11 +86,11 @@ def measure(sheet: Sheet, scratch: Path, disk: Path, budget: Budget, *, size: in
         warm, cold = [Place("tmpfs", memory)], [Place("the file itself", slow)]
         cached = {"name": "large", "type": "filesystem", "config": {"root": memory}, "ttl": "1h"}
         mount("bbfs, folder", places.bbfs(scratch / "warm", [cached]), "bb-filesystem+large+file", in_memory)
-        mount("rclone", places.rclone(memory), "", in_memory)
+        mount("rclone", places.rclone(memory, *places.KEPT), "", in_memory)
         mount("fsspec", places.by_rival("fsspec_mount.py", memory), "", in_memory)
         fresh = cached | {"config": {"root": slow}}
         mount("bbfs, folder on disk", places.bbfs(scratch / "cold", [fresh]), "bb-filesystem+large+file", on_disk)
-        mount("rclone, disk", places.rclone(slow), "", on_disk)
+        mount("rclone, disk", places.rclone(slow, *places.KEPT), "", on_disk)
         for place in warm:  # the first run, which is not measured
             try:
                 in_memory[CACHED](place)

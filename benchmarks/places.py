@@ -121,10 +121,12 @@ def floor(folder: Path, *options: str) -> Callable[[Path], list[str | Path]]:
     return lambda mountpoint: [sys.executable, HERE / "floor.py", folder, mountpoint, *options]
 
 
+KEPT = ("--attr-timeout", "1h", "--dir-cache-time", "1h", "--poll-interval", "0")
+"""Options of rclone for keeping names and attributes as long as bbfs may here; by itself it keeps them for 1 s."""
+
+
 def rclone(remote: str | Path, *options: str) -> Callable[[Path], list[str | Path]]:
-    """With what rclone may keep kept for as long as what bbfs may keep."""
-    kept = ["--read-only", "--attr-timeout", "1h", "--dir-cache-time", "1h", "--poll-interval", "0"]
-    return lambda mountpoint: ["rclone", "mount", str(remote), mountpoint, *kept, *options]
+    return lambda mountpoint: ["rclone", "mount", str(remote), mountpoint, "--read-only", *options]
 
 
 def by_rival(program: str, folder: Path, *options: str) -> Callable[[Path], list[str | Path]]:

@@ -37,6 +37,7 @@ def draw(sheet: Sheet, group: str, reference: str, path: Path) -> None:
             label=place,
         )
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _position: f"{value:g} ×")
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_yticks(range(len(cases)), cases)
     axes.invert_yaxis()
@@ -50,7 +51,8 @@ def draw(sheet: Sheet, group: str, reference: str, path: Path) -> None:
 def main() -> None:
     results, directory = Path(sys.argv[1]), Path(sys.argv[2])
     sheet = Sheet.from_json(json.loads(results.read_text())["cells"])
-    mpl.rcParams["svg.hashsalt"] = "bbfs"  # the same numbers give the same file
+    # The same numbers give the same file, and text stays text.
+    mpl.rcParams.update({"svg.hashsalt": "bbfs", "svg.fonttype": "none"})
     directory.mkdir(parents=True, exist_ok=True)
     for group, (name, reference) in PLOTS.items():
         if group in sheet.groups():

@@ -65,6 +65,7 @@ def run(
     accepted: tuple[int, ...] = (0,),
     piped: bool = False,
     output: IO[bytes] | None = None,
+    environ: dict[str, str] | None = None,
 ) -> float:
     """Seconds that a program takes to its end. Raises Unmeasurable: it failed, or took more than `bound` seconds.
 
@@ -80,6 +81,7 @@ def run(
                 stdin=subprocess.DEVNULL,
                 stdout=target,
                 stderr=errors,
+                env=environ,
                 start_new_session=True,
             )
             try:

@@ -2,7 +2,7 @@
 
 Groups: warm, cold, large, scale, live. Each gets its part of the time and begins no round that would exceed it, but has
 one whole round at least. What was measured goes to benchmarks/results.json, the tables and plots to docs/benchmarks.md;
-nothing else is written outside temporary directories, and all that is started is ended, also on SIGINT and SIGTERM.
+nothing else is written outside temporary directories, and all that is started is ended, also on a signal.
 
 --quick tries the machinery with few files; its results go nowhere but to `--output DIRECTORY`. A rival that is not
 installed or fails is a line in the tables. The exit status is 1 when a group could not be measured at all, or with
@@ -38,7 +38,7 @@ import warm_cases
 from figures import Sheet
 from rounds import HERE, Budget, Unmeasurable
 
-from bbfs.mounts import MountError
+from bbfs import mounts
 
 DOCUMENT = HERE.parent / "docs" / "benchmarks.md"
 PARTS = {"warm": 0.3, "cold": 0.41, "large": 0.08, "scale": 0.17, "live": 0.04}
@@ -79,7 +79,7 @@ def groups(sheet: Sheet, sizes: Sizes) -> dict[str, Callable[[Path, Path, Budget
             sheet, memory, disk, budget, size=sizes.large
         ),
         "scale": lambda memory, _disk, budget, seconds: scale_cases.measure(
-            sheet, memory, budget, listed=sizes.listed, many=sizes.many, bound=max(60.0, 2 * seconds)
+            sheet, memory, budget, listed=sizes.listed, many=sizes.many, seconds=seconds
         ),
         "live": lambda memory, _disk, _budget, _seconds: scale_cases.measure_live(
             sheet, memory, changes=sizes.changes, idle=sizes.idle
@@ -102,11 +102,20 @@ def measure(sheet: Sheet, sizes: Sizes, wanted: list[str], minutes: float) -> li
         ):
             try:
                 act(Path(memory), Path(disk), Budget(sizes.rounds, started + seconds), seconds)
-            except (OSError, RuntimeError, Unmeasurable, subprocess.SubprocessError, MountError):
+            except (OSError, RuntimeError, Unmeasurable, subprocess.SubprocessError, mounts.MountError):
                 traceback.print_exc()
                 failed.append(name)
+            finally:
+                sweep(Path(memory))
         print(f"{name}: {time.monotonic() - started:.0f} s of {seconds:.0f} s", flush=True)
     return failed
+
+
+def sweep(directory: Path) -> None:
+    """Unmount what a program that had to be ended has left below a directory."""
+    for mount in mounts.mounts():
+        if Path(mount.path).is_relative_to(directory):
+            mounts.unmount(mount.path)
 
 
 def version(command: list[str]) -> str:
@@ -155,7 +164,13 @@ def publish(sheet: Sheet, facts: dict[str, Any], results: Path, document: Path) 
     report.write(document, report.document(facts, sheet, guard.load(), plots))
 
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 def stop(number: int, _frame: FrameType | None) -> None:
+    """Leave everything in order; another signal meanwhile changes nothing."""
+    for ending in ENDING:
+        signal.signal(ending, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 
@@ -168,7 +183,8 @@ def main() -> int:
     parser.add_argument("--guard", action="store_true")
     parser.add_argument("--output", type=Path, help="a directory for results.json and benchmarks.md, instead of here")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, stop)
+    for ending in ENDING:
+        signal.signal(ending, stop)
     sizes = QUICK if options.quick else Sizes()
     if options.rounds:
         sizes = Sizes(**(vars(sizes) | {"rounds": options.rounds}))

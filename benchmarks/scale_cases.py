@@ -4,6 +4,7 @@ Each is a program of its own, run round by round, so that a ratio is of one roun
 """
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,8 @@ from rounds import HERE, Budget, Unmeasurable, run
 SCALE, LIVE = "scale", "live"
 LISTING, FIND, MEMORY = "list of 100 000", "find in a million", "memory with a million"
 STALL, LOOP = "stall by a 64 MB text, 99th percentile", "longest stall of the loop, a million"
+LEAST = 30.0
+"""Seconds that each program has in any case."""
 Rows = list[tuple[str, str, float, str]]
 """Case, place, value, unit."""
 
@@ -51,7 +54,9 @@ def of_live(found: dict[str, Any]) -> Rows:
 def ask(program: str, *arguments: str, scratch: Path, bound: float) -> dict[str, Any]:
     """What one of the programs writes with --json. Raises Unmeasurable."""
     written = scratch / f"{program}-{time.monotonic_ns()}.json"
-    run([sys.executable, HERE / program, *arguments, "--json", written], bound=bound)
+    # What they put into temporary directories is found in ours, if they have to be ended.
+    environ = os.environ | {"TMPDIR": str(scratch)}
+    run([sys.executable, HERE / program, *arguments, "--json", written], bound=bound, environ=environ)
     return json.loads(written.read_text())
 
 
@@ -60,18 +65,20 @@ def put(sheet: Sheet, number: int, group: str, rows: Rows) -> None:
         sheet.add(number, group, case, place, value, unit=unit)
 
 
-def measure(sheet: Sheet, scratch: Path, budget: Budget, *, listed: int, many: int, bound: float) -> None:
-    """The listing as often as there is time for, the others once. bound: seconds for each."""
+def measure(sheet: Sheet, scratch: Path, budget: Budget, *, listed: int, many: int, seconds: float) -> None:
+    """The listing as often as there is time for, the others once. seconds: for all; half as many more are lent."""
     parts = {
         "listing": (of_listing, listed, LISTING),
-        "million": (of_million, many, FIND),
         "large": (of_large, 0, STALL),
+        "million": (of_million, many, FIND),
     }
+    until = time.monotonic() + 1.5 * seconds
     failed: set[str] = set()
     for number in budget.numbers():
         for part, (rows, count, case) in parts.items():
             if part in failed or (number and part != "listing"):
                 continue
+            bound = max(LEAST, until - time.monotonic())
             options = ["--rounds", "1", *(["--count", str(count)] if count else [])]
             try:
                 put(sheet, number, SCALE, rows(ask("scale.py", part, *options, scratch=scratch, bound=bound)[part]))

@@ -77,6 +77,7 @@ def measure(sheet: Sheet, scratch: Path, budget: Budget, *, directories: int, fi
         "bbfs, MCP": (places.bbfs(scratch / "mcp", [serving]), "mcp-server+warm/bench/tree"),
         "bbfs, folder": (places.bbfs(scratch / "folder", [folder]), "bb-filesystem+warm+file"),
         "rclone": (places.rclone(tree), ""),
+        "rclone, kept 1 h": (places.rclone(tree, *places.KEPT), ""),
         "fsspec": (places.by_rival("fsspec_mount.py", tree), ""),
         "ratarmount": (places.ratarmount(archive), ""),
         "mirage": (places.by_rival("mirage_mount.py", scratch / "few"), ""),
