@@ -14,14 +14,14 @@ from figures import Sheet
 from rounds import HERE, Budget, Measure, Place, Unmeasurable, run, seconds, turn
 
 GROUP = "large"
-CELL_BOUND = 60.0
+CELL_BOUND = 20.0
 CACHED, COLD, MAPPED, MEMORY = (
     "read, cached",
     "read, first time, from disk",
     "mmap, random 4 KB",
     "growth of the daemon",
 )
-LOOKS = 200_000
+LOOKS = 50_000
 
 
 def pieces(size: int) -> Iterator[bytes]:

@@ -90,11 +90,14 @@ def groups(sheet: Sheet, sizes: Sizes) -> dict[str, Callable[[Path, Path, Budget
 def measure(sheet: Sheet, sizes: Sizes, wanted: list[str], minutes: float) -> list[str]:
     """Run the groups; those that could not be measured at all."""
     failed: list[str] = []
-    whole = sum(PARTS[name] for name in wanted)
+    until, left = time.monotonic() + minutes * 60, sum(PARTS[name] for name in wanted)
     for name, act in groups(sheet, sizes).items():
         if name not in wanted:
             continue
-        seconds, started = minutes * 60 * PARTS[name] / whole, time.monotonic()
+        # What one takes too long, the later ones have less.
+        started = time.monotonic()
+        seconds = max(0.0, until - started) * PARTS[name] / left
+        left -= PARTS[name]
         on_tmpfs = TMPFS if TMPFS.is_dir() else None
         with (
             tempfile.TemporaryDirectory(prefix="bbfs-bench-", dir=on_tmpfs) as memory,
