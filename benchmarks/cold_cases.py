@@ -22,6 +22,7 @@ from rounds import HERE, Budget, Measure, Place, Unmeasurable, answer, run, seco
 CELL_BOUND = 30.0
 READ_GROUP = "upstream reads"
 AT_ONCE = "all, 16 readers"
+TENTH, FIRST, REMOUNT = "a random tenth", "the first 20", "ls -lR and cat after a remount"
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ class Round:
         """A random tenth, and the first 20 in order: what was read that nobody asked for."""
         some = random.Random(self.number).sample(self.names, max(1, self.slow.count // 10))
         first = self.names[: min(20, self.slow.count)]
-        cases = {"a random tenth": (some, "extra, of those asked for"), "the first 20": (first, "extra")}
+        cases = {TENTH: (some, "extra, of those asked for"), FIRST: (first, "extra")}
         with ExitStack() as ending:
             upstream = Upstream(self.stage(READ_GROUP, ending), self.slow, list(cases), 16)
             for case, (names, unit) in cases.items():
@@ -193,7 +194,7 @@ class Round:
 
     def remount(self) -> None:
         """What a second daemon asks for, after the first has listed and read everything."""
-        case, unit = "ls -lR and cat after a remount", "requests"
+        case, unit = REMOUNT, "requests"
 
         def again() -> None:
             with ExitStack() as ending:

@@ -82,9 +82,10 @@ def measure(sheet: Sheet, scratch: Path, budget: Budget, *, listed: int, many: i
             options = ["--rounds", "1", *(["--count", str(count)] if count else [])]
             try:
                 put(sheet, number, SCALE, rows(ask("scale.py", part, *options, scratch=scratch, bound=bound)[part]))
-            except Unmeasurable as why:
+            except (Unmeasurable, KeyError) as why:
                 failed.add(part)
-                sheet.fail(SCALE, case, "bbfs", str(why))
+                said = f"scale.py says nothing of {why}" if isinstance(why, KeyError) else str(why)
+                sheet.fail(SCALE, case, "bbfs", said)
 
 
 def measure_live(sheet: Sheet, scratch: Path, *, changes: int, idle: float) -> None:

@@ -8,7 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+import cold_cases
+import large_cases
 import pytest
+import scale_cases
+import warm_cases
 from figures import Sheet, Summary
 from files import Shape
 from guard import Goal, check, load
@@ -90,6 +94,19 @@ def test_the_goals_that_are_kept_can_be_read() -> None:
         assert limit is not None
         # A guard is never stricter than the goal.
         assert goal.guard is None or goal.holds(limit, goal.guard)
+
+
+def test_every_goal_is_of_a_case_that_is_measured() -> None:
+    walks = {*cold_cases.Programs(Path(), cold_cases.Slow()).measures()}
+    known = {
+        "warm": {*warm_cases.CASES},
+        "upstream reads": walks | {cold_cases.TENTH, cold_cases.FIRST, cold_cases.REMOUNT},
+        "large": {large_cases.CACHED, large_cases.MAPPED, large_cases.COLD},
+        "scale": {scale_cases.LISTING, scale_cases.FIND, scale_cases.MEMORY, scale_cases.STALL, scale_cases.LOOP},
+        **{f"cold, {number} in flight": walks | {cold_cases.AT_ONCE} for number in (16, 32, 64)},
+    }
+    for goal in load():
+        assert goal.case in known[goal.group], goal
 
 
 def test_a_document_shows_figures_goals_and_reasons() -> None:
