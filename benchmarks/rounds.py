@@ -51,11 +51,11 @@ def finished(process: subprocess.Popen[Any], bound: float) -> bool:
 
 
 def last_line(log: IO[bytes]) -> str:
-    """The last line that was written, without the temporary directory and at most 160 characters of it."""
+    """The last line that was written, without directories of this machine and at most 160 characters of it."""
     log.seek(0)
     lines = log.read().decode(errors="replace").split("\n")
     said = next((line.strip() for line in reversed(lines) if line.strip()), "nothing was said")
-    return TEMPORARY.sub("…/", said)[:160]
+    return TEMPORARY.sub("…/", said).replace(f"{HERE.parent}/", "")[:160]
 
 
 def run(

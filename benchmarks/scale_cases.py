@@ -68,14 +68,14 @@ def put(sheet: Sheet, number: int, group: str, rows: Rows) -> None:
 def measure(sheet: Sheet, scratch: Path, budget: Budget, *, listed: int, many: int, seconds: float) -> None:
     """The listing as often as there is time for, the others once. seconds: for all; half as many more are lent."""
     parts = {
-        "listing": (of_listing, listed, LISTING),
-        "large": (of_large, 0, STALL),
-        "million": (of_million, many, FIND),
+        "listing": (of_listing, listed, LISTING, "s"),
+        "large": (of_large, 0, STALL, "ms"),
+        "million": (of_million, many, FIND, "s"),
     }
     until = time.monotonic() + 1.5 * seconds
     failed: set[str] = set()
     for number in budget.numbers():
-        for part, (rows, count, case) in parts.items():
+        for part, (rows, count, case, unit) in parts.items():
             if part in failed or (number and part != "listing"):
                 continue
             bound = max(LEAST, until - time.monotonic())
@@ -85,7 +85,7 @@ def measure(sheet: Sheet, scratch: Path, budget: Budget, *, listed: int, many: i
             except (Unmeasurable, KeyError) as why:
                 failed.add(part)
                 said = f"scale.py says nothing of {why}" if isinstance(why, KeyError) else str(why)
-                sheet.fail(SCALE, case, "bbfs", said)
+                sheet.fail(SCALE, case, "bbfs", said, unit=unit)
 
 
 def measure_live(sheet: Sheet, scratch: Path, *, changes: int, idle: float) -> None:

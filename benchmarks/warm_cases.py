@@ -84,8 +84,11 @@ def measure(sheet: Sheet, scratch: Path, budget: Budget, *, directories: int, fi
     }
     with ExitStack() as ending:
         stage = places.Stage(sheet, GROUP, mounts, ending)
-        found = [Place("tmpfs", tree)]
-        found += stage.places(CASES, commands, {"mirage": few.count / shape.count})
+        shares = {"mirage": few.count / shape.count}
+        for case in CASES:
+            for name in ("tmpfs", *commands):  # the order of the tables
+                sheet.cell(GROUP, case, name, share=shares.get(name, 1.0))
+        found = [Place("tmpfs", tree), *stage.places(CASES, commands, shares)]
         for place in found:
             warm_up(sheet, place, measures)
         for number in budget.numbers():
