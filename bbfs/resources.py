@@ -31,6 +31,7 @@ from bbfs.errors import (
     Denied,
     InvalidUri,
     IsADirectory,
+    LoginRequired,
     NotADirectory,
     NotFound,
     NotSupported,
@@ -457,7 +458,7 @@ class ResourceManager:
             record.error, record.error_until = type(error)(*error.args), self.clock() + kept
             harmless = isinstance(error, NotFound | Denied | InvalidUri)
             source.error = None if harmless else f"{record.metadata.native_uri}: {error}"
-            if record.on_open or not isinstance(error, NotFound | Unreachable):  # an outage is logged once
+            if record.on_open or not isinstance(error, NotFound | Unreachable | LoginRequired):  # those are logged once
                 log.info("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
             if isinstance(error, TooLarge):
                 log.warning("%s: %s: %s", source.data.id, record.metadata.native_uri, error)

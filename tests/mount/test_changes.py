@@ -287,7 +287,8 @@ def test_what_changes_is_printed_at_once_and_nobody_is_asked_meanwhile(
     assert watching() == single() == [f"changed {directory}/first"]
     assert time.monotonic() - before < AT_ONCE + 1  # with the start of the other process
     asked = knowledge.requests()[len(quiet) :]
-    assert asked.count("resources/read resource://knowledge/guides/document/first") == 1
+    # Once; and once more where the listing, which says that its size is another one, comes after that.
+    assert asked.count("resources/read resource://knowledge/guides/document/first") in (1, 2)
     assert set(asked) <= {
         "resources/list",
         "resources/templates/list",
