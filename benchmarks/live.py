@@ -85,6 +85,11 @@ def watched(log: Path) -> bool:
     )
 
 
+def told_since(log: Path, before: float) -> list[float]:
+    """When the server has announced a change since `before`. (Times are seconds since the epoch.)"""
+    return [at for at, _, method, _ in entries(log) if method in TOLD and at >= before]
+
+
 def era(handshake: bool, changes: int, idle: float) -> dict[str, Any]:
     """The delays in seconds, and what was asked: for the changes, and while nothing happened."""
     with tempfile.TemporaryDirectory() as directory:
@@ -105,8 +110,8 @@ def era(handshake: bool, changes: int, idle: float) -> dict[str, Any]:
                 knowledge("put", "--db", database, "docker", "ssl-setup", "-", text=text)
                 wait_for("the new text", lambda text=text: document.read_text() == text)
                 seen = time.time()
-                told = [at for at, _, method, _ in entries(log) if method in TOLD and at >= before]
-                delays.append(max(0.0, seen - told[0]))
+                wait_for("the recorder's note of the notification", lambda before=before: told_since(log, before))
+                delays.append(max(0.0, seen - told_since(log, before)[0]))
             time.sleep(1.0)
             for_changes, quiet = asked(log, began), time.time()
             time.sleep(idle)
