@@ -2,18 +2,14 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from types import TracebackType
 from typing import Any
 
 import mcp_types as types
 import trio
-from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import mcp_param_headers
-from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp.shared.message import SessionMessage
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -21,8 +17,8 @@ from bbfs import __version__
 from bbfs.errors import BbfsError, NotSupported
 from bbfs.mcp_manager.calls import ParameterHeaders
 from bbfs.mcp_manager.client_features import MAX_ROUNDS, ClientFeatures
+from bbfs.mcp_manager.dispatch import Dispatcher, Heard
 from bbfs.mcp_manager.faults import http_fault, is_closed
-from bbfs.mcp_manager.translate import greeting
 
 log = logging.getLogger("bbfs.mcp")
 
@@ -37,56 +33,6 @@ class HandshakeOnly(Exception):
     """The server closed the connection on `server/discover`: it must be greeted with `initialize`."""
 
 
-class _Dispatcher(JSONRPCDispatcher):
-    """Tells when no more messages can come; the SDK tells only those who wait for an answer. Mends greetings."""
-
-    def __init__(self, read_stream: Any, write_stream: Any, on_closed: Callable[[], None]) -> None:
-        super().__init__(read_stream, write_stream)
-        self._on_closed = on_closed
-
-    async def run(self, *args: Any, **kwargs: Any) -> None:
-        try:
-            await super().run(*args, **kwargs)
-        finally:
-            self._on_closed()
-
-    async def send_raw_request(self, method: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        result = await super().send_raw_request(method, *args, **kwargs)
-        return greeting(result) if method in ("initialize", "server/discover") else result
-
-
-class _Heard:
-    """A stream of messages that notes when the latest one came."""
-
-    def __init__(self, stream: MemoryObjectReceiveStream[SessionMessage | Exception]) -> None:
-        self._stream = stream
-        self.at = trio.current_time()
-
-    async def receive(self) -> SessionMessage | Exception:
-        item = await self._stream.receive()
-        self.at = trio.current_time()
-        return item
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def __aiter__(self) -> "_Heard":
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        item = await self._stream.__anext__()
-        self.at = trio.current_time()
-        return item
-
-    async def __aenter__(self) -> "_Heard":
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
 class Session(ClientSession):
     """A connection to one server, entered and left by the task that owns it; requests may come from any task.
 
@@ -99,10 +45,10 @@ class Session(ClientSession):
         self, streams: tuple[Any, Any], why_closed: Callable[[], BbfsError | None], features: ClientFeatures
     ) -> None:
         incoming, outgoing = streams
-        self._heard = _Heard(incoming)
+        self._heard = incoming if isinstance(incoming, Heard) else Heard(incoming)
         self._features = features
         super().__init__(
-            dispatcher=_Dispatcher(self._heard, outgoing, lambda: self.on_closed()),
+            dispatcher=Dispatcher(self._heard, outgoing, lambda: self.on_closed()),
             list_roots_callback=self._list_roots,
             message_handler=self._on_message,
             client_info=_CLIENT,

@@ -25,8 +25,10 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from bbfs.errors import BbfsError, ProtocolViolation, Unreachable
+from bbfs.mcp_manager.dispatch import Heard
 from bbfs.mcp_manager.faults import invalid_answer
 from bbfs.mcp_manager.lines import LineSplitter
+from bbfs.mcp_manager.outbox import Outbox
 from bbfs.mcp_manager.redaction import Redactor
 from bbfs.model import McpServer
 
@@ -54,7 +56,7 @@ _ANSWER_START = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\
 _ANSWER_END = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
 """How most servers begin or end an answer: where the rest of it cannot be read, it tells at least whose it was."""
 
-ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+ServerStreams = tuple[Heard, Outbox]
 
 
 class Stdio:
@@ -77,16 +79,18 @@ class Stdio:
         """The streams of a running server; the server and all it started are gone at the end. Raises Unreachable."""
         process = await self._spawn()
         incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](_UNSENT_MESSAGES)
+        backlog, outgoing = anyio.create_memory_object_stream[bytes](_UNSENT_MESSAGES)
+        assert process.stdin is not None
+        outbox, heard = Outbox(process.stdin.fileno(), backlog), Heard(read_stream)  # type: ignore[attr-defined]
         # No await between the spawn and this `try`, or a cancellation there would leave the process behind.
         try:
-            with incoming, read_stream, write_stream, outgoing:
+            with incoming, read_stream, outbox, outgoing:
                 async with trio.open_nursery() as nursery:
                     stderr_done = trio.Event()
                     nursery.start_soon(self._drain_stderr, process, stderr_done)
-                    nursery.start_soon(self._read, process, incoming, stderr_done)
-                    nursery.start_soon(self._write, process, outgoing, incoming)
-                    yield read_stream, write_stream
+                    nursery.start_soon(self._read, process, incoming, heard, stderr_done)
+                    nursery.start_soon(self._write, process, outbox, outgoing, incoming)
+                    yield heard, outbox
                     nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True):
@@ -114,13 +118,14 @@ class Stdio:
         self,
         process: trio.Process,
         incoming: MemoryObjectSendStream[SessionMessage | Exception],
+        heard: Heard,
         stderr_done: trio.Event,
     ) -> None:
         with incoming:
             try:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._stop_reading_after_exit, process, nursery.cancel_scope)
-                    await self._read_lines(process, incoming)
+                    await self._read_lines(process, incoming, heard)
                     nursery.cancel_scope.cancel()
             except* ProtocolViolation as group:
                 self.ending = next(exc for exc in group.exceptions if isinstance(exc, ProtocolViolation))
@@ -140,15 +145,17 @@ class Stdio:
         reading.cancel()
 
     async def _read_lines(
-        self, process: trio.Process, incoming: MemoryObjectSendStream[SessionMessage | Exception]
+        self, process: trio.Process, incoming: MemoryObjectSendStream[SessionMessage | Exception], heard: Heard
     ) -> None:
         assert process.stdout is not None
         splitter = LineSplitter(self._max_message)
         async for chunk in process.stdout:
             for line in splitter.feed(bytes(chunk)):
-                await self._deliver(line, incoming)
+                await self._deliver(line, incoming, heard)
 
-    async def _deliver(self, line: bytes, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    async def _deliver(
+        self, line: bytes, incoming: MemoryObjectSendStream[SessionMessage | Exception], heard: Heard
+    ) -> None:
         if not line.strip():
             return
         if len(line) >= _THREAD_FROM:
@@ -162,17 +169,18 @@ class Stdio:
                 self._log.info("on stdout, not a JSON-RPC message: %s", self._redact.cut(text, 200))
             return
         for message in messages:
-            await incoming.send(SessionMessage(message))
+            if not (isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and heard.take(message)):
+                await incoming.send(SessionMessage(message))
 
     async def _write(
         self,
         process: trio.Process,
-        outgoing: MemoryObjectReceiveStream[SessionMessage],
+        outbox: Outbox,
+        outgoing: MemoryObjectReceiveStream[bytes],
         incoming: MemoryObjectSendStream[SessionMessage | Exception],
     ) -> None:
         assert process.stdin is not None
-        async for message in outgoing:
-            data = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        async for data in outgoing:
             try:
                 with trio.move_on_after(_WRITE_STALL) as stall:
                     await process.stdin.send_all(data)
@@ -187,6 +195,7 @@ class Stdio:
                 self.ending = Unreachable(f"the server has not read its input for {_WRITE_STALL:.0f} seconds")
                 incoming.close()
                 return
+            outbox.waiting -= 1
 
     async def _drain_stderr(self, process: trio.Process, done: trio.Event) -> None:
         """Keep the pipe empty (a full one blocks the server), the last lines, and the log within a bound."""
