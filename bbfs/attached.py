@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from hashlib import blake2b
 
-import trio
-
 from bbfs.catalog import Catalog
 from bbfs.errors import Busy
 from bbfs.model import DataSource, SourceState
+from bbfs.places import Places
 from bbfs.sources import CanList, CanListDirectory, CanLoad, Handler
 
 WAITERS_PER_SOURCE = 400
@@ -24,7 +23,7 @@ class Source:
     data: DataSource
     handler: Handler
     catalog: Catalog
-    limiter: trio.CapacityLimiter
+    places: Places
     fingerprint: str
     waiting: int = 0
     error: str | None = None

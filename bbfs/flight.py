@@ -39,11 +39,14 @@ class SingleFlight:
         return key in self._flights
 
     def begin(self, key: Hashable, request: Callable[[], Awaitable[Any]], timeout: float) -> Flight:
-        """The flight under `key`, started now if there is none. `timeout` is in seconds."""
+        """The flight under `key`, started now if there is none. `timeout` is in seconds.
+
+        `request` is called at once, and only then: what it asks for when it is called, it has in the order of calls.
+        """
         flight = self._flights.get(key)
         if flight is None:
             flight = self._flights[key] = Flight(trio.current_time() + timeout)
-            self._nursery.start_soon(self._run, key, request, flight, name=f"flight {key!r:.80}")
+            self._nursery.start_soon(self._run, key, request(), flight, name=f"flight {key!r:.80}")
         return flight
 
     async def do(self, key: Hashable, request: Callable[[], Awaitable[Any]], timeout: float) -> Any:
@@ -69,12 +72,12 @@ class SingleFlight:
         finally:
             flight.scope.cancel()
 
-    async def _run(self, key: Hashable, request: Callable[[], Awaitable[Any]], flight: Flight) -> None:
+    async def _run(self, key: Hashable, request: Awaitable[Any], flight: Flight) -> None:
         started = trio.current_time()
         flight.error = Unreachable("the daemon is shutting down")  # what remains when the nursery is cancelled
         try:
             with flight.scope as scope:
-                flight.value = await request()
+                flight.value = await request
                 flight.error = None
             if scope.cancelled_caught:
                 flight.error = DeadlineExceeded(f"no answer within {round(flight.deadline - started, 1):g} s")

@@ -43,6 +43,7 @@ from bbfs.errors import (
 from bbfs.flight import SingleFlight
 from bbfs.model import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceEvent
 from bbfs.parts import name_parts
+from bbfs.places import Place, Places
 from bbfs.records import Node, Path, Record
 from bbfs.sources import CanList, CanListDirectory, CanLoad, CanStat, CanWatch, Handler
 from bbfs.templates import expand_template
@@ -60,6 +61,8 @@ LOADS_AT_ONCE = 64
 """Items of one `load_resources` that wait at once; the bound of each source comes on top."""
 AHEAD_SHARE = 16
 """A resource that is known to take more than this part of the memory budget is not loaded ahead."""
+AHEAD_BUDGET_SHARE = 4
+"""The part of the memory budget that contents may take which were loaded ahead and not used yet."""
 RESULT_KEPT = 60.0
 """Seconds for which what an open has loaded stays a directory where it has several parts, as far as memory allows."""
 FLUSH_EVERY = 2.0
@@ -97,7 +100,14 @@ class ResourceManager:
         self._flights = SingleFlight(nursery)
         self._opens = count()
         self._store = store
-        self._ahead = LoadAhead(self._begin, largest=cache_bytes // AHEAD_SHARE, clock=clock)
+        self._ahead = LoadAhead(
+            self._fetch,
+            self._flights,
+            budget=cache_bytes // AHEAD_BUDGET_SHARE,
+            largest=cache_bytes // AHEAD_SHARE,
+            mounted=lambda source, path: self._mounted(source, path)[0],
+            clock=clock,
+        )
         self._listeners: list[Callable[[Iterable[Path]], None]] = []
 
     # -- sources -----------------------------------------------------------------------------------------------------
@@ -111,9 +121,9 @@ class ResourceManager:
             catalog = DirectoryCatalog(data, handler, around)
         else:
             raise NotSupported(f"{data.id}: a source of type {data.type!r} cannot be listed")
-        source = Source(
-            data, handler, catalog, trio.CapacityLimiter(max(1, data.policy.concurrency)), fingerprint(data)
-        )
+        source = Source(data, handler, catalog, Places(max(1, data.policy.concurrency)), fingerprint(data))
+        if not (isinstance(handler, CanStat) and isinstance(catalog, DirectoryCatalog)):
+            self._ahead.add(source)
         self.sources[data.base_prefix] = self._by_id[data.id] = self._by_prefix[data.uri_prefix] = source
         if isinstance(catalog, FlatCatalog):
             around.listed = partial(self._remember_listing, source)
@@ -139,7 +149,7 @@ class ResourceManager:
         source = self.sources[base]
         paths = list(paths)
         for path in paths:
-            self._ahead.forget(source.data.id, path[:-1])
+            self._ahead.changed(source, path)
         changed = [full for path in paths for full in self._mounted(source, path)]
         for listener in tuple(self._listeners):
             listener(changed)
@@ -350,7 +360,7 @@ class ResourceManager:
 
     async def _confirm(self, source: Source, record: Record) -> None:
         assert isinstance(source.catalog, DirectoryCatalog)
-        async with source.limiter:
+        async with source.places.ask():
             await source.catalog.confirm(record)
 
     def content_now(self, record: Record) -> Content | None:
@@ -395,8 +405,9 @@ class ResourceManager:
             self._put_away(record.parent)
             raise Outdated(f"{record.metadata.name} belongs to a result that is no longer kept")
         key = ("open", next(self._opens))
+        timeout = source.data.policy.timeout
         try:
-            return await self._flights.do_alone(key, lambda: self._fetch(source, record), source.data.policy.timeout)
+            return await self._flights.do_alone(key, lambda: self._fetch(source, record, source.places.ask()), timeout)
         except DeadlineExceeded as error:
             source.error = str(error)
             raise
@@ -428,7 +439,9 @@ class ResourceManager:
         return self.clock() < record.fetched_at + record.ttl + source.data.policy.max_stale
 
     async def _load(self, source: Source, record: Record) -> list[Content]:
-        return await self._ask(source, ("load", record.key), lambda: self._fetch(source, record.parent or record))
+        owner = record.parent or record
+        # The place is asked for when the flight begins, before any that nobody waits for.
+        return await self._ask(source, ("load", record.key), lambda: self._fetch(source, owner, source.places.ask()))
 
     async def _ask(self, source: Source, key: tuple[Any, ...], request: Callable[[], Any]) -> Any:
         try:
@@ -437,13 +450,22 @@ class ResourceManager:
             source.error = str(error)
             raise
 
-    async def _fetch(self, source: Source, record: Record) -> list[Content]:
-        """One load, in a flight of its own: take a place among the requests in flight, load, keep what came."""
-        handler = source.handler
-        if not source.data.capabilities.read or not isinstance(handler, CanLoad):
-            raise NotSupported(f"{source.data.id} cannot be read")
+    async def _fetch(self, source: Source, record: Record, place: Place) -> list[Content]:
+        """One load, in a flight of its own: at a place among the requests in flight, load, keep what came."""
+        size: int | None = None
         try:
-            async with source.limiter:
+            contents = await self._load_at(source, record, place)
+            size = sum(content.size for content in contents)
+            return contents
+        finally:
+            self._ahead.ended(source, record, size, record.ttl)
+
+    async def _load_at(self, source: Source, record: Record, place: Place) -> list[Content]:
+        handler = source.handler
+        try:
+            async with place:
+                if not source.data.capabilities.read or not isinstance(handler, CanLoad):
+                    raise NotSupported(f"{source.data.id} cannot be read")
                 self.loads += 1
                 suspicions = record.suspicions
                 loaded = await handler.load(record.metadata.native_uri)
@@ -556,19 +578,14 @@ class ResourceManager:
 
     # -- loading ahead -----------------------------------------------------------------------------------------------
 
-    def accessed(self, path: Path) -> None:
-        """Something wants the content at `path`: where this goes on in the directory's order, load the next ones.
+    def accessed(self, path: Path, record: Record, *, wanted: bool) -> None:
+        """Something wants the content at `path`: where this goes on in the order of a walk, load the next ones.
 
-        To be called when the content is not there, and when it was loaded ahead (`Record.ahead`), so that a walk goes
-        on; other hits cost nothing.
+        To be called when the content is not there (`wanted`: it is loaded next), and when it was loaded ahead
+        (`Record.ahead`), so that a walk goes on; other hits cost nothing.
         """
         source, below = self.place(path)
-        if not (isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog)):
-            self._ahead.accessed(source, below)
-
-    def _begin(self, source: Source, record: Record) -> None:
-        owner = record.parent or record
-        self._flights.begin(("load", record.key), lambda: self._fetch(source, owner), source.data.policy.timeout)
+        self._ahead.accessed(source, below, record, wanted=wanted)
 
     # -- listing and loading by URI ----------------------------------------------------------------------------------
 

@@ -262,7 +262,7 @@ class FileSystem:
         known = manager.size_now(record) is not None or manager.just_changed(record) or manager.lazy(record)
         if not known or record.ahead:
             record.ahead = False
-            self._manager.accessed(path)
+            self._manager.accessed(path, record, wanted=not known)
         if not known:
             await self._manager.learn(record)
 
@@ -344,7 +344,7 @@ class FileSystem:
         content = self._manager.content_now(record)
         if (content is None or record.ahead) and not record.on_open:
             record.ahead = False
-            self._manager.accessed(path)
+            self._manager.accessed(path, record, wanted=content is None)
         if content is None:
             try:
                 content = await self._manager.open(record)

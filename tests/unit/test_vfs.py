@@ -576,7 +576,7 @@ async def test_a_walk_loads_each_resource_exactly_once_and_many_at_a_time(nurser
                 assert await world.kernel.cat(path) == f"x://d/{name}".encode()
         assert set(source.loads.values()) == {1}
         assert len(source.loaded) == 300
-        assert source.busiest == 16
+        assert 8 < source.busiest <= 16
 
 
 async def test_random_access_loads_nothing_else(nursery: trio.Nursery) -> None:

@@ -1,0 +1,174 @@
+"""Loading ahead at work: places, budget, fairness, and what becomes of a queue whose reader is gone."""
+
+from typing import Any
+
+import pytest
+import trio
+from fakes import FlatSource, World, data_source, settled, uris
+
+from bbfs.cache.prefetch import IDLE
+from bbfs.errors import BbfsError, Unreachable
+from bbfs.places import Places
+
+DIRECTORY = "mcp-server+docs/x/d"
+LISTED = 200
+
+
+def slow_source(*, held_from: int, **policy: Any) -> FlatSource:
+    """Resources in one directory, of which those from a number on are not answered until they are released."""
+    source = FlatSource(data_source(**policy), contents=dict.fromkeys(uris(LISTED), b"x" * 1000))
+    for uri in list(uris(LISTED))[held_from:]:
+        source.hold(uri)
+    return source
+
+
+def path(number: int, directory: str = DIRECTORY) -> str:
+    return f"{directory}/{number:04}"
+
+
+async def walk(world: World, count: int, directory: str = DIRECTORY) -> None:
+    await world.kernel.ls(directory)
+    for number in range(count):
+        await world.kernel.cat(path(number, directory))
+
+
+async def test_one_place_is_left_for_whoever_comes_next(nursery: trio.Nursery) -> None:
+    source = slow_source(held_from=10, concurrency=4)
+    async with World(nursery, source) as world:
+        await walk(world, 10)
+        await settled()
+        assert source.under_way == 3
+        source.release("x://d/0150")
+        with trio.fail_after(1):
+            await world.kernel.cat(path(150))
+
+
+async def test_what_somebody_waits_for_goes_before_what_is_loaded_ahead(nursery: trio.Nursery) -> None:
+    source = slow_source(held_from=10, concurrency=2)
+    async with World(nursery, source) as world, trio.open_nursery() as readers:
+        await walk(world, 10)
+        for number in (150, 170):
+            readers.start_soon(world.kernel.cat, path(number))
+            await settled()
+        assert "x://d/0170" not in source.loaded, "both places are taken"
+        source.release("x://d/0010")
+        await settled()
+        assert source.loaded[-1] == "x://d/0170"
+        for uri in list(source.gates):
+            source.release(uri)
+
+
+async def test_walks_through_two_directories_take_turns(nursery: trio.Nursery) -> None:
+    contents: dict[str, Any] = {uri: b"1" for start in ("x://a/", "x://b/") for uri in uris(60, start)}
+    source = FlatSource(data_source(concurrency=4), contents=dict(contents))
+    async with World(nursery, source) as world:
+        await walk(world, 3, "mcp-server+docs/x/a")
+        await walk(world, 3, "mcp-server+docs/x/b")
+        await settled()
+        source.loaded.clear()
+        for uri in contents:
+            source.hold(uri)
+        for directory in "ab":
+            with trio.move_on_after(0.01):
+                await walk(world, 12, f"mcp-server+docs/x/{directory}")
+        for uri in contents:
+            source.release(uri)
+        await settled()
+        assert {uri[4] for uri in source.loaded[:6]} == {"a", "b"}
+
+
+async def test_what_has_not_begun_when_the_reader_is_gone_never_does(nursery: trio.Nursery) -> None:
+    source = slow_source(held_from=10, concurrency=4)
+    async with World(nursery, source) as world:
+        await walk(world, 10)
+        await settled()
+        begun = len(source.loaded)
+        world.clock.advance(IDLE + 1)
+        for uri in list(source.gates):
+            source.release(uri)
+        await settled()
+        assert len(source.loaded) == begun
+
+
+async def test_what_is_loaded_and_not_used_keeps_to_a_budget(nursery: trio.Nursery) -> None:
+    source = FlatSource(data_source(concurrency=16), contents=dict.fromkeys(uris(LISTED), b"x" * 1000))
+    async with World(nursery, source, memory=40_000) as world:
+        await walk(world, 100)
+        await settled()
+        assert 100 < len(source.loaded) <= 111, "a quarter of 40 000 bytes"
+        assert set(source.loads.values()) == {1}
+
+
+async def test_a_source_that_is_down_is_left_to_those_who_ask(nursery: trio.Nursery) -> None:
+    source = FlatSource(data_source(concurrency=16), contents=dict.fromkeys(uris(LISTED), b"1"))
+    async with World(nursery, source) as world:
+        await walk(world, 10)
+        await settled()
+        before = len(source.loaded)
+        source.down = Unreachable("gone")
+        for number in range(10, 60):
+            with trio.move_on_after(1):
+                try:
+                    await world.kernel.cat(path(number))
+                except BbfsError:
+                    continue
+        await settled()
+        assert len(source.loaded) - before <= 100
+        assert max(source.loads.values()) == 1, "no error is asked for twice"
+
+
+@pytest.mark.parametrize("policy", [{"sizes": "lazy"}, {"concurrency": 1}, {"content_ttl": 0.0}])
+async def test_where_nothing_is_loaded_ahead(nursery: trio.Nursery, policy: dict[str, Any]) -> None:
+    source = FlatSource(data_source(**policy), contents=dict.fromkeys(uris(LISTED), b"1"))
+    async with World(nursery, source) as world:
+        await walk(world, 30)
+        await settled()
+        assert sorted(source.loaded) == list(uris(30))
+
+
+async def test_a_content_that_holds_for_a_moment_is_not_loaded_ahead(nursery: trio.Nursery) -> None:
+    source = FlatSource(data_source(), contents=dict.fromkeys(uris(LISTED), b"1"), content_ttl=0.1)
+    async with World(nursery, source) as world:
+        await walk(world, 30)
+        await settled()
+        assert sorted(source.loaded) == list(uris(30))
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+async def test_places_are_given_in_the_order_of_asking(nursery: trio.Nursery) -> None:
+    places = Places(2)
+    order: list[int] = []
+    gate = trio.Event()
+
+    async def request(number: int) -> None:
+        async with asked[number]:
+            order.append(number)
+            await gate.wait()
+
+    asked = [places.ask() for _ in range(5)]
+    async with trio.open_nursery() as requests:
+        for number in (4, 3, 2, 1, 0):
+            requests.start_soon(request, number)
+        await settled()
+        assert sorted(order) == [0, 1]
+        gate.set()
+    assert sorted(order[:2]) == [0, 1]
+    assert order[2:] == [2, 3, 4]
+    assert places.free == 2
+
+
+async def test_a_request_that_gives_up_its_turn_takes_no_place(nursery: trio.Nursery) -> None:
+    places = Places(1)
+    freed: list[int] = []
+    places.freed = lambda: freed.append(places.free)
+    first, second, third = (places.ask() for _ in range(3))
+    async with first:
+        with trio.move_on_after(0):
+            async with second:
+                raise AssertionError("it is not its turn")
+        assert not freed
+    async with third:
+        assert places.free == 0
+    assert (places.free, freed) == (1, [1])
