@@ -26,8 +26,9 @@ LONGEST_WAIT = 5.0
 """Seconds that a content may lie before it is used, at the reader's pace; at most half of its time to live."""
 UNKNOWN_SIZE = 1 << 16
 """Bytes that a content is taken to have while none of its source was seen."""
-LONGEST_SORTED = 20_000
-"""Entries of a directory that are put in the order of their inode numbers, which takes 2 µs each."""
+SORTED_FROM, SORTED_TO = 10_000, 20_000
+"""Entries of a directory that are put in the order of their inode numbers: fewer no program sorts, and more would take
+too long here, at 2 µs each."""
 FITS_NO_ORDER = 4
 """Accesses of a source outside its streams after which one looks for walks in the order of inode numbers."""
 
@@ -49,8 +50,8 @@ class _Request:
 class _Ahead:
     """What is loaded ahead of one source's readers.
 
-    orders: that of readdir; then that of inode numbers, in which `cp` takes the entries of a directory, and `grep -r`,
-    `find` and `du` those of one of more than 10 000. queues: by stream, in turn. flying: by the record's key.
+    orders: that of readdir; then that of inode numbers, in which `grep -r`, `find` and `du` (fts of gnulib) take the
+    entries of a directory of more than 10 000. queues: by stream, in turn. flying: by the record's key.
     unused: bytes by path, of what has come and was not used. waits: streams whose readers wait, by the record's key.
     """
 
@@ -113,7 +114,8 @@ class LoadAhead:
         ttl = source.data.policy.content_ttl if ahead.ttl is None else ahead.ttl
         if ttl < SHORTEST_USE:
             return
-        orders = ahead.orders if ahead.unfitting >= FITS_NO_ORDER else ahead.orders[:1]
+        sorted_by_some = SORTED_FROM < ahead.orders[0].size(path[:-1]) <= SORTED_TO
+        orders = ahead.orders if sorted_by_some and ahead.unfitting >= FITS_NO_ORDER else ahead.orders[:1]
         found: dict[Path, Record] = {}
 
         def needed(other: Path) -> bool:
@@ -245,7 +247,7 @@ class LoadAhead:
     def _by_number(self, source: Source, directory: Path) -> Entries | None:
         """The entries of a directory in the order of their inode numbers."""
         entries = _entries(source, directory)
-        if entries is None or len(entries) > LONGEST_SORTED:
+        if entries is None:
             return None
 
         def number(entry: tuple[str, bool]) -> int:

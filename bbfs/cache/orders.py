@@ -49,6 +49,11 @@ class TreeOrder:
         layout = self._layout(path[:-1])
         return layout is not None and path[-1] in layout.index
 
+    def size(self, directory: Path) -> int:
+        """Entries of a directory; 0 where they are not known."""
+        layout = self._layout(directory)
+        return len(layout.entries) if layout is not None else 0
+
     def step(self, path: Path, direction: Direction) -> Path | None:
         """The next file of the tree, or None at its end."""
         *above, name = path

@@ -8,6 +8,7 @@ from fakes import FlatSource, World, data_source, settled, uris
 
 from bbfs.cache.prefetch import IDLE
 from bbfs.errors import BbfsError, Unreachable
+from bbfs.inodes import inode_number
 from bbfs.places import Places
 
 DIRECTORY = "mcp-server+docs/x/d"
@@ -132,6 +133,20 @@ async def test_a_content_that_holds_for_a_moment_is_not_loaded_ahead(nursery: tr
         await walk(world, 30)
         await settled()
         assert sorted(source.loaded) == list(uris(30))
+
+
+async def test_a_walk_in_the_order_of_inode_numbers_is_a_walk_in_a_huge_directory(nursery: trio.Nursery) -> None:
+    """As programs on gnulib's fts walk through more than 10 000 entries."""
+    count = 10_001
+    source = FlatSource(data_source(concurrency=16), contents=dict.fromkeys(uris(count), b"1"))
+    async with World(nursery, source) as world:
+        await world.kernel.ls(DIRECTORY)
+        numbers = {inode_number((*DIRECTORY.split("/"), f"{n:04}"), f"x://d/{n:04}"): n for n in range(count)}
+        for ino in sorted(numbers)[:100]:
+            await world.kernel.cat(path(numbers[ino]))
+        await settled()
+        assert 100 < len(source.loaded) <= 140
+        assert source.busiest > 4
 
 
 # -- places ------------------------------------------------------------------------------------------------------------
