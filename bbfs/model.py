@@ -3,7 +3,7 @@
 Times are seconds since the Unix epoch (`float`) unless a name ends in `_ns`; sizes are bytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
@@ -250,7 +250,7 @@ class Loaded:
 class Listing:
     """The answer to a list. `problem` says in words what is missing from it (a bound was hit, entries were invalid)."""
 
-    resources: tuple[ResourceMetadata, ...]
+    resources: Sequence[ResourceMetadata]
     ttl: float | None = None
     problem: str | None = None
     templates: tuple[ResourceTemplate, ...] = ()

@@ -10,6 +10,7 @@ from typing import Literal
 from bbfs.cache.metadata import Remembered
 from bbfs.errors import BbfsError
 from bbfs.model import Part, ResourceMetadata
+from bbfs.rows import MODIFIED_NS, SIZE, Rows, value
 
 Path = tuple[str, ...]
 NANOSECONDS = 1_000_000_000
@@ -208,12 +209,61 @@ class Record:
         )
 
 
+class Listed(Record):
+    """A resource of which nothing is known but what the listing says: for showing many at once, and not to be changed.
+
+    Whoever is to learn something of it looks its name up and gets a record that lasts.
+    """
+
+    __slots__ = ("_declared", "_rows")
+
+    size = digest = fetched_at = error = parts = parent = None  # type: ignore[assignment]
+    suspected = stale = ahead = dirty = provisional = False  # type: ignore[assignment]
+    suspicions = part = 0  # type: ignore[assignment]
+    ttl = changed_at = awaited_until = error_until = 0.0  # type: ignore[assignment]
+
+    def __init__(self, source_id: str, rows: Rows, uri: str, path: Path, listed_at: float, seen_ns: int) -> None:
+        """seen_ns: when it was first seen; stands in for the time that the source does not give."""
+        self.source_id = source_id
+        self.path = path
+        self.salt = uri
+        self.listed_at = listed_at
+        self._rows = rows
+        description = rows.descriptions[uri]
+        self._declared, self.modified_ns = None, seen_ns
+        if len(description) > SIZE:
+            self._declared = usable_size(value(description, SIZE))
+            modified_ns = usable_time(value(description, MODIFIED_NS))
+            if modified_ns is not None:
+                self.modified_ns = modified_ns
+
+    @property
+    def metadata(self) -> ResourceMetadata:  # type: ignore[override]
+        return _usable(self._rows.metadata(self.salt))
+
+    def known_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
+        left = self.listed_at + listing_ttl - now
+        return (self._declared, left) if self._declared is not None and left > 0 else None
+
+    def best_size(self) -> int:
+        return self._declared or 0
+
+
+def usable_size(size: int | None) -> int | None:
+    """A declared size in bytes that a file system can show, or None: some sources declare any."""
+    return size if size is not None and 0 <= size < LARGEST else None
+
+
+def usable_time(modified_ns: int | None) -> int | None:
+    """As `usable_size`, of a time in nanoseconds."""
+    return modified_ns if modified_ns is not None and -LARGEST <= modified_ns < LARGEST else None
+
+
 def _usable(metadata: ResourceMetadata) -> ResourceMetadata:
-    """Without numbers that no file system can show: some sources declare any."""
-    if metadata.size is not None and not 0 <= metadata.size < LARGEST:
-        metadata = replace(metadata, size=None)
-    if metadata.modified_ns is not None and not -LARGEST <= metadata.modified_ns < LARGEST:
-        metadata = replace(metadata, modified_ns=None)
+    """Without numbers that no file system can show."""
+    size, modified_ns = usable_size(metadata.size), usable_time(metadata.modified_ns)
+    if size != metadata.size or modified_ns != metadata.modified_ns:
+        return replace(metadata, size=size, modified_ns=modified_ns)
     return metadata
 
 

@@ -24,7 +24,7 @@ from bbfs.ahead import LoadAhead
 from bbfs.attached import Source, Waiting, fingerprint
 from bbfs.cache.content import ContentCache, MemoryContent
 from bbfs.cache.metadata import MetadataStore
-from bbfs.catalog import SERVED_STALE, Catalog, DirectoryCatalog, FlatCatalog, Surroundings, settle
+from bbfs.catalog import SERVED_STALE, Catalog, Changes, DirectoryCatalog, FlatCatalog, Surroundings, settle
 from bbfs.errors import (
     BbfsError,
     DeadlineExceeded,
@@ -129,10 +129,7 @@ class ResourceManager:
             around.listed = partial(self._remember_listing, source)
             rows, listing = await trio.to_thread.run_sync(self._store.recall, source.fingerprint)
             if listing is not None:
-                await catalog.recall(*listing)
-                for row in rows:
-                    if (record := catalog.records.get(row.uri)) is not None:
-                        record.recall(row)
+                await catalog.recall(*listing, rows)
         if isinstance(handler, CanWatch):
             handler.watch(partial(self._event, source))
         return source
@@ -741,7 +738,7 @@ class ResourceManager:
 
     # -- memory across mounts ----------------------------------------------------------------------------------------
 
-    def _remember_listing(self, source: Source, at: float, listing: Listing) -> None:
+    def _remember_listing(self, source: Source, at: float, listing: Listing, _changes: Changes | None) -> None:
         self._nursery.start_soon(self._write, partial(self._store.remember_listing, source.fingerprint, at, listing))
 
     async def _write(self, write: Callable[[], None]) -> None:
@@ -755,7 +752,7 @@ class ResourceManager:
         for source in self.sources.values():
             if isinstance(source.catalog, DirectoryCatalog):
                 continue
-            dirty = [record for record in source.catalog.records.values() if record.dirty]
+            dirty = [record for record in source.catalog.held() if record.dirty]
             if dirty:
                 rows = [record.to_remember() for record in dirty]
                 for record in dirty:

@@ -1,4 +1,4 @@
-"""URIs as paths: legal names for what servers send, and the folding of flat listings into directories. Pure.
+"""URIs as paths: legal names for what servers send. Pure.
 
 The rule (`docs/semantics.md`, S2 to S5). The path of a native URI below its source's directory is the URI with `://` or
 the first `:` written as `/`: first the scheme (`_` where there is none; left out where a source has one fixed scheme),
@@ -6,8 +6,7 @@ then the rest split at every `/`, query and fragment included. Empty and `.` com
 kernel resolves what a user types; `..` stays, written `%2E%2E`. Each component is shown percent-decoded where that is a
 legal, unambiguous name (`show_component`).
 
-Only `plain_path` and `native_of` know the rule; `fold` settles what happens when several URIs want one name. The result
-is total and injective: every URI of a listing, whatever text it is, has one path, and no two share one.
+Only `plain_path` and `native_of` know the rule; `bbfs.folding` settles what happens when several URIs want one name.
 
 A path may be longer than the 4096 bytes (PATH_MAX) that one system call takes; the kernel answers `ENAMETOOLONG` then,
 and the file is reached by walking (`cd`, `openat`, `find`, `tar` do). `MAX_DEPTH` bounds what one URI can cost.
@@ -15,10 +14,10 @@ and the file is reached by walking (`cd`, `openat`, `find`, `tar` do). `MAX_DEPT
 
 import mimetypes
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unicodedata import is_normalized
 from urllib.parse import quote, unquote_to_bytes
 
@@ -31,9 +30,9 @@ MAX_DEPTH = 2048
 OPENING = "://"
 """What stands between the scheme and the first component of a URI, unless a source says otherwise."""
 
-_VANISHING = frozenset(("", "."))
+VANISHING = frozenset(("", "."))
 _ILLEGAL = frozenset(("", ".", ".."))
-_PLAIN = re.compile(r"[ -$&-.0-~]{1,255}")  # printable ASCII without `%` and `/`
+PLAIN = re.compile(r"[ -$&-.0-~]{1,255}")  # printable ASCII without `%` and `/`
 _TRIPLET = re.compile(r"%[0-9A-Fa-f]{2}")
 _EXTENSION = re.compile(r"(?<=.)\.[A-Za-z0-9]{1,12}\Z", re.DOTALL)
 _SAFE_IN_SEGMENT = "!$&'()*+,;=:@?#[]-._~"  # RFC 3986 pchar; `?` and `#` because the rule keeps them; brackets of hosts
@@ -57,82 +56,6 @@ _EXTENSIONS = {
 _MIME_TYPES = mimetypes.MimeTypes()  # Python's own table: the machine's mime.types would make names differ
 
 
-class Entry(NamedTuple):
-    """One resource of a listing: its native URI, its MIME type where known, and the caller's key for it."""
-
-    native_uri: str
-    mime_type: str | None = None
-    key: Any = None
-
-
-class Directory:
-    """A directory of the folded tree. `children` is in listing order, a directory's own content before all else."""
-
-    __slots__ = ("children",)
-
-    def __init__(self) -> None:
-        self.children: dict[str, Directory | Entry] = {}
-
-    def lookup(self, path: Sequence[str]) -> "Directory | Entry | None":
-        """What is at `path` below this directory (itself for the empty path), or None."""
-        node: Directory | Entry | None = self
-        for name in path:
-            if not isinstance(node, Directory):
-                return None
-            node = node.children.get(name)
-        return node
-
-    def alias(self, name: str) -> str | None:
-        """The child that `name`, written as in a URI (`a%20b`), stands for (`a b`), or None where there is none.
-
-        With it the rule of S2 holds for what a user copies out of a URI; a child called `name` itself comes first.
-        """
-        shown = show_component(name) if name else name
-        return shown if shown != name and name not in self.children and shown in self.children else None
-
-
-class _Moved(NamedTuple):
-    """Where a resource is whose path is not the plain one: `name` inside the directory there, or beside that name."""
-
-    inside: bool
-    name: str
-
-
-class Tree(Directory):
-    """The root of a folded listing: the source's directory. Not to be changed; a new listing is a new tree."""
-
-    __slots__ = ("_moved", "_scheme")
-
-    def __init__(self, scheme: str | None, moved: "dict[str, _Moved]") -> None:
-        super().__init__()
-        self._scheme = scheme
-        self._moved = moved
-
-    def path_of(self, native_uri: str) -> tuple[str, ...] | None:
-        """The path of a resource of this listing, or None when it is not in the listing."""
-        path = plain_path(native_uri, self._scheme).path
-        if (moved := self._moved.get(native_uri)) is not None:
-            return (*(path if moved.inside else path[:-1]), moved.name)
-        found = self.lookup(path)
-        return path if isinstance(found, Entry) and found.native_uri == native_uri else None
-
-    def entries(self) -> Iterator[tuple[tuple[str, ...], Entry]]:
-        """All resources with their paths, depth first in listing order."""
-        path: list[str] = []
-        stack = [iter(self.children.items())]
-        while stack:
-            for name, child in stack[-1]:
-                if isinstance(child, Directory):
-                    path.append(name)
-                    stack.append(iter(child.children.items()))
-                    break
-                yield (*path, name), child
-            else:
-                stack.pop()
-                if path:
-                    path.pop()
-
-
 class PlainPath(NamedTuple):
     """Where the rule puts a URI. `inside`: the URI ends like a directory, so its content goes inside (S5)."""
 
@@ -154,8 +77,8 @@ def plain_path(native_uri: str, scheme: str | None = None) -> PlainPath:
     if scheme is not None and native_uri.startswith(scheme + ":"):
         rest = native_uri[len(scheme) + 1 :].removeprefix("//")
     segments = rest.split("/")
-    inside = segments[-1] in _VANISHING
-    segments = [segment for segment in segments if segment not in _VANISHING]
+    inside = segments[-1] in VANISHING
+    segments = [segment for segment in segments if segment not in VANISHING]
     if len(path) + len(segments) > MAX_DEPTH:
         last = MAX_DEPTH - len(path) - 1
         segments[last:] = ["%2F".join(segments[last:])]
@@ -189,7 +112,7 @@ def show_component(segment: str, *, literal: bool = False) -> str:
     which a triplet is text, and which links and programs lead to as they are. A longer name is cut and gets `~` and
     eight hex digits of the segment's hash before its extension.
     """
-    if _PLAIN.fullmatch(segment) and segment != "." and segment != "..":
+    if PLAIN.fullmatch(segment) and segment != "." and segment != "..":
         return segment
     try:
         name = unquote_to_bytes(segment).decode()
@@ -224,7 +147,7 @@ def index_name(mime_type: str | None) -> str:
 def names(segments: Iterable[str]) -> dict[str, str]:
     """The names of one directory of a hierarchical source: name to URI segment, in the given order.
 
-    The rules are those of `fold`, but that the names are `literal`.
+    The rules are those of `bbfs.folding.fold`, but that the names are `literal`.
     """
     wanted: dict[str, list[str]] = {}
     for segment in dict.fromkeys(segments):
@@ -237,114 +160,11 @@ def names(segments: Iterable[str]) -> dict[str, str]:
                 kept[name] = segment
             else:
                 losers.append((name, segment))
-    given = {segment: name for name, segment in kept.items()} | _settle(losers, set(kept))
+    given = {segment: name for name, segment in kept.items()} | settle(losers, set(kept))
     return {given[segment]: segment for rivals in wanted.values() for segment in rivals}
 
 
-def fold(
-    entries: Iterable[Entry],
-    scheme: str | None = None,
-    opening: str = OPENING,
-    directories: Iterable[Sequence[str]] = (),
-) -> Tree:
-    """Fold a flat listing into a tree of directories (S4, S5).
-
-    scheme, opening: as for `native_of`. directories: paths that are directories whatever is listed, because there are
-    resources below them that are not. Of entries with exactly the same URI the first counts. The listing's order
-    decides the order of children and nothing else.
-    """
-    moved: dict[str, _Moved] = {}
-    tree = Tree(scheme, moved)
-    seen: set[str] = set()
-    rivals: dict[Directory, dict[str, list[Entry]]] = {}  # several resources at one name
-    contents: dict[Directory, list[Entry]] = {}  # resources that are directories themselves
-
-    def enter(parent: Directory, name: str) -> Directory:
-        child = parent.children.get(name)
-        if isinstance(child, Directory):
-            return child
-        directory = parent.children[name] = Directory()
-        if child is not None:
-            contents[directory] = rivals.get(parent, {}).pop(name, [child])
-        return directory
-
-    for entry in entries:
-        if entry.native_uri in seen:
-            continue
-        seen.add(entry.native_uri)
-        path, inside = plain_path(entry.native_uri, scheme)
-        node: Directory = tree
-        for name in path if inside else path[:-1]:
-            child = node.children.get(name)
-            node = child if isinstance(child, Directory) else enter(node, name)
-        if inside:
-            contents.setdefault(node, []).append(entry)
-            continue
-        child = node.children.setdefault(path[-1], entry)
-        if isinstance(child, Directory):
-            contents.setdefault(child, []).append(entry)
-        elif child is not entry:
-            rivals.setdefault(node, {}).setdefault(path[-1], [child]).append(entry)
-
-    for directory in directories:
-        node = tree
-        for name in directory:
-            child = node.children.get(name)
-            node = child if isinstance(child, Directory) else enter(node, name)
-
-    def leads_back(entry: Entry) -> bool:
-        path = plain_path(entry.native_uri, scheme).path
-        return native_of(path, scheme, opening) == entry.native_uri
-
-    for directory in contents | rivals:
-        moved.update(_resolve(directory, contents.get(directory, []), rivals.get(directory, {}), leads_back))
-    return tree
-
-
-def _resolve(
-    directory: Directory,
-    contents: list[Entry],
-    rivals: dict[str, list[Entry]],
-    leads_back: Callable[[Entry], bool],
-) -> dict[str, _Moved]:
-    """Give every resource that wants a taken name, and a directory's own content, a name of its own in `directory`.
-
-    Directories keep their names before all (the paths of others run through them), then the resource that the rule
-    leads back to, then a resource that is alone in wanting the name; own content comes last.
-    """
-    children = directory.children
-    wanted: dict[str, list[Entry]] = {}
-    for entry in contents:
-        wanted.setdefault(index_name(entry.mime_type), []).append(entry)
-    keepers: dict[str, str] = {}  # URI to name
-    for name, group in rivals.items():
-        keepers.update((entry.native_uri, name) for entry in group if leads_back(entry))
-    for name, group in wanted.items():
-        if name not in children:
-            keepers.update((entry.native_uri, name) for entry in group if len(group) == 1 or leads_back(entry))
-    groups = (*wanted.items(), *rivals.items())
-    losers = [(name, e.native_uri) for name, group in groups for e in group if e.native_uri not in keepers]
-    given = keepers | _settle(losers, (children.keys() - rivals.keys()) | set(keepers.values()))
-
-    moved: dict[str, _Moved] = {}
-    directory.children = {}
-    for entry in contents:
-        name = given[entry.native_uri]
-        directory.children[name] = entry
-        moved[entry.native_uri] = _Moved(inside=True, name=name)
-    for plain, child in children.items():
-        if plain not in rivals:
-            directory.children[plain] = child
-            continue
-        for entry in rivals[plain]:
-            name = given[entry.native_uri]
-            directory.children[name] = entry
-            if name != plain:
-                moved[entry.native_uri] = _Moved(inside=False, name=name)
-    return moved
-
-
-def _settle(losers: list[tuple[str, str]], taken: set[str]) -> dict[str, str]:
+def settle(losers: list[tuple[str, str]], taken: set[str]) -> dict[str, str]:
     """URI to a free name, for (name, URI) pairs that cannot have the name. Adds to `taken`; the order does not matter.
 
     Each gets the shortest prefix of its hash, from eight digits, that nobody has. A server may list names that take all

@@ -469,8 +469,8 @@ class FileSystem:
     # -- the whole ---------------------------------------------------------------------------------------------------
 
     def usage(self) -> Usage:
-        sizes = [r.best_size() for s in self._manager.sources.values() for r in s.catalog.records.values()]
-        return Usage(sum(sizes), len(sizes))
+        used = [source.catalog.usage() for source in self._manager.sources.values()]
+        return Usage(sum(size for size, _ in used), sum(count for _, count in used))
 
     def _changed(self, paths: Iterable[Path]) -> None:
         """Tell the kernel about the names that are not what they were, and about ancestors that came or went."""

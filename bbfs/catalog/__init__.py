@@ -5,8 +5,17 @@ a hierarchical one lists a directory at a time. Both answer the same questions, 
 `known_children`: None means "ask") and once with.
 """
 
-from bbfs.catalog.base import SERVED_STALE, Catalog, Children, Surroundings
+from bbfs.catalog.base import SERVED_STALE, Catalog, Changes, Children, Surroundings
 from bbfs.catalog.flat import FlatCatalog
 from bbfs.catalog.hierarchical import DirectoryCatalog, settle
 
-__all__ = ["SERVED_STALE", "Catalog", "Children", "DirectoryCatalog", "FlatCatalog", "Surroundings", "settle"]
+__all__ = [
+    "SERVED_STALE",
+    "Catalog",
+    "Changes",
+    "Children",
+    "DirectoryCatalog",
+    "FlatCatalog",
+    "Surroundings",
+    "settle",
+]

@@ -1,6 +1,6 @@
 """What both kinds of catalog are to those above, and what they share with the rest of the daemon."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,14 +20,37 @@ class Surroundings:
     clock: Callable[[], float]
     flights: SingleFlight
     changed: Callable[[Iterable[Path]], None]
-    listed: Callable[[float, Listing], None] = field(default=lambda _at, _listing: None)
+    listed: Callable[[float, Listing, "Changes | None"], None] = field(default=lambda _at, _listing, _changes: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is new in a listing: native URIs of those described anew (added or otherwise), and of those gone."""
+
+    described: tuple[str, ...]
+    gone: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.described or self.gone)
 
 
 class Catalog(Protocol):
     """The tree of one source; paths are names below the source, the scheme's directory included where there is one."""
 
-    records: dict[str, Record]
     problem: str | None
+
+    @property
+    def records(self) -> Mapping[str, Record]:
+        """Every listed resource by its native URI. Another object when the listing has changed."""
+        ...
+
+    def held(self) -> Collection[Record]:
+        """The records of which more may be known than the listing says."""
+        ...
+
+    def usage(self) -> tuple[int, int]:
+        """Bytes whose size is known, and how many resources are listed."""
+        ...
 
     def known(self, path: Path) -> Node | None: ...
 

@@ -1,42 +1,32 @@
 """The tree of a source that lists everything at once: URIs folded into directories, served stale while refreshed."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
-from typing import NamedTuple
 
-import trio
-from cachetools import LRUCache
-
-from bbfs import tree
 from bbfs.cache.metadata import Remembered
 from bbfs.catalog.base import Children, Surroundings
+from bbfs.catalog.inventory import Inventory
 from bbfs.catalog.templated import Templated, Unlisted
 from bbfs.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
-from bbfs.model import DataSource, Listing, ResourceMetadata, ResourceTemplate
+from bbfs.folding import Directory, Leaf, Tree
+from bbfs.model import DataSource, Listing, ResourceTemplate
 from bbfs.probes import is_probe
 from bbfs.records import DIRECTORY, Node, Path, Record, record_node
 from bbfs.sources import CanList
 
 log = logging.getLogger(__name__)
 
-GONE_KEPT = 100_000
-"""Resources that left the listing and whose version is remembered, lest they come back changed under the same inode."""
 CHASES = 3
 """How often a listing that changes while it is asked for is asked for again at once."""
-FOLD_IN_THREAD = 100_000
-"""Characters of URIs; longer listings are folded off the event loop (it takes about 10 ms for as many)."""
-DESCRIBED_AT_ONCE = 500
 
 
-def part_node(record: Record, rest: Path) -> Node:
-    """The node below a resource that answered several contents. Raises NotFound."""
-    node = record_node(record)
+def part_node(node: Node, rest: Path) -> Node:
+    """The node below a resource that answered several contents. Raises NotFound, NotADirectory."""
     for name in rest:
         parts = node.record.parts if node.record is not None else None
         if parts is None:
-            raise NotADirectory(f"{record.metadata.name} is not a directory") if node.kind == "file" else NotFound(name)
+            raise NotADirectory(f"{name} is below a file") if node.kind == "file" else NotFound(name)
         if name not in parts:
             raise NotFound(f"no such content: {name}")
         node = record_node(parts[name])
@@ -48,39 +38,52 @@ class FlatCatalog:
 
     def __init__(self, source: DataSource, handler: CanList, around: Surroundings) -> None:
         self.source = source
-        self.records: dict[str, Record] = {}
         self.problem: str | None = None
         self._handler = handler
         self._around = around
-        self._tree: tree.Tree | None = None
-        self._listed: tuple[ResourceMetadata, ...] = ()
-        self._fetched_at = 0.0
+        self._held = Inventory(source.id, source.base_prefix, self._from_unlisted)
         self._ttl = 0.0
+        self._templates: tuple[ResourceTemplate, ...] = ()
         self._confirmed = False  # whether this process has listed the source itself
         self._expiries = 0
-        self._gone: LRUCache[str, Remembered] = LRUCache(GONE_KEPT)
-        self._unlisted = Unlisted(self._gone.__setitem__)
+        self._unlisted = Unlisted(self._held.gone.__setitem__)
         self._templated = Templated(
             source,
             handler,
             around,
-            lambda uri: self.records.get(uri),
+            self._held.record,
             self._unlisted,
-            lambda uri: self._gone.pop(uri, None),
+            lambda uri: self._held.gone.pop(uri, None),
         )
+
+    @property
+    def records(self) -> Mapping[str, Record]:
+        return self._held.records
+
+    def held(self) -> Collection[Record]:
+        return self._held.held()
+
+    def usage(self) -> tuple[int, int]:
+        return self._held.usage()
+
+    def _from_unlisted(self, uri: str) -> Remembered | None:
+        """What is known of a resource that was asked for by its name before it was listed."""
+        record = self._unlisted.pop(uri, None)
+        return record.to_remember() if record is not None and record.digest is not None else None
 
     # -- without waiting ---------------------------------------------------------------------------------------------
 
-    def _servable(self) -> tree.Tree | None:
+    def _servable(self) -> Tree | None:
         """The tree, if it may be served now; refreshed behind when it has expired (S19)."""
-        if self._tree is None:
+        root, until = self._held.tree, self._held.fetched_at + self._ttl
+        if root is None:
             return None
         now = self._around.clock()
-        if now < self._fetched_at + self._ttl:
-            return self._tree
-        if self._confirmed and now < self._fetched_at + self._ttl + self.source.policy.max_stale:
+        if now < until:
+            return root
+        if self._confirmed and now < until + self.source.policy.max_stale:
             self._begin()
-            return self._tree
+            return root
         return None
 
     def known(self, path: Path) -> Node | None:
@@ -111,19 +114,21 @@ class FlatCatalog:
 
     def validity(self, path: Path) -> float:
         """Seconds for which names and their absence hold."""
-        return max(0.0, self._fetched_at + self._ttl - self._around.clock()) if self._tree is not None else 0.0
+        if self._held.tree is None:
+            return 0.0
+        return max(0.0, self._held.fetched_at + self._ttl - self._around.clock())
 
-    def _node(self, root: tree.Directory, path: Path) -> Node:
-        place: tree.Directory | tree.Entry = root
+    def _node(self, root: Directory, path: Path) -> Node:
+        place: Directory | Leaf = root
         for depth, name in enumerate(path):
-            if isinstance(place, tree.Entry):
-                return part_node(self.records[place.native_uri], path[depth:])
+            if not isinstance(place, Directory):
+                return part_node(self._held.node(place, path[:depth]), path[depth:])
             below = place.children.get(name)
             if below is None:
                 alias = place.alias(name) if depth == len(path) - 1 else None
                 return self._unlisted_node(path) if alias is None else Node("symlink", target=alias)
             place = below
-        return DIRECTORY if isinstance(place, tree.Directory) else record_node(self.records[place.native_uri])
+        return DIRECTORY if isinstance(place, Directory) else self._held.node(place, path)
 
     def _unlisted_node(self, path: Path) -> Node:
         """What is at a path that the listing does not have. Raises NotFound."""
@@ -133,25 +138,21 @@ class FlatCatalog:
         above = self._templated.above(path)
         if above is None:
             raise NotFound(f"no such resource: {'/'.join(path)}")
-        return part_node(*above)
+        return part_node(record_node(above[0]), above[1])
 
-    def _children(self, root: tree.Directory, path: Path) -> Children:
+    def _children(self, root: Directory, path: Path) -> Children:
         """The names of a directory as listed. Raises NotFound for one that the listing does not have."""
-        place: tree.Directory | tree.Entry = root
+        place: Directory | Leaf = root
         for depth, name in enumerate(path):
-            if isinstance(place, tree.Entry):
-                node = part_node(self.records[place.native_uri], path[depth:])
-                return self._parts(node)
+            if not isinstance(place, Directory):
+                return self._parts(part_node(self._held.node(place, path[:depth]), path[depth:]))
             below = place.children.get(name)
             if below is None:
                 return self._unlisted_children(path)
             place = below
-        if isinstance(place, tree.Entry):
-            return self._parts(record_node(self.records[place.native_uri]))
-        return {
-            name: DIRECTORY if isinstance(child, tree.Directory) else record_node(self.records[child.native_uri])
-            for name, child in place.children.items()
-        }
+        if not isinstance(place, Directory):
+            return self._parts(self._held.node(place, path))
+        return self._held.nodes(place, path)
 
     def _unlisted_children(self, path: Path) -> Children:
         node = self._unlisted_node(path)
@@ -161,7 +162,7 @@ class FlatCatalog:
     def _parts(node: Node) -> Children:
         if node.record is None or node.record.parts is None:
             raise NotADirectory("not a directory")
-        return {name: record_node(part) for name, part in node.record.parts.items()}
+        return {name: record_node(part) for name, part in sorted(node.record.parts.items())}
 
     # -- waiting for a listing ---------------------------------------------------------------------------------------
 
@@ -176,17 +177,17 @@ class FlatCatalog:
             self.problem = str(error)
             raise
 
-    async def _current(self) -> tuple[tree.Tree, BbfsError | None]:
+    async def _current(self) -> tuple[Tree, BbfsError | None]:
         """The tree as it is, or with the outage as it was last known (S6, S20)."""
         outage: BbfsError | None = None
         try:
             await self.refresh()
         except (Unreachable, DeadlineExceeded) as error:
-            if self._tree is None:
+            if self._held.tree is None:
                 raise
             outage = error
-        assert self._tree is not None
-        return self._tree, outage
+        assert self._held.tree is not None
+        return self._held.tree, outage
 
     async def find(self, path: Path) -> Node:
         node = self.known(path)
@@ -224,14 +225,14 @@ class FlatCatalog:
 
     def record(self, native_uri: str) -> Record | None:
         """What is known of a resource, listed or not."""
-        return self.records.get(native_uri) or self._unlisted.get(native_uri)
+        return self._held.record(native_uri) or self._unlisted.get(native_uri)
 
     def all_records(self) -> list[Record]:
-        return [*self.records.values(), *self._unlisted.values()]
+        return [*self._held.held(), *self._unlisted.values()]
 
     def record_of(self, uri: str, native_uri: str) -> Record:
         """The record of a resource by its URIs, made for one that nobody has listed."""
-        return self.records.get(native_uri) or self._templated.of_uri(uri, native_uri)
+        return self._held.record(native_uri) or self._templated.of_uri(uri, native_uri)
 
     def absence(self, path: Path) -> float:
         """Seconds for which the absence of a name holds beyond that of the listing; infinite where nothing ends it."""
@@ -256,11 +257,11 @@ class FlatCatalog:
         found = [record for record in self.all_records() if _at_or_below(record.path, path)]
         for record in found:
             record.suspect()
-        self._around.changed([record.path for record in found])
+        known = {record.path for record in found}
+        self._around.changed([*known, *(place for place in self._held.at_and_below(path) if place not in known)])
         self.expire()
 
     async def _refresh(self) -> None:
-        before = self._listed
         for _ in range(CHASES):
             expiries = self._expiries
             try:
@@ -269,69 +270,40 @@ class FlatCatalog:
                 self.problem = str(error)
                 raise
             await self._install(listing, self._around.clock(), confirmed=True)
-            if before != self._listed:  # writing a long listing costs more than asking for it again after a remount
-                self._around.listed(self._fetched_at, listing)
             if expiries == self._expiries:
                 return
-            before = self._listed
         self._ttl = 0.0  # it changes faster than it can be asked for
 
-    async def recall(self, fetched_at: float, listing: Listing) -> None:
-        """Take over the listing that an earlier mount had seen; it stands in while the source does not answer."""
-        if self._tree is None:
+    async def recall(self, fetched_at: float, listing: Listing, rows: Iterable[Remembered] = ()) -> None:
+        """Take over the listing that an earlier mount had seen; it stands in while the source does not answer.
+
+        rows: what that mount had learnt of its resources.
+        """
+        if self._held.tree is None:
             await self._install(listing, fetched_at, confirmed=False)
+            self._held.remember(rows)
 
     async def _install(self, listing: Listing, at: float, *, confirmed: bool) -> None:
-        entries = [tree.Entry(r.native_uri, r.mime_type) for r in listing.resources]
-        old_tree = self._tree
-        before = {uri: record.path for uri, record in self.records.items()} if old_tree is not None else {}
+        first = self._held.tree is None
+        before = self._templates
         self._templated.install(listing.templates)
-        fold = partial(_fold, entries, before, self._templated.directories)
-        if sum(len(entry.native_uri) for entry in entries) > FOLD_IN_THREAD:
-            plan = await trio.to_thread.run_sync(fold)
-        else:
-            plan = fold()
-        if not confirmed and self._confirmed:
-            return
-        suspects = await self._describe(listing.resources, plan.paths, at)
-        self._tree, self._listed, self._fetched_at, self._confirmed = plan.tree, listing.resources, at, confirmed
+        self._templates = listing.templates
+        directories = self._templated.directories if listing.templates else None
+        told, changes = await self._held.update(listing.resources, at, directories, anew=before != listing.templates)
+        self._confirmed = confirmed
         self._ttl = self.source.policy.listing_ttl if listing.ttl is None else listing.ttl
         problem = "; ".join(filter(None, (listing.problem, self._templated.problem))) or None
         if problem and problem != self.problem:
             log.warning("%s: %s", self.source.id, problem)
         self.problem = problem
-        if old_tree is not None:
-            self._around.changed([*suspects, *plan.moved])
-
-    async def _describe(self, resources: Iterable[ResourceMetadata], paths: dict[str, Path], at: float) -> list[Path]:
-        """Bring the records up to date; other tasks get their turn meanwhile and see the old ones."""
-        records: dict[str, Record] = {}
-        suspects: list[Path] = []
-        for number, metadata in enumerate(resources):
-            if number % DESCRIBED_AT_ONCE == DESCRIBED_AT_ONCE - 1:
-                await trio.lowlevel.checkpoint()
-            uri = metadata.native_uri
-            path = paths[uri]
-            record = self.records.get(uri)
-            if record is None or record.path != path:
-                known = record.to_remember() if record is not None else self._recalled(uri)
-                record = Record(self.source.id, metadata, path, at)
-                if known is not None:
-                    record.recall(known)
-                    record.suspected = True  # it may have changed meanwhile
-            elif record.describe(metadata, path, at):
-                suspects.append(path)
-            records[uri] = record
-        for uri, record in self.records.items():
-            if record.digest is not None and uri not in records:
-                self._gone[uri] = record.to_remember()
-        self.records = records
-        return suspects
-
-    def _recalled(self, uri: str) -> Remembered | None:
-        """What is known of a resource from before: an earlier listing held it, or it was asked for by its name."""
-        record = self._unlisted.pop(uri, None)
-        return self._gone.pop(uri, None) if record is None or record.digest is None else record.to_remember()
+        for uri in [uri for uri in self._unlisted if uri in self._held.rows]:
+            self._held.record(uri)  # it has its place in the listing from now on
+        if not first:
+            self._around.changed(told)
+        # Writing a long listing costs more than asking for it again after a remount.
+        if confirmed and (changes is None or changes or before != listing.templates):
+            whole = Listing(self._held.rows, listing.ttl, listing.problem, listing.templates)
+            self._around.listed(at, whole, changes)
 
 
 def _at_or_below(resource: Path, path: Path) -> bool:
@@ -339,22 +311,6 @@ def _at_or_below(resource: Path, path: Path) -> bool:
     return bool(resource) and (resource[: len(path)] == path or path[: len(resource)] == resource)
 
 
-class _Plan(NamedTuple):
-    """A folded listing: the tree, where each URI is in it, and the paths at which there is something else now."""
-
-    tree: tree.Tree
-    paths: dict[str, Path]
-    moved: list[Path]
-
-
 def _merged(listed: Children, beyond: Children) -> Children:
     """All names of a directory in readdir's order; what is listed comes before what is not."""
-    return dict(sorted({**beyond, **listed}.items()))
-
-
-def _fold(entries: list[tree.Entry], before: dict[str, Path], directories: Callable[[list[Path]], list[Path]]) -> _Plan:
-    plain = [tree.plain_path(entry.native_uri).path for entry in entries]
-    folded = tree.fold(entries, directories=directories(plain))
-    paths = {entry.native_uri: folded.path_of(entry.native_uri) or () for entry in entries}
-    was, is_now = ({path: uri for uri, path in place.items()} for place in (before, paths))
-    return _Plan(folded, paths, [path for path in was.keys() | is_now.keys() if was.get(path) != is_now.get(path)])
+    return dict(sorted({**beyond, **listed}.items())) if beyond else listed

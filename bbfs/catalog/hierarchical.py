@@ -1,5 +1,6 @@
 """The tree of a source that lists a directory at a time, such as a folder."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import inf
 
@@ -95,6 +96,12 @@ class DirectoryCatalog:
 
     def record(self, native_uri: str) -> Record | None:
         return self.records.get(native_uri) or self._unlisted.get(native_uri)
+
+    def held(self) -> Collection[Record]:
+        return self.records.values()
+
+    def usage(self) -> tuple[int, int]:
+        return sum(record.best_size() for record in self.records.values()), len(self.records)
 
     def all_records(self) -> list[Record]:
         listed = (record for directory in self._directories.values() for record in directory.entries.values())

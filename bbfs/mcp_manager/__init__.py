@@ -5,7 +5,7 @@ a deadline; connecting is bounded here as well, by the `timeout` of the source's
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
@@ -16,24 +16,37 @@ from bbfs.errors import NotFound, NotSupported
 from bbfs.mcp_manager.calls import PromptEntry, ToolEntry, parameter_headers, prompt_entry, tool_entry
 from bbfs.mcp_manager.connection import PING_AFTER, Connection, RequestCounts
 from bbfs.mcp_manager.oauth import ClientSettings
+from bbfs.mcp_manager.paging import Course, End, Taken
 from bbfs.mcp_manager.tokens import TokenStore
 from bbfs.mcp_manager.translate import (
     Entries,
     ResourceEntry,
     TemplateEntry,
+    add_resources,
     completion,
     encodable,
     loaded,
     loaded_size,
     next_cursor,
     page,
+    raw_page,
     resource_entry,
     template_entry,
     ttl_seconds,
 )
 from bbfs.model import Completion, Loaded, McpServer, Policy, SourceEvent, SourceState
+from bbfs.rows import Rows
 
-__all__ = ["Entries", "MCPManager", "PromptEntry", "RequestCounts", "ResourceEntry", "TemplateEntry", "ToolEntry"]
+__all__ = [
+    "End",
+    "Entries",
+    "MCPManager",
+    "PromptEntry",
+    "RequestCounts",
+    "ResourceEntry",
+    "TemplateEntry",
+    "ToolEntry",
+]
 
 T = TypeVar("T")
 log = logging.getLogger("bbfs.mcp")
@@ -42,10 +55,9 @@ MAX_MESSAGE = 256 << 20
 """Bytes of one message of a server; a larger one is a `ProtocolViolation`."""
 MAX_PAGES = 10_000
 """Pages of one listing (`docs/semantics.md` S25)."""
-MAX_REPEATED_PAGES = 10
-"""Pages in a row with nothing but what was on earlier ones: such a server does not look at the cursor."""
 _THREAD_FROM_CHARACTERS = 1 << 20
-_THREAD_FROM_ENTRIES = 1000
+_ENTRIES_AT_ONCE = 1000
+"""Entries of a page that are gone through before other tasks get their turn; about 5 ms at most."""
 _LIBRARY_LOGGERS = {"httpx2": logging.WARNING, "mcp": logging.CRITICAL, "client": logging.CRITICAL}
 """httpx2 logs whole URLs, which may hold secrets, at INFO; the SDK logs with tracebacks what it reports too."""
 
@@ -114,6 +126,18 @@ class MCPManager:
     async def list_resources(self, server_id: str) -> Entries[ResourceEntry]:
         """All resources that the server lists, each URI once, in its order. Raises BbfsError."""
         return await self._list(server_id, "resources/list", "resources", resource_entry, lambda entry: entry.uri)
+
+    async def gather_resources(self, server_id: str, rows: Rows) -> End:
+        """Add all resources that the server lists to `rows`, page by page. Raises BbfsError."""
+
+        async def take(result: dict[str, Any]) -> Taken:
+            raw, before, invalid = raw_page(result, "resources"), len(rows), 0
+            for start in range(0, len(raw), _ENTRIES_AT_ONCE):
+                invalid += add_resources(raw[start : start + _ENTRIES_AT_ONCE], rows)
+                await trio.lowlevel.checkpoint()
+            return Taken(len(raw) - invalid, len(rows) - before, invalid)
+
+        return await self._pages(server_id, "resources/list", take)
 
     async def list_resource_templates(self, server_id: str) -> Entries[TemplateEntry]:
         """All resource templates that the server lists. Raises BbfsError."""
@@ -227,53 +251,39 @@ class MCPManager:
         parse: Callable[[Any], T | None],
         identity: Callable[[T], str],
     ) -> Entries[T]:
-        """Every page of a listing, as far as the bounds allow."""
-        connection = self._connection(server_id)
+        """A whole listing, each identity once."""
         found: dict[str, T] = {}
-        ttls: list[float] = []
-        invalid = repeats = 0
-        problem: str | None = None
+
+        async def take(result: dict[str, Any]) -> Taken:
+            entries, invalid = page(result, key, parse)
+            before = len(found)
+            for entry in entries:
+                found.setdefault(identity(entry), entry)
+            return Taken(len(entries), len(found) - before, invalid)
+
+        end = await self._pages(server_id, method, take)
+        return Entries(tuple(found.values()), end.ttl, end.problem)
+
+    async def _pages(self, server_id: str, method: str, take: Callable[[dict[str, Any]], Awaitable[Taken]]) -> End:
+        """Hand the pages of a listing to `take` as they come, as far as the bounds allow. Raises BbfsError."""
+        connection = self._connection(server_id)
+        course = Course(server_id, method)
         cursor: Any = None
-        seen: set[str] = set()
         for number in range(MAX_PAGES):
             try:
                 session, result = await connection.request(method, {"cursor": cursor} if cursor else None)
             except NotSupported:
                 if cursor is None:
-                    return Entries(())
+                    return End()
                 raise
             except trio.Cancelled:
                 if number:
                     log.info("%s: %s: given up after %d pages", server_id, method, number)
                 raise
-            entries, wrong = await _parse(result, key, parse)
-            invalid += wrong
-            before = len(found)
-            for entry in entries:
-                found.setdefault(identity(entry), entry)
-            if session.modern and (ttl := ttl_seconds(result)) is not None:
-                ttls.append(ttl)
+            course.count(await take(result), ttl_seconds(result) if session.modern else None)
             cursor = next_cursor(result)
-            if cursor is None:
-                break
-            if repr(cursor) in seen:
-                problem = "the server repeats a page cursor: the listing may be incomplete"
-                break
-            seen.add(repr(cursor))
-            repeats = repeats + 1 if entries and len(found) == before else 0
-            if repeats == MAX_REPEATED_PAGES:
-                problem = "the server repeats its pages: the listing may be incomplete"
+            if cursor is None or course.ends_at(cursor):
                 break
         else:
-            problem = f"the server has more than {MAX_PAGES} pages: the listing is incomplete"
-        problems = [f"{invalid} invalid {'entry' if invalid == 1 else 'entries'} left out"] if invalid else []
-        problems += [problem] if problem else []
-        return Entries(tuple(found.values()), min(ttls, default=None), "; ".join(problems) or None)
-
-
-async def _parse(result: dict[str, Any], key: str, parse: Callable[[Any], T | None]) -> tuple[list[T], int]:
-    """As `translate.page`, a long page in a thread, so that other servers go on meanwhile."""
-    raw = result.get(key)
-    if isinstance(raw, list) and len(raw) >= _THREAD_FROM_ENTRIES:
-        return await trio.to_thread.run_sync(page, result, key, parse)
-    return page(result, key, parse)
+            course.problem = f"the server has more than {MAX_PAGES} pages: the listing is incomplete"
+        return course.end()

@@ -5,7 +5,7 @@ other field of the wrong type is left out, so that one mistake costs as little a
 """
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeGuard, TypeVar
@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeGuard, TypeVar
 from bbfs.cache.content import MemoryContent
 from bbfs.errors import NotSupported, ProtocolViolation
 from bbfs.model import Completion, Loaded, Part
+from bbfs.rows import Description, Rows, last_part
 
 T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -103,6 +104,34 @@ def resource_entry(raw: Any) -> ResourceEntry | None:
     )
 
 
+_PLAIN = frozenset(("uri", "name", "mimeType"))
+
+
+def add_resources(raw: Iterable[Any], rows: Rows) -> int:
+    """Add listed resources to `rows`, as `resource_entry` reads them. Returns how many have no usable URI."""
+    invalid = 0
+    plain: dict[tuple[str, bool], Description] = {}
+    for item in raw:
+        if type(item) is dict and item.keys() <= _PLAIN:  # most are; the way below takes ten times as long
+            uri, name, mime_type = item.get("uri"), item.get("name"), item.get("mimeType", "")
+            # Texts all of ASCII need no look for halves of surrogate pairs.
+            texts = type(uri) is str and type(name) is str and type(mime_type) is str
+            if texts and name and last_part(uri) == name and uri.isascii() and mime_type.isascii():
+                key = (mime_type, "mimeType" in item)
+                description = plain.get(key)
+                if description is None:
+                    description = plain[key] = rows.described(uri, name, mime_type if key[1] else None)
+                rows.add(uri, description)
+                continue
+        entry = resource_entry(item)
+        if entry is None:
+            invalid += 1
+            continue
+        described = (entry.mime_type, entry.size, entry.title, entry.description, entry.modified_ns)
+        rows.add(entry.uri, rows.described(entry.uri, entry.name, *described, entry.annotations, entry.mcp_data))
+    return invalid
+
+
 def template_entry(raw: Any) -> TemplateEntry | None:
     """A listed template, or None when it has no usable template."""
     uri_template = usable_text(raw, "uriTemplate")
@@ -121,13 +150,19 @@ def template_entry(raw: Any) -> TemplateEntry | None:
 
 def page(result: Mapping[str, Any], key: str, parse: Callable[[Any], T | None]) -> tuple[list[T], int]:
     """The entries of one page and the number of invalid ones. Raises ProtocolViolation when there is no list at all."""
-    raw = result.get(key, ...)
-    if raw is None:
-        return [], 0  # how some languages write a list that has nothing in it
-    if not isinstance(raw, list):
-        raise ProtocolViolation(f"a listing without '{key}'")
+    raw = raw_page(result, key)
     entries = [entry for entry in map(parse, raw) if entry is not None]
     return entries, len(raw) - len(entries)
+
+
+def raw_page(result: Mapping[str, Any], key: str) -> list[Any]:
+    """The entries of one page as they were sent. Raises ProtocolViolation when there is no list at all."""
+    raw = result.get(key, ...)
+    if raw is None:
+        return []  # how some languages write a list that has nothing in it
+    if not isinstance(raw, list):
+        raise ProtocolViolation(f"a listing without '{key}'")
+    return raw
 
 
 def next_cursor(result: Mapping[str, Any]) -> Any:

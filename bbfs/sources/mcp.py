@@ -7,22 +7,21 @@ from urllib.parse import unquote
 import trio
 
 from bbfs.errors import BbfsError, ConfigError, Unreachable
-from bbfs.mcp_manager import Entries, MCPManager, PromptEntry, ResourceEntry, ToolEntry
+from bbfs.mcp_manager import End, Entries, MCPManager, PromptEntry, ToolEntry
 from bbfs.mcp_manager.oauth import ClientSettings
 from bbfs.model import (
     Completion,
     DataSource,
     Listing,
     Loaded,
-    ResourceMetadata,
     ResourceTemplate,
     SourceEvent,
     SourceState,
 )
+from bbfs.rows import Rows
 from bbfs.sources import Services, mcp_arguments, mcp_calls
 from bbfs.sources.mcp_calls import Offer
 from bbfs.sources.mcp_results import call_size, prompt_result, tool_result
-from bbfs.uri import source_uri
 
 TEMPLATES_LATER = 5.0
 """Seconds for which a listing of resources waits for that of the templates, which is asked for at the same time."""
@@ -68,24 +67,25 @@ class McpHandler:
             nursery.start_soon(self._list_templates, problems, ttls)
             for name in self._call_lists:
                 nursery.start_soon(self._list_calls, name, problems, ttls)
-            entries = await self._resources()
-            later = min(TEMPLATES_LATER, self.source.policy.timeout / 4) if not isinstance(entries, BbfsError) else 0
+            rows = Rows(self.source.base_prefix)
+            end = await self._resources(rows)
+            later = min(TEMPLATES_LATER, self.source.policy.timeout / 4) if not isinstance(end, BbfsError) else 0
             nursery.cancel_scope.deadline = trio.current_time() + later
-        if isinstance(entries, BbfsError):
-            raise entries
+        if isinstance(end, BbfsError):
+            raise end
         if nursery.cancel_scope.cancelled_caught:
             problems.append("/list, ".join(("resources/templates", *self._call_lists)) + "/list: no answer in time")
-        prefix = self.source.base_prefix
-        resources = tuple(_metadata(prefix, entry) for entry in entries.entries)
-        offer = self._make_offer(entry.uri for entry in entries.entries)
-        ttl = min((ttl for ttl in (entries.ttl, *ttls) if ttl is not None), default=None)
-        problem = "; ".join(filter(None, (entries.problem, *problems, offer.problem))) or None
-        return Listing((*resources, *offer.resources), ttl, problem, (*self._templates, *offer.templates))
+        offer = self._make_offer(rows.descriptions if self._call_lists else ())
+        for metadata in offer.resources:
+            rows.add_metadata(metadata)
+        ttl = min((ttl for ttl in (end.ttl, *ttls) if ttl is not None), default=None)
+        problem = "; ".join(filter(None, (end.problem, *problems, offer.problem))) or None
+        return Listing(rows, ttl, problem, (*self._templates, *offer.templates))
 
-    async def _resources(self) -> Entries[ResourceEntry] | BbfsError:
+    async def _resources(self, rows: Rows) -> End | BbfsError:
         """A failure as a value: raised in a nursery it would be a group of one."""
         try:
-            return await self._manager.list_resources(self.source.id)
+            return await self._manager.gather_resources(self.source.id, rows)
         except BbfsError as error:
             return error
 
@@ -205,18 +205,3 @@ async def _read(parse: Callable[[Mapping[str, Any]], Loaded], result: Mapping[st
     if call_size(result) >= _THREAD_FROM_CHARACTERS:
         return await trio.to_thread.run_sync(parse, result)
     return parse(result)
-
-
-def _metadata(base_prefix: str, entry: ResourceEntry) -> ResourceMetadata:
-    return ResourceMetadata(
-        uri=source_uri(base_prefix, entry.uri),
-        native_uri=entry.uri,
-        name=entry.name,
-        title=entry.title,
-        description=entry.description,
-        mime_type=entry.mime_type,
-        size=entry.size,
-        modified_ns=entry.modified_ns,
-        annotations=entry.annotations,
-        mcp_data=entry.mcp_data,
-    )

@@ -9,12 +9,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from bbfs.errors import InvalidUri
+from bbfs.folding import Directory, Entry, Tree, fold
 from bbfs.tree import (
     MAX_DEPTH,
-    Directory,
-    Entry,
-    Tree,
-    fold,
     hide_component,
     index_name,
     names,
