@@ -10,7 +10,7 @@ Two maps hold what is known: metadata by URI (`Source.catalog.records` of each s
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -45,6 +45,7 @@ from bbfs.model import Content, DataSource, Listing, Loaded, Part, ResourceMetad
 from bbfs.parts import name_parts
 from bbfs.places import Place, Places
 from bbfs.records import Node, Path, Record
+from bbfs.remembering import ListingMemory
 from bbfs.sources import CanList, CanListDirectory, CanLoad, CanStat, CanWatch, Handler
 from bbfs.templates import expand_template
 from bbfs.uri import parse_data_source_uri
@@ -66,6 +67,8 @@ AHEAD_BUDGET_SHARE = 4
 RESULT_KEPT = 60.0
 """Seconds for which what an open has loaded stays a directory where it has several parts, as far as memory allows."""
 FLUSH_EVERY = 2.0
+RECALLED_AT_ONCE = 20_000
+"""Resources of a remembered listing that are taken over before the source is there; more are behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ class ResourceManager:
         self._flights = SingleFlight(nursery)
         self._opens = count()
         self._store = store
+        self._listings = ListingMemory(store)
         self._ahead = LoadAhead(
             self._fetch,
             self._flights,
@@ -127,12 +131,21 @@ class ResourceManager:
         self.sources[data.base_prefix] = self._by_id[data.id] = self._by_prefix[data.uri_prefix] = source
         if isinstance(catalog, FlatCatalog):
             around.listed = partial(self._remember_listing, source)
-            rows, listing = await trio.to_thread.run_sync(self._store.recall, source.fingerprint)
-            if listing is not None:
-                await catalog.recall(*listing, rows)
+            recall = partial(self._recall, source, catalog)
+            if await trio.to_thread.run_sync(self._store.listed, source.fingerprint) > RECALLED_AT_ONCE:
+                self._nursery.start_soon(catalog.recalling, recall)
+            else:
+                await recall()
         if isinstance(handler, CanWatch):
             handler.watch(partial(self._event, source))
         return source
+
+    async def _recall(self, source: Source, catalog: FlatCatalog) -> None:
+        """Take over what earlier mounts have learnt."""
+        rows, listing = await trio.to_thread.run_sync(self._store.recall, source.fingerprint)
+        if listing is not None:
+            fetched_at, whole = listing
+            await catalog.recall(fetched_at, whole, rows)
 
     def on_change(self, listener: Callable[[Iterable[Path]], None]) -> Callable[[], None]:
         """`listener` hears of every path (from the mount's root) whose entry or content is not what it was.
@@ -738,12 +751,12 @@ class ResourceManager:
 
     # -- memory across mounts ----------------------------------------------------------------------------------------
 
-    def _remember_listing(self, source: Source, at: float, listing: Listing, _changes: Changes | None) -> None:
-        self._nursery.start_soon(self._write, partial(self._store.remember_listing, source.fingerprint, at, listing))
+    def _remember_listing(self, source: Source, at: float, listing: Listing, changes: Changes | None) -> None:
+        self._nursery.start_soon(self._write, partial(self._listings.write, source.fingerprint, at, listing, changes))
 
-    async def _write(self, write: Callable[[], None]) -> None:
+    async def _write(self, write: Callable[[], Awaitable[None]]) -> None:
         try:
-            await trio.to_thread.run_sync(write)
+            await write()
         except Exception as error:  # noqa: BLE001 - the store is a cache: without it everything still works
             log.warning("metadata could not be remembered: %s", error)
 
@@ -757,7 +770,8 @@ class ResourceManager:
                 rows = [record.to_remember() for record in dirty]
                 for record in dirty:
                     record.dirty = False
-                await self._write(partial(self._store.remember, source.fingerprint, rows))
+                remember = partial(self._store.remember, source.fingerprint, rows)
+                await self._write(partial(trio.to_thread.run_sync, remember))
 
     async def keep_flushing(self) -> None:
         """Runs for the life of the daemon; writes the rest when it is cancelled."""

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, overload
 
+from bbfs.errors import InvalidUri
 from bbfs.model import ResourceMetadata
-from bbfs.uri import source_uri
+from bbfs.uri import parse_data_source_uri, source_uri
 
 Description = tuple[Any, ...]
 """The fields of `FIELDS` in this order; those at the end that have their default are left out."""
@@ -46,6 +47,14 @@ _LAST_PART = None
 def last_part(uri: str) -> str:
     """What follows the last slash, or the whole URI where nothing does."""
     return uri[uri.rfind("/") + 1 :] or uri
+
+
+def base_prefix(uri: str) -> str:
+    """The prefix without a scheme of a bbfs URI, or nothing where there is none."""
+    try:
+        return parse_data_source_uri(uri).base_prefix
+    except InvalidUri:
+        return ""
 
 
 def trimmed(values: Sequence[Any]) -> Description:

@@ -73,6 +73,11 @@ class Daemon:
     def longest_delay(self) -> float:
         """Milliseconds since the last call."""
         time.sleep(0.5)
+        enough = time.monotonic() + 60
+        while not self.delays.exists():
+            if time.monotonic() > enough or self.process.poll() is not None:
+                raise SystemExit(f"the event loop has stopped: {self.log.read_text()[-2000:]}")
+            time.sleep(0.1)
         longest = float(self.delays.read_text() or 0) * 1000
         self.delays.unlink()
         return longest
@@ -80,7 +85,7 @@ class Daemon:
 
 @contextmanager
 def mounted(servers: dict[str, list[str]], home: Path, *, short_lived: str = "") -> Iterator[Daemon]:
-    """A daemon with its caches in `home`, from its start until it is gone. short_lived: a source of which nothing is kept."""
+    """A daemon with its caches in `home`, from its start until it is gone. short_lived: it keeps nothing."""
     path = Path(tempfile.mkdtemp(prefix="bbfs-scale-"))
     config, delays, log = home / "config.toml", home / "delays", home / "log"
     lines = []
@@ -210,7 +215,7 @@ def percentile(values: list[float], share: float = 0.99) -> float:
 
 @contextmanager
 def loading(path: Path) -> Iterator[list[float]]:
-    """Reads a file again and again meanwhile; the list holds the seconds that each reading took, the last one included."""
+    """Reads a file again and again meanwhile; the list holds the seconds that each reading took."""
     done = threading.Event()
     took: list[float] = []
 

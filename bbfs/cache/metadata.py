@@ -10,22 +10,33 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from bbfs.model import Listing, ResourceMetadata, ResourceTemplate
+from bbfs.model import Listing, ResourceTemplate
+from bbfs.rows import Description, Rows, base_prefix
 
 log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SCHEMA = """
 CREATE TABLE resource (
     source TEXT NOT NULL, uri TEXT NOT NULL, size INTEGER, digest TEXT, salt TEXT NOT NULL,
     modified_ns INTEGER NOT NULL, fetched_at REAL, ttl REAL, PRIMARY KEY (source, uri)
 ) WITHOUT ROWID;
-CREATE TABLE listing (source TEXT PRIMARY KEY, fetched_at REAL NOT NULL, body TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE listing (
+    id INTEGER PRIMARY KEY, source TEXT NOT NULL, fetched_at REAL NOT NULL, head TEXT NOT NULL,
+    complete INTEGER NOT NULL
+);
+CREATE TABLE listed (
+    listing INTEGER NOT NULL, uri TEXT NOT NULL, description TEXT NOT NULL, PRIMARY KEY (listing, uri)
+) WITHOUT ROWID;
 """
 WAL_ATTEMPTS = 40
+ROWS_AT_ONCE = 5000
+"""Resources that are read or written in one transaction: others write to the file in between."""
+DESCRIPTIONS_KEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +89,7 @@ class MetadataStore:
                     "SELECT uri, size, digest, salt, modified_ns, fetched_at, ttl FROM resource WHERE source = ?",
                     (source,),
                 ).fetchall()
-                body = self._db.execute("SELECT fetched_at, body FROM listing WHERE source = ?", (source,)).fetchone()
-            return [Remembered(*row) for row in rows], None if body is None else (float(body[0]), _listing(body[1]))
+            return [Remembered(*row) for row in rows], self._recall_listing(source)
         except sqlite3.OperationalError as error:
             log.warning("what was remembered of %s cannot be read: %s", source, error)
         except sqlite3.DatabaseError as error:
@@ -104,21 +114,117 @@ class MetadataStore:
                 [(source, _text(r.uri), r.size, r.digest, r.salt, r.modified_ns, r.fetched_at, r.ttl) for r in rows],
             )
 
+    def _recall_listing(self, source: str) -> tuple[float, Listing] | None:
+        with self._lock:
+            latest = "SELECT id, fetched_at, head FROM listing WHERE source = ? AND complete ORDER BY id DESC LIMIT 1"
+            found = self._db.execute(latest, (source,)).fetchone()
+        if found is None:
+            return None
+        number, fetched_at, text = found
+        head: dict[str, Any] = json.loads(text)
+        rows = Rows(head["base_prefix"])
+        descriptions: dict[str, Description] = {}
+        beyond, after = ">=", ""
+        while True:
+            with self._lock:
+                some = self._db.execute(
+                    f"SELECT uri, description FROM listed WHERE listing = ? AND uri {beyond} ? ORDER BY uri LIMIT ?",
+                    (number, after, ROWS_AT_ONCE),
+                ).fetchall()
+            for uri, said in some:
+                if said[0] == "{":
+                    odd: dict[str, Any] = json.loads(said)
+                    rows.add(odd["uri"], tuple(odd["description"]))
+                    continue
+                description = descriptions.get(said)
+                if description is None:
+                    description = rows.shared(tuple(json.loads(said)))
+                    if len(descriptions) < DESCRIPTIONS_KEPT:
+                        descriptions[said] = description
+                rows.add(uri, description)
+            if len(some) < ROWS_AT_ONCE:
+                return float(fetched_at), Listing(rows, ttl=head["ttl"], templates=_templates(head["templates"]))
+            beyond, after = ">", some[-1][0]
+
+    def listed(self, source: str) -> int:
+        """How many resources the listing has that `recall` would give."""
+        with self._lock:
+            number = self._db.execute(
+                "SELECT coalesce(max(id), 0) FROM listing WHERE source = ? AND complete", (source,)
+            ).fetchone()[0]
+            return self._db.execute("SELECT count(*) FROM listed WHERE listing = ?", (number,)).fetchone()[0]
+
     def remember_listing(self, source: str, fetched_at: float, listing: Listing) -> None:
         """The whole listing of a source; rows of resources that it no longer holds are dropped."""
-        listed = listing.resources
-        document = {
-            "ttl": listing.ttl,
-            "resources": [_described(r) for r in listed],
-            "templates": [_described(t) for t in listing.templates],
-        }
-        body = json.dumps(document, default=dict)
+        rows = listing.resources if isinstance(listing.resources, Rows) else None
+        if rows is None:
+            first = next(iter(listing.resources), None)
+            rows = Rows(base_prefix(first.uri) if first is not None else "", listing.resources)
+        number = self.begin_listing(source, fetched_at, listing, rows.base_prefix)
+        everything = iter(rows.descriptions.items())
+        while some := list(islice(everything, ROWS_AT_ONCE)):
+            self.add_listed(number, some)
+        self.end_listing(source, number)
+
+    def begin_listing(self, source: str, fetched_at: float, listing: Listing, base_prefix: str) -> int:
+        """Begin to write a listing (its resources aside); it counts from `end_listing` on. Returns its number."""
         with self._lock, self._db:
-            self._db.execute("INSERT OR REPLACE INTO listing VALUES (?, ?, ?)", (source, fetched_at, body))
-            self._db.execute("CREATE TEMP TABLE IF NOT EXISTS kept (uri TEXT PRIMARY KEY) WITHOUT ROWID")
-            self._db.execute("DELETE FROM kept")
-            self._db.executemany("INSERT OR IGNORE INTO kept VALUES (?)", ((_text(r.native_uri),) for r in listed))
-            self._db.execute("DELETE FROM resource WHERE source = ? AND uri NOT IN (SELECT uri FROM kept)", (source,))
+            return self._db.execute(
+                "INSERT INTO listing (source, fetched_at, head, complete) VALUES (?, ?, ?, 0) RETURNING id",
+                (source, fetched_at, _head(listing, base_prefix)),
+            ).fetchone()[0]
+
+    def add_listed(self, number: int, rows: Sequence[tuple[str, Description]]) -> None:
+        """Write resources of a listing that was begun."""
+        texts: dict[int, str] = {}
+        written: list[tuple[int, str, str]] = []
+        for uri, description in rows:
+            text = texts.get(id(description))
+            if text is None:
+                text = texts[id(description)] = json.dumps(description, default=dict)
+            written.append(_row(number, uri, text))
+        with self._lock, self._db:
+            self._db.executemany("INSERT OR REPLACE INTO listed VALUES (?, ?, ?)", written)
+
+    def end_listing(self, source: str, number: int) -> None:
+        """A listing is complete: it takes the place of the one before."""
+        with self._lock, self._db:
+            self._db.execute("UPDATE listing SET complete = 1 WHERE id = ?", (number,))
+            others = "SELECT id FROM listing WHERE source = ? AND id < ?"
+            self._db.execute(f"DELETE FROM listed WHERE listing IN ({others})", (source, number))
+            self._db.execute("DELETE FROM listing WHERE source = ? AND id < ?", (source, number))
+            self._db.execute(
+                "DELETE FROM resource WHERE source = ? AND uri NOT IN (SELECT uri FROM listed WHERE listing = ?)",
+                (source, number),
+            )
+
+    def change_listing(
+        self,
+        source: str,
+        fetched_at: float,
+        listing: Listing,
+        base_prefix: str,
+        described: Sequence[tuple[str, Description]],
+        gone: Sequence[str],
+    ) -> bool:
+        """Write what is new in a listing; False, and nothing is done, where none is there to be changed."""
+        with self._lock:
+            found = self._db.execute("SELECT max(id) FROM listing WHERE source = ? AND complete", (source,)).fetchone()[
+                0
+            ]
+        if found is None:
+            return False
+        with self._lock, self._db:
+            head = _head(listing, base_prefix)
+            self._db.execute("UPDATE listing SET fetched_at = ?, head = ? WHERE id = ?", (fetched_at, head, found))
+            left = [(found, _text(uri)) for uri in gone]
+            self._db.executemany("DELETE FROM listed WHERE listing = ? AND uri = ?", left)
+            self._db.executemany(
+                "DELETE FROM resource WHERE source = ? AND uri = ?", [(source, uri) for _, uri in left]
+            )
+            written = [_row(found, uri, json.dumps(description, default=dict)) for uri, description in described]
+            self._db.executemany("INSERT OR REPLACE INTO listed VALUES (?, ?, ?)", written)
+        return True
 
     def close(self) -> None:
         with self._lock:
@@ -138,6 +244,7 @@ def _connect(path: str) -> sqlite3.Connection:
                     for statement in (
                         "DROP TABLE IF EXISTS resource",
                         "DROP TABLE IF EXISTS listing",
+                        "DROP TABLE IF EXISTS listed",
                         *SCHEMA.split(";"),
                     ):
                         db.execute(statement)
@@ -172,20 +279,25 @@ def _text(uri: str) -> str:
     return uri.encode("utf-8", "backslashreplace").decode()
 
 
-def _described(value: ResourceMetadata | ResourceTemplate) -> dict[str, Any]:
-    given = ((field.name, getattr(value, field.name)) for field in fields(value))
+def _row(number: int, uri: str, description: str) -> tuple[int, str, str]:
+    """A row of `listed`. A URI that SQLite cannot hold is in the description as well."""
+    text = _text(uri)
+    if text != uri:
+        description = f'{{"uri": {json.dumps(uri)}, "description": {description}}}'
+    return number, text, description
+
+
+def _head(listing: Listing, base_prefix: str) -> str:
+    """What is said of a listing as a whole."""
+    templates = [_given(template) for template in listing.templates]
+    return json.dumps({"base_prefix": base_prefix, "ttl": listing.ttl, "templates": templates}, default=dict)
+
+
+def _given(template: ResourceTemplate) -> dict[str, Any]:
+    given = ((field.name, getattr(template, field.name)) for field in fields(template))
     return {name: value for name, value in given if value is not None}
 
 
-_T = TypeVar("_T", ResourceMetadata, ResourceTemplate)
-
-
-def _values(kind: type[_T], entries: list[dict[str, Any]]) -> tuple[_T, ...]:
-    known = {field.name for field in fields(kind)}
-    return tuple(kind(**{key: value for key, value in entry.items() if key in known}) for entry in entries)
-
-
-def _listing(body: str) -> Listing:
-    whole: dict[str, Any] = json.loads(body)
-    templates = _values(ResourceTemplate, whole.get("templates", []))
-    return Listing(_values(ResourceMetadata, whole["resources"]), ttl=whole["ttl"], templates=templates)
+def _templates(entries: list[dict[str, Any]]) -> tuple[ResourceTemplate, ...]:
+    known = {field.name for field in fields(ResourceTemplate)}
+    return tuple(ResourceTemplate(**{key: value for key, value in entry.items() if key in known}) for entry in entries)

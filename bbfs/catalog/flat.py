@@ -1,8 +1,10 @@
 """The tree of a source that lists everything at once: URIs folded into directories, served stale while refreshed."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+
+import trio
 
 from bbfs.cache.metadata import Remembered
 from bbfs.catalog.base import Children, Surroundings
@@ -44,6 +46,7 @@ class FlatCatalog:
         self._held = Inventory(source.id, source.base_prefix, self._from_unlisted)
         self._ttl = 0.0
         self._templates: tuple[ResourceTemplate, ...] = ()
+        self._recalled: trio.Event | None = None  # set once a listing under way from disk is there
         self._confirmed = False  # whether this process has listed the source itself
         self._expiries = 0
         self._unlisted = Unlisted(self._held.gone.__setitem__)
@@ -190,6 +193,8 @@ class FlatCatalog:
         return self._held.tree, outage
 
     async def find(self, path: Path) -> Node:
+        if self._recalled is not None:
+            await self._recalled.wait()
         node = self.known(path)
         if node is not None:
             return node
@@ -200,6 +205,8 @@ class FlatCatalog:
             raise outage or absence from None
 
     async def children(self, path: Path) -> Children:
+        if self._recalled is not None:
+            await self._recalled.wait()
         children = self.known_children(path)
         if children is not None:
             return children
@@ -262,6 +269,8 @@ class FlatCatalog:
         self.expire()
 
     async def _refresh(self) -> None:
+        if self._recalled is not None:
+            await self._recalled.wait()
         for _ in range(CHASES):
             expiries = self._expiries
             try:
@@ -273,6 +282,15 @@ class FlatCatalog:
             if expiries == self._expiries:
                 return
         self._ttl = 0.0  # it changes faster than it can be asked for
+
+    async def recalling(self, recall: Callable[[], Awaitable[None]]) -> None:
+        """Run `recall`, which takes long; who would ask the source waits for it meanwhile."""
+        self._recalled = trio.Event()
+        try:
+            await recall()
+        finally:
+            self._recalled.set()
+            self._recalled = None
 
     async def recall(self, fetched_at: float, listing: Listing, rows: Iterable[Remembered] = ()) -> None:
         """Take over the listing that an earlier mount had seen; it stands in while the source does not answer.

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from bbfs.errors import ProtocolViolation
+from bbfs.mcp_manager.long_texts import LONG, Line
 
 
 class LineSplitter:
@@ -13,8 +14,8 @@ class LineSplitter:
         # One block, not a list of chunks: what is freed of it goes back to the system.
         self._pending = bytearray()
 
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that end within `chunk`, without their line feeds."""
+    def feed(self, chunk: bytes) -> list[Line]:
+        """The lines that end within `chunk`, without their line feeds. A long one is not copied once more."""
         first, *others = chunk.split(b"\n")
         self._pending += first
         if len(self._pending) > self._limit:
@@ -22,7 +23,8 @@ class LineSplitter:
             raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
         if not others:
             return []
-        lines = [bytes(self._pending), *others[:-1]]
+        pending = self._pending
+        lines: list[Line] = [pending if len(pending) >= LONG else bytes(pending), *others[:-1]]
         self._pending = bytearray(others[-1])
         return lines
 
@@ -49,9 +51,10 @@ class EventParser:
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that end within `chunk`."""
-        return [event for line in self._lines.feed(chunk) if (event := self._line(line.removesuffix(b"\r")))]
+        return [event for line in self._lines.feed(chunk) if (event := self._line(line))]
 
-    def _line(self, line: bytes) -> Event | None:
+    def _line(self, line: Line) -> Event | None:
+        line = bytes(line.removesuffix(b"\r"))
         if not line:
             event = Event(self._type or "message", b"\n".join(self._data), self._id) if self._data else None
             self._type, self._data, self._size = "", [], 0

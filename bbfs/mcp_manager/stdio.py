@@ -28,6 +28,7 @@ from bbfs.errors import BbfsError, ProtocolViolation, Unreachable
 from bbfs.mcp_manager.dispatch import Heard
 from bbfs.mcp_manager.faults import invalid_answer
 from bbfs.mcp_manager.lines import LineSplitter
+from bbfs.mcp_manager.long_texts import LONG, Line, put_back, take_out
 from bbfs.mcp_manager.outbox import Outbox
 from bbfs.mcp_manager.redaction import Redactor
 from bbfs.model import McpServer
@@ -154,14 +155,11 @@ class Stdio:
                 await self._deliver(line, incoming, heard)
 
     async def _deliver(
-        self, line: bytes, incoming: MemoryObjectSendStream[SessionMessage | Exception], heard: Heard
+        self, line: Line, incoming: MemoryObjectSendStream[SessionMessage | Exception], heard: Heard
     ) -> None:
-        if not line.strip():
+        if len(line) < _THREAD_FROM and not line.strip():
             return
-        if len(line) >= _THREAD_FROM:
-            messages = await trio.to_thread.run_sync(decode, line)
-        else:
-            messages = decode(line)
+        messages = await decode_aside(line)
         if messages is None:
             self._foreign_lines += 1
             if self._foreign_lines <= _FOREIGN_LINES_LOGGED:
@@ -240,15 +238,23 @@ class Stdio:
         return f"the server {ending}" + (f": {last[:200]}" if last else "")
 
 
-def decode(line: bytes) -> list[types.JSONRPCMessage] | None:
+def decode(line: Line) -> list[types.JSONRPCMessage] | None:
     """The messages on one line (several in a batch), or None when it holds none.
 
     What the SDK's parser refuses gets a second chance: bytes that are not UTF-8 are replaced, halves of surrogate pairs
     and control characters in texts let through, a byte order mark is skipped, and an answer with an id but no valid
     shape fails its request instead of leaving it to its deadline. Parsing first and validating then takes a fifth of
-    the time of `jsonrpc_message_adapter.validate_json`.
+    the time of `jsonrpc_message_adapter.validate_json`. Long texts in a result are `LongText`.
     """
-    line = line.removeprefix(codecs.BOM_UTF8)
+    if len(line) >= LONG and (parted := take_out(line)) is not None:
+        rest, texts = parted
+        found = decode(rest)
+        for message in found or ():
+            if isinstance(message, types.JSONRPCResponse):
+                put_back(message.result, texts)
+        return found
+    if line.startswith(codecs.BOM_UTF8):
+        line = line[len(codecs.BOM_UTF8) :]
     try:
         value = from_json(line)
     except ValueError:
@@ -260,6 +266,11 @@ def decode(line: bytes) -> list[types.JSONRPCMessage] | None:
             return [invalid_answer(int(broken[1]), "not JSON")] if broken else None
     found = [message for item in (value if isinstance(value, list) else [value]) if (message := _message(item))]
     return found or None
+
+
+async def decode_aside(line: Line) -> list[types.JSONRPCMessage] | None:
+    """As `decode`, a long line in a thread."""
+    return await trio.to_thread.run_sync(decode, line) if len(line) >= _THREAD_FROM else decode(line)
 
 
 def _require_shallow(value: Any) -> None:

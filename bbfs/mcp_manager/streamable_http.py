@@ -23,9 +23,10 @@ from bbfs.mcp_manager.http import (
     is_event_stream,
 )
 from bbfs.mcp_manager.lines import Event
+from bbfs.mcp_manager.long_texts import LONG
 from bbfs.mcp_manager.oauth import Login
 from bbfs.mcp_manager.redaction import Redactor
-from bbfs.mcp_manager.stdio import ServerStreams, decode
+from bbfs.mcp_manager.stdio import ServerStreams, decode, decode_aside
 from bbfs.model import McpServer
 
 _PROTOCOL_VERSION = "mcp-protocol-version"
@@ -154,7 +155,8 @@ class StreamableHttp:
     async def _pass_on(self, data: bytes, request_id: types.RequestId, incoming: Incoming) -> bool:
         """Deliver the messages in `data`; whether the answer to the request was among them."""
         answered = False
-        for message in (decode(data) or ()) if data.strip() else ():
+        messages = await decode_aside(data) if len(data) >= LONG or data.strip() else None
+        for message in messages or ():
             if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
                 message.id = request_id
                 answered = True

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeGuard, TypeVar
 
 from bbfs.cache.content import MemoryContent
 from bbfs.errors import NotSupported, ProtocolViolation
+from bbfs.mcp_manager.long_texts import LongText
 from bbfs.model import Completion, Loaded, Part
 from bbfs.rows import Description, Rows, last_part
 
@@ -214,7 +215,9 @@ def loaded_size(result: Mapping[str, Any]) -> int:
     if not isinstance(contents, list):
         return 0
     texts = (raw.get(key) for raw in contents if isinstance(raw, dict) for key in ("text", "blob"))
-    return sum(len(text) for text in texts if isinstance(text, str))
+    return sum(
+        len(text.data if isinstance(text, LongText) else text) for text in texts if isinstance(text, str | LongText)
+    )
 
 
 def encodable(text: str) -> bool:
@@ -236,11 +239,29 @@ def content_part(raw: Any) -> Part:
     mime_type = text_of(raw.get("mimeType"))
     blob, text = raw.get("blob"), raw.get("text")
     # Where both are there, one of them is most often an empty field that the server's language cannot leave out.
+    if isinstance(blob, LongText):
+        return Part(uri, mime_type, _hashed(_long_blob(blob)), "binary")
+    if isinstance(text, LongText):
+        return Part(uri, mime_type, _hashed(text.data), "text")
     if isinstance(blob, str) and (blob or not isinstance(text, str)):
         return Part(uri, mime_type, MemoryContent(_decoded(blob)), "binary")
     if isinstance(text, str):
         return Part(uri, mime_type, MemoryContent(utf8(text)), "text")
     raise ProtocolViolation("a content with neither text nor blob")
+
+
+def _hashed(data: bytes) -> MemoryContent:
+    """A content whose version is known already: finding it out takes long, and this is not the event loop."""
+    content = MemoryContent(data)
+    assert content.version
+    return content
+
+
+def _long_blob(blob: LongText) -> bytes:
+    try:
+        return blob.base64_decoded()
+    except ValueError:
+        return _decoded(blob.data.decode())
 
 
 def _decoded(blob: str) -> bytes:

@@ -1,0 +1,95 @@
+"""Compact listings: the same tree whatever the order and the pages, in place or anew; long texts in pieces."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bbfs.folding import Entry, Folding, Tree, fold, uri_of
+from bbfs.mcp_manager import long_texts
+from bbfs.mcp_manager.long_texts import LongText, put_back, take_out
+from bbfs.mcp_manager.translate import add_resources, resource_entry
+from bbfs.rows import Rows
+
+PREFIX = "mcp-server+docs"
+PARTS = st.sampled_from(["a", "b", "a%20b", "a b", "%41", "", ".", "index.txt"])
+URIS = st.lists(st.lists(PARTS, min_size=1, max_size=3).map(lambda parts: "x://" + "/".join(parts)), unique=True)
+
+
+def places(tree: Tree) -> dict[tuple[str, ...], str]:
+    return {path: uri_of(leaf) for path, leaf in tree.entries()}
+
+
+def folded(uris: list[str]) -> Tree:
+    folding = Folding()
+    for uri in uris:
+        folding.add(uri)
+    return folding.tree(lambda _leaf: "text/plain")
+
+
+@pytest.mark.semantics("S4")
+@given(URIS, st.randoms())
+def test_the_order_does_not_matter_and_leaves_may_be_uris(uris: list[str], random: Any) -> None:
+    expected = places(fold(Entry(uri, "text/plain") for uri in uris))
+    random.shuffle(uris)
+    assert places(folded(uris)) == expected
+
+
+@pytest.mark.semantics("S4")
+@given(URIS, URIS)
+def test_a_tree_changed_in_place_is_the_one_folded_anew(before: list[str], after: list[str]) -> None:
+    tree = folded(before)
+    was = places(tree)
+    added = [uri for uri in after if uri not in before]
+    told = tree.change(added, [uri for uri in before if uri not in after])
+    assert places(tree) == (was if told is None else places(folded(after)))
+    if told is not None:
+        now = places(tree)
+        assert set(told) == {path for path in was.keys() | now.keys() if was.get(path) != now.get(path)}
+
+
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.sampled_from(["a", "other", "", 5, "\ud800"]),
+        "mimeType": st.sampled_from(["text/plain", None, 7, "\ud800"]),
+        "size": st.sampled_from([0, 1, 5.0, "5", True]),
+        "title": st.just("T"),
+        "annotations": st.just({"lastModified": "2026-01-02T03:04:05Z"}),
+    },
+)
+
+
+@given(st.lists(st.tuples(URIS.filter(bool).map(lambda uris: uris[0]), FIELDS)), st.integers(1, 5))
+def test_rows_say_what_entries_say_whatever_the_pages(given_: list[tuple[str, dict[str, Any]]], page: int) -> None:
+    raw = [{"uri": uri, **fields} for uri, fields in given_]
+    rows = Rows(PREFIX)
+    for start in range(0, len(raw), page):
+        assert add_resources(raw[start : start + page], rows) == 0
+    expected = {}
+    for item in raw:
+        entry = resource_entry(item)
+        assert entry is not None
+        expected.setdefault(entry.uri, entry)
+    for metadata, entry in zip(rows, expected.values(), strict=True):
+        for field in ("name", "title", "mime_type", "size", "modified_ns", "annotations", "mcp_data"):
+            assert getattr(metadata, field) == getattr(entry, field)
+        assert metadata.uri == f"{PREFIX}+{entry.uri}"
+
+
+@given(st.text(st.sampled_from(list('a"\\\né😀u/\x01')), min_size=100), st.integers(75, 120), st.booleans())
+def test_a_long_text_is_the_same_in_pieces(text: str, piece: int, ascii_only: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(long_texts, "PIECE", piece)
+        patch.setattr(long_texts, "LONG", 90)
+        result = {"contents": [{"uri": "x", "text": text}], "deeper": [{"text": text}]}
+        parted = take_out(json.dumps(result, ensure_ascii=ascii_only).encode())
+        assert parted is not None
+        rest = json.loads(parted[0])
+        put_back(rest, parted[1])
+        found = rest["contents"][0]["text"]
+        assert isinstance(found, LongText)
+        assert found.data.decode() == text
+        assert rest["deeper"] == [{"text": text}]
