@@ -1,0 +1,91 @@
+"""What the tiers of contents below memory agree on: the values that they keep, and the protocol of a shared one.
+
+Pure values. Links among the contents of a resource, and what only an open loads, are never kept in a tier.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Protocol
+
+import trio
+
+from bbfs.model import Content, ContentType, Part
+
+DIGEST_BYTES = 16
+"""Bytes of the BLAKE2b digest that names a content, the same as the version of a content in memory."""
+
+
+def digest_of(data: bytes) -> str:
+    """128 bits of BLAKE2b over the bytes, in hex."""
+    return blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPart:
+    """One content of a loaded resource, without its bytes.
+
+    digest: `digest_of` the bytes. size: bytes. The rest is as in `model.Part`.
+    """
+
+    digest: str
+    size: int
+    native_uri: str | None
+    mime_type: str | None
+    content_type: ContentType = "unknown"
+    name: str | None = None
+
+    @classmethod
+    def of(cls, part: Part) -> "KeptPart":
+        """What is kept of a part whose content is in memory, or hashed with `digest_of`."""
+        content = part.content
+        return cls(content.version, content.size, part.native_uri, part.mime_type, part.content_type, part.name)
+
+    def part(self, content: Content) -> Part:
+        """The part that it was, with its bytes again."""
+        return Part(self.native_uri, self.mime_type, content, self.content_type, name=self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What one load answered. fetched_at: seconds since the epoch. ttl: seconds for which it is fresh."""
+
+    parts: tuple[KeptPart, ...]
+    fetched_at: float
+    ttl: float
+
+    def fresh(self, now: float) -> bool:
+        """Whether it may be served without asking. Not if it is from the future: somebody's clock is wrong."""
+        return self.fetched_at <= now + CLOCKS_DIFFER and now < self.fetched_at + self.ttl
+
+
+CLOCKS_DIFFER = 5.0
+"""Seconds by which the clocks of two machines (or of one, before and after it was set) may differ."""
+
+
+class SharedTier(Protocol):
+    """Contents that many machines share. Every call is bounded in time and raises nothing but cancellation.
+
+    source: `attached.fingerprint` of the source, equal on machines with an equal configuration. uri: the native URI.
+    """
+
+    async def get(self, source: str, uri: str) -> tuple[Kept, tuple[bytes, ...]] | None:
+        """What is kept of a resource with the bytes of its parts in their order, or None."""
+        ...
+
+    async def put(self, source: str, uri: str, kept: Kept, contents: Sequence[bytes]) -> None:
+        """Keep what a load answered, in the place of what is kept of the resource."""
+        ...
+
+    async def drop(self, source: str, uri: str | None) -> None:
+        """An invalidation, which reaches every other machine too. uri: None is everything of the source."""
+        ...
+
+    async def run(
+        self,
+        dropped: Callable[[str, str | None], None],
+        *,
+        task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Hear of the invalidations by others (`dropped` must neither block nor raise) until cancelled."""
+        ...
