@@ -12,7 +12,10 @@ import trio
 
 
 class Place:
-    """One request's place, or its turn to get one. To be entered once (`async with`), which waits for the turn."""
+    """One request's place, or its turn to get one.
+
+    To be entered once (`async with`), which waits for the turn; or to be declined.
+    """
 
     __slots__ = ("_places", "_turn")
 
@@ -33,6 +36,13 @@ class Place:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._places.give_back()
+
+    def decline(self) -> None:
+        """Give the place, or the turn, back without having entered: nothing is to be asked after all."""
+        if self._turn is None:
+            self._places.give_back()
+        else:
+            self._places.give_up(self._turn)
 
 
 class Places:

@@ -160,6 +160,7 @@ class Record:
     def suspect(self) -> None:
         """End the validity of the content, and of the size that went with it: the next stat or open asks the source."""
         self.suspected = True
+        self.dirty = self.dirty or self.fetched_at is not None  # the next mount is to ask as well
         self.suspicions += 1
         self.listed_at = 0.0
         self.error = None
@@ -203,7 +204,8 @@ class Record:
             self.modified_ns = row.modified_ns
 
     def to_remember(self) -> Remembered:
-        ttl = self.ttl if self.fetched_at is not None else None
+        """What the next mount is to know; a content that is suspected is not fresh for it either."""
+        ttl = None if self.fetched_at is None else 0.0 if self.suspected else self.ttl
         return Remembered(
             self.metadata.native_uri, self.size, self.digest, self.salt, self.modified_ns, self.fetched_at, ttl
         )

@@ -13,8 +13,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
-from itertools import count
 from typing import Any, Literal
 
 import trio
@@ -22,50 +20,41 @@ import trio
 from bbfs import tree, xattrs
 from bbfs.ahead import LoadAhead
 from bbfs.attached import Source, Waiting, fingerprint
-from bbfs.cache.content import ContentCache, MemoryContent
+from bbfs.cache.content import ContentCache
+from bbfs.cache.disk import DiskCache
 from bbfs.cache.metadata import MetadataStore
-from bbfs.catalog import SERVED_STALE, Catalog, Changes, DirectoryCatalog, FlatCatalog, Surroundings, settle
+from bbfs.cache.tiers import SharedTier
+from bbfs.catalog import SERVED_STALE, Catalog, Changes, DirectoryCatalog, FlatCatalog, Surroundings
+from bbfs.contents import ABSENT_FOR, ContentLoader, content_key, refuse_repeat, require_current
 from bbfs.errors import (
     BbfsError,
     DeadlineExceeded,
-    Denied,
-    InvalidUri,
     IsADirectory,
-    LoginRequired,
     NotADirectory,
     NotFound,
     NotSupported,
-    Outdated,
-    ProtocolViolation,
-    TooLarge,
     Unreachable,
 )
 from bbfs.flight import SingleFlight
-from bbfs.model import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceEvent
-from bbfs.parts import name_parts
-from bbfs.places import Place, Places
+from bbfs.model import Content, DataSource, Listing, Part, ResourceMetadata, SourceEvent
+from bbfs.places import Places
 from bbfs.records import Node, Path, Record
 from bbfs.remembering import ListingMemory
-from bbfs.sources import CanList, CanListDirectory, CanLoad, CanStat, CanWatch, Handler
+from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler
 from bbfs.templates import expand_template
+from bbfs.tiered import LowerTiers
 from bbfs.uri import parse_data_source_uri
 
 log = logging.getLogger(__name__)
 
 JUST_NOW = 0.25
 """Seconds for which what was just learnt counts as known, even where the source's time to live is 0."""
-ERROR_KEPT = 2.0
-"""Seconds for which a failed load is not repeated: `ls -l` and the `cat` after it cost one request, not two."""
-ABSENT_FOR = 5.0
-"""Seconds for which an unlisted resource that the source says not to have is not asked for again."""
 LOADS_AT_ONCE = 64
 """Items of one `load_resources` that wait at once; the bound of each source comes on top."""
 AHEAD_SHARE = 16
 """A resource that is known to take more than this part of the memory budget is not loaded ahead."""
 AHEAD_BUDGET_SHARE = 4
 """The part of the memory budget that contents may take which were loaded ahead and not used yet."""
-RESULT_KEPT = 60.0
-"""Seconds for which what an open has loaded stays a directory where it has several parts, as far as memory allows."""
 FLUSH_EVERY = 2.0
 RECALLED_AT_ONCE = 20_000
 """Resources of a remembered listing that are taken over before the source is there; more are behind."""
@@ -90,22 +79,34 @@ class ResourceManager:
         *,
         cache_bytes: int,
         store: MetadataStore,
+        disk: DiskCache | None = None,
+        shared: SharedTier | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """cache_bytes: the memory budget of contents. disk, shared: where they are kept besides, if anywhere."""
         self.sources: dict[str, Source] = {}
         self._by_id: dict[str, Source] = {}
         self._by_prefix: dict[str, Source] = {}
         self.contents: ContentCache[Content] = ContentCache(cache_bytes)
-        self.loads = 0
         self.clock = clock
         self.cache_bytes = cache_bytes
         self._nursery = nursery
         self._flights = SingleFlight(nursery)
-        self._opens = count()
         self._store = store
         self._listings = ListingMemory(store)
+        self._tiers = LowerTiers(nursery, disk, shared, in_memory=cache_bytes, clock=clock)
+        self._loader = ContentLoader(
+            nursery,
+            self._flights,
+            self.contents,
+            self._tiers,
+            changed=self._tell_of,
+            ended=lambda source, record, size: self._ahead.ended(source, record, size, record.ttl),
+            link=self._link,
+            clock=clock,
+        )
         self._ahead = LoadAhead(
-            self._fetch,
+            self._loader.fetch,
             self._flights,
             budget=cache_bytes // AHEAD_BUDGET_SHARE,
             largest=cache_bytes // AHEAD_SHARE,
@@ -113,6 +114,12 @@ class ResourceManager:
             clock=clock,
         )
         self._listeners: list[Callable[[Iterable[Path]], None]] = []
+        nursery.start_soon(self._tiers.run, self._dropped)
+
+    @property
+    def loads(self) -> int:
+        """Loads that sources were asked for."""
+        return self._loader.loads
 
     # -- sources -----------------------------------------------------------------------------------------------------
 
@@ -156,7 +163,10 @@ class ResourceManager:
         return partial(self._listeners.remove, listener)
 
     def _tell(self, base: str, paths: Iterable[Path]) -> None:
-        source = self.sources[base]
+        self._tell_of(self.sources[base], paths)
+
+    def _tell_of(self, source: Source, paths: Iterable[Path]) -> None:
+        """Some paths of a source's catalog are not what they were."""
         paths = list(paths)
         for path in paths:
             self._ahead.changed(source, path)
@@ -179,11 +189,25 @@ class ResourceManager:
         if event.uri is None:
             source.catalog.expire()
             return
-        record = source.catalog.record(event.uri)
+        self._tiers.changed(source, event.uri, told=True)
+        self._suspect(source, event.uri)
+
+    def _dropped(self, source_fingerprint: str, uri: str | None) -> None:
+        """Another machine has heard from a source that something changed."""
+        for source in self.sources.values():
+            if source.fingerprint == source_fingerprint:
+                self._tiers.dropped(source, uri)
+                if uri is None:
+                    self._suspect_all(source)
+                else:
+                    self._suspect(source, uri)
+
+    def _suspect(self, source: Source, uri: str) -> None:
+        record = source.catalog.record(uri)
         if record is not None:
             record.suspect()  # the content stays: should the source go down now, it is what there is (S20)
             if record.path:
-                self._tell(source.data.base_prefix, [record.path])
+                self._tell_of(source, [record.path])
 
     def refresh(self, path: Path) -> None:
         """Drop what is known at and below a path: the next use asks the source (S21). Raises NotFound for no source.
@@ -194,13 +218,20 @@ class ResourceManager:
         for source, below in places:
             source.error = None
             source.catalog.forget(below)
+            if not below:
+                self._tiers.changed(source, None)
+                continue
+            for record in source.catalog.held():
+                if record.suspected and record.fetched_at is not None:
+                    self._tiers.changed(source, record.metadata.native_uri)
 
     def _suspect_all(self, source: Source) -> None:
         """Changes may have been missed: everything that was loaded is asked for again when it is next wanted."""
+        self._tiers.changed(source, None)
         loaded = [record for record in source.catalog.all_records() if record.fetched_at is not None]
         for record in loaded:
             record.suspect()
-        self._tell(source.data.base_prefix, [record.path for record in loaded if record.path])
+        self._tell_of(source, [record.path for record in loaded if record.path])
 
     # -- the tree, from the mount's root -----------------------------------------------------------------------------
 
@@ -335,15 +366,16 @@ class ResourceManager:
         source = self.source_of(record)
         with Waiting(source):
             try:
-                self._refuse_repeat(record)
+                refuse_repeat(record, self.clock())
                 if isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog):
-                    await self._ask(source, ("stat", record.key), lambda: self._confirm(source, record))
+                    await self._loader.ask(source, ("stat", record.key), lambda: self._confirm(source, record))
                     if self.size_now(record) is not None or record.confirmed_within(JUST_NOW, self.clock()):
                         return
-                await self._load(source, record)
-                _require_current(record)
+                await self._loader.load(source, record)
+                require_current(record)
             except (Unreachable, DeadlineExceeded):
-                if record.size is None or not self._within_stale(source, record):
+                known = record.size is not None and self._loader.within_stale(source, record)
+                if not known and await self._loader.last(source, record) is None:
                     raise
                 record.stale = True
 
@@ -362,12 +394,6 @@ class ResourceManager:
             node = await self.find(path)
         return node
 
-    def _refuse_repeat(self, record: Record) -> None:
-        """Raises again what a load has just ended with; see `ERROR_KEPT`."""
-        owner = record.parent or record
-        if owner.error is not None and self.clock() < owner.error_until:
-            raise type(owner.error)(*owner.error.args)
-
     async def _confirm(self, source: Source, record: Record) -> None:
         assert isinstance(source.catalog, DirectoryCatalog)
         async with source.places.ask():
@@ -380,200 +406,21 @@ class ResourceManager:
         """
         kept = record.on_open and record.parent is not None
         usable = kept or record.fresh(self.clock()) or self.just_changed(record)
-        return self.contents.get(_content_key(record)) if usable and record.parts is None else None
+        return self.contents.get(content_key(record)) if usable and record.parts is None else None
 
     async def open(self, record: Record) -> Content:
         """The content of a resource, from memory or from the source. Raises IsADirectory for one of several parts."""
         content = self.content_now(record)
         if content is not None:
             return content
-        contents = await self._contents(record)
+        contents = await self._loader.contents(self.source_of(record), record)
         if record.parts is not None:
             raise IsADirectory(f"{record.metadata.name} answered several contents")
-        _require_current(record)
+        require_current(record)
         return contents[record.part] if record.parent is not None else contents[0]
 
-    async def _contents(self, record: Record) -> list[Content]:
-        """All contents of the resource that a record belongs to, by their part; kept ones while the source is down."""
-        source = self.source_of(record)
-        with Waiting(source):
-            if record.on_open:
-                return await self._load_anew(source, record)
-            try:
-                self._refuse_repeat(record)
-                return await self._load(source, record)
-            except (Unreachable, DeadlineExceeded):
-                kept = self._kept(record) if self._within_stale(source, record) else None
-                if kept is None:
-                    raise
-                record.stale = True
-                return kept
-
-    async def _load_anew(self, source: Source, record: Record) -> list[Content]:
-        """Load what only an open loads (S31): once for each open, shared with no other, and nothing stale instead."""
-        if record.parent is not None:
-            self._put_away(record.parent)
-            raise Outdated(f"{record.metadata.name} belongs to a result that is no longer kept")
-        key = ("open", next(self._opens))
-        timeout = source.data.policy.timeout
-        try:
-            return await self._flights.do_alone(key, lambda: self._fetch(source, record, source.places.ask()), timeout)
-        except DeadlineExceeded as error:
-            source.error = str(error)
-            raise
-
-    async def _put_away_later(self, record: Record, seconds: float) -> None:
-        """Keep the parts of a result for a while; then the resource is a file again, and an open loads it anew."""
-        loaded = record.fetched_at
-        await trio.sleep(seconds)
-        if record.fetched_at == loaded:
-            self._put_away(record)
-
-    def _put_away(self, record: Record) -> None:
-        parts, record.parts = record.parts, None
-        for part in (parts or {}).values():
-            self.contents.discard(_content_key(part))
-        if parts is not None and record.path:
-            self._tell(self.source_of(record).data.base_prefix, [record.path])
-
-    def _kept(self, record: Record) -> list[Content] | None:
-        """The contents in memory of the version last seen, whatever their age; None unless all are there."""
-        owner = record.parent or record
-        records = sorted(owner.parts.values(), key=lambda part: part.part) if owner.parts is not None else [owner]
-        kept = [self.contents.get(_content_key(each)) for each in records]
-        return [content for content in kept if content is not None] if None not in kept else None
-
-    def _within_stale(self, source: Source, record: Record) -> bool:
-        if record.fetched_at is None:
-            return False
-        return self.clock() < record.fetched_at + record.ttl + source.data.policy.max_stale
-
-    async def _load(self, source: Source, record: Record) -> list[Content]:
-        owner = record.parent or record
-        # The place is asked for when the flight begins, before any that nobody waits for.
-        return await self._ask(source, ("load", record.key), lambda: self._fetch(source, owner, source.places.ask()))
-
-    async def _ask(self, source: Source, key: tuple[Any, ...], request: Callable[[], Any]) -> Any:
-        try:
-            return await self._flights.do(key, request, source.data.policy.timeout)
-        except DeadlineExceeded as error:
-            source.error = str(error)
-            raise
-
-    async def _fetch(self, source: Source, record: Record, place: Place) -> list[Content]:
-        """One load, in a flight of its own: at a place among the requests in flight, load, keep what came."""
-        size: int | None = None
-        try:
-            contents = await self._load_at(source, record, place)
-            size = sum(content.size for content in contents)
-            return contents
-        finally:
-            self._ahead.ended(source, record, size, record.ttl)
-
-    async def _load_at(self, source: Source, record: Record, place: Place) -> list[Content]:
-        handler = source.handler
-        try:
-            async with place:
-                if not source.data.capabilities.read or not isinstance(handler, CanLoad):
-                    raise NotSupported(f"{source.data.id} cannot be read")
-                self.loads += 1
-                suspicions = record.suspicions
-                loaded = await handler.load(record.metadata.native_uri)
-        except BbfsError as error:
-            if isinstance(error, NotFound) and record.digest is not None and not record.suspected:
-                record.suspect()  # it was there: whoever has it open is told
-                if record.path:
-                    self._tell(source.data.base_prefix, [record.path])
-            # A new instance: the one that was raised holds on to all that its frames hold.
-            unlisted = record.metadata.uri_template is not None
-            kept = ABSENT_FOR if unlisted and isinstance(error, NotFound) else ERROR_KEPT
-            record.error, record.error_until = type(error)(*error.args), self.clock() + kept
-            harmless = isinstance(error, NotFound | Denied | InvalidUri)
-            source.error = None if harmless else f"{record.metadata.native_uri}: {error}"
-            if record.on_open or not isinstance(error, NotFound | Unreachable | LoginRequired):  # those are logged once
-                log.info("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
-            if isinstance(error, TooLarge):
-                log.warning("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
-            raise
-        if not loaded.parts:
-            raise ProtocolViolation("answered no content")
-        self._require_room(source, record, loaded)
-        source.error = None
-        if isinstance(handler, CanWatch):
-            handler.interested(record.metadata.native_uri)
-        return self._keep(source, record, loaded, suspicions)
-
-    def _require_room(self, source: Source, record: Record, loaded: Loaded) -> None:
-        """A content that is whole in memory must fit the budget (S15). Raises TooLarge, which the log repeats."""
-        size = sum(part.content.size for part in loaded.parts if isinstance(part.content, MemoryContent))
-        if size > self.cache_bytes:
-            error = TooLarge(
-                f"{size} bytes are more than the memory budget of {self.cache_bytes} bytes ([cache] memory)"
-            )
-            record.error, record.error_until = TooLarge(*error.args), self.clock() + ERROR_KEPT
-            log.warning("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
-            raise error
-
-    def _keep(self, source: Source, record: Record, loaded: Loaded, suspicions: int) -> list[Content]:
-        now = self.clock()
-        ttl = source.data.policy.content_ttl if loaded.ttl is None else loaded.ttl
-        changed: list[Path] = []
-        if len(loaded.parts) == 1 and loaded.parts[0].link is None:
-            content = loaded.parts[0].content
-            record.settle_type(loaded.parts[0])
-            if record.digest is None and record.metadata.size not in (None, content.size):
-                source.misstates_sizes = True
-            if self._settle(record, loaded, content, now, ttl, suspicions) or record.parts is not None:
-                changed.append(record.path)
-            record.parts = None
-            if isinstance(content, MemoryContent) and (ttl > 0 or not record.on_open):
-                self.contents.put(_content_key(record), content)
-        else:
-            changed = self._keep_parts(record, loaded, now, ttl, suspicions)
-        if changed and record.path:
-            self._tell(source.data.base_prefix, changed)
-        return [part.content for part in loaded.parts]
-
-    @staticmethod
-    def _settle(record: Record, loaded: Loaded, content: Content, now: float, ttl: float, suspicions: int) -> bool:
-        """Take over the version and size of a content. Says whether it is another version."""
-        if loaded.metadata is None or loaded.metadata.etag is None or loaded.metadata.size is None:
-            return record.learn(content.size, content.version, now, ttl, suspicions)
-        before = record.salt
-        record.describe(loaded.metadata, record.path, now)
-        settle(record, loaded.metadata, now, ttl)
-        return record.salt != before
-
-    def _keep_parts(self, record: Record, loaded: Loaded, now: float, ttl: float, suspicions: int) -> list[Path]:
-        """Several contents make a directory, each content named by its own URI. Returns the paths that changed."""
-        digest = blake2b("".join(part.content.version for part in loaded.parts).encode(), digest_size=16).hexdigest()
-        before = record.parts
-        if before is None or record.digest != digest:
-            record.parts = name_parts(record, loaded.parts, now, partial(self._link, record))
-        record.digest = digest
-        if record.metadata.on_open:
-            self._nursery.start_soon(self._put_away_later, record, max(RESULT_KEPT, ttl))
-        else:
-            record.salt = digest
-        record.size, record.dirty, record.error = None, True, None
-        if before is not record.parts:
-            for child in (record, *(record.parts or {}).values()):
-                child.changed_at = now
-        for child in (record, *(record.parts or {}).values()):
-            child.fetched_at, child.ttl, child.stale = now, ttl, False
-            child.suspected = suspicions != record.suspicions
-        for child in (record.parts or {}).values():
-            self.contents.put(_content_key(child), loaded.parts[child.part].content)
-        if before is None:
-            return [record.path]
-        after = record.parts or {}
-        names = before.keys() | after.keys()
-        versions = ((name, before.get(name), after.get(name)) for name in names)
-        return [(*record.path, n) for n, old, new in versions if (old and old.salt) != (new and new.salt)]
-
-    def _link(self, record: Record, native_uri: str) -> str | None:
+    def _link(self, source: Source, record: Record, native_uri: str) -> str | None:
         """Where a link in the directory of `record` leads for another resource of the source; None if it has none."""
-        source = self.source_of(record)
         linked = source.catalog.record(native_uri)
         path = linked.path if linked is not None and linked.path else tree.plain_path(native_uri).path
         try:
@@ -651,12 +498,12 @@ class ResourceManager:
 
     async def load_resource(self, uri: str) -> LoadedResource:
         """Content and metadata of one resource, listed or not. Raises InvalidUri or the source's error."""
-        _, record = await self.record_of(uri)
+        source, record = await self.record_of(uri)
         if not record.path:
             record = await self._part_of(record) or record
         content = self.content_now(record)
-        contents = [content] if content is not None else self._kept(record) if record.fresh(self.clock()) else None
-        contents = contents or await self._contents(record)
+        kept = self._loader.kept(record) if content is None and record.fresh(self.clock()) else None
+        contents = [content] if content is not None else kept or await self._loader.contents(source, record)
         if record.parts is None:
             return LoadedResource(uri, self.described(record), (Part(None, record.metadata.mime_type, contents[0]),))
         parts = sorted(record.parts.values(), key=lambda part: part.part)
@@ -677,7 +524,7 @@ class ResourceManager:
         if listed is None:
             return None
         if listed.parts is None:
-            await self._contents(listed)
+            await self._loader.contents(source, listed)
         return (listed.parts or {}).get(tree.show_component(segment))
 
     def described(self, record: Record) -> ResourceMetadata:
@@ -702,7 +549,7 @@ class ResourceManager:
             size=record.size if size is None else size[0],
             modified_ns=record.modified_ns,
             fetched_at=record.fetched_at,
-            cache="absent" if _content_key(record) not in self.contents else "fresh" if fresh else "stale",
+            cache="absent" if content_key(record) not in self.contents else "fresh" if fresh else "stale",
             error=None if error is None else str(error),
         )
 
@@ -761,7 +608,7 @@ class ResourceManager:
             log.warning("metadata could not be remembered: %s", error)
 
     async def flush(self) -> None:
-        """Write what was learnt since the last flush."""
+        """Write what was learnt and loaded since the last flush."""
         for source in self.sources.values():
             if isinstance(source.catalog, DirectoryCatalog):
                 continue
@@ -772,6 +619,7 @@ class ResourceManager:
                     record.dirty = False
                 remember = partial(self._store.remember, source.fingerprint, rows)
                 await self._write(partial(trio.to_thread.run_sync, remember))
+        await self._tiers.flush()
 
     async def keep_flushing(self) -> None:
         """Runs for the life of the daemon; writes the rest when it is cancelled."""
@@ -782,17 +630,6 @@ class ResourceManager:
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 await self.flush()
-
-
-def _require_current(record: Record) -> None:
-    """Raises Outdated for one of several contents that the resource no longer answers."""
-    if record.parent is not None and (record.parent.parts or {}).get(record.metadata.name) is not record:
-        raise Outdated(f"{record.metadata.name} is no longer a content of {record.key[1]}")
-
-
-def _content_key(record: Record) -> tuple[str, str, int, str | None]:
-    """Contents are kept by version: none is ever served as another. 0 is the resource, its parts count from 1."""
-    return (*record.key, 0 if record.parent is None else record.part + 1, record.digest)
 
 
 def _split_scheme(name: str) -> tuple[str, str, str]:

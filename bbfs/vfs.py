@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 from cachetools import LRUCache
 
 from bbfs import xattrs
+from bbfs.contents import ABSENT_FOR
 from bbfs.errors import (
     BbfsError,
     IsADirectory,
@@ -28,7 +29,7 @@ from bbfs.errors import (
 from bbfs.inodes import InodeTable
 from bbfs.model import Content
 from bbfs.records import NANOSECONDS, Node, Path, Record
-from bbfs.resources import ABSENT_FOR, ResourceManager
+from bbfs.resources import ResourceManager
 
 DIRECTORY_SALT = "/"
 """The version part of a directory's inode: never that of a file, since a name may change from one to the other."""

@@ -22,9 +22,10 @@ class MemoryContent:
 
     __slots__ = ("_data", "_version")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, version: str | None = None) -> None:
+        """version: the hash of `data`, where it is known already."""
         self._data = data
-        self._version: str | None = None
+        self._version = version
 
     def __repr__(self) -> str:
         return f"<MemoryContent of {len(self._data)} bytes>"
@@ -149,6 +150,11 @@ class ContentCache(Generic[V]):
             bytes=int(self._entries.currsize),
             max_bytes=int(self._entries.maxsize),
         )
+
+    @property
+    def max_bytes(self) -> int:
+        """The budget."""
+        return int(self._entries.maxsize)
 
     @property
     def hits(self) -> int:

@@ -21,6 +21,11 @@ def digest_of(data: bytes) -> str:
     return blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
+def version_of(digests: Sequence[str]) -> str:
+    """The version of a resource with these contents: the digest of the only one, or one of all digests."""
+    return digests[0] if len(digests) == 1 else digest_of("".join(digests).encode())
+
+
 @dataclass(frozen=True, slots=True)
 class KeptPart:
     """One content of a loaded resource, without its bytes.
@@ -53,6 +58,11 @@ class Kept:
     parts: tuple[KeptPart, ...]
     fetched_at: float
     ttl: float
+
+    @property
+    def version(self) -> str:
+        """Equal for equal contents, as `Record.digest` has it: of several parts a digest of their digests."""
+        return version_of([part.digest for part in self.parts])
 
     def fresh(self, now: float) -> bool:
         """Whether it may be served without asking. Not if it is from the future: somebody's clock is wrong."""

@@ -9,12 +9,12 @@ All paths here are bytes, as Linux has them. Functions block: call them in worke
 
 import ctypes
 import errno
-import logging
 import os
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bbfs.descriptor import Descriptor
 from bbfs.errors import (
     BbfsError,
     Busy,
@@ -40,7 +40,6 @@ _SYMLINKS_MAX = 40  # as the kernel, path_resolution(7)
 _LOOK = os.O_PATH | os.O_NOFOLLOW
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY
 
-_log = logging.getLogger(__name__)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -48,39 +47,6 @@ class _OpenHow(ctypes.Structure):
     """`struct open_how` of <linux/openat2.h>."""
 
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-class Descriptor:
-    """Owns an open file descriptor. It is closed by `close`, or with the last reference, whichever comes first.
-
-    So what a worker thread has opened is closed even if nobody waits for the thread any more, and never while another
-    thread still uses it through a reference of its own.
-    """
-
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def fileno(self) -> int:
-        return self.number
-
-    def close(self) -> None:
-        number, self.number = self.number, -1
-        if number >= 0:
-            os.close(number)
-
-    def __del__(self) -> None:
-        try:
-            self.close()
-        except OSError as error:
-            _log.warning("closing a file failed: %s", error)
-
-    def __enter__(self) -> "Descriptor":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def openat2(directory: int, path: bytes, flags: int, resolve: int = 0) -> Descriptor:

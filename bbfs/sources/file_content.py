@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import trio
 
 from bbfs.cache.content import MemoryContent
+from bbfs.descriptor import Descriptor
 from bbfs.errors import BbfsError, Busy, IsADirectory, NotFound, Outdated, TooLarge
 from bbfs.model import Content
-from bbfs.sources.beneath import Descriptor, error_of
+from bbfs.sources.beneath import error_of
 
 _SNAPSHOT_ATTEMPTS = 8
 

@@ -18,10 +18,11 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 import trio
 from pydantic import Field, field_validator
 
+from bbfs.descriptor import Descriptor
 from bbfs.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound, NotSupported, Unreachable
 from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
-from bbfs.sources.beneath import AtMountPoint, Components, Descriptor, MountPoint, Root, error_of
+from bbfs.sources.beneath import AtMountPoint, Components, MountPoint, Root, error_of
 from bbfs.sources.file_content import etag_of, exact_size, open_content, require_regular
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import SourceOptions, parse_options

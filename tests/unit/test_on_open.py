@@ -9,9 +9,9 @@ import trio.testing
 from fakes import FlatSource, World, settled
 
 from bbfs.cache.content import MemoryContent
+from bbfs.contents import RESULT_KEPT
 from bbfs.errors import BbfsError, InvalidUri, IsADirectory, NotADirectory, NotFound, Outdated, Unreachable
 from bbfs.model import Loaded, Part
-from bbfs.resources import RESULT_KEPT
 
 ROOT = "mcp-server+docs"
 RUN = f"{ROOT}/run/t?x=1"

@@ -9,6 +9,7 @@ from fakes import Clock, FlatSource, TreeSource, World, data_source, settled, se
 
 from bbfs.attached import WAITERS_PER_SOURCE
 from bbfs.cache.metadata import MetadataStore
+from bbfs.contents import ERROR_KEPT
 from bbfs.errors import (
     BbfsError,
     Busy,
@@ -24,7 +25,7 @@ from bbfs.errors import (
 )
 from bbfs.model import Capabilities, Content, DataSource
 from bbfs.records import Record
-from bbfs.resources import ERROR_KEPT, LoadedResource
+from bbfs.resources import LoadedResource
 
 ROOT = "mcp-server+docs/x/"
 

@@ -1,0 +1,61 @@
+"""Opening the SQLite databases of the caches, which several processes of a user share."""
+
+import logging
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+BUSY_TIMEOUT = 5.0
+"""Seconds that a statement waits for another process's lock."""
+_WAL_ATTEMPTS = 40
+
+
+def connect(path: str, schema: Sequence[str], version: int) -> sqlite3.Connection:
+    """A connection in WAL mode, usable from any thread, to a database with this schema.
+
+    schema: statements; they must drop what an earlier version had. A crash of the machine may lose the last
+    transactions, never consistency. Raises sqlite3.Error.
+    """
+    db = sqlite3.connect(path, timeout=BUSY_TIMEOUT, check_same_thread=False)
+    try:
+        _enable_wal(db)
+        db.execute("PRAGMA synchronous = NORMAL")
+        if db.execute("PRAGMA user_version").fetchone()[0] != version:
+            with db:
+                db.execute("BEGIN IMMEDIATE")
+                if db.execute("PRAGMA user_version").fetchone()[0] != version:
+                    for statement in schema:
+                        db.execute(statement)
+                    db.execute(f"PRAGMA user_version = {version}")
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
+
+
+def set_aside(path: Path, error: Exception) -> None:
+    """Move a damaged database away, with what belongs to it. Raises OSError."""
+    log.warning("%s is not a usable database (%s): set aside", path, error)
+    path.replace(path.with_suffix(".broken"))
+    for companion in ("-wal", "-shm"):  # they belong to the damaged file and would damage the next
+        path.with_name(path.name + companion).unlink(missing_ok=True)
+
+
+def as_text(uri: str) -> str:
+    """SQLite wants UTF-8: a lone surrogate, which a sloppy server can send, is kept as its escape."""
+    return uri.encode("utf-8", "backslashreplace").decode()
+
+
+def _enable_wal(db: sqlite3.Connection) -> None:
+    """Turning WAL on does not wait for other processes as everything else does, so it is tried for a while."""
+    for attempt in range(_WAL_ATTEMPTS):
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if attempt == _WAL_ATTEMPTS - 1:
+                raise
+            time.sleep(0.05)
