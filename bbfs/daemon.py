@@ -8,9 +8,10 @@ and the kernel's invalidations go through a thread of their own, since they wait
 import logging
 import os
 import signal
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +21,7 @@ import pyfuse3
 import trio
 
 from bbfs import control, mounts, sources
+from bbfs.cache.disk import DiskCache
 from bbfs.cache.metadata import MetadataStore
 from bbfs.config import Config
 from bbfs.control import Control
@@ -41,8 +43,13 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def store_path() -> Path:
-    """The database of what is remembered across mounts, one a user."""
+    """The database of what is remembered across mounts, one a user. The contents that are kept are beside it."""
     return Path(platformdirs.user_cache_dir("bbfs")) / "metadata.sqlite"
+
+
+def contents_path(store: Path) -> Path:
+    """The directory of the contents that are kept on disk."""
+    return store.with_name("contents")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +79,20 @@ def compose(config: Config, mount_point: str | None = None) -> Composition:
 async def resource_manager(
     config: Config, composition: Composition, store: Path | None = None
 ) -> AsyncIterator[ResourceManager]:
-    """The sources of a configuration at work, until the block ends. No source is contacted before it is used."""
+    """The sources of a configuration at work, until the block ends. No source is contacted before it is used.
+
+    store: the database of what is remembered beyond this process, with the contents beside it; None for nothing.
+    """
     metadata = await trio.to_thread.run_sync(MetadataStore, store)
-    with closing(metadata):
+    async with AsyncExitStack() as stack:
+        stack.enter_context(closing(metadata))
+        disk = await _disk_cache(store, config.disk_bytes)
+        if disk is not None:
+            stack.push_async_callback(trio.to_thread.run_sync, disk.close)
         async with trio.open_nursery() as nursery:
             if composition.mcp is not None:
                 await nursery.start(composition.mcp.run)
-            manager = ResourceManager(nursery, cache_bytes=config.cache_bytes, store=metadata)
+            manager = ResourceManager(nursery, cache_bytes=config.cache_bytes, store=metadata, disk=disk)
             try:
                 for handler in composition.handlers:
                     await manager.add(handler.source, handler)
@@ -87,6 +101,17 @@ async def resource_manager(
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                     await manager.flush()
                 nursery.cancel_scope.cancel()
+
+
+async def _disk_cache(store: Path | None, max_bytes: int) -> DiskCache | None:
+    """The contents on disk; None where there are to be none, or where the directory cannot be used."""
+    if store is None or max_bytes == 0:
+        return None
+    try:
+        return await trio.to_thread.run_sync(DiskCache, contents_path(store), max_bytes)
+    except (OSError, sqlite3.Error) as error:
+        log.warning("contents are not kept on disk: %s", error)
+        return None
 
 
 def options(config: Config) -> set[str]:

@@ -41,8 +41,7 @@ class Policy:
         while the source is down.
     concurrency: requests in flight at the source at once.
     sizes: `exact` loads a content when something asks for a size that nobody gave; `lazy` says 0 until it is opened.
-    cache: where contents may be kept: in `memory` only, on `disk` as well, or also where machines have `shared` them,
-        each as far as it is configured.
+    disk: whether contents may be kept on disk.
     """
 
     timeout: float = 30.0
@@ -51,7 +50,7 @@ class Policy:
     max_stale: float = 3600.0
     concurrency: int = 16
     sizes: Literal["exact", "lazy"] = "exact"
-    cache: Literal["memory", "disk", "shared"] = "shared"
+    disk: bool = True
 
     @classmethod
     def of_type(cls, type: str, **given: Any) -> "Policy":
@@ -60,7 +59,7 @@ class Policy:
 
 
 _DEFAULTS_BY_TYPE: dict[str, dict[str, Any]] = {
-    "filesystem": {"listing_ttl": 1.0, "content_ttl": 1.0, "cache": "memory"},
+    "filesystem": {"listing_ttl": 1.0, "content_ttl": 1.0, "disk": False},
 }
 """A local folder is asked again by one system call, so what it says is believed for a second only, and is on a disk."""
 

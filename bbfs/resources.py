@@ -81,9 +81,13 @@ class ResourceManager:
         store: MetadataStore,
         disk: DiskCache | None = None,
         shared: SharedTier | None = None,
+        shares: Callable[[DataSource], bool] = lambda data: data.mcp is not None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """cache_bytes: the memory budget of contents. disk, shared: where they are kept besides, if anywhere."""
+        """cache_bytes: the memory budget of contents. disk, shared: where they are kept besides, if anywhere.
+
+        shares: whether the contents of a source may be kept in the shared one.
+        """
         self.sources: dict[str, Source] = {}
         self._by_id: dict[str, Source] = {}
         self._by_prefix: dict[str, Source] = {}
@@ -94,7 +98,9 @@ class ResourceManager:
         self._flights = SingleFlight(nursery)
         self._store = store
         self._listings = ListingMemory(store)
-        self._tiers = LowerTiers(nursery, disk, shared, in_memory=cache_bytes, clock=clock)
+        self._writes: list[Callable[[], Awaitable[None]]] = []
+        self._writing = trio.Lock()
+        self._tiers = LowerTiers(nursery, disk, shared, shares=shares, in_memory=cache_bytes, clock=clock)
         self._loader = ContentLoader(
             nursery,
             self._flights,
@@ -138,6 +144,7 @@ class ResourceManager:
         self.sources[data.base_prefix] = self._by_id[data.id] = self._by_prefix[data.uri_prefix] = source
         if isinstance(catalog, FlatCatalog):
             around.listed = partial(self._remember_listing, source)
+            around.outdated = partial(self._outdate_listing, source)
             recall = partial(self._recall, source, catalog)
             if await trio.to_thread.run_sync(self._store.listed, source.fingerprint) > RECALLED_AT_ONCE:
                 self._nursery.start_soon(catalog.recalling, recall)
@@ -599,7 +606,22 @@ class ResourceManager:
     # -- memory across mounts ----------------------------------------------------------------------------------------
 
     def _remember_listing(self, source: Source, at: float, listing: Listing, changes: Changes | None) -> None:
-        self._nursery.start_soon(self._write, partial(self._listings.write, source.fingerprint, at, listing, changes))
+        self._write_soon(partial(self._listings.write, source.fingerprint, at, listing, changes))
+
+    def _outdate_listing(self, source: Source) -> None:
+        self._write_soon(partial(trio.to_thread.run_sync, partial(self._store.outdate_listing, source.fingerprint)))
+
+    def _write_soon(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Writes are done in their order, since a later one is about an earlier."""
+        if not self._writes:
+            self._nursery.start_soon(self._write_all)
+        self._writes.append(write)
+
+    async def _write_all(self) -> None:
+        async with self._writing:
+            while self._writes:
+                await self._write(self._writes[0])
+                del self._writes[0]
 
     async def _write(self, write: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -609,6 +631,7 @@ class ResourceManager:
 
     async def flush(self) -> None:
         """Write what was learnt and loaded since the last flush."""
+        await self._write_all()
         for source in self.sources.values():
             if isinstance(source.catalog, DirectoryCatalog):
                 continue

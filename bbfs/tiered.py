@@ -19,7 +19,7 @@ from bbfs.attached import Source
 from bbfs.cache.content import MemoryContent
 from bbfs.cache.disk import DiskCache, Entry, Found
 from bbfs.cache.tiers import Kept, KeptPart, SharedTier
-from bbfs.model import Part
+from bbfs.model import DataSource, Part
 from bbfs.records import Record
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class _Unwritten:
 class LowerTiers:
     """The tiers below memory, of which each may be absent.
 
+    shares: whether the contents of a source may be kept in the shared one.
     in_memory: bytes up to which the contents of a resource are read into memory. clock: seconds since the epoch.
     """
 
@@ -66,12 +67,14 @@ class LowerTiers:
         disk: DiskCache | None,
         shared: SharedTier | None,
         *,
+        shares: Callable[[DataSource], bool],
         in_memory: int,
         clock: Callable[[], float],
     ) -> None:
         self._nursery = nursery
         self._disk = disk
         self._shared = shared
+        self._shares = shares
         self._in_memory = in_memory
         self._clock = clock
         self._threads = trio.CapacityLimiter(4)
@@ -144,11 +147,10 @@ class LowerTiers:
         return key not in self._dropping and (not record.suspected or key in self._dropped)
 
     def _on_disk(self, source: Source, record: Record) -> bool:
-        return self._disk is not None and source.data.policy.cache != "memory" and not record.on_open
+        return self._disk is not None and source.data.policy.disk and not record.on_open
 
-    @staticmethod
-    def _is_shared(source: Source, record: Record) -> bool:
-        return source.data.policy.cache == "shared" and not record.on_open
+    def _is_shared(self, source: Source, record: Record) -> bool:
+        return self._shared is not None and self._shares(source.data) and not record.on_open
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -158,7 +160,7 @@ class LowerTiers:
         key = (source.fingerprint, record.metadata.native_uri)
         self._dropped.discard(key)
         on_disk = self._on_disk(source, record)
-        shared = self._shared is not None and self._is_shared(source, record) and ttl > 0 and not record.suspected
+        shared = ttl > 0 and not record.suspected and self._is_shared(source, record)
         if contents is None or not (on_disk or shared):
             return
         kept = Kept(tuple(map(KeptPart.of, parts)), fetched_at, ttl)
@@ -196,8 +198,8 @@ class LowerTiers:
         """Why `put_large` keeps nothing, in words that end a sentence."""
         if record.on_open:
             return "a result is not kept on disk"
-        if source.data.policy.cache == "memory":
-            return "the source's contents are kept in memory only (its option cache)"
+        if not source.data.policy.disk:
+            return "contents of the source are not kept on disk (its option disk)"
         if self._disk is None or self._disk.max_bytes == 0:
             return "there is no disk cache ([cache] disk)"
         return f"could not be kept in the disk cache of {self._disk.max_bytes} bytes ([cache] disk)"
@@ -253,7 +255,7 @@ class LowerTiers:
         machine alone has reason to ask again.
         """
         self._expire(source.fingerprint, uri)
-        if told and self._shared is not None and source.data.policy.cache == "shared":
+        if told and self._shared is not None and self._shares(source.data):
             key = (source.fingerprint, uri)
             self._dropping[key] = self._dropping.get(key, 0) + 1
             self._nursery.start_soon(self._drop, key)

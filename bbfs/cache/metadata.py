@@ -19,7 +19,7 @@ from bbfs.rows import Description, Rows, base_prefix
 
 log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 SCHEMA = """
 CREATE TABLE resource (
     source TEXT NOT NULL, uri TEXT NOT NULL, size INTEGER, digest TEXT, salt TEXT NOT NULL,
@@ -27,7 +27,7 @@ CREATE TABLE resource (
 ) WITHOUT ROWID;
 CREATE TABLE listing (
     id INTEGER PRIMARY KEY, source TEXT NOT NULL, fetched_at REAL NOT NULL, head TEXT NOT NULL,
-    complete INTEGER NOT NULL
+    complete INTEGER NOT NULL, outdated INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE listed (
     listing INTEGER NOT NULL, uri TEXT NOT NULL, description TEXT NOT NULL, PRIMARY KEY (listing, uri)
@@ -79,7 +79,7 @@ class MetadataStore:
             return _connect(":memory:")
 
     def recall(self, source: str) -> tuple[list[Remembered], tuple[float, Listing] | None]:
-        """All rows of a source, and its last listing with the time it was fetched at.
+        """All rows of a source, and its last listing with the time it was fetched at; it has no validity if outdated.
 
         What is damaged is not remembered: that costs requests, and the log says so.
         """
@@ -116,12 +116,14 @@ class MetadataStore:
 
     def _recall_listing(self, source: str) -> tuple[float, Listing] | None:
         with self._lock:
-            latest = "SELECT id, fetched_at, head FROM listing WHERE source = ? AND complete ORDER BY id DESC LIMIT 1"
-            found = self._db.execute(latest, (source,)).fetchone()
+            latest = "WHERE source = ? AND complete ORDER BY id DESC LIMIT 1"
+            query = f"SELECT id, fetched_at, head, outdated FROM listing {latest}"
+            found = self._db.execute(query, (source,)).fetchone()
         if found is None:
             return None
-        number, fetched_at, text = found
+        number, fetched_at, text, outdated = found
         head: dict[str, Any] = json.loads(text)
+        ttl = 0.0 if outdated else head["ttl"]
         rows = Rows(head["base_prefix"])
         descriptions: dict[str, Description] = {}
         beyond, after = ">=", ""
@@ -143,7 +145,7 @@ class MetadataStore:
                         descriptions[said] = description
                 rows.add(uri, description)
             if len(some) < ROWS_AT_ONCE:
-                return float(fetched_at), Listing(rows, ttl=head["ttl"], templates=_templates(head["templates"]))
+                return float(fetched_at), Listing(rows, ttl=ttl, templates=_templates(head["templates"]))
             beyond, after = ">", some[-1][0]
 
     def listed(self, source: str) -> int:
@@ -216,7 +218,8 @@ class MetadataStore:
             return False
         with self._lock, self._db:
             head = _head(listing, base_prefix)
-            self._db.execute("UPDATE listing SET fetched_at = ?, head = ? WHERE id = ?", (fetched_at, head, found))
+            query = "UPDATE listing SET fetched_at = ?, head = ?, outdated = 0 WHERE id = ?"
+            self._db.execute(query, (fetched_at, head, found))
             left = [(found, _text(uri)) for uri in gone]
             self._db.executemany("DELETE FROM listed WHERE listing = ? AND uri = ?", left)
             self._db.executemany(
@@ -225,6 +228,11 @@ class MetadataStore:
             written = [_row(found, uri, json.dumps(description, default=dict)) for uri, description in described]
             self._db.executemany("INSERT OR REPLACE INTO listed VALUES (?, ?, ?)", written)
         return True
+
+    def outdate_listing(self, source: str) -> None:
+        """What is remembered as the listing of a source is known not to be its listing any more."""
+        with self._lock, self._db:
+            self._db.execute("UPDATE listing SET outdated = 1 WHERE source = ?", (source,))
 
     def close(self) -> None:
         with self._lock:

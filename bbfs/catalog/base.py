@@ -15,12 +15,17 @@ SERVED_STALE = 1.0
 
 @dataclass(slots=True)
 class Surroundings:
-    """What a catalog shares with the rest: the clock (seconds since the epoch), the flights, who hears of changes."""
+    """What a catalog shares with the rest: the clock (seconds since the epoch), the flights, who hears of changes.
+
+    listed: told of a listing, when it was fetched, and what is new in it. outdated: told when the listing is known not to
+    be the source's any more.
+    """
 
     clock: Callable[[], float]
     flights: SingleFlight
     changed: Callable[[Iterable[Path]], None]
     listed: Callable[[float, Listing, "Changes | None"], None] = field(default=lambda _at, _listing, _changes: None)
+    outdated: Callable[[], None] = field(default=lambda: None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,6 +253,7 @@ class FlatCatalog:
         """The source says that its listing changed: ask again at the next use, and now if it was ever used."""
         self._ttl = 0.0
         self._expiries += 1
+        self._around.outdated()
         absent = self._templated.expire()
         if absent:
             self._around.changed(absent)
@@ -282,6 +283,7 @@ class FlatCatalog:
             if expiries == self._expiries:
                 return
         self._ttl = 0.0  # it changes faster than it can be asked for
+        self._around.outdated()
 
     async def recalling(self, recall: Callable[[], Awaitable[None]]) -> None:
         """Run `recall`, which takes long; who would ask the source waits for it meanwhile."""
@@ -318,8 +320,7 @@ class FlatCatalog:
             self._held.record(uri)  # it has its place in the listing from now on
         if not first:
             self._around.changed(told)
-        # Writing a long listing costs more than asking for it again after a remount.
-        if confirmed and (changes is None or changes or before != listing.templates):
+        if confirmed:  # where nothing is new, it is noted that it was so at this time
             whole = Listing(self._held.rows, listing.ttl, listing.problem, listing.templates)
             self._around.listed(at, whole, changes)
 

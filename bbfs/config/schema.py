@@ -17,6 +17,7 @@ from bbfs.config.quantities import parse_duration, parse_size, parse_umask
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 DEFAULT_CACHE_BYTES = 256 * 2**20
+DEFAULT_DISK_BYTES = 2**30
 CAPABILITY_NAMES = ("read", "write", "list", "search")
 MAX_CONCURRENCY = 64
 """Well below the requests that the daemon serves at once, so that one slow source cannot take them all."""
@@ -79,6 +80,7 @@ class MountTable(Table):
 
 class CacheTable(Table):
     memory: Size = DEFAULT_CACHE_BYTES
+    disk: Size = DEFAULT_DISK_BYTES
 
 
 class CapabilitiesTable(Table):
@@ -120,6 +122,7 @@ class SourceTable(Table):
     max_stale: Duration | None = None
     concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] | None = None
     sizes: Literal["exact", "lazy"] | None = None
+    disk: bool | None = None
     start: Literal["lazy", "eager"] | None = None
     idle_timeout: Duration | None = None
     roots: list[str] | None = None

@@ -17,6 +17,7 @@ from bbfs.config.naming import VALID_NAME, conflicts
 from bbfs.config.problems import KeyPath, Problems, quote, suggestion
 from bbfs.config.schema import (
     DEFAULT_CACHE_BYTES,
+    DEFAULT_DISK_BYTES,
     FileTable,
     LogLevel,
     McpTable,
@@ -34,7 +35,7 @@ _T = TypeVar("_T", bound=Table)
 _MCP_TYPES = ("server", "mcp")
 OWN_TYPES = ("filesystem",)
 """The types of sources that bbfs reaches itself; an MCP source may be of any type."""
-_MCP_KEYS = ("start", "idle_timeout", "roots", "tools", "prompts")
+_MCP_KEYS = ("disk", "start", "idle_timeout", "roots", "tools", "prompts")
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
 
 
@@ -50,11 +51,15 @@ class MountOptions:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A whole configuration. cache_bytes: the memory budget of contents; path: the file it came from, if any."""
+    """A whole configuration. path: the file it came from, if any.
+
+    cache_bytes: the memory budget of contents. disk_bytes: what they may take on disk; 0 for nothing there.
+    """
 
     sources: tuple[DataSource, ...] = ()
     mount: MountOptions = MountOptions()
     cache_bytes: int = DEFAULT_CACHE_BYTES
+    disk_bytes: int = DEFAULT_DISK_BYTES
     log_level: LogLevel = "info"
     path: str | None = None
 
@@ -136,6 +141,7 @@ class _Loader:
             sources=tuple(sources.values()),
             mount=MountOptions(**file.mount.model_dump()),
             cache_bytes=file.cache.memory,
+            disk_bytes=file.cache.disk,
             log_level=file.log_level,
             path=self._path,
         )
@@ -278,5 +284,6 @@ def _policy(type: str, table: SourceTable) -> Policy:
         "max_stale": table.max_stale,
         "concurrency": table.concurrency,
         "sizes": table.sizes,
+        "disk": table.disk,
     }
     return Policy.of_type(type, **{key: value for key, value in given.items() if value is not None})
