@@ -1,0 +1,244 @@
+"""What is on disk serves the next mount, a source that is down, and contents that memory has no room for."""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from harness import Mounts, State, folder
+from programs import errno_of, python, run, shell, wait_until
+from scripted import ScriptedServer
+
+LONG = {"listing": "1h", "content": "1h"}
+
+
+def rss(pid: int) -> int:
+    """KiB of memory that a process has."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise AssertionError("no VmRSS")
+
+
+def kept_files(state: State) -> list[Path]:
+    """The contents on disk."""
+    return sorted(path for path in (state.home / "cache/bbfs/contents").glob("??/*"))
+
+
+def _is_stale(state: State, uri: str) -> bool:
+    """Whether the index knows that a resource has changed."""
+    with closing(sqlite3.connect(state.home / "cache/bbfs/contents/index.sqlite")) as db:
+        return db.execute("SELECT stale FROM resource WHERE uri = ?", (uri,)).fetchone() == (1,)
+
+
+def fill(server: ScriptedServer, count: int = 30) -> None:
+    for number in range(count):
+        server.add(f"test://d/{number % 3}/{number:02}.txt", f"text {number}\n" * number, mimeType="text/plain")
+
+
+def add_several(server: ScriptedServer) -> None:
+    """A resource of several contents, which is a directory once it was loaded."""
+    server.add_contents("test://several", {"text": "one"}, {"text": "two", "uri": "test://several/second"})
+
+
+def walk(directory: Path) -> str:
+    """Everything that a program can see: names, sizes, times of files, bytes."""
+    listed = shell("ls -lR --time-style=+ .; find . -type f -printf '%p %s %T@\\n' | sort", directory=directory).text
+    return listed + shell("find . -type f | sort | xargs cat; grep -r text . | sort", directory=directory).text
+
+
+@pytest.mark.semantics("S17")
+def test_after_a_remount_nothing_fresh_is_asked_for(mounted: Mounts, server: ScriptedServer) -> None:
+    fill(server)
+    add_several(server)
+    state, source = mounted.state(), server.source("docs", ttl=LONG)
+    first = mounted(source, state=state)
+    seen = walk(first / "mcp-server+docs")
+    first.stop()
+    asked = server.log()
+    assert server.reads() == 31
+    second = mounted(source, state=state)
+    assert walk(second / "mcp-server+docs") == seen
+    assert server.log() == asked  # not even started
+
+
+@pytest.mark.semantics("S17")
+def test_what_has_changed_is_read_again_after_a_remount(mounted: Mounts, server: ScriptedServer) -> None:
+    fill(server, 3)
+    state, source = mounted.state(), server.source("docs", ttl=LONG)
+    first = mounted(source, state=state)
+    directory = first / "mcp-server+docs/test"
+    walk(directory)
+    server.add("test://d/1/01.txt", "new", mimeType="text/plain")
+    server.say("notifications/resources/updated", uri="test://d/1/01.txt")
+    wait_until(lambda: _is_stale(state, "test://d/1/01.txt"), "the change is known")
+    first.stop()
+    reads = server.reads()
+    second = mounted(source, state=state) / "mcp-server+docs/test/d"
+    assert run("cat", second / "1/01.txt").text == "new"
+    assert run("cat", second / "2/02.txt").text == "text 2\n" * 2
+    assert server.reads() == reads + 1
+
+
+@pytest.mark.semantics("S17")
+def test_a_listing_that_was_announced_to_be_outdated_is_asked_for_after_a_remount(
+    mounted: Mounts, server: ScriptedServer
+) -> None:
+    server.add("test://one", "1")
+    state, source = mounted.state(), server.source("docs", ttl=LONG)
+    first = mounted(source, state=state)
+    directory = first / "mcp-server+docs/test"
+    assert run("ls", directory).text == "one\n"
+    server.hang_listing()
+    server.add("test://two", "2")
+    lists = server.lists()
+    server.say("notifications/resources/list_changed")
+    wait_until(lambda: server.lists() > lists, "the source is asked again")
+    first.stop()
+    server.release_listing()
+    assert run("ls", mounted(source, state=state) / "mcp-server+docs/test").text == "one\ntwo\n"
+
+
+@pytest.mark.semantics("S20")
+def test_a_source_that_is_down_after_a_remount_is_served_from_disk(mounted: Mounts, server: ScriptedServer) -> None:
+    fill(server, 3)
+    add_several(server)
+    state, source = mounted.state(), server.source("docs", ttl=0)
+    first = mounted(source, state=state)
+    seen = shell("stat -c %F several; cat d/*/* several/*", directory=first / "mcp-server+docs/test").text
+    first.stop()
+    server.options(dead=True)
+    directory = mounted(source, state=state, expected=["docs"]) / "mcp-server+docs/test"
+    assert shell("stat -c %F several; cat d/*/* several/*", directory=directory).text == seen
+    assert _cache_state(directory / "d/2/02.txt") == "stale"
+    server.options(dead=False)
+
+
+@pytest.mark.semantics("S20")
+def test_no_longer_than_max_stale(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://a", "text")
+    state, source = mounted.state(), server.source("docs", ttl=0, max_stale=0)
+    first = mounted(source, state=state)
+    assert run("cat", first / "mcp-server+docs/test/a").text == "text"
+    first.stop()
+    server.options(dead=True)
+    path = mounted(source, state=state, expected=["docs"]) / "mcp-server+docs/test/a"
+    assert errno_of("open(sys.argv[1]).read()", path) == "EHOSTDOWN"
+
+
+@pytest.mark.semantics("S15")
+def test_a_content_over_the_memory_budget_is_served_from_disk_with_flat_memory(
+    mounted: Mounts, server: ScriptedServer
+) -> None:
+    size = 24 << 20
+    server.add("test://large", os.urandom(size >> 1).hex())
+    mount = mounted(server.source("docs", ttl=LONG), tables={"cache": {"memory": "1 MiB"}})
+    path = mount / "mcp-server+docs/test/large"
+    hashed = run("sha256sum", path, timeout=40).text.split()[0]
+    expected = python("import json,hashlib; print(hashlib.sha256(json.load(open(sys.argv[1]))['resources'][0]['-contents'][0]['text'].encode()).hexdigest())", server.directory / "script.json")  # fmt: skip  # noqa: E501
+    assert hashed == expected.text.strip()
+    before = rss(mount.pid)
+    for _ in range(3):
+        run("dd", f"if={path}", "of=/dev/null", "bs=64k", "iflag=direct", timeout=40)
+        assert rss(mount.pid) < before + (size >> 10) // 4
+    assert server.reads() == 1
+    middle = python("f = open(sys.argv[1], 'rb'); f.seek(9_999_999); print(f.read(4).decode())", path).text
+    assert len(middle) == 5
+
+
+@pytest.mark.semantics("S15")
+@pytest.mark.parametrize("how", ["no cache on disk", "too small a cache", "a source that is not kept on disk"])
+def test_without_room_on_disk_the_log_names_the_limits(mounted: Mounts, server: ScriptedServer, how: str) -> None:
+    server.add("test://large", "x" * (3 << 20))
+    cache: dict[str, object] = {"memory": "1 MiB"}
+    options: dict[str, object] = {}
+    if how == "a source that is not kept on disk":
+        options["disk"] = False
+    else:
+        cache["disk"] = 0 if how == "no cache on disk" else "2 MiB"
+    limits = r"more than the memory budget of 1048576 bytes .*(\[cache\] disk|its option disk)"
+    mount = mounted(server.source("docs", **options), tables={"cache": cache}, expected=[limits])
+    assert errno_of("open(sys.argv[1]).read()", mount / "mcp-server+docs/test/large") == "EFBIG"
+    mount.stop()
+    assert kept_files(mount.state) == []
+
+
+def test_what_is_kept_is_for_the_user_alone_and_equal_bytes_are_kept_once(
+    mounted: Mounts, server: ScriptedServer
+) -> None:
+    server.add("test://a", "the same")
+    server.add("test://b", "the same")
+    server.add("test://c", "another")
+    mount = mounted(server.source("docs"))
+    shell("cat *", directory=mount / "mcp-server+docs/test")
+    mount.stop()
+    files = kept_files(mount.state)
+    assert sorted(path.read_text() for path in files) == ["another", "the same"]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    top = mount.state.home / "cache/bbfs/contents"
+    directories = [top, *(path for path in top.iterdir() if path.is_dir())]
+    assert {path.stat().st_mode & 0o777 for path in directories} == {0o700}
+
+
+def test_nothing_of_a_local_folder_and_of_what_must_not_be_is_on_disk(
+    mounted: Mounts, server: ScriptedServer, tmp_path: Path
+) -> None:
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local/file").write_text("local")
+    server.add("test://a", "secret")
+    mount = mounted(server.source("docs", disk=False), folder("here", tmp_path / "local"))
+    assert run("cat", mount / "mcp-server+docs/test/a", mount / "bb-filesystem+here+file/file").text == "secretlocal"
+    mount.stop()
+    assert kept_files(mount.state) == []
+
+
+@pytest.mark.semantics("S17")
+def test_what_was_damaged_or_torn_is_read_again(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://a", "one of them")
+    server.add("test://b", "the other one")
+    state, source = mounted.state(), server.source("docs", ttl=LONG)
+    first = mounted(source, state=state)
+    seen = shell("cat *", directory=first / "mcp-server+docs/test").text
+    first.stop()
+    damaged, torn = kept_files(state)
+    damaged.write_bytes(b"x" * damaged.stat().st_size)
+    os.truncate(torn, 3)
+    second = mounted(source, state=state)
+    assert shell("cat *", directory=second / "mcp-server+docs/test").text == seen
+    assert server.reads() == 4
+    second.stop()
+    assert sorted(path.read_text() for path in kept_files(state)) == ["one of them", "the other one"]
+
+
+@pytest.mark.semantics("S26")
+def test_what_a_killed_daemon_leaves_is_served_or_read_again(
+    mounted: Mounts, server: ScriptedServer, tmp_path: Path
+) -> None:
+    fill(server)
+    state, point, source = mounted.state(), tmp_path / "mnt", server.source("docs", ttl=LONG)
+    point.mkdir(exist_ok=True)
+    first = mounted(source, state=state, mount_point=point)
+    seen = shell("find . -type f | sort | xargs cat", directory=first / "mcp-server+docs").text
+    first.kill()
+    second = mounted(source, state=state, mount_point=point)
+    assert shell("find . -type f | sort | xargs cat", directory=second / "mcp-server+docs").text == seen
+
+
+@pytest.mark.semantics("S17")
+@pytest.mark.parametrize("bound", ["1 MiB", "64 KiB"])
+def test_two_mounts_at_once_share_what_is_kept(mounted: Mounts, server: ScriptedServer, bound: str) -> None:
+    fill(server)
+    states, source = [mounted.state(), mounted.state()], server.source("docs", ttl=LONG)
+    (states[0].home / "cache").mkdir()
+    (states[1].home / "cache").symlink_to(states[0].home / "cache")
+    tables = {"cache": {"disk": bound, "memory": "4 KiB"}}
+    first, second = (mounted(source, state=state, tables=tables) / "mcp-server+docs" for state in states)
+    script = "find . -type f | sort | xargs cat"
+    seen = shell(script, directory=first).text
+    assert shell(script, directory=second).text == seen
+    assert shell(script, directory=first).text == seen
+
+
+def _cache_state(path: Path) -> str:
+    return python("print(os.getxattr(sys.argv[1], 'user.bbfs.cache').decode())", path).text.strip()
