@@ -17,8 +17,8 @@ SERVED_STALE = 1.0
 class Surroundings:
     """What a catalog shares with the rest: the clock (seconds since the epoch), the flights, who hears of changes.
 
-    listed: told of a listing, when it was fetched, and what is new in it. outdated: told when the listing is known not to
-    be the source's any more.
+    listed: told of a listing, when it was fetched, and what is new in it. outdated: told when the listing is known not
+    to be the source's any more.
     """
 
     clock: Callable[[], float]

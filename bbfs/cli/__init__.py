@@ -12,7 +12,20 @@ from typing import Any
 import click
 
 from bbfs import __version__
-from bbfs.cli import demonstration, doctor, loading, login, mounting, naming, output, reading, refresh, sources, watch
+from bbfs.cli import (
+    cache,
+    demonstration,
+    doctor,
+    loading,
+    login,
+    mounting,
+    naming,
+    output,
+    reading,
+    refresh,
+    sources,
+    watch,
+)
 from bbfs.errors import BbfsError, ConfigError
 from bbfs.mounts import MountError
 
@@ -37,7 +50,7 @@ Exit status:
 \b
 Environment:
   XDG_CONFIG_HOME  where bbfs/config.toml is (by default ~/.config)
-  XDG_CACHE_HOME   where bbfs/metadata.sqlite is (by default ~/.cache)
+  XDG_CACHE_HOME   where bbfs/metadata.sqlite and bbfs/contents are (by default ~/.cache)
   XDG_DATA_HOME    where bbfs/logins is (by default ~/.local/share)
   NO_COLOR         if set, nothing is coloured
 
@@ -136,6 +149,7 @@ for _command in (
     loading.load,
     watch.watch,
     refresh.refresh,
+    cache.cache,
     doctor.doctor,
 ):
     main.add_command(_command)
