@@ -246,23 +246,32 @@ class DiskCache:
 
     def _evict(self) -> None:
         """Once the bound is passed, remove what was used longest ago until there is room again."""
-        with self._guarded():
-            held, _ = self._index.total()
+        held, goal = self._held(), self.max_bytes * FULL_UNTIL
         if held <= self.max_bytes:
             return
-        while held > self.max_bytes * FULL_UNTIL:
-            with self._guarded(), self._index.changing():
-                held, _ = self._index.total()
-                chosen: list[str] = []
-                for digest, taken in self._index.oldest(REMOVED_AT_ONCE):
-                    if held <= self.max_bytes * FULL_UNTIL:
-                        break
-                    chosen.append(digest)
-                    held -= taken
-                self._unlink(self._index.forget(chosen))
-                held, _ = self._index.total()
-            if not chosen:
-                return
+        while held > goal:
+            self._evict_some(goal)
+            before, held = held, self._held()
+            if held >= before:
+                return  # it cannot be done now, or others add as fast as this removes; they hold to the bound as well
+
+    def _evict_some(self, goal: float) -> None:
+        with self._guarded(), self._index.changing():
+            held, _ = self._index.total()
+            chosen: list[str] = []
+            for digest, taken in self._index.oldest(REMOVED_AT_ONCE):
+                if held <= goal:
+                    break
+                chosen.append(digest)
+                held -= taken
+            self._unlink(self._index.forget(chosen))
+
+    def _held(self) -> int:
+        """The bytes that all contents take on disk."""
+        held = 0
+        with self._guarded():
+            held, _ = self._index.total()
+        return held
 
     def tidy(self) -> None:
         """Hold to the bound, and once a day remove files that the index has not, and rows whose files are gone."""

@@ -9,7 +9,9 @@ import trio
 import trio.testing
 
 from bbfs.cache.content import MemoryContent
+from bbfs.cache.disk import DiskCache
 from bbfs.cache.metadata import MetadataStore
+from bbfs.cache.tiers import SharedTier
 from bbfs.errors import BbfsError, NotADirectory, NotFound, Outdated
 from bbfs.inodes import ROOT
 from bbfs.model import (
@@ -319,12 +321,22 @@ class World:
         store: MetadataStore | None = None,
         memory: int = MEMORY,
         clock: Clock | None = None,
+        disk: DiskCache | None = None,
+        shared: SharedTier | None = None,
     ) -> None:
         self.clock = clock or Clock()
         self.handlers = handlers
         self._store = store
         self.store = store or MetadataStore(None)
-        self.manager = ResourceManager(nursery, cache_bytes=memory, store=self.store, clock=self.clock)
+        self.manager = ResourceManager(
+            nursery,
+            cache_bytes=memory,
+            store=self.store,
+            disk=disk,
+            shared=shared,
+            shares=lambda data: True,
+            clock=self.clock,
+        )
         self.told: list[tuple[int, bytes]] = []
         self.files = FileSystem(self.manager, lambda parent, name: self.told.append((parent, name)))
         self.kernel = Kernel(self.files)

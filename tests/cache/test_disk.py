@@ -1,0 +1,340 @@
+"""The contents on disk: whole or not at all, within their bound, and shared by processes."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bbfs.cache import disk as disk_module
+from bbfs.cache.content import MemoryContent
+from bbfs.cache.disk import DiskCache, Entry
+from bbfs.cache.index import charge
+from bbfs.cache.stored import StoredContent
+from bbfs.cache.tiers import Kept, KeptPart, digest_of
+
+ALL = 1 << 40
+
+
+def entry(uri: str, *contents: bytes, source: str = "s 1", at: float = 1.0, stale: bool = False) -> Entry:
+    parts = tuple(KeptPart(digest_of(data), len(data), None, "text/plain", "text") for data in contents)
+    return Entry(source, uri, Kept(parts, at, 10.0), contents, stale)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "contents"
+
+
+@pytest.fixture
+def disk(directory: Path) -> Iterator[DiskCache]:
+    opened = DiskCache(directory, 1 << 20)
+    yield opened
+    opened.close()
+
+
+def files(directory: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in directory.glob("??/*")}
+
+
+def read(disk: DiskCache, uri: str, source: str = "s 1") -> list[bytes] | None:
+    found = disk.read(source, uri, ALL)
+    return None if found is None else [c.data for c in found.contents if isinstance(c, MemoryContent)]
+
+
+def test_what_was_put_is_read_with_all_that_was_said_of_it(disk: DiskCache) -> None:
+    part = KeptPart(digest_of(b"bytes"), 5, "x://a/\udce9", "text/plain", "text", "naïve.txt")
+    kept = Kept((part,), 1234.56789, 0.1)
+    assert disk.put([Entry("s", "x://\udce9", kept, (b"bytes",))])
+    found = disk.read("s", "x://\udce9", ALL)
+    assert found is not None
+    assert (found.kept.fetched_at, found.kept.ttl, found.stale) == (1234.56789, 0.1, False)
+    assert (found.kept.parts[0].name, found.kept.parts[0].content_type) == ("naïve.txt", "text")
+    assert disk.read("s", "x://other", ALL) is None
+    assert disk.read("other", "x://\udce9", ALL) is None
+
+
+def test_several_contents_keep_their_order_and_an_empty_one_is_one(disk: DiskCache) -> None:
+    disk.put([entry("a", b"two", b"", b"one", b"two")])
+    assert read(disk, "a") == [b"two", b"", b"one", b"two"]
+
+
+def test_equal_bytes_are_kept_once_and_go_with_the_last_resource(disk: DiskCache, directory: Path) -> None:
+    disk.put([entry("a", b"same"), entry("b", b"same"), entry("c", b"same", source="s 2")])
+    assert len(files(directory)) == 1
+    disk.put([entry("a", b"changed")])
+    assert read(disk, "b") == [b"same"]
+    disk.put([entry("b", b"changed")])
+    disk.clear("s 2")
+    assert files(directory) == {digest_of(b"changed"): 7}
+    assert disk.usage()[0] == charge(7)
+
+
+def test_what_changed_is_stale_until_it_is_put_again(disk: DiskCache) -> None:
+    disk.put([entry("a", b"1"), entry("b", b"2"), entry("c", b"3", source="s 2")])
+    disk.expire([("s 1", "a")])
+    stale = [disk.read(source, uri, ALL) for source, uri in (("s 1", "a"), ("s 1", "b"))]
+    assert [found and found.stale for found in stale] == [True, False]
+    disk.expire([("s 1", None)])
+    assert [f and f.stale for f in (disk.read("s 1", "b", ALL), disk.read("s 2", "c", ALL))] == [True, False]
+    disk.put([entry("a", b"1", at=2.0)])
+    found = disk.read("s 1", "a", ALL)
+    assert found is not None
+    assert not found.stale
+
+
+@pytest.mark.parametrize("damage", ["other bytes", "torn", "longer", "gone", "a link"])
+@pytest.mark.parametrize("in_memory", [0, ALL])
+def test_damage_is_never_served_and_what_was_damaged_can_be_put_again(
+    disk: DiskCache, directory: Path, damage: str, in_memory: int
+) -> None:
+    disk.put([entry("a", b"whole", b"beside"), entry("b", b"whole"), entry("c", b"else")])
+    path = directory / digest_of(b"whole")[:2] / digest_of(b"whole")
+    match damage:
+        case "other bytes":
+            path.write_bytes(b"whale")
+        case "torn":
+            os.truncate(path, 2)
+        case "longer":
+            path.write_bytes(b"whole and more")
+        case "gone":
+            path.unlink()
+        case _:
+            (directory / "elsewhere").write_bytes(b"whole")
+            path.unlink()
+            path.symlink_to(directory / "elsewhere")
+    assert disk.read("s 1", "a", in_memory) is None
+    assert disk.read("s 1", "b", in_memory) is None
+    assert set(files(directory)) == {digest_of(b"else")}
+    assert read(disk, "c") == [b"else"]
+    disk.put([entry("b", b"whole")])
+    assert read(disk, "b") == [b"whole"]
+
+
+def test_a_large_content_is_read_from_its_file_even_after_it_was_removed(disk: DiskCache, directory: Path) -> None:
+    data = bytes(range(256)) * 1000
+    disk.put([entry("a", data)])
+    found = disk.read("s 1", "a", len(data) - 1)
+    assert found is not None
+    content = found.contents[0]
+    assert isinstance(content, StoredContent)
+    disk.clear()
+    assert files(directory) == {}
+    assert (content.size, content.version) == (len(data), digest_of(data))
+    for offset, length in ((0, 10), (1000, 300), (len(data) - 5, 100), (len(data), 1), (len(data) + 9, 1)):
+        assert content.read(offset, length) == data[offset : offset + length]
+
+
+async def test_a_large_content_is_read_by_waiting_as_well(disk: DiskCache) -> None:
+    data = bytes(range(256)) * 1000
+    disk.put([entry("a", data)])
+    found = disk.read("s 1", "a", 0)
+    assert found is not None
+    assert await found.contents[0].read_waiting(70_000, 1 << 20) == data[70_000:]
+
+
+def test_what_was_used_longest_ago_goes_first_and_the_bound_holds(directory: Path) -> None:
+    clock = iter(range(1_000_000))
+    disk = DiskCache(directory, 100 * charge(1), clock=lambda: float(next(clock)))
+    for number in range(100):
+        disk.put([entry(f"{number}", b"%d" % number)])
+    assert read(disk, "3") == [b"3"]
+    for number in range(100, 140):
+        disk.put([entry(f"{number}", b"%d" % number)])
+    taken = disk.usage()[0]
+    assert taken <= 100 * charge(1)
+    assert len(files(directory)) * charge(1) == taken
+    assert read(disk, "3") == [b"3"]
+    assert read(disk, "4") is None
+    assert read(disk, "139") == [b"139"]
+    disk.close()
+
+
+def test_what_alone_is_over_the_bound_is_not_kept(directory: Path) -> None:
+    disk = DiskCache(directory, 10_000)
+    disk.put([entry("small", b"small")])
+    assert not disk.put([entry("large", b"x" * 20_000)])
+    assert (read(disk, "large"), read(disk, "small")) == (None, [b"small"])
+    disk.close()
+
+
+def test_a_smaller_bound_holds_from_the_next_start_on(directory: Path) -> None:
+    disk = DiskCache(directory, 1 << 20)
+    disk.put([entry(str(number), b"%d" % number) for number in range(50)])
+    disk.close()
+    disk = DiskCache(directory, 10 * charge(1))
+    disk.tidy()
+    assert len(files(directory)) <= 10
+    disk.close()
+
+
+def test_a_crash_in_the_middle_leaves_nothing_that_is_served_or_stays(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = DiskCache(directory, 1 << 20)
+    disk.put([entry("a", b"old")])
+
+    class Crash(BaseException):
+        """What no code expects."""
+
+    def die(*_: object, **__: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk._index, "put", die)  # the file is in its place, the row is not
+        with pytest.raises(Crash):
+            disk.put([entry("a", b"new")])
+    (directory / "new" / "123-0").write_bytes(b"half")
+    os.utime(directory / "new" / "123-0", (0, 0))
+    (directory / "new" / "456-0").write_bytes(b"being written")
+    digest = digest_of(b"lost")
+    disk.put([entry("lost", b"lost")])
+    (directory / digest[:2] / digest).unlink()
+    disk.close()
+
+    disk = DiskCache(directory, 1 << 20)
+    assert read(disk, "a") == [b"old"]
+    disk.tidy()
+    assert set(files(directory)) == {digest_of(b"old")}
+    assert [path.name for path in (directory / "new").iterdir()] == ["456-0"]
+    assert disk.usage()[0] == charge(3)
+    disk.close()
+
+
+def test_a_full_disk_costs_the_cache_and_is_said_once(
+    disk: DiskCache, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk.put([entry("a", b"before")])
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk_module.os, "write", full)
+        assert not disk.put([entry("b", b"b")])
+        assert not disk.put([entry("c", b"c")])
+    assert caplog.text.count("No space left on device") == 1
+    assert list((directory / "new").iterdir()) == []
+    assert read(disk, "a") == [b"before"]
+    assert disk.put([entry("b", b"b")])
+
+
+def test_a_damaged_index_is_begun_anew(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = DiskCache(directory, 1 << 20)
+    disk.put([entry("a", b"1")])
+    disk.close()
+    for companion in ("-wal", "-shm"):
+        (directory / f"index.sqlite{companion}").unlink(missing_ok=True)
+    (directory / "index.sqlite").write_bytes(b"no database" * 1000)
+    disk = DiskCache(directory, 1 << 20)
+    assert "set aside" in caplog.text
+    assert read(disk, "a") is None
+    disk.put([entry("a", b"2")])
+    assert read(disk, "a") == [b"2"]
+    disk.close()
+
+
+def test_another_that_holds_the_index_for_long_costs_a_miss(
+    disk: DiskCache, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk.put([entry("a", b"1")])
+    disk._index._db.execute("PRAGMA busy_timeout = 10")
+    other = sqlite3.connect(directory / "index.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert read(disk, "a") == [b"1"]  # readers do not wait
+    assert not disk.put([entry("b", b"2")])
+    assert "cannot be used now" in caplog.text
+    other.execute("ROLLBACK")
+    other.close()
+    assert disk.put([entry("b", b"2")])
+
+
+def test_the_directory_is_the_users_own_even_if_it_was_not(directory: Path) -> None:
+    directory.mkdir(mode=0o755)
+    disk = DiskCache(directory, 1 << 20)
+    disk.put([entry("a", b"1")])
+    assert {path.stat().st_mode & 0o777 for path in (directory, *directory.glob("??"))} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in directory.glob("??/*")} == {0o600}
+    disk.close()
+
+
+def test_a_closed_cache_does_nothing(directory: Path) -> None:
+    disk = DiskCache(directory, 1 << 20)
+    disk.put([entry("a", b"1")])
+    disk.close()
+    disk.close()
+    assert read(disk, "a") is None
+    assert not disk.put([entry("b", b"2")])
+
+
+_WORKER = """
+import random, sys
+from pathlib import Path
+from bbfs.cache.disk import DiskCache, Entry
+from bbfs.cache.tiers import Kept, KeptPart, digest_of
+
+disk, rng = DiskCache(Path(sys.argv[1]), 40 * 4096), random.Random(sys.argv[2])
+hits = 0
+for step in range(250):
+    name = rng.randrange(80)
+    found = disk.read("s", str(name), 1 << 20)
+    if found is not None:
+        hits += 1
+        assert found.contents[0].data.startswith(b"%d " % name), found
+        continue
+    data = b"%d " % name + b"x" * rng.randrange(3000)
+    part = KeptPart(digest_of(data), len(data), None, None)
+    disk.put([Entry("s", str(name), Kept((part,), 1.0, 10.0), (data,))])
+disk.close()
+print(hits)
+"""
+
+
+def test_processes_share_the_contents_and_none_loses_what_another_keeps(directory: Path) -> None:
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WORKER, str(directory), str(seed)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for seed in range(3)
+    ]
+    for worker in workers:
+        out, err = worker.communicate(timeout=60)
+        assert (worker.returncode, err) == (0, b"")
+        assert int(out) > 0
+    disk = DiskCache(directory, 40 * charge(1))
+    there = files(directory)
+    with sqlite3.connect(directory / "index.sqlite") as db:
+        indexed = dict(db.execute("SELECT digest, size FROM content"))
+        held = {row[0] for row in db.execute("SELECT DISTINCT digest FROM part")}
+    db.close()
+    assert there == indexed
+    assert held == set(indexed)
+    assert disk.usage()[0] == sum(map(charge, indexed.values())) <= 40 * charge(1)
+    disk.close()
+
+
+def test_a_process_that_is_killed_while_it_writes_harms_nobody(directory: Path) -> None:
+    script = _WORKER.replace("range(250)", "range(10**9)")
+    for seed in range(4):
+        worker = subprocess.Popen([sys.executable, "-c", script, str(directory), str(seed)])
+        deadline = time.monotonic() + 20
+        before = len(files(directory))
+        while len(files(directory)) < min(before + 5, 20) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        worker.kill()
+        worker.wait(10)
+    disk = DiskCache(directory, 1 << 20)
+    disk.tidy()
+    found = [read(disk, str(number), "s") for number in range(80)]
+    assert any(found)
+    assert all(contents is None or contents[0].startswith(b"%d " % number) for number, contents in enumerate(found))
+    with sqlite3.connect(directory / "index.sqlite") as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        indexed = dict(db.execute("SELECT digest, size FROM content"))
+    db.close()
+    assert files(directory) == indexed
+    disk.close()

@@ -1,0 +1,303 @@
+"""What may be served from the tiers below memory, and what must not be."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from fakes import Clock, FlatSource, World, settled
+
+from bbfs.attached import fingerprint
+from bbfs.cache.content import MemoryContent
+from bbfs.cache.disk import DiskCache
+from bbfs.cache.metadata import MetadataStore
+from bbfs.cache.tiers import Kept
+from bbfs.errors import NotFound, TooLarge, Unreachable
+from bbfs.model import Part
+
+A = "mcp-server+docs/x/a"
+
+
+class Shared:
+    """A shared tier in memory. Machines that share it have one each, over the same `entries`."""
+
+    def __init__(self, entries: dict[tuple[str, str], tuple[Kept, tuple[bytes, ...]]] | None = None) -> None:
+        self.entries = {} if entries is None else entries
+        self.others: list[Shared] = []
+        self.heard: Callable[[str, str | None], None] | None = None
+        self.gets = 0
+
+    async def get(self, source: str, uri: str) -> tuple[Kept, tuple[bytes, ...]] | None:
+        self.gets += 1
+        return self.entries.get((source, uri))
+
+    async def put(self, source: str, uri: str, kept: Kept, contents: Sequence[bytes]) -> None:
+        self.entries[source, uri] = kept, tuple(contents)
+
+    async def drop(self, source: str, uri: str | None) -> None:
+        for key in [key for key in self.entries if key[0] == source and uri in (None, key[1])]:
+            del self.entries[key]
+        for other in self.others:
+            assert other.heard is not None
+            other.heard(source, uri)
+
+    async def run(
+        self,
+        dropped: Callable[[str, str | None], None],
+        *,
+        task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        self.heard = dropped
+        task_status.started()
+        await trio.sleep_forever()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[DiskCache]:
+    opened = DiskCache(tmp_path / "contents", 1 << 20)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MetadataStore]:
+    opened = MetadataStore(tmp_path / "metadata.sqlite")
+    yield opened
+    opened.close()
+
+
+def flat(**contents: Any) -> FlatSource:
+    source = FlatSource(contents={f"x://{name}": data for name, data in contents.items()})
+    source.content_ttl = 100.0
+    return source
+
+
+async def remounted(world: World, source: FlatSource, nursery: trio.Nursery, disk: DiskCache, **options: Any) -> World:
+    """Another mount of the same user, after the first has ended."""
+    await world.manager.flush()
+    await settled()
+    source.loaded.clear()
+    source.listed.clear()
+    options = {"clock": world.clock, **options}
+    return World(nursery, source, store=world.store, disk=disk, **options)
+
+
+@pytest.mark.semantics("S17")
+async def test_what_is_fresh_is_not_asked_for_again(
+    nursery: trio.Nursery, disk: DiskCache, store: MetadataStore
+) -> None:
+    several = (Part("x://b/1", None, MemoryContent(b"1")), Part("x://b/2", None, MemoryContent(b"2")))
+    source = flat(a=b"bytes", b=several)
+    source.listing_ttl = 100.0
+    async with World(nursery, source, store=store, disk=disk) as world:
+        assert await world.kernel.cat(A) == b"bytes"
+        await world.kernel.stat("mcp-server+docs/x/b")
+        stat = await world.kernel.stat(A)
+        world.clock.advance(50)
+        async with await remounted(world, source, nursery, disk) as again:
+            assert await again.kernel.cat(A) == b"bytes"
+            now = await again.kernel.stat(A)
+            assert (now.ino, now.size, now.modified_ns) == (stat.ino, stat.size, stat.modified_ns)
+            await again.kernel.stat("mcp-server+docs/x/b")
+            assert await again.kernel.cat("mcp-server+docs/x/b/2") == b"2"
+            assert (source.loaded, source.listed) == ([], [])
+            again.clock.advance(50)
+            await again.kernel.cat(A)
+            assert source.loaded == ["x://a"]
+
+
+@pytest.mark.semantics("S17", "S18")
+@pytest.mark.parametrize("how", ["announced", "missed", "refreshed", "described"])
+async def test_what_has_changed_is_not_fresh_for_anybody(
+    nursery: trio.Nursery, disk: DiskCache, store: MetadataStore, how: str
+) -> None:
+    source = flat(a=b"old", b=b"other")
+    source.listing_ttl = 100.0
+    async with World(nursery, source, store=store, disk=disk) as world:
+        for name in "ab":
+            await world.kernel.cat(f"mcp-server+docs/x/{name}")
+        await world.manager.flush()
+        world.manager.contents.clear()
+        source.contents["x://a"] = b"newer"
+        match how:
+            case "announced":
+                source.announce("x://a")
+            case "missed":
+                source.announce(missed=True)
+            case "refreshed":
+                world.manager.refresh(("mcp-server+docs", "x", "a"))
+            case _:
+                source.described["x://a"] = {"size": 5}
+                source.announce()
+        await settled()
+        async with await remounted(world, source, nursery, disk) as again:
+            assert await again.kernel.cat(A) == b"newer"
+            await again.kernel.cat("mcp-server+docs/x/b")
+            assert source.loaded == ["x://a"] + ["x://b"] * (how == "missed")
+
+
+@pytest.mark.semantics("S18")
+async def test_what_is_announced_while_it_is_loaded_is_not_kept_as_fresh(
+    nursery: trio.Nursery, disk: DiskCache, store: MetadataStore
+) -> None:
+    source = flat(a=b"old")
+    source.hold("x://a")
+    async with World(nursery, source, store=store, disk=disk) as world:
+        nursery.start_soon(world.kernel.cat, A)
+        await settled()
+        source.announce("x://a")
+        source.contents["x://a"] = b"new"
+        source.release("x://a")
+        await settled()
+        async with await remounted(world, source, nursery, disk) as again:
+            assert await again.kernel.cat(A) == b"new"
+
+
+@pytest.mark.semantics("S17")
+async def test_what_memory_has_no_room_for_any_more_comes_from_disk(nursery: trio.Nursery, disk: DiskCache) -> None:
+    source = flat(**{f"f{number}": bytes([number]) * 400 for number in range(10)})
+    async with World(nursery, source, memory=1000, disk=disk) as world:
+        for _ in range(3):
+            for number in range(10):
+                assert await world.kernel.cat(f"mcp-server+docs/x/f{number}") == bytes([number]) * 400
+        assert set(source.loads.values()) == {1}
+
+
+@pytest.mark.semantics("S20")
+@pytest.mark.parametrize("seen", ["listed", "unlisted"])
+async def test_a_source_that_is_down_is_stood_in_for_as_long_as_may_be(
+    nursery: trio.Nursery, disk: DiskCache, store: MetadataStore, seen: str
+) -> None:
+    source = flat(a=b"bytes")
+    uri = "mcp-server+docs+x://a"
+    if seen == "unlisted":
+        source.unlisted.add("x://a")
+    async with World(nursery, source, store=store, disk=disk) as world:
+        assert (await world.manager.load_resource(uri)).parts[0].content.size == 5
+        async with await remounted(world, source, nursery, disk) as again:
+            again.clock.advance(200)
+            source.down = Unreachable("gone")
+            found = await again.manager.load_resource(uri)
+            assert found.parts[0].content.read(0, 9) == b"bytes"
+            _, record = await again.manager.record_of(uri)
+            assert record.stale
+            assert not record.fresh(again.clock())
+            again.manager.contents.clear()
+            again.clock.advance(3600)
+            with pytest.raises(Unreachable):
+                await again.manager.load_resource(uri)
+
+
+@pytest.mark.semantics("S20")
+async def test_what_was_announced_stands_in_while_the_source_is_down_but_is_asked_for_then(
+    nursery: trio.Nursery, disk: DiskCache, store: MetadataStore
+) -> None:
+    source = flat(a=b"old")
+    source.listing_ttl = 1000.0
+    async with World(nursery, source, store=store, disk=disk) as world:
+        await world.kernel.cat(A)
+        source.announce("x://a")
+        await settled()
+        async with await remounted(world, source, nursery, disk) as again:
+            source.down = Unreachable("gone")
+            assert await again.kernel.cat(A) == b"old"
+            assert await again.kernel.xattr(A, "user.bbfs.cache") == "stale"
+            source.down, source.contents["x://a"] = None, b"new"
+            again.clock.advance(10)
+            assert await again.kernel.cat(A) == b"new"
+
+
+@pytest.mark.semantics("S15")
+async def test_what_is_over_the_memory_budget_is_served_from_disk(
+    nursery: trio.Nursery, disk: DiskCache, store: MetadataStore
+) -> None:
+    large = bytes(range(256)) * 40
+    source = flat(a=large, b=b"x" * (2 << 20), c=(Part("x://c/1", None, MemoryContent(large)),) * 2)
+    async with World(nursery, source, store=store, memory=1000, disk=disk) as world:
+        assert await world.kernel.cat(A) == large
+        assert await world.kernel.cat(A) == large
+        assert source.loads["x://a"] == 1
+        await world.kernel.stat("mcp-server+docs/x/c")
+        names = await world.kernel.ls("mcp-server+docs/x/c")
+        assert [await world.kernel.cat(f"mcp-server+docs/x/c/{name}") for name in names] == [large, large]
+        with pytest.raises(TooLarge, match=r"\[cache\] disk"):
+            await world.kernel.cat("mcp-server+docs/x/b")
+        assert world.manager.contents.statistics.bytes <= 1000
+
+
+async def test_a_missing_resource_is_not_served_from_disk(nursery: trio.Nursery, disk: DiskCache) -> None:
+    source = flat(a=b"bytes")
+    async with World(nursery, source, disk=disk) as world:
+        await world.kernel.cat(A)
+        await world.manager.flush()
+        world.manager.contents.clear()
+        source.announce("x://a")
+        source.contents["x://a"] = NotFound("x://a")
+        for _ in range(2):
+            with pytest.raises(NotFound):
+                await world.manager.load_resource("mcp-server+docs+x://a")
+
+
+# -- shared between machines -------------------------------------------------------------------------------------------
+
+
+def two_machines() -> tuple[Shared, Shared]:
+    first = Shared()
+    second = Shared(first.entries)
+    first.others, second.others = [second], [first]
+    return first, second
+
+
+async def test_the_second_machine_reads_nothing_from_the_source(nursery: trio.Nursery, disk: DiskCache) -> None:
+    source, other = flat(a=b"bytes"), flat(a=b"bytes")
+    one, two = two_machines()
+    clock = Clock()
+    async with World(nursery, source, shared=one, clock=clock) as first, World(
+        nursery, other, shared=two, clock=clock, disk=disk
+    ) as second:  # fmt: skip
+        await first.kernel.cat(A)
+        await settled()
+        assert await second.kernel.cat(A) == b"bytes"
+        assert other.loaded == []
+        await second.manager.flush()
+        found = disk.read(fingerprint(other.source), "x://a", 100)
+        assert found is not None
+        clock.advance(100)
+        await second.kernel.cat(A)
+        assert other.loaded == ["x://a"]
+
+
+async def test_an_update_that_one_hears_of_is_served_by_the_other(nursery: trio.Nursery) -> None:
+    source, other = flat(a=b"old"), flat(a=b"old")
+    one, two = two_machines()
+    clock = Clock()
+    async with World(nursery, source, shared=one, clock=clock) as first, World(
+        nursery, other, shared=two, clock=clock
+    ) as second:  # fmt: skip
+        await first.kernel.cat(A)
+        await settled()
+        await second.kernel.cat(A)
+        clock.advance(1)
+        source.contents["x://a"] = other.contents["x://a"] = b"newer"
+        source.announce("x://a")
+        await settled()
+        assert await first.kernel.cat(A) == b"newer"
+        await settled()
+        assert await second.kernel.cat(A) == b"newer"
+        assert other.loaded == []
+
+
+async def test_what_this_machine_alone_doubts_is_asked_of_the_source(nursery: trio.Nursery) -> None:
+    source = flat(a=b"old")
+    shared = Shared()
+    async with World(nursery, source, shared=shared) as world:
+        await world.kernel.cat(A)
+        await settled()
+        gets = shared.gets
+        world.manager.refresh(())
+        source.contents["x://a"] = b"newer"
+        assert await world.kernel.cat(A) == b"newer"
+        assert shared.gets == gets
+        await settled()
+        assert shared.entries[fingerprint(source.source), "x://a"][1] == (b"newer",)
