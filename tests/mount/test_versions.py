@@ -183,7 +183,8 @@ def test_a_content_over_the_memory_budget_is_refused_with_the_limit_in_the_log(
 ) -> None:
     server.add("test://d/large", "x" * 3_000_000)
     server.add("test://d/small", "x" * 500_000)
-    mount = mounted(server.source("docs"), tables={"cache": {"memory": "1 MiB"}}, expected=[r"warning.*1048576"])
+    tables = {"cache": {"memory": "1 MiB", "disk": 0}}
+    mount = mounted(server.source("docs"), tables=tables, expected=[r"warning.*1048576"])
     directory = mount / "mcp-server+docs/test/d"
     assert errno_of("open(sys.argv[1]).read()", directory / "large") == "EFBIG"
     assert run("wc", "-c", directory / "small").text.split()[0] == "500000"
