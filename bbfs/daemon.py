@@ -170,7 +170,6 @@ class _Adapter:
     enable_acl = False
 
     def __init__(self) -> None:
-        self._real: Operations | None = None
         self._mounted = True
 
     def init(self) -> None:
@@ -183,10 +182,10 @@ class _Adapter:
             pyfuse3.close(unmount=True)
 
     def become(self, operations: Operations) -> None:
-        self._real = operations
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
+        """Every request goes to `operations` from now on, without a detour."""
+        for name in vars(pyfuse3.Operations).keys() - vars(_Adapter).keys():
+            if not name.startswith("_"):
+                setattr(self, name, getattr(operations, name))
 
 
 def _fork(path: str, ready: Callable[[], None]) -> int | Callable[[], None]:

@@ -7,7 +7,7 @@ lookups, listings and remounts while the content is the same, and new content is
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bbfs.errors import Outdated
 
@@ -40,10 +40,13 @@ def inode_number(path: tuple[str, ...], salt: str = "") -> int:
 
 
 @dataclass(slots=True)
-class _Held:
+class Inode:
+    """An inode that is held. note: what its owner wants to find again with it, and drops with it."""
+
     key: InodeKey
     lookups: int = field(default=0)
     pins: int = field(default=0)
+    note: Any = field(default=None)
 
 
 class InodeTable:
@@ -56,7 +59,7 @@ class InodeTable:
     def __init__(self, number_of: Callable[[tuple[str, ...], str], int] = inode_number) -> None:
         """number_of: the hash, from 2 up; any other than `inode_number` is for tests."""
         self._number_of = number_of
-        self._held: dict[int, _Held] = {ROOT: _Held(InodeKey(()))}
+        self._held: dict[int, Inode] = {ROOT: Inode(InodeKey(()))}
         self._numbers: dict[InodeKey, int] = {}
 
     def __len__(self) -> int:
@@ -85,7 +88,7 @@ class InodeTable:
         if ino is None:
             ino = self._free(path, salt)
             self._numbers[key] = ino
-            self._held[ino] = _Held(key)
+            self._held[ino] = Inode(key)
         self._held[ino].lookups += 1
         return ino
 
@@ -118,11 +121,15 @@ class InodeTable:
         """What the number stands for. Raises Outdated when it is not held."""
         return self._find(ino).key
 
+    def find(self, ino: int) -> Inode | None:
+        """The inode with this number, None when it is not held. Counting a lookup on it is as good as `remember`."""
+        return self._held.get(ino)
+
     def lookups(self, ino: int) -> int:
         """How many lookups hold the inode. Raises Outdated when it is not held."""
         return self._find(ino).lookups
 
-    def _find(self, ino: int) -> _Held:
+    def _find(self, ino: int) -> Inode:
         held = self._held.get(ino)
         if held is None:
             raise Outdated(f"inode {ino} is not held")
@@ -135,7 +142,7 @@ class InodeTable:
             ino = _FIRST + (ino + 1 - _FIRST) % _NUMBERS
         return ino
 
-    def _drop_unheld(self, ino: int, held: _Held) -> bool:
+    def _drop_unheld(self, ino: int, held: Inode) -> bool:
         if held.lookups or held.pins:
             return False
         del self._held[ino]

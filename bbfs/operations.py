@@ -35,6 +35,7 @@ from bbfs.vfs import Attributes, FileSystem
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 BLOCK = 512
 """The unit of st_blocks, in bytes, whatever the block size (stat(2))."""
@@ -75,19 +76,6 @@ def answers(method: F) -> F:
     return cast(F, answer)
 
 
-def interruptible(method: F) -> F:
-    """For requests that may wait for a source: the waiting program can be interrupted and killed."""
-
-    @wraps(method)
-    async def wait(self: "Operations", *args: Any) -> Any:
-        context: RequestContext = args[-1]
-        with self.interrupts.watching(context.pid):
-            return await method(self, *args)
-        raise FUSEError(errno.EINTR)
-
-    return cast(F, wait)
-
-
 class Operations(pyfuse3.Operations):
     """pyfuse3's view of a FileSystem."""
 
@@ -101,11 +89,24 @@ class Operations(pyfuse3.Operations):
         self._files = files
         self._owner = owner
 
+    async def _waiting(self, ctx: RequestContext, request: Coroutine[Any, Any, T]) -> T:
+        """What may wait for a source: the waiting program can be interrupted and killed."""
+        with self.interrupts.watching(ctx.pid):
+            return await request
+        raise FUSEError(errno.EINTR)
+
     def _entry(self, found: Attributes) -> EntryAttributes:
-        entry = EntryAttributes()
-        entry.st_ino = InodeT(found.ino)
+        entry: EntryAttributes | None = found.packed
+        if entry is None:
+            entry = found.packed = self._packed(found)
         entry.entry_timeout = found.entry_timeout
         entry.attr_timeout = found.attr_timeout
+        return entry
+
+    def _packed(self, found: Attributes) -> EntryAttributes:
+        """All but the timeouts."""
+        entry = EntryAttributes()
+        entry.st_ino = InodeT(found.ino)
         if found.ino == 0:
             return entry
         bits = {"directory": 0o555, "file": 0o444, "symlink": 0o777}[found.kind]
@@ -122,9 +123,11 @@ class Operations(pyfuse3.Operations):
         return entry
 
     @answers
-    @interruptible
     async def lookup(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> EntryAttributes:
-        return self._entry(await self._files.lookup(parent_inode, name))
+        found = self._files.lookup_now(parent_inode, name)
+        if found is None:
+            found = await self._waiting(ctx, self._files.lookup(parent_inode, name))
+        return self._entry(found)
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         for inode, references in inode_list:
@@ -134,19 +137,18 @@ class Operations(pyfuse3.Operations):
                 log.exception("unforeseen error in forget")
 
     @answers
-    @interruptible
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
-        return self._entry(await self._files.getattr(inode))
+        found = self._files.getattr_now(inode)
+        return self._entry(await self._waiting(ctx, self._files.getattr(inode)) if found is None else found)
 
     @answers
-    @interruptible
     async def readlink(self, inode: InodeT, ctx: RequestContext) -> FileNameT:
-        return FileNameT(await self._files.readlink(inode))
+        return FileNameT(await self._waiting(ctx, self._files.readlink(inode)))
 
     @answers
-    @interruptible
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
-        return FileHandleT(await self._files.opendir(inode))
+        handle = self._files.opendir_now(inode)
+        return FileHandleT(await self._waiting(ctx, self._files.opendir(inode)) if handle is None else handle)
 
     @answers
     async def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
@@ -161,9 +163,12 @@ class Operations(pyfuse3.Operations):
         self._files.releasedir(fh)
 
     @answers
-    @interruptible
     async def open(self, inode: InodeT, flags: int, ctx: RequestContext) -> FileInfo:
-        handle = await self._files.open(inode, writing=bool(flags & _WRITING))
+        if not flags & _WRITING:
+            handle = self._files.open_now(inode)
+            if handle is not None:
+                return FileInfo(fh=FileHandleT(handle), keep_cache=True)
+        handle = await self._waiting(ctx, self._files.open(inode, writing=bool(flags & _WRITING)))
         # An inode is one version of its content, so its pages stay true however often it is opened; but not where each
         # open makes a version of its own.
         anew = self._files.shares_inode(handle)
@@ -194,16 +199,15 @@ class Operations(pyfuse3.Operations):
         raise FUSEError(errno.ENOSYS)  # nothing to write back: the kernel stops asking
 
     @answers
-    @interruptible
     async def getxattr(self, inode: InodeT, name: bytes, ctx: RequestContext) -> bytes:
         if not name.startswith(_XATTR_PREFIX):
-            raise FUSEError(errno.ENODATA)  # `ls -l` asks for security.* and system.* of every entry
-        return await self._files.getxattr(inode, name)
+            # `ls -l` asks for security.* and system.* of every entry, but of a file system that has no such thing once.
+            raise FUSEError(errno.EOPNOTSUPP)
+        return await self._waiting(ctx, self._files.getxattr(inode, name))
 
     @answers
-    @interruptible
     async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
-        return [XAttrNameT(name) for name in await self._files.listxattr(inode)]
+        return [XAttrNameT(name) for name in await self._waiting(ctx, self._files.listxattr(inode))]
 
     @answers
     async def statfs(self, ctx: RequestContext) -> StatvfsData:

@@ -269,6 +269,20 @@ def _usable(metadata: ResourceMetadata) -> ResourceMetadata:
     return metadata
 
 
+@dataclass(slots=True)
+class Lease:
+    """A promise that names lead to what they led to when it was given, unlisted ones aside.
+
+    until: seconds since the epoch; whoever changes what a name leads to before then sets it to 0 first. So whoever has
+    walked a path once need not walk it again while the lease lasts.
+    """
+
+    until: float = 0.0
+
+    def end(self) -> None:
+        self.until = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One name of the tree. A directory that only URIs make has no record; a resource of several parts is one with.

@@ -38,7 +38,7 @@ from bbfs.errors import (
 from bbfs.flight import SingleFlight
 from bbfs.model import Content, DataSource, Listing, Part, ResourceMetadata, SourceEvent
 from bbfs.places import Places
-from bbfs.records import Node, Path, Record
+from bbfs.records import Lease, Node, Path, Record
 from bbfs.remembering import ListingMemory
 from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler
 from bbfs.templates import expand_template
@@ -290,6 +290,20 @@ class ResourceManager:
             return node
         with Waiting(source):
             return await source.catalog.find(below)
+
+    def known_children(self, path: Path) -> dict[str, Node] | None:
+        """As `children`, without waiting; None if the source must be asked. Raises NotFound."""
+        source, below = self.place(path)
+        return source.catalog.known_children(below)
+
+    def lease(self, record: Record) -> Lease | None:
+        """The promise that a listed resource stays where it is; None where there is none."""
+        return self.source_of(record).catalog.lease(record) if record.parent is None else None
+
+    def names_lease(self, path: Path) -> Lease | None:
+        """The promise that the names of a directory stay as they are; None where there is none."""
+        source, below = self.place(path)
+        return source.catalog.names_lease(below)
 
     async def children(self, path: Path) -> dict[str, Node]:
         """The names of a directory in readdir's order (sorted), with their nodes."""

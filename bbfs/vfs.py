@@ -9,7 +9,6 @@ Between two awaits a task is alone; handles and tables need no lock.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeVar
 
 from cachetools import LRUCache
 
@@ -26,9 +25,10 @@ from bbfs.errors import (
     Outdated,
     ReadOnly,
 )
+from bbfs.handles import Attributes, Entry, OpenDirectory, OpenFile, OpenFiles
 from bbfs.inodes import InodeTable
 from bbfs.model import Content
-from bbfs.records import NANOSECONDS, Node, Path, Record
+from bbfs.records import DIRECTORY, NANOSECONDS, Lease, Node, Path, Record
 from bbfs.resources import ResourceManager
 
 DIRECTORY_SALT = "/"
@@ -40,55 +40,10 @@ FOREVER = 3600.0
 SHORT = 1.0
 """Seconds for which the kernel may keep a name that leads to a version of which nothing is known yet."""
 NAME_MAX = 255
+ENTRIES_KEPT = 100_000
+"""Names in directories whose listing is kept ready to be given out again, about half a kilobyte each."""
 ABSENT_KEPT = 10_000
 """Absent names that programs have asked for and that a refresh has the kernel look up again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    """What stat shows, and for how many seconds the kernel may keep the name (`entry_timeout`) and the rest.
-
-    ino 0 says that there is no such name, which the kernel may keep as well. size: bytes.
-    """
-
-    ino: int
-    kind: Literal["directory", "file", "symlink"]
-    size: int
-    modified_ns: int
-    entry_timeout: float
-    attr_timeout: float
-
-
-@dataclass(slots=True)
-class OpenFile:
-    """One version of a content, pinned from open to release (S13).
-
-    record, salt: what it is a version of, and which. shares_inode: whether other opens of the inode may have another
-    version: its pages must not be mixed then.
-    changed: whether this is no longer what the source has, as far as it has told or was asked; once true it stays.
-    wake: whom to tell of that.
-    """
-
-    ino: int
-    content: Content
-    attributes: Attributes
-    path: Path
-    record: Record
-    salt: str
-    shares_inode: bool
-    changed: bool
-    wake: Callable[[], None] | None = None
-
-
-@dataclass(slots=True)
-class OpenDirectory:
-    """The names of a directory as they were when it was opened, so that a walk neither skips nor repeats one."""
-
-    path: Path
-    entries: list[tuple[str, Node]]
-
-
-Handle = TypeVar("Handle", OpenFile, OpenDirectory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +64,11 @@ class FileSystem:
         self._manager = manager
         self._invalidate = invalidate
         self._inodes = InodeTable()
-        self._files: dict[int, OpenFile] = {}
+        self._files = OpenFiles()
         self._directories: dict[int, OpenDirectory] = {}
-        self._open_inodes: dict[int, list[int]] = {}
+        self._listings: LRUCache[int, OpenDirectory] = LRUCache(ENTRIES_KEPT, getsizeof=_charge)
         self._absent: LRUCache[tuple[Path, bytes], None] = LRUCache(ABSENT_KEPT)
-        self._open_at: dict[Path, set[int]] = {}  # by every directory above as well
-        self._next_handle = 1
+        self._next_directory = 1
         self._started_ns = int(manager.clock() * NANOSECONDS)
         self.root_attributes: dict[str, bytes] = {}
         """The extended attributes of the mount's root, by name."""
@@ -122,8 +76,8 @@ class FileSystem:
 
     # -- names -------------------------------------------------------------------------------------------------------
 
-    async def lookup(self, parent: int, raw_name: bytes) -> Attributes:
-        """The attributes of a name, counting one reference, or of its absence. Never waits for content (S12)."""
+    def lookup_now(self, parent: int, raw_name: bytes) -> Attributes | None:
+        """As `lookup`, or None where the source must be asked first."""
         directory = self._path(parent)
         if len(raw_name) > NAME_MAX:
             raise NameTooLong(f"{len(raw_name)} bytes")
@@ -132,22 +86,36 @@ class FileSystem:
         except UnicodeDecodeError:
             return self._absence(directory, raw_name, ABSENT_FOR)
         try:
-            node = await self._find(path)
+            node = self._known(path)
         except (NotFound, NotADirectory):
-            return self._absence(directory, raw_name, self._manager.absence(path) if directory else ABSENT_FOR)
+            return self._no_entry(path, raw_name)
+        return None if node is None else self._counted(path, node)
+
+    async def lookup(self, parent: int, raw_name: bytes) -> Attributes:
+        """The attributes of a name, counting one reference, or of its absence. Never waits for content (S12)."""
+        found = self.lookup_now(parent, raw_name)
+        if found is not None:
+            return found
+        path = (*self._path(parent), raw_name.decode())
+        try:
+            node = await self._manager.find(path)
+        except (NotFound, NotADirectory):
+            return self._no_entry(path, raw_name)
         return self._counted(path, node)
 
+    def _known(self, path: Path) -> Node | None:
+        """The node at a path, without waiting; None if the source must be asked. Raises NotFound."""
+        if len(path) > 1:
+            return self._manager.known(path)
+        return self._root_entry(path[0]) if path else DIRECTORY
+
     async def _find(self, path: Path) -> Node:
-        if path == ROOT:
-            return Node("directory")
-        if len(path) == 1:
-            return self._root_entry(path[0])
-        node = self._manager.known(path)
+        node = self._known(path)
         return await self._manager.find(path) if node is None else node
 
     def _root_entry(self, name: str) -> Node:
         if name in self._manager.roots():
-            return Node("directory")
+            return DIRECTORY
         target = self._manager.root_link(name)
         if target is None:
             raise NotFound(f"no such source: {name}")
@@ -165,11 +133,17 @@ class FileSystem:
         the name is true although the open file keeps its version.
         """
         salt = _salt(node)
-        if node.kind != "file" or node.record is None or self._inodes.number(path, salt) not in self._open_inodes:
+        if node.kind != "file" or node.record is None or not self._files:
+            return salt
+        if not self._files.holds(self._inodes.number(path, salt)):
             return salt
         if _opens_anew(node.record):
             return salt
         return salt if self._manager.settled(node.record) else salt + STAND_IN
+
+    def _no_entry(self, path: Path, raw_name: bytes) -> Attributes:
+        most = self._manager.absence(path) if len(path) > 1 else ABSENT_FOR
+        return self._absence(path[:-1], raw_name, most)
 
     def _absence(self, directory: Path, raw_name: bytes, most: float) -> Attributes:
         """Says that there is no such name, which the kernel may keep for a while."""
@@ -218,15 +192,33 @@ class FileSystem:
         entry_timeout = 0.0 if record.provisional else min(entry_timeout, max(validity, SHORT))
         return Attributes(ino, "file", size, record.modified_ns, entry_timeout, validity)
 
+    def getattr_now(self, ino: int) -> Attributes | None:
+        """As `getattr`, or None where the source must be asked first."""
+        pinned = self._files.latest(ino)
+        if pinned is not None:
+            return pinned.attributes
+        path, salt = self._inodes.get(ino)
+        node = self._known(path)
+        if node is None or node.candidate is not None:
+            return None
+        record = node.record
+        if node.kind == "file" and record is not None:
+            if record.ahead or self._manager.size_now(record) is None:
+                return None
+            self._require_version(path, salt, node)
+        elif path and _salt(node) != salt:
+            raise Outdated("/".join(path))
+        return self._attributes(ino, path, node)
+
     async def getattr(self, ino: int) -> Attributes:
         """The attributes of an inode, its true size included: this is where an unknown one is learnt.
 
         Raises Outdated when the inode is an earlier version of what has its name now, unless a program has it open:
         then it answers for the version that is open.
         """
-        pinned = self._pinned(ino)
-        if pinned is not None:
-            return pinned
+        found = self.getattr_now(ino)
+        if found is not None:
+            return found
         path, salt = self._inodes.get(ino)
         node = await self._find(path)
         if not path or node.kind != "file":
@@ -276,10 +268,6 @@ class FileSystem:
             self._manager.send_on(record)
             raise Outdated("/".join(path))
 
-    def _pinned(self, ino: int) -> Attributes | None:
-        handles = self._open_inodes.get(ino)
-        return self._files[handles[-1]].attributes if handles else None
-
     async def readlink(self, ino: int) -> bytes:
         node = await self._find(self._path(ino))
         if node.kind != "symlink" or node.target is None:
@@ -288,18 +276,38 @@ class FileSystem:
 
     # -- directories -------------------------------------------------------------------------------------------------
 
+    def opendir_now(self, ino: int) -> int | None:
+        """As `opendir`, or None where something must be found out first."""
+        listing = self._listings.get(ino)
+        if listing is None or self._manager.clock() >= listing.lease.until:
+            return None
+        return self._directory(listing)
+
     async def opendir(self, ino: int) -> int:
         """A handle on a directory's names as they are now. This may wait for a listing."""
+        handle = self.opendir_now(ino)
+        if handle is not None:
+            return handle
         path = self._path(ino)
         if path == ROOT:
-            entries = [(name, Node("directory")) for name in sorted(self._manager.roots())]
-        else:
-            node = await self._find(path)
-            await self._decide(path, node)
-            entries = list((await self._manager.children(path)).items())
-            if not entries and node.candidate is not None and self._manager.absent_until(node.candidate) is not None:
-                raise NotFound("/".join(path))
-        return self._handle(self._directories, OpenDirectory(path, entries))
+            return self._directory(
+                OpenDirectory.of(path, ((name, DIRECTORY) for name in sorted(self._manager.roots())), None)
+            )
+        node = await self._find(path)
+        await self._decide(path, node)
+        children = await self._manager.children(path)
+        if not children and node.candidate is not None and self._manager.absent_until(node.candidate) is not None:
+            raise NotFound("/".join(path))
+        opened = OpenDirectory.of(path, children.items(), self._manager.names_lease(path))
+        if opened.lease.until:
+            self._listings[ino] = opened
+        return self._directory(opened)
+
+    def _directory(self, opened: OpenDirectory) -> int:
+        handle = self._next_directory
+        self._next_directory = handle + 1
+        self._directories[handle] = opened
+        return handle
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
         """(name, attributes, position of the next) from a position on. Each entry taken counts one reference.
@@ -308,22 +316,58 @@ class FileSystem:
         count nothing.
         """
         opened = self._directories[handle]
-        path = opened.path
+        path, entries, files = opened.path, opened.entries, self._files
         for position, name in ((0, b"."), (1, b"..")):
             if start <= position:
                 own = path if position == 0 else path[:-1]
                 number = self._inodes.number(own, DIRECTORY_SALT)
                 yield name, Attributes(number, "directory", 0, self._started_ns, 0.0, 0.0), position + 1
-        for position in range(max(0, start - 2), len(opened.entries)):
-            name, node = opened.entries[position]
-            if node.kind == "file" and node.record is not None and node.record.parts is not None:
-                node = Node("directory", node.record)
-            yield name.encode(), self._counted((*path, name), node), position + 3
+        now = self._manager.clock()
+        leased, busy = now < opened.lease.until, bool(files)
+        for position in range(max(0, start - 2), len(entries)):
+            entry = entries[position]
+            shown = entry.attributes
+            if not leased or shown is None or (busy and files.holds(shown.ino)) or not entry.again(now):
+                shown = self._tell(path, entry, opened.lease, now)
+            yield entry.raw, shown, position + 3
+
+    def _tell(self, directory: Path, entry: Entry, lease: Lease, now: float) -> Attributes:
+        """The attributes of an entry as they are now, kept with it where they hold for a while."""
+        node, path = entry.node, (*directory, entry.name)
+        record = node.record
+        if node.kind == "file" and record is not None and record.parts is not None:
+            node = Node("directory", record)
+        found = self._counted(path, node)
+        entry.attributes = None
+        inode = self._inodes.find(found.ino)
+        if inode is None or now >= lease.until or node.candidate is not None or inode.key.salt != _salt(node):
+            return found
+        if record is not None and (
+            record.suspected or record.provisional or record.on_open or record.parts is not None
+        ):
+            return found
+        if found.attr_timeout > 0 and (node.kind != "file" or (record is not None and record.digest is not None)):
+            entry.tell(inode, found, record, now + min(found.entry_timeout, found.attr_timeout), brief=False)
+        elif record is not None and record.metadata.size is None and found.entry_timeout > 0:
+            entry.tell(inode, found, record, lease.until - found.entry_timeout, brief=True)
+        return found
 
     def releasedir(self, handle: int) -> None:
         del self._directories[handle]
 
     # -- files -------------------------------------------------------------------------------------------------------
+
+    def open_now(self, ino: int) -> int | None:
+        """As `open` for reading, of a file that was opened before, while nothing need be asked. None: `open` it."""
+        inode = self._inodes.find(ino)
+        if inode is None or inode.note is None:
+            return None
+        record, lease = inode.note
+        path, salt = inode.key
+        if self._manager.clock() >= lease.until or record.salt != salt or record.parts is not None or record.ahead:
+            return None
+        content = self._manager.content_now(record)
+        return None if content is None else self._open(ino, path, record, content)
 
     async def open(self, ino: int, *, writing: bool) -> int:
         """A handle that pins the content as it is now. This may wait for a load.
@@ -333,6 +377,9 @@ class FileSystem:
         """
         if writing:
             raise ReadOnly("the mount is read-only")
+        handle = self.open_now(ino)
+        if handle is not None:
+            return handle
         path, salt = self._inodes.get(ino)
         node = await self._find(path)
         if node.kind == "directory":
@@ -352,17 +399,18 @@ class FileSystem:
             except IsADirectory as error:
                 raise Outdated(str(error)) from error
         self._require_version(path, salt, node)
+        lease = None if record.on_open or record.salt != salt else self._manager.lease(record)
+        inode = self._inodes.find(ino)
+        if inode is not None:
+            inode.note = None if lease is None else (record, lease)
+        return self._open(ino, path, record, content)
+
+    def _open(self, ino: int, path: Path, record: Record, content: Content) -> int:
         record.changed_at = record.awaited_until = 0.0  # whoever was sent here has arrived
-        pinned = Attributes(ino, "file", content.size, record.modified_ns, 0.0, 0.0)
         anew = _opens_anew(record)
         # Announced while it was loaded: what came may be older than that. (While a source is down, nothing newer is.)
         behind = record.suspected and not record.stale and not anew
-        opened = OpenFile(ino, content, pinned, path, record, record.salt, shares_inode=anew, changed=behind)
-        handle = self._handle(self._files, opened)
-        self._open_inodes.setdefault(ino, []).append(handle)
-        for depth in range(1, len(path) + 1):
-            self._open_at.setdefault(path[:depth], set()).add(handle)
-        return handle
+        return self._files.add(OpenFile(ino, content, record.modified_ns, path, record, record.salt, anew, behind))
 
     def shares_inode(self, handle: int) -> bool:
         """Whether opens of the same inode may have other bytes, so that the kernel must keep none of them."""
@@ -377,16 +425,7 @@ class FileSystem:
 
     def release(self, handle: int) -> None:
         """Unpin. A content that holds a descriptor gives it back with its last reference."""
-        opened = self._files.pop(handle)
-        handles = self._open_inodes[opened.ino]
-        handles.remove(handle)
-        if not handles:
-            del self._open_inodes[opened.ino]
-        for depth in range(1, len(opened.path) + 1):
-            place = opened.path[:depth]
-            self._open_at[place].discard(handle)
-            if not self._open_at[place]:
-                del self._open_at[place]
+        self._files.remove(handle)
 
     # -- changes of open files ---------------------------------------------------------------------------------------
 
@@ -405,13 +444,12 @@ class FileSystem:
 
     def unwatch(self) -> None:
         """Wake nobody any more: the mount is going, and the kernel wakes who waits for it."""
-        for opened in self._files.values():
+        for opened in self._files:
             opened.wake = None
 
     def _outdate(self, told: Path) -> None:
         """Wake those who hold a file open at a path, or below it, that is no longer what they opened."""
-        for handle in list(self._open_at[told]):
-            opened = self._files[handle]
+        for opened in self._files.below(told):
             if not opened.changed and self._is_outdated(opened, told):
                 opened.changed = True
                 wake, opened.wake = opened.wake, None
@@ -434,12 +472,6 @@ class FileSystem:
         if record is None or opened.shares_inode:
             return record is None
         return record.suspected or record.salt != opened.salt
-
-    def _handle(self, table: dict[int, Handle], value: Handle) -> int:
-        handle = self._next_handle
-        self._next_handle += 1
-        table[handle] = value
-        return handle
 
     # -- extended attributes -----------------------------------------------------------------------------------------
 
@@ -477,8 +509,7 @@ class FileSystem:
         """Tell the kernel about the names that are not what they were, and about ancestors that came or went."""
         told: set[Path] = set()
         for path in paths:
-            if path in self._open_at:
-                self._outdate(path)
+            self._outdate(path)
             for depth in range(1, len(path) + 1):
                 parent = self._inodes.held(path[: depth - 1], DIRECTORY_SALT)
                 if parent is None:
@@ -496,6 +527,10 @@ class FileSystem:
             return (self._manager.known(directory) is not None) != known
         except NotFound:
             return known
+
+
+def _charge(listing: OpenDirectory) -> int:
+    return len(listing.entries) + 1
 
 
 def _bytes(target: str) -> bytes:

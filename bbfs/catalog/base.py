@@ -6,7 +6,7 @@ from typing import Protocol
 
 from bbfs.flight import SingleFlight
 from bbfs.model import Listing, ResourceTemplate
-from bbfs.records import Node, Path, Record
+from bbfs.records import Lease, Node, Path, Record
 
 Children = dict[str, Node]
 SERVED_STALE = 1.0
@@ -66,6 +66,14 @@ class Catalog(Protocol):
     async def children(self, path: Path) -> Children: ...
 
     def validity(self, path: Path) -> float: ...
+
+    def lease(self, record: Record) -> Lease | None:
+        """The promise that a record stays at its path; None for one that no listing holds."""
+        ...
+
+    def names_lease(self, path: Path) -> Lease | None:
+        """The promise that a directory's children stay as they are; None where anything but a listing makes some."""
+        ...
 
     def record(self, native_uri: str) -> Record | None: ...
 

@@ -14,7 +14,7 @@ from bbfs.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Un
 from bbfs.folding import Directory, Leaf, Tree
 from bbfs.model import DataSource, Listing, ResourceTemplate
 from bbfs.probes import is_probe
-from bbfs.records import DIRECTORY, Node, Path, Record, record_node
+from bbfs.records import DIRECTORY, Lease, Node, Path, Record, record_node
 from bbfs.sources import CanList
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ class FlatCatalog:
         self._ttl = 0.0
         self._templates: tuple[ResourceTemplate, ...] = ()
         self._recalled: trio.Event | None = None  # set once a listing under way from disk is there
+        self._lease = Lease()
         self._confirmed = False  # whether this process has listed the source itself
         self._expiries = 0
         self._unlisted = Unlisted(self._held.gone.__setitem__)
@@ -120,6 +121,13 @@ class FlatCatalog:
         if self._held.tree is None:
             return 0.0
         return max(0.0, self._held.fetched_at + self._ttl - self._around.clock())
+
+    def lease(self, record: Record) -> Lease | None:
+        return self._lease if self._held.holds(record) else None
+
+    def names_lease(self, path: Path) -> Lease | None:
+        place = self._held.tree.lookup(path) if self._held.tree is not None else None
+        return self._lease if isinstance(place, Directory) and not self._templated.completes(path) else None
 
     def _node(self, root: Directory, path: Path) -> Node:
         place: Directory | Leaf = root
@@ -252,6 +260,7 @@ class FlatCatalog:
     def expire(self) -> None:
         """The source says that its listing changed: ask again at the next use, and now if it was ever used."""
         self._ttl = 0.0
+        self._lease.end()
         self._expiries += 1
         self._around.outdated()
         absent = self._templated.expire()
@@ -282,6 +291,7 @@ class FlatCatalog:
             await self._install(listing, self._around.clock(), confirmed=True)
             if expiries == self._expiries:
                 return
+        self._lease.end()
         self._ttl = 0.0  # it changes faster than it can be asked for
         self._around.outdated()
 
@@ -306,12 +316,16 @@ class FlatCatalog:
     async def _install(self, listing: Listing, at: float, *, confirmed: bool) -> None:
         first = self._held.tree is None
         before = self._templates
+        self._lease.end()
         self._templated.install(listing.templates)
         self._templates = listing.templates
         directories = self._templated.directories if listing.templates else None
         told, changes = await self._held.update(listing.resources, at, directories, anew=before != listing.templates)
         self._confirmed = confirmed
         self._ttl = self.source.policy.listing_ttl if listing.ttl is None else listing.ttl
+        if first or told:
+            self._lease = Lease()
+        self._lease.until = at + self._ttl  # the same names may go on to be known without a walk
         problem = "; ".join(filter(None, (listing.problem, self._templated.problem))) or None
         if problem and problem != self.problem:
             log.warning("%s: %s", self.source.id, problem)

@@ -1,7 +1,7 @@
 """The tree of a source that lists a directory at a time, such as a folder."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from cachetools import LRUCache
@@ -10,7 +10,7 @@ from bbfs import tree
 from bbfs.catalog.base import Children, Surroundings
 from bbfs.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model import DataSource, Listing, ResourceMetadata, ResourceTemplate
-from bbfs.records import DIRECTORY, Node, Path, Record, record_node
+from bbfs.records import DIRECTORY, Lease, Node, Path, Record, record_node
 from bbfs.sources import CanListDirectory, CanStat
 
 DIRECTORIES_KEPT = 10_000
@@ -25,6 +25,21 @@ class _Listed:
     fetched_at: float
     entries: dict[str, Record]
     segments: dict[str, str]
+    lease: Lease = field(default_factory=Lease)
+
+
+class _Listings(LRUCache[Path, _Listed]):
+    """The listings used last. What leaves it, or is replaced, promises nothing any more."""
+
+    def __setitem__(self, path: Path, listed: _Listed) -> None:
+        old = self.get(path)
+        if old is not None:
+            old.lease.end()
+        super().__setitem__(path, listed)
+
+    def __delitem__(self, path: Path) -> None:
+        self[path].lease.end()
+        super().__delitem__(path)
 
 
 class DirectoryCatalog:
@@ -36,7 +51,7 @@ class DirectoryCatalog:
         self.problem: str | None = None
         self._handler = handler
         self._around = around
-        self._directories: LRUCache[Path, _Listed] = LRUCache(DIRECTORIES_KEPT)
+        self._directories = _Listings(DIRECTORIES_KEPT)
         self._unlisted: LRUCache[str, Record] = LRUCache(UNLISTED_KEPT)
 
     def _fresh(self, path: Path) -> _Listed | None:
@@ -70,6 +85,14 @@ class DirectoryCatalog:
         if listed is None:
             return 0.0
         return max(0.0, listed.fetched_at + self.source.policy.listing_ttl - self._around.clock())
+
+    def lease(self, record: Record) -> Lease | None:
+        listed = self._fresh(record.path[:-1]) if record.path else None
+        return listed.lease if listed is not None and listed.entries.get(record.path[-1]) is record else None
+
+    def names_lease(self, path: Path) -> Lease | None:
+        listed = self._fresh(path)
+        return None if listed is None else listed.lease
 
     async def find(self, path: Path) -> Node:
         node = self.known(path)
@@ -185,7 +208,8 @@ class DirectoryCatalog:
             entries[name] = record
         if old is not None:
             changed.extend((*path, name) for name in old.entries.keys() ^ entries.keys())
-        listed = _Listed(now, dict(sorted(entries.items())), segments)
+        lease = Lease(now + self.source.policy.listing_ttl)
+        listed = _Listed(now, dict(sorted(entries.items())), segments, lease)
         self._directories[path] = listed
         if changed:
             self._around.changed(changed)

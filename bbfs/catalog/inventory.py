@@ -99,6 +99,10 @@ class Inventory:
             record = self._touch(uri, path)
         return record
 
+    def holds(self, record: Record) -> bool:
+        """Whether this is the record of a listed resource."""
+        return self._touched.get(record.metadata.native_uri) is record
+
     def _touch(self, uri: str, path: Path | None) -> Record:
         if path is None:
             path = (self.tree.path_of(uri) if self.tree is not None else None) or ()

@@ -294,6 +294,10 @@ class Templated:
 
     # -- the names of a directory ------------------------------------------------------------------------------------
 
+    def completes(self, path: Path) -> bool:
+        """Whether the source may be asked for names in a directory beyond those listed."""
+        return bool(self._completing(self._places(path)))
+
     def known_children(self, path: Path) -> Children | None:
         """The names of a directory beyond those listed, or None if the source must be asked for them."""
         places = self._places(path)
