@@ -5,6 +5,7 @@ pyfuse3 is initialised before anything else runs, because a daemon must fork aft
 and the kernel's invalidations go through a thread of their own, since they wait for requests that this loop answers.
 """
 
+import gc
 import logging
 import os
 import signal
@@ -246,6 +247,8 @@ async def _serve(
                 if address is not None:
                     files.root_attributes[control.ATTRIBUTE] = os.fsencode(address)
                 nursery.start_soon(_loop, nursery.cancel_scope)
+                gc.collect()
+                gc.freeze()  # what was imported lives as long as the daemon: no collection need walk through it again
                 service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
                 ready()
                 log.info("mounted on %s", path)

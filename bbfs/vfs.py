@@ -7,7 +7,7 @@ path and a version of the content (S7); what it answers belongs to that version,
 Between two awaits a task is alone; handles and tables need no lock.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cachetools import LRUCache
@@ -30,11 +30,9 @@ from bbfs.inodes import InodeTable
 from bbfs.model import Content
 from bbfs.records import DIRECTORY, NANOSECONDS, Lease, Node, Path, Record
 from bbfs.resources import ResourceManager
+from bbfs.telling import Telling
+from bbfs.versions import DIRECTORY_SALT, STAND_IN, opens_anew, salt_of
 
-DIRECTORY_SALT = "/"
-"""The version part of a directory's inode: never that of a file, since a name may change from one to the other."""
-STAND_IN = "\0?"
-"""Ends the version part of an inode that stands in for one that is open and may be outdated."""
 ROOT: Path = ()
 FOREVER = 3600.0
 SHORT = 1.0
@@ -42,8 +40,6 @@ SHORT = 1.0
 NAME_MAX = 255
 ENTRIES_KEPT = 100_000
 """Names in directories whose listing is kept ready to be given out again, about half a kilobyte each."""
-ABSENT_KEPT = 10_000
-"""Absent names that programs have asked for and that a refresh has the kernel look up again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +58,16 @@ class FileSystem:
 
     def __init__(self, manager: ResourceManager, invalidate: Callable[[int, bytes], None]) -> None:
         self._manager = manager
-        self._invalidate = invalidate
         self._inodes = InodeTable()
         self._files = OpenFiles()
         self._directories: dict[int, OpenDirectory] = {}
         self._listings: LRUCache[int, OpenDirectory] = LRUCache(ENTRIES_KEPT, getsizeof=_charge)
-        self._absent: LRUCache[tuple[Path, bytes], None] = LRUCache(ABSENT_KEPT)
         self._next_directory = 1
         self._started_ns = int(manager.clock() * NANOSECONDS)
         self.root_attributes: dict[str, bytes] = {}
         """The extended attributes of the mount's root, by name."""
-        manager.on_change(self._changed)
+        self._telling = Telling(manager, self._inodes, self._files, invalidate)
+        manager.on_change(self._telling.changed)
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -132,12 +127,12 @@ class FileSystem:
         more, the name leads to a stand-in, whose getattr and open find out which inode is the right one; so a stat of
         the name is true although the open file keeps its version.
         """
-        salt = _salt(node)
+        salt = salt_of(node)
         if node.kind != "file" or node.record is None or not self._files:
             return salt
         if not self._files.holds(self._inodes.number(path, salt)):
             return salt
-        if _opens_anew(node.record):
+        if opens_anew(node.record):
             return salt
         return salt if self._manager.settled(node.record) else salt + STAND_IN
 
@@ -147,18 +142,13 @@ class FileSystem:
 
     def _absence(self, directory: Path, raw_name: bytes, most: float) -> Attributes:
         """Says that there is no such name, which the kernel may keep for a while."""
-        self._absent[directory, raw_name] = None
+        self._telling.told_absent(directory, raw_name)
         return Attributes(0, "file", 0, 0, self._name_validity(directory, most=most), 0.0)
 
     def refresh(self, path: Path) -> None:
         """Drop what is known at and below a path, by the kernel as well (S21). Raises NotFound for no source."""
         self._manager.refresh(path)
-        for directory, raw_name in [*self._absent]:
-            parent = self._inodes.held(directory, DIRECTORY_SALT)
-            if (*directory, raw_name.decode("utf-8", "replace"))[: len(path)] == path:
-                del self._absent[directory, raw_name]
-                if parent is not None:
-                    self._invalidate(parent, raw_name)
+        self._telling.appear(path)
 
     def forget(self, ino: int, references: int) -> None:
         """The kernel drops references to an inode."""
@@ -206,7 +196,7 @@ class FileSystem:
             if record.ahead or self._manager.size_now(record) is None:
                 return None
             self._require_version(path, salt, node)
-        elif path and _salt(node) != salt:
+        elif path and salt_of(node) != salt:
             raise Outdated("/".join(path))
         return self._attributes(ino, path, node)
 
@@ -222,7 +212,7 @@ class FileSystem:
         path, salt = self._inodes.get(ino)
         node = await self._find(path)
         if not path or node.kind != "file":
-            if path and _salt(node) != salt:
+            if path and salt_of(node) != salt:
                 raise Outdated("/".join(path))
             try:
                 await self._decide(path, node)
@@ -340,7 +330,7 @@ class FileSystem:
         found = self._counted(path, node)
         entry.attributes = None
         inode = self._inodes.find(found.ino)
-        if inode is None or now >= lease.until or node.candidate is not None or inode.key.salt != _salt(node):
+        if inode is None or now >= lease.until or node.candidate is not None or inode.key.salt != salt_of(node):
             return found
         if record is not None and (
             record.suspected or record.provisional or record.on_open or record.parts is not None
@@ -407,7 +397,7 @@ class FileSystem:
 
     def _open(self, ino: int, path: Path, record: Record, content: Content) -> int:
         record.changed_at = record.awaited_until = 0.0  # whoever was sent here has arrived
-        anew = _opens_anew(record)
+        anew = opens_anew(record)
         # Announced while it was loaded: what came may be older than that. (While a source is down, nothing newer is.)
         behind = record.suspected and not record.stale and not anew
         return self._files.add(OpenFile(ino, content, record.modified_ns, path, record, record.salt, anew, behind))
@@ -447,32 +437,6 @@ class FileSystem:
         for opened in self._files:
             opened.wake = None
 
-    def _outdate(self, told: Path) -> None:
-        """Wake those who hold a file open at a path, or below it, that is no longer what they opened."""
-        for opened in self._files.below(told):
-            if not opened.changed and self._is_outdated(opened, told):
-                opened.changed = True
-                wake, opened.wake = opened.wake, None
-                if wake is not None:
-                    wake()
-
-    def _is_outdated(self, opened: OpenFile, told: Path) -> bool:
-        """Whether an open file is another version than its path has, now that something is new at `told`."""
-        record, node = opened.record, None
-        if not opened.shares_inode and (record.suspected or record.salt != opened.salt):
-            return True
-        for place in (told, opened.path):  # a directory that is gone takes with it what is below
-            try:
-                node = self._manager.known(place)
-            except (NotFound, NotADirectory):
-                return True
-            if node is None:
-                return place == told
-        record = node.record if node is not None else None
-        if record is None or opened.shares_inode:
-            return record is None
-        return record.suspected or record.salt != opened.salt
-
     # -- extended attributes -----------------------------------------------------------------------------------------
 
     async def getxattr(self, ino: int, name: bytes) -> bytes:
@@ -505,29 +469,6 @@ class FileSystem:
         used = [source.catalog.usage() for source in self._manager.sources.values()]
         return Usage(sum(size for size, _ in used), sum(count for _, count in used))
 
-    def _changed(self, paths: Iterable[Path]) -> None:
-        """Tell the kernel about the names that are not what they were, and about ancestors that came or went."""
-        told: set[Path] = set()
-        for path in paths:
-            self._outdate(path)
-            for depth in range(1, len(path) + 1):
-                parent = self._inodes.held(path[: depth - 1], DIRECTORY_SALT)
-                if parent is None:
-                    break  # the kernel holds nothing below what it does not hold
-                place = path[:depth]
-                if place not in told and (depth == len(path) or self._came_or_went(place)):
-                    told.add(place)
-                    self._invalidate(parent, place[-1].encode())
-
-    def _came_or_went(self, directory: Path) -> bool:
-        if len(directory) == 1 and self._manager.has_source(directory[0]):
-            return False
-        known = self._inodes.held(directory, DIRECTORY_SALT) is not None
-        try:
-            return (self._manager.known(directory) is not None) != known
-        except NotFound:
-            return known
-
 
 def _charge(listing: OpenDirectory) -> int:
     return len(listing.entries) + 1
@@ -536,21 +477,3 @@ def _charge(listing: OpenDirectory) -> int:
 def _bytes(target: str) -> bytes:
     """A link's target as the source has it; a folder's may hold any bytes."""
     return target.encode("utf-8", "surrogateescape")
-
-
-def _opens_anew(record: Record) -> bool:
-    """Whether each open of a file is a load of its own (S31).
-
-    All of them are the same inode, so that a program which has looked at the file finds the one it looked at when it
-    opens it: the version that it gets is made by the open.
-    """
-    return record.on_open and record.parent is None
-
-
-def _salt(node: Node) -> str:
-    if node.kind == "directory":
-        return DIRECTORY_SALT
-    if node.kind == "symlink":
-        return "@" + (node.target or "")
-    assert node.record is not None
-    return node.record.salt

@@ -1,0 +1,159 @@
+"""What is given out again without another look: leases on names, files opened again, listings given again."""
+
+from typing import Any
+
+import pytest
+import trio
+from fakes import FlatSource, TreeSource, World, data_source, settled
+
+from bbfs.catalog import hierarchical
+from bbfs.errors import NotFound
+from bbfs.handles import Attributes
+from bbfs.records import Lease, Record
+
+DOCS = "mcp-server+docs/x/"
+TREE = "bb-scripted+tree+file/"
+
+
+def flat(**contents: Any) -> FlatSource:
+    policy = data_source(listing_ttl=100.0, content_ttl=1000.0)
+    return FlatSource(policy, contents={f"x://{name}": data for name, data in contents.items()})
+
+
+async def lease(world: World, path: str) -> tuple[Record, Lease]:
+    record = (await world.manager.find(tuple(path.split("/")))).record
+    assert record is not None
+    found = world.manager.lease(record)
+    assert found is not None
+    return record, found
+
+
+async def entries(world: World, directory: str) -> dict[str, Attributes]:
+    return dict(await world.kernel.entries(directory))
+
+
+# -- leases ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.semantics("S17", "S18")
+async def test_a_listing_promises_its_names_until_it_expires_or_the_source_says_that_it_changed(
+    nursery: trio.Nursery,
+) -> None:
+    source = flat(a=b"1")
+    async with World(nursery, source) as world:
+        record, promised = await lease(world, DOCS + "a")
+        assert promised.until == world.clock() + 100.0
+        source.announce()
+        assert promised.until == 0.0
+        await settled()
+        renewed = world.manager.lease(record)
+        assert renewed is not None
+        assert renewed is not promised
+        world.manager.refresh(tuple(DOCS[:-1].split("/")))
+        assert renewed.until == 0.0
+
+
+async def test_what_no_listing_holds_is_promised_by_none(nursery: trio.Nursery) -> None:
+    async with World(nursery, flat(a=b"1")) as world:
+        await world.kernel.ls(DOCS[:-1])
+        _, record = await world.manager.record_of("mcp-server+docs+x://unlisted")
+        assert world.manager.lease(record) is None
+
+
+@pytest.mark.semantics("S17", "S21")
+async def test_a_directory_promises_its_names_until_it_is_listed_again_dropped_or_pushed_out(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hierarchical, "DIRECTORIES_KEPT", 2)
+    source = TreeSource(contents={"file:./a": b"1", "file:./d/b": b"2", "file:./e/c": b"3"})
+    async with World(nursery, source) as world:
+        _, first = await lease(world, TREE + "a")
+        world.clock.advance(31)
+        _, again = await lease(world, TREE + "a")
+        assert first.until == 0.0 < again.until
+        world.manager.refresh((TREE[:-1], "a"))
+        assert again.until == 0.0
+        _, below = await lease(world, TREE + "d/b")
+        await world.kernel.stat(TREE + "e/c")
+        await world.kernel.stat(TREE + "e/c")
+        assert below.until == 0.0
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.semantics("S17")
+async def test_a_file_that_was_opened_before_is_opened_without_a_walk(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with World(nursery, flat(a=b"bytes")) as world:
+        files = world.files
+        ino = (await world.kernel.stat(DOCS + "a")).ino
+        assert files.open_now(ino) is None, "nothing is known of it yet"
+        files.release(await files.open(ino, writing=False))
+        with monkeypatch.context() as patch:
+            patch.setattr(world.manager, "known", None)
+            handle = files.open_now(ino)
+            assert handle is not None
+            assert files.read_now(handle, 0, 10) == b"bytes"
+            files.release(handle)
+        world.clock.advance(101)
+        assert files.open_now(ino) is None
+        assert files.open_now(12345) is None
+
+
+@pytest.mark.semantics("S13", "S18")
+async def test_a_change_is_never_missed_by_an_open_without_a_walk(nursery: trio.Nursery) -> None:
+    source = flat(a=b"old", b=b"stays")
+    async with World(nursery, source) as world:
+        assert [await world.kernel.cat(DOCS + name) for name in "aab"] == [b"old", b"old", b"stays"]
+        source.contents["x://a"] = b"new"
+        source.announce("x://a")
+        assert await world.kernel.cat(DOCS + "a") == b"new"
+        assert await world.kernel.cat(DOCS + "a") == b"new"
+        del source.contents["x://a"]
+        source.announce()
+        await settled()
+        with pytest.raises(NotFound):
+            await world.kernel.cat(DOCS + "a")
+        assert await world.kernel.cat(DOCS + "b") == b"stays"
+
+
+# -- directories -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.semantics("S9", "S17")
+async def test_entries_are_given_again_for_what_is_left_until_something_is_learnt(nursery: trio.Nursery) -> None:
+    source = flat(a=b"12345", b=b"1")
+    async with World(nursery, source) as world:
+        first = await entries(world, DOCS[:-1])
+        assert (first["a"].size, first["a"].attr_timeout) == (0, 0.0)
+        again = await entries(world, DOCS[:-1])
+        assert again["a"] is first["a"]
+        await world.kernel.stat(DOCS + "a")
+        learnt = await entries(world, DOCS[:-1])
+        assert (learnt["a"].size, learnt["a"].entry_timeout) == (5, 100.0)
+        assert learnt["b"] is first["b"]
+        world.clock.advance(40)
+        later = await entries(world, DOCS[:-1])
+        assert later["a"] is learnt["a"]
+        assert (later["a"].entry_timeout, later["a"].attr_timeout) == (60.0, 60.0)
+        source.announce("x://a")
+        assert (await entries(world, DOCS[:-1]))["a"].attr_timeout == 0.0
+
+
+@pytest.mark.semantics("S7", "S13")
+async def test_an_entry_that_is_open_or_forgotten_is_found_out_again(nursery: trio.Nursery) -> None:
+    source = flat(a=b"12345")
+    async with World(nursery, source) as world:
+        await world.kernel.stat(DOCS + "a")
+        first = (await entries(world, DOCS[:-1]))["a"]
+        handle = await world.kernel.open(DOCS + "a")
+        source.announce("x://a")
+        assert (await entries(world, DOCS[:-1]))["a"].ino != first.ino, "a stand-in while the old version is open"
+        world.files.release(handle)
+        world.kernel.forget_all()
+        assert len(world.files._inodes) == 1
+        assert (await entries(world, DOCS[:-1]))["a"].ino == first.ino
+        world.kernel.forget_all()
+        assert len(world.files._inodes) == 1
