@@ -28,7 +28,7 @@ from bbfs.errors import (
 from bbfs.handles import Attributes, Entry, OpenDirectory, OpenFile, OpenFiles
 from bbfs.inodes import InodeTable
 from bbfs.model import Content
-from bbfs.records import DIRECTORY, NANOSECONDS, Lease, Node, Path, Record
+from bbfs.records import DIRECTORY, NANOSECONDS, Lease, Listed, Node, Path, Record
 from bbfs.resources import ResourceManager
 from bbfs.telling import Telling
 from bbfs.versions import DIRECTORY_SALT, STAND_IN, opens_anew, salt_of
@@ -288,8 +288,11 @@ class FileSystem:
         children = await self._manager.children(path)
         if not children and node.candidate is not None and self._manager.absent_until(node.candidate) is not None:
             raise NotFound("/".join(path))
-        opened = OpenDirectory.of(path, children.items(), self._manager.names_lease(path))
-        if opened.lease.until:
+        # What is merely listed has no record yet that could tell of a change.
+        kept = not any(isinstance(node.record, Listed) for node in children.values())
+        lease = self._manager.names_lease(path) if kept else None
+        opened = OpenDirectory.of(path, children.items(), lease)
+        if lease is not None:
             self._listings[ino] = opened
         return self._directory(opened)
 
@@ -329,8 +332,10 @@ class FileSystem:
             node = Node("directory", record)
         found = self._counted(path, node)
         entry.attributes = None
+        if now >= lease.until:
+            return found
         inode = self._inodes.find(found.ino)
-        if inode is None or now >= lease.until or node.candidate is not None or inode.key.salt != salt_of(node):
+        if inode is None or node.candidate is not None or inode.key.salt != salt_of(node):
             return found
         if record is not None and (
             record.suspected or record.provisional or record.on_open or record.parts is not None

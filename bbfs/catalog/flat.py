@@ -323,7 +323,7 @@ class FlatCatalog:
         told, changes = await self._held.update(listing.resources, at, directories, anew=before != listing.templates)
         self._confirmed = confirmed
         self._ttl = self.source.policy.listing_ttl if listing.ttl is None else listing.ttl
-        if first or told:
+        if first or told or before != listing.templates:
             self._lease = Lease()
         self._lease.until = at + self._ttl  # the same names may go on to be known without a walk
         problem = "; ".join(filter(None, (listing.problem, self._templated.problem))) or None

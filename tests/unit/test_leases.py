@@ -46,9 +46,14 @@ async def test_a_listing_promises_its_names_until_it_expires_or_the_source_says_
         source.announce()
         assert promised.until == 0.0
         await settled()
+        assert world.manager.lease(record) is promised, "the listing is the same"
+        assert promised.until == world.clock() + 100.0
+        source.contents["x://b"] = b"2"
+        source.announce()
+        await settled()
         renewed = world.manager.lease(record)
         assert renewed is not None
-        assert renewed is not promised
+        assert promised.until == 0.0 < renewed.until
         world.manager.refresh(tuple(DOCS[:-1].split("/")))
         assert renewed.until == 0.0
 
@@ -126,6 +131,8 @@ async def test_a_change_is_never_missed_by_an_open_without_a_walk(nursery: trio.
 async def test_entries_are_given_again_for_what_is_left_until_something_is_learnt(nursery: trio.Nursery) -> None:
     source = flat(a=b"12345", b=b"1")
     async with World(nursery, source) as world:
+        for name in "ab":
+            await world.kernel.walk(DOCS + name)
         first = await entries(world, DOCS[:-1])
         assert (first["a"].size, first["a"].attr_timeout) == (0, 0.0)
         again = await entries(world, DOCS[:-1])
