@@ -313,6 +313,13 @@ def _resolve(
     return moved
 
 
+def _halves(child: Directory | Leaf | None) -> tuple[Directory | None, str | None]:
+    """A child as the directory or as the resource that it is."""
+    if child is None or isinstance(child, Directory):
+        return child, None
+    return None, uri_of(child)
+
+
 def differences(old: Directory | None, new: Directory | None) -> Iterator[tuple[str, ...] | None]:
     """The paths at which two trees have different resources; None for each directory that was gone through."""
     pending: list[tuple[tuple[str, ...], Directory | None, Directory | None]] = [((), old, new)]
@@ -322,13 +329,11 @@ def differences(old: Directory | None, new: Directory | None) -> Iterator[tuple[
         now = after.children if after is not None else {}
         for name in was.keys() | now.keys():
             left, right = was.get(name), now.get(name)
-            inner = tuple(child if isinstance(child, Directory) else None for child in (left, right))
-            if inner != (None, None):
-                pending.append(((*path, name), *inner))
-            leaves = tuple(
-                None if child is None or isinstance(child, Directory) else uri_of(child) for child in (left, right)
-            )
-            if leaves[0] != leaves[1]:
+            left_inner, left_uri = _halves(left)
+            right_inner, right_uri = _halves(right)
+            if left_inner is not None or right_inner is not None:
+                pending.append(((*path, name), left_inner, right_inner))
+            if left_uri != right_uri:
                 yield (*path, name)
         yield None
 

@@ -57,7 +57,10 @@ _ANSWER_START = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\
 _ANSWER_END = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
 """How most servers begin or end an answer: where the rest of it cannot be read, it tells at least whose it was."""
 
-ServerStreams = tuple[Heard, Outbox]
+ServerStreams = tuple[
+    MemoryObjectReceiveStream[SessionMessage | Exception] | Heard, MemoryObjectSendStream[SessionMessage] | Outbox
+]
+"""Where messages of the server come from, and where those to it go."""
 
 
 class Stdio:

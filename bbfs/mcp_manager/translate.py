@@ -116,8 +116,15 @@ def add_resources(raw: Iterable[Any], rows: Rows) -> int:
         if type(item) is dict and item.keys() <= _PLAIN:  # most are; the way below takes ten times as long
             uri, name, mime_type = item.get("uri"), item.get("name"), item.get("mimeType", "")
             # Texts all of ASCII need no look for halves of surrogate pairs.
-            texts = type(uri) is str and type(name) is str and type(mime_type) is str
-            if texts and name and last_part(uri) == name and uri.isascii() and mime_type.isascii():
+            if (
+                isinstance(uri, str)
+                and isinstance(name, str)
+                and isinstance(mime_type, str)
+                and name
+                and last_part(uri) == name
+                and uri.isascii()
+                and mime_type.isascii()
+            ):
                 key = (mime_type, "mimeType" in item)
                 description = plain.get(key)
                 if description is None:

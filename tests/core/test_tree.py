@@ -9,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from bbfs.errors import InvalidUri
-from bbfs.folding import Directory, Entry, Tree, fold
+from bbfs.folding import Directory, Entry, Tree, fold, uri_of
 from bbfs.tree import (
     MAX_DEPTH,
     hide_component,
@@ -77,7 +77,7 @@ def folded(uris: list[str], scheme: str | None = None) -> Tree:
 
 
 def paths(tree: Tree) -> dict[str, tuple[str, ...]]:
-    return {entry.native_uri: path for path, entry in tree.entries()}
+    return {uri_of(entry): path for path, entry in tree.entries()}
 
 
 def listing(*uris: str, mime_type: str | None = "text/markdown") -> dict[str, str]:
@@ -264,9 +264,10 @@ def test_names_are_in_listing_order() -> None:
 def test_every_uri_has_one_path_and_no_two_share_one(uris: list[str], scheme: str | None) -> None:
     tree = folded(uris, scheme)
     found = list(tree.entries())
-    assert sorted(entry.native_uri for _, entry in found) == sorted(set(uris))
+    assert sorted(uri_of(entry) for _, entry in found) == sorted(set(uris))
     assert len({path for path, _ in found}) == len(found)
     for path, entry in found:
+        assert isinstance(entry, Entry)
         for name in path:
             assert_legal(name)
         assert tree.lookup(path) is entry
