@@ -49,10 +49,8 @@ ABSENT_FOR = 5.0
 RESULT_KEPT = 60.0
 """Seconds for which what an open has loaded stays a directory where it has several parts, as far as memory allows."""
 
-Key = tuple[str, str, int, str | None]
 
-
-def content_key(record: Record) -> Key:
+def content_key(record: Record) -> tuple[str, str, int, str | None]:
     """Contents are kept by version: none is ever served as another. 0 is the resource, its parts count from 1."""
     return (*record.key, 0 if record.parent is None else record.part + 1, record.digest)
 

@@ -3,10 +3,11 @@
 Between two awaits a task is alone; nothing here locks or waits.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from bbfs.contents import content_key
 from bbfs.inodes import Inode
 from bbfs.model import Content
 from bbfs.records import Lease, Node, Path, Record
@@ -27,6 +28,36 @@ class Attributes:
     entry_timeout: float
     attr_timeout: float
     packed: Any = field(default=None, repr=False, compare=False)
+
+
+@dataclass(slots=True)
+class Opening:
+    """What a file's inode was opened as, so that opening it again needs neither a walk nor a look at the record.
+
+    salt: the version of the record that the inode stands for. lease: how long its path leads to the record. key: what
+    the content is kept under. All of it holds until `until` (seconds since the epoch) while nothing at all has changed
+    (`holds_for`); afterwards it can be `confirmed`.
+    """
+
+    path: Path
+    record: Record
+    salt: str
+    lease: Lease
+    key: Hashable = None
+    modified_ns: int = 0
+    until: float = 0.0
+    holds_for: int = -1
+
+    def confirmed(self, now: float, changes: int) -> bool:
+        """Whether the record still is what was opened, and fresh. changes: how much has changed so far."""
+        record = self.record
+        if now >= self.lease.until or record.salt != self.salt or record.parts is not None or record.ahead:
+            return False
+        if record.fetched_at is None or not record.fresh(now):
+            return False
+        self.key, self.modified_ns = content_key(record), record.modified_ns
+        self.until, self.holds_for = min(self.lease.until, record.fetched_at + record.ttl), changes
+        return True
 
 
 @dataclass(slots=True)
@@ -139,24 +170,28 @@ class Entry:
     until: float = 0.0
     brief: bool = False
 
-    def again(self, now: float) -> bool:
-        """Whether `attributes` may be told again. Then one more lookup is counted, and they are good for what is left.
+    def holds(self, now: float) -> bool:
+        """Whether `attributes` may be told again, if the name is still there and the inode is not open."""
+        inode, record = self.inode, self.record
+        if inode is None or self.attributes is None or not inode.lookups or now >= self.until:
+            return False
+        return record is None or (
+            # By identity: what is learnt in the same instant is still another number.
+            record.fetched_at is self.fetched_at and record.listed_at is self.listed_at and not record.suspected
+        )
+
+    def again(self, now: float) -> Attributes | None:
+        """What may be told again, good for what is left, with one more lookup counted; None where it must be made anew.
 
         The caller knows that the name is still there, and that the inode is not open.
         """
         inode, attributes = self.inode, self.attributes
-        if inode is None or attributes is None or not inode.lookups or now >= self.until:
-            return False
-        record = self.record
-        if record is not None and (
-            # By identity: what is learnt in the same instant is still another number.
-            record.fetched_at is not self.fetched_at or record.listed_at is not self.listed_at or record.suspected
-        ):
-            return False
+        if inode is None or attributes is None or not self.holds(now):
+            return None
         if not self.brief:
             attributes.entry_timeout = attributes.attr_timeout = self.until - now
         inode.lookups += 1
-        return True
+        return attributes
 
     def tell(self, inode: Inode, attributes: Attributes, record: Record | None, until: float, *, brief: bool) -> None:
         """Keep what the kernel was told."""
@@ -165,17 +200,53 @@ class Entry:
             self.fetched_at, self.listed_at = record.fetched_at, record.listed_at
 
 
+Ready = tuple[bytes, Any, Inode]
+"""A name, what the adapter answers for it, and its inode."""
+READY_MOST = 10_000
+"""Names of a directory that is held ready whole: more would take too long to look through at once."""
+READY_AGAIN = 1.0
+"""Seconds after which one looks again whether a directory can be held ready."""
+READY_SHARE = 0.1
+"""The part of what is left of its validity for which a listing is held ready; the kernel is told of the rest only."""
+
+
 @dataclass(slots=True)
 class OpenDirectory:
     """The names of a directory as they were when it was opened, so that a walk neither skips nor repeats one.
 
     lease: while it lasts, the entries may be given out again without another look at the tree, to any who open it.
+    ready: all entries as they are answered, while nothing at all has changed (`ready_for`) and until `ready_until`.
     """
 
     path: Path
     entries: list[Entry]
     lease: Lease = field(default_factory=Lease)
+    ready: list[Ready] = field(default_factory=list)
+    ready_until: float = 0.0
+    ready_for: int = -1
+    looked_at: float = 0.0
 
     @classmethod
     def of(cls, path: Path, children: Iterable[tuple[str, Node]], lease: Lease | None) -> "OpenDirectory":
         return cls(path, [Entry(name, name.encode(), node) for name, node in children], lease or Lease())
+
+    def make_ready(self, first: Iterable[Ready], pack: Callable[[Attributes], Any], now: float, changes: int) -> bool:
+        """Hold all entries ready if each was told of before and still holds. Says whether they are.
+
+        first: what comes before the entries. pack: makes the answer of an entry. changes: how much has changed so far.
+        """
+        if now < self.looked_at + READY_AGAIN or len(self.entries) > READY_MOST:
+            return False
+        self.looked_at = now
+        if not all(entry.brief is False and entry.holds(now) for entry in self.entries):
+            return False
+        left = min((entry.until for entry in self.entries), default=self.lease.until) - now
+        ready = list(first)
+        for entry in self.entries:
+            inode, attributes = entry.inode, entry.attributes
+            if inode is None or attributes is None:
+                return False
+            attributes.entry_timeout = attributes.attr_timeout = (entry.until - now) - left * READY_SHARE
+            ready.append((entry.raw, pack(attributes), inode))
+        self.ready, self.ready_until, self.ready_for = ready, now + left * READY_SHARE, changes
+        return True

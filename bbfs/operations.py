@@ -152,6 +152,18 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
+        ready = self._files.ready(fh, self._entry)
+        if ready is not None:
+            for position in range(start_id, len(ready)):
+                name, entry, inode = ready[position]
+                if not inode.lookups:
+                    start_id = position
+                    break
+                if not pyfuse3.readdir_reply(token, FileNameT(name), entry, position + 1):
+                    return
+                inode.lookups += 1
+            else:
+                return
         for name, found, following in self._files.readdir(fh, start_id):
             if not pyfuse3.readdir_reply(token, FileNameT(name), self._entry(found), following):
                 if following > 2:

@@ -7,8 +7,9 @@ path and a version of the content (S7); what it answers belongs to that version,
 Between two awaits a task is alone; handles and tables need no lock.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from cachetools import LRUCache
 
@@ -25,8 +26,8 @@ from bbfs.errors import (
     Outdated,
     ReadOnly,
 )
-from bbfs.handles import Attributes, Entry, OpenDirectory, OpenFile, OpenFiles
-from bbfs.inodes import InodeTable
+from bbfs.handles import Attributes, Entry, OpenDirectory, OpenFile, OpenFiles, Opening, Ready
+from bbfs.inodes import Inode, InodeKey, InodeTable
 from bbfs.model import Content
 from bbfs.records import DIRECTORY, NANOSECONDS, Lease, Listed, Node, Path, Record
 from bbfs.resources import ResourceManager
@@ -67,7 +68,13 @@ class FileSystem:
         self.root_attributes: dict[str, bytes] = {}
         """The extended attributes of the mount's root, by name."""
         self._telling = Telling(manager, self._inodes, self._files, invalidate)
-        manager.on_change(self._telling.changed)
+        self._changes = 0
+        self._uncounted = Inode(InodeKey(ROOT), lookups=1)  # counts what nobody counts
+        manager.on_change(self._changed)
+
+    def _changed(self, paths: Iterable[Path]) -> None:
+        self._changes += 1
+        self._telling.changed(paths)
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -147,6 +154,7 @@ class FileSystem:
 
     def refresh(self, path: Path) -> None:
         """Drop what is known at and below a path, by the kernel as well (S21). Raises NotFound for no source."""
+        self._changes += 1
         self._manager.refresh(path)
         self._telling.appear(path)
 
@@ -302,6 +310,26 @@ class FileSystem:
         self._directories[handle] = opened
         return handle
 
+    def ready(self, handle: int, pack: Callable[[Attributes], Any]) -> list[Ready] | None:
+        """All entries of a directory as `pack` makes them, where that was done before and nothing has changed since.
+
+        The position of the next is the place in the list, from 1 up. Who takes an entry counts a lookup of its inode,
+        which is still held (`lookups`) or the entry must be had from `readdir`. None where there is no such list.
+        """
+        opened, now = self._directories[handle], self._manager.clock()
+        if self._files or now >= opened.lease.until:
+            return None
+        if opened.ready_for == self._changes and now < opened.ready_until:
+            return opened.ready
+        first = [(name, pack(attributes), self._uncounted) for name, attributes in self._dots(opened.path)]
+        return opened.ready if opened.make_ready(first, pack, now, self._changes) else None
+
+    def _dots(self, path: Path) -> Iterator[tuple[bytes, Attributes]]:
+        """`.` and `..`, of which the kernel holds no reference."""
+        for name, own in ((b".", path), (b"..", path[:-1])):
+            number = self._inodes.number(own, DIRECTORY_SALT)
+            yield name, Attributes(number, "directory", 0, self._started_ns, 0.0, 0.0)
+
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
         """(name, attributes, position of the next) from a position on. Each entry taken counts one reference.
 
@@ -310,17 +338,17 @@ class FileSystem:
         """
         opened = self._directories[handle]
         path, entries, files = opened.path, opened.entries, self._files
-        for position, name in ((0, b"."), (1, b"..")):
+        for position, (name, shown) in enumerate(self._dots(path)):
             if start <= position:
-                own = path if position == 0 else path[:-1]
-                number = self._inodes.number(own, DIRECTORY_SALT)
-                yield name, Attributes(number, "directory", 0, self._started_ns, 0.0, 0.0), position + 1
+                yield name, shown, position + 1
         now = self._manager.clock()
         leased, busy = now < opened.lease.until, bool(files)
         for position in range(max(0, start - 2), len(entries)):
             entry = entries[position]
-            shown = entry.attributes
-            if not leased or shown is None or (busy and files.holds(shown.ino)) or not entry.again(now):
+            told, shown = entry.attributes, None
+            if leased and told is not None and not (busy and files.holds(told.ino)):
+                shown = entry.again(now)
+            if shown is None:
                 shown = self._tell(path, entry, opened.lease, now)
             yield entry.raw, shown, position + 3
 
@@ -357,12 +385,18 @@ class FileSystem:
         inode = self._inodes.find(ino)
         if inode is None or inode.note is None:
             return None
-        record, lease = inode.note
-        path, salt = inode.key
-        if self._manager.clock() >= lease.until or record.salt != salt or record.parts is not None or record.ahead:
+        opening: Opening = inode.note
+        now = self._manager.clock()
+        if opening.holds_for != self._changes or now >= opening.until:
+            if not opening.confirmed(now, self._changes):
+                return None
+        elif now >= opening.lease.until:
             return None
-        content = self._manager.content_now(record)
-        return None if content is None else self._open(ino, path, record, content)
+        content = self._manager.contents.get(opening.key)
+        if content is None:
+            return None
+        opened = OpenFile(ino, content, opening.modified_ns, opening.path, opening.record, opening.salt, False, False)
+        return self._files.add(opened)
 
     async def open(self, ino: int, *, writing: bool) -> int:
         """A handle that pins the content as it is now. This may wait for a load.
@@ -397,7 +431,7 @@ class FileSystem:
         lease = None if record.on_open or record.salt != salt else self._manager.lease(record)
         inode = self._inodes.find(ino)
         if inode is not None:
-            inode.note = None if lease is None else (record, lease)
+            inode.note = None if lease is None else Opening(path, record, salt, lease)
         return self._open(ino, path, record, content)
 
     def _open(self, ino: int, path: Path, record: Record, content: Content) -> int:

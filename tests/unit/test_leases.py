@@ -1,14 +1,16 @@
 """What is given out again without another look: leases on names, files opened again, listings given again."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
-from fakes import FlatSource, TreeSource, World, data_source, settled
+from fakes import STARTED, FlatSource, TreeSource, World, data_source, settled
 
+from bbfs import handles
 from bbfs.catalog import hierarchical
 from bbfs.errors import NotFound
-from bbfs.handles import Attributes
+from bbfs.handles import READY_AGAIN, READY_SHARE, Attributes
 from bbfs.records import Lease, Record
 
 DOCS = "mcp-server+docs/x/"
@@ -164,3 +166,76 @@ async def test_an_entry_that_is_open_or_forgotten_is_found_out_again(nursery: tr
         assert (await entries(world, DOCS[:-1]))["a"].ino == first.ino
         world.kernel.forget_all()
         assert len(world.files._inodes) == 1
+
+
+# -- listings held ready -----------------------------------------------------------------------------------------------
+
+
+async def held_ready(world: World, directory: str) -> list[tuple[bytes, Attributes]] | None:
+    """The names of a directory as an adapter would be given them all at once, None where it is not."""
+    handle = await world.files.opendir((await world.kernel.walk(directory)).ino)
+    try:
+        ready = world.files.ready(handle, lambda shown: replace(shown))
+    finally:
+        world.files.releasedir(handle)
+    return None if ready is None else [(name, shown) for name, shown, _ in ready[2:]]
+
+
+async def read_and_listed(world: World, directory: str, *names: str) -> None:
+    for name in names:
+        await world.kernel.cat(f"{directory}/{name}")
+    await world.kernel.entries(directory)
+
+
+async def test_a_directory_whose_entries_were_all_told_is_held_ready_for_a_part_of_what_is_left(
+    nursery: trio.Nursery,
+) -> None:
+    async with World(nursery, flat(a=b"1", b=b"22")) as world:
+        await world.kernel.entries(DOCS[:-1])
+        assert await held_ready(world, DOCS[:-1]) is None, "nobody knows the sizes"
+        await read_and_listed(world, DOCS[:-1], "a", "b")
+        world.clock.advance(READY_AGAIN)
+        ready = await held_ready(world, DOCS[:-1])
+        assert ready is not None
+        assert [(name, shown.size) for name, shown in ready] == [(b"a", 1), (b"b", 2)]
+        for _, shown in ready:
+            assert 80.0 < shown.entry_timeout == shown.attr_timeout <= 99.0 * (1 - READY_SHARE)
+        told_until = world.clock() + ready[0][1].entry_timeout
+        world.clock.advance(9.0)
+        assert await held_ready(world, DOCS[:-1]) == ready
+        assert world.clock() + ready[0][1].entry_timeout <= STARTED + 100.0 > told_until, "never beyond the validity"
+        world.clock.advance(2.0)
+        renewed = await held_ready(world, DOCS[:-1])
+        assert renewed is not None
+        assert renewed != ready
+
+
+@pytest.mark.semantics("S18")
+async def test_what_is_held_ready_ends_with_any_change_and_while_a_file_is_open(nursery: trio.Nursery) -> None:
+    source = flat(a=b"1", b=b"22")
+    async with World(nursery, source) as world:
+        await read_and_listed(world, DOCS[:-1], "a", "b")
+        world.clock.advance(READY_AGAIN)
+        assert await held_ready(world, DOCS[:-1]) is not None
+        handle = await world.kernel.open(DOCS + "a")
+        assert await held_ready(world, DOCS[:-1]) is None, "what is open answers for what is open"
+        world.files.release(handle)
+        assert await held_ready(world, DOCS[:-1]) is not None
+        source.contents["x://a"] = b"333"
+        source.announce("x://a")
+        assert await held_ready(world, DOCS[:-1]) is None
+        await read_and_listed(world, DOCS[:-1], "a")
+        world.clock.advance(READY_AGAIN)
+        ready = await held_ready(world, DOCS[:-1])
+        assert ready is not None
+        assert [shown.size for _, shown in ready] == [3, 2]
+        world.files.refresh(("mcp-server+docs",))
+        assert await held_ready(world, DOCS[:-1]) is None
+
+
+async def test_a_large_directory_is_not_held_ready(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handles, "READY_MOST", 1)
+    async with World(nursery, flat(a=b"1", b=b"22")) as world:
+        await read_and_listed(world, DOCS[:-1], "a", "b")
+        world.clock.advance(READY_AGAIN)
+        assert await held_ready(world, DOCS[:-1]) is None

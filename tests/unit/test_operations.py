@@ -11,7 +11,7 @@ import pyfuse3
 import pytest
 import trio
 import trio.testing
-from fakes import FlatSource, TreeSource, World, several, uris
+from fakes import FlatSource, TreeSource, World, data_source, several, uris
 from pyfuse3 import FUSEError
 
 from bbfs import errors, operations
@@ -64,7 +64,7 @@ class Failing:
         self._error = error
 
     def __getattr__(self, name: str) -> Any:
-        if name.endswith("_now") or name in ("readdir", "releasedir", "release", "usage", "forget", "changed"):
+        if name.endswith("_now") or name in ("ready", "readdir", "releasedir", "release", "usage", "forget", "changed"):
             return self._now
         return self._later
 
@@ -355,6 +355,51 @@ async def test_a_listing_in_pieces_skips_and_repeats_nothing_and_counts_what_was
         await adapter.forget([(pyfuse3.InodeT(ino), 1) for _, ino, _ in buffer.taken[2:]])
         assert len(world.files._inodes) == held
         await adapter.releasedir(handle)
+
+
+@pytest.mark.parametrize("room", [1, 3, 100])
+async def test_a_listing_held_ready_is_the_same_in_pieces_and_counts_what_was_taken(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    buffer = Buffer(monkeypatch)
+    token = cast(pyfuse3.ReaddirToken, None)
+    source = FlatSource(data_source(listing_ttl=100.0, content_ttl=100.0), contents=dict.fromkeys(uris(9), b"1"))
+    async with World(nursery, source) as world:
+        adapter = serving(world)
+        await world.kernel.entries("mcp-server+docs/x/d")
+        for number in range(9):
+            await world.kernel.cat(f"mcp-server+docs/x/d/{number:04}")
+        await world.kernel.entries("mcp-server+docs/x/d")
+        directory = pyfuse3.InodeT((await world.kernel.walk("mcp-server+docs/x/d")).ino)
+
+        async def listed(forgotten: int | None = None) -> list[tuple[bytes, int, int]]:
+            buffer.taken.clear()
+            handle = await adapter.opendir(directory, NOBODY)
+            position = 0
+            while True:
+                before = len(buffer.taken)
+                buffer.room = room
+                await adapter.readdir(handle, position, token)
+                if len(buffer.taken) == before:
+                    break
+                position = buffer.taken[-1][2]
+                if forgotten is not None:
+                    world.files.forget(forgotten, world.files._inodes.lookups(forgotten))
+                    world.kernel.references[forgotten], forgotten = 0, None
+            await adapter.releasedir(handle)
+            return list(buffer.taken)
+
+        counted = {ino: world.files._inodes.lookups(ino) for _, ino, _ in (await listed())[2:]}
+        whole = await listed()
+        with monkeypatch.context() as patched:
+            patched.setattr(world.files, "readdir", None)  # all comes from what is held ready
+            assert await listed() == whole
+        assert {ino: world.files._inodes.lookups(ino) - count for ino, count in counted.items()} == dict.fromkeys(
+            counted, 2
+        )
+        if room < len(whole):
+            assert await listed(forgotten=whole[-1][1]) == whole, "what the kernel has forgotten is remembered again"
+            assert world.files._inodes.lookups(whole[-1][1]) == 1
 
 
 @pytest.mark.semantics("S27")
