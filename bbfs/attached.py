@@ -1,7 +1,9 @@
 """A data source at work: what the ResourceManager keeps for each, and the bound on those who wait for it."""
 
+import json
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import blake2b, scrypt
+from typing import Any
 
 from bbfs.catalog import Catalog
 from bbfs.errors import Busy
@@ -66,12 +68,28 @@ class Waiting:
 
 
 def fingerprint(source: DataSource) -> str:
-    """Names a source in the persistent store: the same definition is the same source, another one is not.
+    """Names a source where its contents are kept: the same definition is the same source, another one is not.
 
-    It is a hash, so nothing of the definition, secrets included, can be read from it.
+    The definition is all that decides what the source answers: the values that references gave included, so a source
+    that is asked with another user's token is another one. It is the same on every machine that is configured alike.
+    It is a hash, so nothing of the definition can be read from it; where secrets are part of it, one that is slow to
+    compute, since others may see it (`cache.shared`) and try out what it could be made from.
     """
-    mcp = source.mcp
-    where = (mcp.transport, mcp.command, mcp.args, mcp.cwd, mcp.url) if mcp else None
-    beside = (source.tools, source.prompts) if source.tools != "off" or source.prompts else ()
-    text = repr((source.uri_prefix, sorted(source.config.items(), key=repr), where, *beside))
-    return f"{source.base_prefix} {blake2b(text.encode(), digest_size=12).hexdigest()}"
+    server, where = source.mcp, None
+    personal: dict[str, Any] = {"auth": dict(source.auth)}
+    secret = bool(source.auth)
+    if server is not None:
+        where = [server.transport, server.command, server.args, server.cwd, server.url, server.roots]
+        personal["env"] = dict(server.env)
+        personal["headers"] = {name.lower(): value for name, value in server.headers.items()}
+        in_url = server.url is not None and not {"?", "@"}.isdisjoint(server.url)
+        secret = bool(secret or server.env or server.headers or server.secrets or in_url)
+    text = _canonical([source.uri_prefix, dict(source.config), where, source.tools, source.prompts, personal])
+    if secret:
+        text = scrypt(text, salt=b"bbfs source", n=1 << 12, r=8, p=1, dklen=32)
+    return f"{source.base_prefix} {blake2b(text, digest_size=12).hexdigest()}"
+
+
+def _canonical(value: Any) -> bytes:
+    """Equal for equal values. Not their `repr`: that of a string made from references is the text as configured."""
+    return json.dumps(value, sort_keys=True, default=str).encode()

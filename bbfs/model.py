@@ -96,6 +96,7 @@ class DataSource:
         one fixed scheme. It names the source's directory (`docs/semantics.md` S1).
     config: options of the source's type, validated by its handler. auth: secrets, already resolved; never printed.
     tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31).
+    shared: whether its contents are shared with other machines; None leaves it to `bbfs.sharing`.
     """
 
     id: str
@@ -111,6 +112,7 @@ class DataSource:
     title: str | None = None
     tools: Tools = "off"
     prompts: bool = False
+    shared: bool | None = None
 
     @property
     def base_prefix(self) -> str:
@@ -122,6 +124,34 @@ class DataSource:
         """The fixed scheme of the source, or None where the schemes are the source's own."""
         parts = self.uri_prefix.split("+", 2)
         return parts[2] if len(parts) == 3 else None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCache:
+    """The Valkey or Redis server that keeps contents for many machines. Its text (`str`) holds no secret.
+
+    socket: the path of a Unix socket, in the place of host and port. prefix: of all keys. max_content: bytes of all
+    contents of a resource, above which they are not shared. longest: seconds after which anything is removed. timeout:
+    seconds that one request may take, and so a reader's wait for a server that has just died.
+    """
+
+    host: str = "localhost"
+    port: int = 6379
+    socket: str | None = None
+    database: int = 0
+    tls: bool = False
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    prefix: str = "bbfs"
+    max_content: int = 1 << 20
+    longest: float = 86400.0
+    timeout: float = 0.5
+
+    def __str__(self) -> str:
+        if self.socket is not None:
+            return f"unix://{self.socket}?db={self.database}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.database}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 DEFAULT_CACHE_BYTES = 256 * 2**20
 DEFAULT_DISK_BYTES = 2**30
 CAPABILITY_NAMES = ("read", "write", "list", "search")
+LARGEST_SHARED = 64 << 20
+"""Bytes: what is shared crosses the network within half a second, or is not shared."""
 MAX_CONCURRENCY = 64
 """Well below the requests that the daemon serves at once, so that one slow source cannot take them all."""
 
@@ -81,6 +83,12 @@ class MountTable(Table):
 class CacheTable(Table):
     memory: Size = DEFAULT_CACHE_BYTES
     disk: Size = DEFAULT_DISK_BYTES
+    shared: str | None = None
+    shared_password: str | None = None
+    shared_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,64}$")] = "bbfs"
+    shared_max_content: Annotated[int, BeforeValidator(parse_size), Field(ge=1, le=LARGEST_SHARED)] = 1 << 20
+    shared_ttl: PositiveDuration = 86400.0
+    shared_timeout: PositiveDuration = 0.5
 
 
 class CapabilitiesTable(Table):
@@ -128,6 +136,7 @@ class SourceTable(Table):
     roots: list[str] | None = None
     tools: Annotated[Literal["off", "read-only"] | list[str] | None, BeforeValidator(_tools)] = None
     prompts: bool | None = None
+    shared: bool | None = None
 
 
 class FileTable(Table):

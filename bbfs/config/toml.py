@@ -18,6 +18,7 @@ from bbfs.config.problems import KeyPath, Problems, quote, suggestion
 from bbfs.config.schema import (
     DEFAULT_CACHE_BYTES,
     DEFAULT_DISK_BYTES,
+    CacheTable,
     FileTable,
     LogLevel,
     McpTable,
@@ -27,15 +28,16 @@ from bbfs.config.schema import (
     written_path,
 )
 from bbfs.config.server import looks_like_command_line, make_server
+from bbfs.config.shared_cache import shared_cache
 from bbfs.errors import ConfigError, InvalidUri
-from bbfs.model import AccessMethod, Capabilities, DataSource, McpServer, Policy
+from bbfs.model import AccessMethod, Capabilities, DataSource, McpServer, Policy, SharedCache
 from bbfs.uri import build_uri_prefix, parse_uri_prefix
 
 _T = TypeVar("_T", bound=Table)
 _MCP_TYPES = ("server", "mcp")
 OWN_TYPES = ("filesystem",)
 """The types of sources that bbfs reaches itself; an MCP source may be of any type."""
-_MCP_KEYS = ("disk", "start", "idle_timeout", "roots", "tools", "prompts")
+_MCP_KEYS = ("disk", "start", "idle_timeout", "roots", "tools", "prompts", "shared")
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
 
 
@@ -54,12 +56,14 @@ class Config:
     """A whole configuration. path: the file it came from, if any.
 
     cache_bytes: the memory budget of contents. disk_bytes: what they may take on disk; 0 for nothing there.
+    shared: the cache that machines share.
     """
 
     sources: tuple[DataSource, ...] = ()
     mount: MountOptions = MountOptions()
     cache_bytes: int = DEFAULT_CACHE_BYTES
     disk_bytes: int = DEFAULT_DISK_BYTES
+    shared: SharedCache | None = None
     log_level: LogLevel = "info"
     path: str | None = None
 
@@ -142,6 +146,7 @@ class _Loader:
             mount=MountOptions(**file.mount.model_dump()),
             cache_bytes=file.cache.memory,
             disk_bytes=file.cache.disk,
+            shared=self._shared_cache(file.cache),
             log_level=file.log_level,
             path=self._path,
         )
@@ -213,6 +218,7 @@ class _Loader:
             title=table.title,
             tools=tuple(table.tools) if isinstance(table.tools, list) else table.tools or "off",
             prompts=bool(table.prompts),
+            shared=table.shared,
         )
 
     def _with_options(self, mcp: McpServer | None, table: SourceTable, path: KeyPath) -> McpServer | None:
@@ -266,6 +272,18 @@ class _Loader:
         return make_server(
             table.transport, **parts, problem=lambda inner, message: self._problem((*path, *inner), message)
         )
+
+    def _shared_cache(self, table: CacheTable) -> SharedCache | None:
+        before = len(self._problems)
+        resolved = {
+            "shared": self._references.resolve_all(table.shared, ("cache", "shared"), self._problem),
+            "shared_password": self._references.resolve_all(
+                table.shared_password, ("cache", "sharedPassword"), self._problem
+            ),
+        }
+        if len(self._problems) > before:
+            return None
+        return shared_cache(table, resolved, lambda inner, message: self._problem(("cache", *inner), message))
 
     def _refuse_conflicts(self, sources: dict[int, DataSource]) -> None:
         order = list(sources)

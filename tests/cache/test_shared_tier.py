@@ -1,0 +1,451 @@
+"""The shared tier on a real server: what is kept, for whom, for how long, and what an outage costs."""
+
+import json
+import logging
+import math
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import trio
+from cache_server import CacheServer
+
+from bbfs.cache import valkey
+from bbfs.cache.shared import EVERYTHING, ValkeyTier
+from bbfs.cache.tiers import Kept, KeptPart, digest_of
+from bbfs.cache.valkey import probe
+from bbfs.errors import ConfigError, Unreachable
+from bbfs.model import SharedCache
+
+SOURCE = "mcp-server+docs 0123"
+OTHER = "mcp-server+more 4567"
+BOUND = 10.0
+
+
+class Clock:
+    """Seconds since the epoch that a test sets."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Machine:
+    """One machine's end of the tier, and what it has heard of the others' invalidations."""
+
+    def __init__(self, settings: SharedCache, clock: Clock) -> None:
+        self.clock = clock
+        self.tier = ValkeyTier(settings, clock=clock)
+        self.heard: list[tuple[str, str | None]] = []
+        self._news = trio.Event()
+
+    def dropped(self, source: str, uri: str | None) -> None:
+        self.heard.append((source, uri))
+        self._news.set()
+        self._news = trio.Event()
+
+    async def hears(self, *expected: tuple[str, str | None]) -> None:
+        with trio.fail_after(BOUND):
+            while self.heard != list(expected):
+                await self._news.wait()
+
+    async def put(self, uri: str, *contents: bytes, source: str = SOURCE, ttl: float = 60.0) -> Kept:
+        kept = made(*contents, at=self.clock(), ttl=ttl)
+        await self.tier.put(source, uri, kept, contents)
+        return kept
+
+    async def back(self) -> None:
+        """Until it has a connection (again)."""
+        with trio.fail_after(BOUND):
+            while self.tier.problem is not None or not self.tier._server.up:  # noqa: ASYNC110 - it sets no event
+                await trio.sleep(0.01)
+
+
+def made(*contents: bytes, at: float, ttl: float = 60.0) -> Kept:
+    parts = [KeptPart(digest_of(c), len(c), f"test://{i}", "text/plain", "text", None) for i, c in enumerate(contents)]
+    return Kept(tuple(parts), at, ttl)
+
+
+@pytest.fixture
+def server() -> Iterator[CacheServer]:
+    server = CacheServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def settings(server: CacheServer) -> SharedCache:
+    return SharedCache(socket=str(server.socket), timeout=BOUND)  # a busy machine is no outage
+
+
+@pytest.fixture(autouse=True)
+def quick_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(valkey, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(valkey, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(valkey, "CONNECTING", BOUND)
+    monkeypatch.setattr(valkey, "START_WITHIN", BOUND)
+
+
+@asynccontextmanager
+async def machines(*settings: SharedCache) -> AsyncIterator[list[Machine]]:
+    """As many machines, each with a clock of its own, at work."""
+    async with trio.open_nursery() as nursery:
+        made = [Machine(each, Clock()) for each in settings]
+        for machine in made:
+            await nursery.start(machine.tier.run, machine.dropped)
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_one_machine_puts_the_others_get(settings: SharedCache, server: CacheServer) -> None:
+    async with machines(settings, settings) as (one, two):
+        kept = await one.put("test://a", b"the first", b"\0\xff")
+        for found in (
+            await two.tier.get(SOURCE, "test://a"),
+            await two.tier.claim(SOURCE, "test://a", timeout=1),
+        ):
+            assert found is not None
+            assert (found[0].parts, found[0].ttl, found[1]) == (kept.parts, kept.ttl, (b"the first", b"\0\xff"))
+            assert 0 <= kept.fetched_at - found[0].fetched_at < BOUND
+        assert await two.tier.get(SOURCE, "test://b") is None
+        assert await two.tier.get(OTHER, "test://a") is None
+    assert server.keys("loading") == []
+
+
+async def test_equal_bytes_are_kept_once(settings: SharedCache, server: CacheServer) -> None:
+    async with machines(settings) as (one,):
+        await one.put("test://a", b"same")
+        before = server.ask("OBJECT", "IDLETIME", server.keys("content")[0])
+        await one.put("test://b", b"same", b"same")
+        await one.put("test://c", b"same", source=OTHER)
+        assert before is not None
+    assert len(server.keys("content")) == 1
+    assert len(server.keys("entry")) == 3
+
+
+async def test_everything_expires_by_itself(settings: SharedCache, server: CacheServer) -> None:
+    async with machines(settings, replace(settings, longest=30.0)) as (one, two):
+        await one.put("test://a", b"a", ttl=100)
+        await two.put("test://b", b"b", ttl=100)
+        await one.tier.drop(SOURCE, None)
+        await one.tier.claim(SOURCE, "test://c", timeout=1)
+        left = {key: int(server.ask("TTL", key)) for key in server.ask("KEYS", "*").split("\n")}
+        entries = sorted(seconds for key, seconds in left.items() if ":entry:" in key)
+        contents = sorted(seconds for key, seconds in left.items() if ":content:" in key)
+        assert all(seconds > 0 for seconds in left.values())
+        assert entries[0] in range(28, 31)
+        assert entries[1] in range(3690, 3701)
+        assert contents[0] > entries[0]
+        assert contents[1] > entries[1]
+
+
+async def test_a_content_lives_as_long_as_the_last_entry_that_names_it(
+    settings: SharedCache, server: CacheServer
+) -> None:
+    async with machines(replace(settings, longest=30.0), settings) as (short, long):
+        await short.put("test://a", b"same")
+        await long.put("test://b", b"same")
+        await short.put("test://c", b"same")
+    assert int(server.ask("TTL", server.keys("content")[0])) > 3000
+
+
+async def test_ages_are_those_of_the_server_whatever_the_clocks_say(settings: SharedCache) -> None:
+    async with machines(settings, settings) as (one, two):
+        one.clock.now, two.clock.now = 1e9, 2e9
+        await one.put("test://a", b"x", ttl=1000)
+        found = await two.tier.get(SOURCE, "test://a")
+        assert found is not None
+        assert 0 <= 2e9 - found[0].fetched_at < 5
+        assert found[0].fresh(two.clock())
+
+
+async def test_what_has_expired_is_still_got_but_claimed_anew(settings: SharedCache) -> None:
+    async with machines(settings, settings) as (one, two):
+        contents = (b"x",)
+        kept = made(*contents, at=one.clock() - 99.95, ttl=100)
+        await one.tier.put(SOURCE, "test://a", kept, contents)
+        await trio.sleep(0.1)  # it expires by the server's clock, which no test can set
+        found = await two.tier.get(SOURCE, "test://a")
+        assert found is not None
+        assert await two.tier.claim(SOURCE, "test://a", timeout=1) is None
+
+
+async def test_what_is_too_old_for_the_asker_is_claimed(settings: SharedCache) -> None:
+    async with machines(settings, settings) as (one, two):
+        await one.put("test://a", b"x")
+        assert await two.tier.claim(SOURCE, "test://a", timeout=1, newer_than=two.clock() - 10) is not None
+        two.clock.now += 20
+        assert await two.tier.claim(SOURCE, "test://a", timeout=1, newer_than=two.clock()) is None
+
+
+@pytest.mark.parametrize("harm", ["missing", "wrong", "entry"])
+async def test_a_damaged_entry_is_a_miss_and_removed(settings: SharedCache, server: CacheServer, harm: str) -> None:
+    async with machines(settings, settings) as (one, two):
+        await one.put("test://a", b"one", b"two")
+        content = server.keys("content")[0]
+        match harm:
+            case "missing":
+                server.ask("DEL", content)
+            case "wrong":
+                server.ask("SET", content, "forged", "KEEPTTL")
+            case "entry":
+                server.ask("HSET", server.keys("entry")[0], "parts", json.dumps([["..", -1, None, None, "text", None]]))
+        assert await two.tier.get(SOURCE, "test://a") is None
+        assert server.keys("entry") == []
+        assert two.tier.problem is None
+        await one.put("test://a", b"one", b"two")
+        assert await two.tier.get(SOURCE, "test://a") is not None
+
+
+async def test_a_damaged_entry_is_claimed_by_who_finds_it(settings: SharedCache, server: CacheServer) -> None:
+    async with machines(settings) as (one,):
+        await one.put("test://a", b"one")
+        server.ask("DEL", *server.keys("content"))
+        assert await one.tier.claim(SOURCE, "test://a", timeout=1) is None
+        await one.put("test://a", b"one")
+        assert await one.tier.get(SOURCE, "test://a") is not None
+
+
+async def test_large_contents_are_not_shared(settings: SharedCache, server: CacheServer) -> None:
+    async with machines(replace(settings, max_content=10), settings) as (small, large):
+        await small.put("test://a", b"12345", b"123456")
+        assert server.ask("DBSIZE") == "0"
+        await large.put("test://a", b"12345", b"123456")
+        with trio.fail_after(BOUND):
+            assert await small.tier.get(SOURCE, "test://a") is None
+            assert await small.tier.claim(SOURCE, "test://a", timeout=math.inf) is None
+        assert len(server.keys("entry")) == 1
+
+
+async def test_a_content_of_some_megabytes(settings: SharedCache) -> None:
+    content = bytes(range(256)) * (1 << 14)
+    async with machines(*[replace(settings, max_content=1 << 23)] * 2) as (one, two):
+        kept = await one.put("test://a", content)
+        found = await two.tier.get(SOURCE, "test://a")
+        assert found is not None
+        assert (found[0].parts, found[1]) == (kept.parts, (content,))
+
+
+async def test_many_at_once_are_no_outage(settings: SharedCache) -> None:
+    async with machines(settings) as (one,):
+        await one.put("test://a", b"x" * 4096)
+        found: list[object] = []
+
+        async def get() -> None:
+            found.append(await one.tier.get(SOURCE, "test://a"))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(200):
+                nursery.start_soon(get)
+        assert len(found) == 200
+        assert one.tier.problem is None
+
+
+async def test_a_drop_reaches_the_others_and_not_itself(settings: SharedCache) -> None:
+    async with machines(settings, settings) as (one, two):
+        await one.put("test://a", b"a")
+        await one.put("test://b", b"b")
+        await one.tier.drop(SOURCE, "test://a")
+        await two.hears((SOURCE, "test://a"))
+        assert await two.tier.get(SOURCE, "test://a") is None
+        assert await two.tier.get(SOURCE, "test://b") is not None
+        await one.put("test://c", b"c", source=OTHER)
+        await two.tier.drop(SOURCE, None)
+        await one.hears((SOURCE, None))
+        assert await one.tier.get(SOURCE, "test://b") is None
+        assert await one.tier.get(OTHER, "test://c") is not None
+        assert two.heard == [(SOURCE, "test://a")]
+
+
+@pytest.mark.parametrize("uri", ["test://a", None])
+async def test_what_was_being_loaded_when_it_changed_is_not_kept(settings: SharedCache, uri: str | None) -> None:
+    async with machines(settings, settings) as (one, two):
+        assert await one.tier.claim(SOURCE, "test://a", timeout=1) is None
+        await two.tier.drop(SOURCE, uri)
+        await one.put("test://a", b"from before")
+        assert await two.tier.get(SOURCE, "test://a") is None
+        assert await one.tier.claim(SOURCE, "test://a", timeout=1) is None
+        await one.tier.drop(SOURCE, uri)
+        await one.put("test://a", b"from before")
+        assert await two.tier.get(SOURCE, "test://a") is None
+
+
+async def test_two_that_miss_at_once_load_once(settings: SharedCache) -> None:
+    async with machines(settings, settings) as (one, two):
+        assert await one.tier.claim(SOURCE, "test://a", timeout=BOUND) is None
+        async with trio.open_nursery() as nursery:
+
+            async def second() -> None:
+                found = await two.tier.claim(SOURCE, "test://a", timeout=2 * BOUND)
+                assert found is not None
+                assert found[1] == (b"x",)
+
+            nursery.start_soon(second)
+            await trio.sleep(0.05)
+            await one.put("test://a", b"x")
+
+
+async def test_who_waits_is_told_when_nothing_comes(settings: SharedCache) -> None:
+    async with machines(settings, settings) as (one, two):
+        assert await one.tier.claim(SOURCE, "test://a", timeout=BOUND) is None
+        with trio.fail_after(BOUND / 2):
+            async with trio.open_nursery() as nursery:
+
+                async def second() -> None:
+                    assert await two.tier.claim(SOURCE, "test://a", timeout=2 * BOUND) is None
+
+                nursery.start_soon(second)
+                await trio.sleep(0.05)
+                one.tier.give_up(SOURCE, "test://a")
+            one.tier.give_up(SOURCE, "test://a")
+
+
+async def test_nobody_waits_for_longer_than_half_its_own_time(settings: SharedCache) -> None:
+    async with machines(settings, settings) as (one, two):
+        assert await one.tier.claim(SOURCE, "test://a", timeout=BOUND) is None
+        with trio.fail_after(BOUND):
+            assert await two.tier.claim(SOURCE, "test://a", timeout=0.2) is None
+        await two.put("test://a", b"two")
+        assert await two.tier.get(SOURCE, "test://a") is None, "only who holds the claim may put"
+        await one.put("test://a", b"one")
+        found = await two.tier.get(SOURCE, "test://a")
+        assert found is not None
+        assert found[1] == (b"one",)
+
+
+async def test_a_machine_that_died_holds_nobody_up(settings: SharedCache) -> None:
+    async with machines(settings) as (two,):
+        async with machines(settings) as (one,):
+            assert await one.tier.claim(SOURCE, "test://a", timeout=1000) is None
+            assert await two.tier.claim(SOURCE, "test://a", timeout=8) is None, "it is renewed while one lives"
+            two.tier.give_up(SOURCE, "test://a")
+        with trio.fail_after(BOUND):
+            assert await two.tier.claim(SOURCE, "test://a", timeout=1000) is None
+        await two.put("test://a", b"two")
+        assert await two.tier.get(SOURCE, "test://a") is not None
+
+
+async def test_without_a_server_nothing_waits(settings: SharedCache, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        async with machines(replace(settings, socket="/nonexistent/socket")) as (one,):
+            with trio.fail_after(BOUND):
+                for _ in range(1000):
+                    assert await one.tier.claim(SOURCE, "test://a", timeout=1000) is None
+                    await one.put("test://a", b"a")
+                    assert await one.tier.get(SOURCE, "test://a") is None
+                    one.tier.give_up(SOURCE, "test://a")
+                await trio.sleep(0.3)
+            assert "No such file" in (one.tier.problem or "")
+    assert len(caplog.records) == 1
+    assert "unix:///nonexistent/socket" in caplog.text
+
+
+async def test_an_outage_is_one_line_and_afterwards_everything_is_suspect(
+    settings: SharedCache, server: CacheServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        async with machines(settings, settings) as (one, two):
+            await one.put("test://a", b"a")
+            server.stop()
+            with trio.fail_after(BOUND):
+                assert await one.tier.get(SOURCE, "test://a") is None
+            await one.tier.drop(SOURCE, "test://b")
+            await one.tier.drop(OTHER, None)
+            server.start()
+            await one.back()
+            await two.back()
+            assert one.heard == [(EVERYTHING, None)]
+            assert two.heard[-1] == (EVERYTHING, None) or (EVERYTHING, None) in two.heard
+            await two.put("test://a", b"a")
+            assert await one.tier.get(SOURCE, "test://a") is not None
+    assert sorted(record.levelname for record in caplog.records) == ["INFO"] * 4 + ["WARNING"] * 2
+
+
+async def test_what_could_not_be_told_is_told_later(settings: SharedCache, server: CacheServer) -> None:
+    async with machines(settings, settings) as (one, two):
+        await one.put("test://a", b"a")
+        one.tier._server.fail("cut off by the test")
+        await one.tier.drop(SOURCE, "test://a")
+        await two.hears((SOURCE, "test://a"))
+        assert await two.tier.get(SOURCE, "test://a") is None
+
+
+async def test_a_server_that_hangs_costs_one_wait_and_is_left_alone(
+    settings: SharedCache, server: CacheServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with machines(replace(settings, timeout=1.0)) as (one,):
+        await one.put("test://a", b"a")
+        server.pause()
+        try:
+            with trio.fail_after(BOUND):
+                async with trio.open_nursery() as nursery:
+                    for _ in range(50):
+                        nursery.start_soon(one.tier.get, SOURCE, "test://a")
+            assert one.tier.problem == "no answer within 1 s"
+            started = trio.current_time()
+            for _ in range(100):
+                assert await one.tier.get(SOURCE, "test://a") is None
+            assert trio.current_time() - started < 1.0
+            with trio.fail_after(BOUND):
+                while not caplog.records:  # noqa: ASYNC110 - it sets no event
+                    await trio.sleep(0.01)
+            assert len(caplog.records) == 1
+        finally:
+            server.go_on()
+        await one.back()
+        assert await one.tier.get(SOURCE, "test://a") is not None
+
+
+async def test_a_wrong_password_is_one_line_without_it(caplog: pytest.LogCaptureFixture) -> None:
+    server = CacheServer(password="right horse")
+    try:
+        wrong = SharedCache(socket=str(server.socket), password="wrong staple")
+        with caplog.at_level(logging.DEBUG):
+            async with machines(wrong, replace(wrong, password="right horse")) as (one, two):
+                await trio.sleep(0.2)
+                assert await one.tier.get(SOURCE, "test://a") is None
+                await two.put("test://a", b"a")
+                assert await two.tier.get(SOURCE, "test://a") is not None
+        assert len([record for record in caplog.records if record.levelno > logging.INFO]) == 1
+        assert "invalid username-password pair" in caplog.text
+        assert "staple" not in caplog.text
+        assert "horse" not in caplog.text
+        with pytest.raises(Unreachable, match="invalid username-password"):
+            await probe(wrong)
+        assert (await probe(replace(wrong, password="right horse"))).startswith(("Redis ", "Valkey "))
+    finally:
+        server.close()
+
+
+async def test_prefixes_and_databases_keep_apart(settings: SharedCache, server: CacheServer) -> None:
+    async with machines(settings, replace(settings, prefix="team"), replace(settings, database=3)) as (a, b, c):
+        await a.put("test://a", b"a")
+        assert await b.tier.get(SOURCE, "test://a") is None
+        assert await c.tier.get(SOURCE, "test://a") is None
+        await b.tier.drop(SOURCE, "test://a")
+        assert await a.tier.get(SOURCE, "test://a") is not None
+
+
+async def test_strange_messages_are_left_alone(settings: SharedCache, server: CacheServer) -> None:
+    async with machines(settings, settings) as (one, two):
+        for message in ("", "no json", "[]", '{"by": 1}', '{"by": "x", "source": 2, "uri": null}'):
+            server.ask("PUBLISH", "bbfs:1:dropped", message)
+        await one.tier.drop(SOURCE, "test://a")
+        await two.hears((SOURCE, "test://a"))
+        assert two.tier.problem is None
+
+
+async def test_probe_says_what_is_wrong() -> None:
+    with pytest.raises(Unreachable, match="No such file"):
+        await probe(SharedCache(socket="/nonexistent/socket"))
+    with pytest.raises(Unreachable):
+        await probe(SharedCache(host="127.0.0.1", port=1))
+
+
+def test_without_the_client_the_configuration_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(valkey, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'bbfs\[shared\]'"):
+        ValkeyTier(SharedCache())

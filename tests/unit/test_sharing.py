@@ -1,0 +1,113 @@
+"""Which sources are shared, and what makes two of them the same one."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bbfs.attached import fingerprint
+from bbfs.config.interpolation import Interpolator
+from bbfs.model import DataSource, McpServer
+from bbfs.sharing import may_be_shared
+
+PUBLIC = McpServer("http", url="https://mcp.example.org/mcp")
+PROGRAM = McpServer("stdio", command="/usr/bin/server", args=("--all",))
+
+
+def source(mcp: McpServer | None = PUBLIC, **fields: Any) -> DataSource:
+    return DataSource("docs", "docs", "server", "mcp", "mcp-server+docs", mcp=mcp, **fields)
+
+
+def folder(**fields: Any) -> DataSource:
+    return DataSource("n", "n", "filesystem", "bb", "bb-filesystem+n+file", config={"root": "/srv/notes"}, **fields)
+
+
+def test_a_server_that_tells_everybody_the_same_is_shared() -> None:
+    assert may_be_shared(source())
+    assert may_be_shared(source(replace(PUBLIC, transport="sse")))
+    assert may_be_shared(source(McpServer("http", url="http://10.1.2.3:8000/mcp")))
+
+
+@pytest.mark.parametrize(
+    "personal",
+    [
+        source(replace(PUBLIC, headers={"Authorization": "Bearer x"})),
+        source(replace(PUBLIC, headers={"X-Team": "blue"})),
+        source(replace(PUBLIC, secrets=frozenset({"example"}))),
+        source(replace(PUBLIC, url="https://user:word@mcp.example.org/mcp")),
+        source(replace(PUBLIC, url="https://mcp.example.org/mcp?key=1")),
+        source(replace(PUBLIC, roots=("/home/me",))),
+        source(auth={"clientId": "x"}),
+        source(tools="read-only"),
+        source(tools=("search",)),
+        source(prompts=True),
+        source(PROGRAM),
+        folder(),
+        *(
+            source(replace(PUBLIC, url=f"http://{host}:8000/mcp"))
+            for host in ("localhost", "LOCALHOST.", "x.localhost", "127.0.0.1", "127.1.2.3", "[::1]", "0.0.0.0")
+        ),
+    ],
+)
+def test_everything_else_is_not_unless_the_user_says_so(personal: DataSource) -> None:
+    assert not may_be_shared(personal)
+    assert may_be_shared(replace(personal, shared=True)) == (personal.mcp is not None)
+
+
+def test_a_login_is_for_one_user() -> None:
+    assert not may_be_shared(source(), logged_in=True)
+    assert may_be_shared(source(shared=True), logged_in=True)
+    assert not may_be_shared(source(shared=False))
+
+
+DIFFERENT = [
+    source(),
+    source(replace(PUBLIC, url="https://mcp.example.org/other")),
+    source(replace(PUBLIC, url="https://user:one@mcp.example.org/mcp")),
+    source(replace(PUBLIC, url="https://user:two@mcp.example.org/mcp")),
+    source(replace(PUBLIC, transport="sse")),
+    source(replace(PUBLIC, headers={"Authorization": "Bearer one"})),
+    source(replace(PUBLIC, headers={"Authorization": "Bearer two"})),
+    source(replace(PUBLIC, roots=("/home/me",))),
+    source(auth={"clientId": "one"}),
+    source(auth={"clientId": "two"}),
+    source(tools="read-only"),
+    source(PROGRAM),
+    source(replace(PROGRAM, args=())),
+    source(replace(PROGRAM, cwd="/srv")),
+    source(replace(PROGRAM, env={"TOKEN": "one"})),
+    source(replace(PROGRAM, env={"TOKEN": "two"})),
+    replace(source(), uri_prefix="mcp-server+docs2"),
+    folder(),
+    replace(folder(), config={"root": "/srv/other"}),
+]
+
+
+def test_another_definition_is_another_source() -> None:
+    assert len({fingerprint(each) for each in DIFFERENT}) == len(DIFFERENT)
+
+
+def test_the_same_definition_is_the_same_source_whatever_beside_it_differs() -> None:
+    base = replace(PUBLIC, headers={"Authorization": "Bearer one", "X-Team": "blue"})
+    same = replace(base, headers={"x-team": "blue", "authorization": "Bearer one"}, start="eager", idle_timeout=1.0)
+    assert fingerprint(source(base)) == fingerprint(replace(source(same), id="other", title="T", shared=True))
+
+
+@pytest.mark.parametrize("part", ["url", "headers", "env", "auth", "config"])
+def test_what_a_reference_gives_counts_and_not_how_it_is_written(part: str) -> None:
+    def made(value: str, text: str) -> str:
+        resolved = Interpolator({"A": value, "B": value}, "/").resolve(text)
+        match part:
+            case "url":
+                return fingerprint(source(replace(PUBLIC, url=resolved)))
+            case "headers":
+                return fingerprint(source(replace(PUBLIC, headers={"X": resolved})))
+            case "env":
+                return fingerprint(source(replace(PROGRAM, env={"X": resolved})))
+            case "auth":
+                return fingerprint(source(auth={"clientId": resolved}))
+        return fingerprint(replace(folder(), config={"root": resolved}))
+
+    assert made("one", "${env:A}") != made("two", "${env:A}")
+    assert made("one", "${env:A}") == made("one", "${env:B}") == made("one", "one")
+    assert "one" not in made("one", "${env:A}")
