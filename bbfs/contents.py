@@ -182,19 +182,20 @@ class ContentLoader:
             raise
 
     async def fetch(self, source: Source, record: Record, place: Place) -> Sequence[Content]:
-        """One load, in a flight of its own: look below memory, else ask the source at `place`; keep what came."""
+        """One load, in a flight of its own: from disk, else at `place` from another machine or the source."""
         size: int | None = None
         try:
-            contents = await self._found_below(source, record, place)
+            contents = await self._found_on_disk(source, record, place)
             if contents is None:
                 contents = await self._load_at(source, record, place)
             size = sum(content.size for content in contents)
             return contents
         finally:
+            self._tiers.give_up(source, record)
             self._ended(source, record, size)
 
-    async def _found_below(self, source: Source, record: Record, place: Place) -> Sequence[Content] | None:
-        """What a tier has. The place among the source's requests is given back if none is needed."""
+    async def _found_on_disk(self, source: Source, record: Record, place: Place) -> Sequence[Content] | None:
+        """What the disk has. The place among the source's requests is given back if none is needed."""
         found: Found | None = None
         asking = False
         suspicions = record.suspicions
@@ -208,11 +209,16 @@ class ContentLoader:
         return None if found is None else self._take(source, record, found, suspicions)
 
     async def _load_at(self, source: Source, record: Record, place: Place) -> Sequence[Content]:
+        """From another machine that has it or is loading it, else from the source, for the other machines as well."""
         handler = source.handler
         try:
             async with place:
                 if not source.data.capabilities.read or not isinstance(handler, CanLoad):
                     raise NotSupported(f"{source.data.id} cannot be read")
+                suspicions = record.suspicions
+                found = await self._tiers.claim(source, record)
+                if found is not None:
+                    return self._take(source, record, found, suspicions)
                 self.loads += 1
                 suspicions = record.suspicions
                 loaded = await handler.load(record.metadata.native_uri)
@@ -226,7 +232,7 @@ class ContentLoader:
         loaded = await self._make_room(source, record, loaded, now, ttl, suspicions)
         source.error = None
         contents = self._keep(source, record, loaded, now, ttl, suspicions)
-        if loaded.metadata is None:
+        if loaded.metadata is None and not loaded.once:
             self._tiers.put(source, record, loaded.parts, now, ttl)
         return contents
 
@@ -279,7 +285,7 @@ class ContentLoader:
         if isinstance(source.handler, CanWatch):
             source.handler.interested(record.metadata.native_uri)
         seen = record.digest == kept.version and record.fetched_at is not None and kept.fetched_at <= record.fetched_at
-        if len(kept.parts) == 1 and seen:
+        if len(kept.parts) == 1 and seen and not record.suspected:
             content = found.contents[0]  # nothing new is learnt from it
             if isinstance(content, MemoryContent):
                 self._memory.put(content_key(record), content)

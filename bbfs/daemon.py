@@ -24,6 +24,7 @@ import trio
 from bbfs import control, mounts, sources
 from bbfs.cache.disk import DiskCache
 from bbfs.cache.metadata import MetadataStore
+from bbfs.cache.tiers import SharedTier
 from bbfs.config import Config
 from bbfs.control import Control
 from bbfs.interrupts import Interrupts
@@ -55,16 +56,18 @@ def contents_path(store: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """The handlers of a configuration, and the MCP connections that they share. Nothing of it runs yet."""
+    """The handlers of a configuration, the MCP connections and the contents that they share. Nothing of it runs yet."""
 
     handlers: tuple[Handler, ...]
     mcp: Any = None
+    shared: SharedTier | None = None
 
 
 def compose(config: Config, mount_point: str | None = None) -> Composition:
     """Make the handlers. Before anything is mounted: a handler may look at the mount point now, and never again.
 
-    Raises ConfigError.
+    Only a mount uses the cache that machines share: a single command would be done before it is connected. Raises
+    ConfigError.
     """
     mcp: Any = None
     if any(source.mcp is not None for source in config.sources):
@@ -73,7 +76,12 @@ def compose(config: Config, mount_point: str | None = None) -> Composition:
 
         mcp = MCPManager(tokens=TokenStore.of_user(os.environ))
     services = Services(mcp=mcp, mount_point=mount_point)
-    return Composition(tuple(sources.build(source, services) for source in config.sources), mcp)
+    shared: SharedTier | None = None
+    if config.shared is not None and mount_point is not None:
+        from bbfs.cache.shared import ValkeyTier  # noqa: PLC0415 - for those who share
+
+        shared = ValkeyTier(config.shared)
+    return Composition(tuple(sources.build(source, services) for source in config.sources), mcp, shared)
 
 
 @asynccontextmanager
@@ -93,10 +101,13 @@ async def resource_manager(
         async with trio.open_nursery() as nursery:
             if composition.mcp is not None:
                 await nursery.start(composition.mcp.run)
-            manager = ResourceManager(nursery, cache_bytes=config.cache_bytes, store=metadata, disk=disk)
+            manager = ResourceManager(
+                nursery, cache_bytes=config.cache_bytes, store=metadata, disk=disk, shared=composition.shared
+            )
             try:
                 for handler in composition.handlers:
                     await manager.add(handler.source, handler)
+                await manager.start()
                 yield manager
             finally:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):

@@ -272,12 +272,13 @@ class Loaded:
     """The answer to a load: one part for most resources; several are shown as a directory.
 
     ttl: seconds, where the source gives a time to live. metadata: a description that belongs to exactly these bytes,
-    where the source has one with an etag.
+    where the source has one with an etag. once: nobody is to be answered this again beyond this process.
     """
 
     parts: tuple[Part, ...]
     ttl: float | None = None
     metadata: ResourceMetadata | None = None
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

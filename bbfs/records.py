@@ -28,7 +28,8 @@ class Record:
         seen to change. fetched_at, ttl: when the content was last confirmed, and for how many seconds that holds,
         unless it is `suspected`: the source has hinted since then that it changed. suspicions: how often it has, so
         that a load under way can tell.
-    listed_at: when the source last described the resource. error: what the last load ended with, until `error_until`.
+    listed_at: when the source last described the resource. hinted_at: when it last described it so that its content
+        seemed to be another one. error: what the last load ended with, until `error_until`.
     changed_at: when a load last found another version.
     ahead: loaded before anything asked for it, and not asked for yet.
     parts: the contents of a resource that answered several, by name: it is a directory then.
@@ -44,6 +45,7 @@ class Record:
         "error",
         "error_until",
         "fetched_at",
+        "hinted_at",
         "listed_at",
         "metadata",
         "modified_ns",
@@ -74,6 +76,7 @@ class Record:
         self.fetched_at: float | None = None
         self.ttl = 0.0
         self.listed_at = now
+        self.hinted_at = 0.0
         self.stale = False
         self.ahead = False
         self.changed_at = 0.0
@@ -152,10 +155,17 @@ class Record:
         changed = (old.size, old.modified_ns, old.etag) != (metadata.size, metadata.modified_ns, metadata.etag)
         if changed:
             self.suspect()
-            self.listed_at = now
+            self.listed_at = self.hinted_at = now
             if metadata.modified_ns is not None:
                 self.modified_ns = metadata.modified_ns
         return changed
+
+    @property
+    def doubted_until(self) -> float:
+        """What was fetched before this may not be what its source now describes; 0 while nothing says so."""
+        if not self.suspected:
+            return 0.0
+        return self.hinted_at if self.suspicions else self.listed_at  # one that is back was doubted from the start
 
     def suspect(self) -> None:
         """End the validity of the content, and of the size that went with it: the next stat or open asks the source."""

@@ -36,7 +36,8 @@ from bbfs.errors import (
     Unreachable,
 )
 from bbfs.flight import SingleFlight
-from bbfs.model import Content, DataSource, Listing, Part, ResourceMetadata, SourceEvent
+from bbfs.invalidation import Invalidation
+from bbfs.model import Content, DataSource, Listing, Part, ResourceMetadata
 from bbfs.places import Places
 from bbfs.records import Lease, Node, Path, Record
 from bbfs.remembering import ListingMemory
@@ -81,13 +82,9 @@ class ResourceManager:
         store: MetadataStore,
         disk: DiskCache | None = None,
         shared: SharedTier | None = None,
-        shares: Callable[[DataSource], bool] = lambda data: data.mcp is not None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """cache_bytes: the memory budget of contents. disk, shared: where they are kept besides, if anywhere.
-
-        shares: whether the contents of a source may be kept in the shared one.
-        """
+        """cache_bytes: the memory budget of contents. disk, shared: where they are kept besides, if anywhere."""
         self.sources: dict[str, Source] = {}
         self._by_id: dict[str, Source] = {}
         self._by_prefix: dict[str, Source] = {}
@@ -100,7 +97,8 @@ class ResourceManager:
         self._listings = ListingMemory(store)
         self._writes: list[Callable[[], Awaitable[None]]] = []
         self._writing = trio.Lock()
-        self._tiers = LowerTiers(nursery, disk, shared, shares=shares, in_memory=cache_bytes, clock=clock)
+        self._tiers = LowerTiers(nursery, disk, shared, in_memory=cache_bytes, clock=clock)
+        self._invalidation = Invalidation(self.sources, self._tiers, self._tell_of)
         self._loader = ContentLoader(
             nursery,
             self._flights,
@@ -120,12 +118,18 @@ class ResourceManager:
             clock=clock,
         )
         self._listeners: list[Callable[[Iterable[Path]], None]] = []
-        nursery.start_soon(self._tiers.run, self._dropped)
 
     @property
     def loads(self) -> int:
         """Loads that sources were asked for."""
         return self._loader.loads
+
+    async def start(self) -> None:
+        """Let the contents that are kept besides be used, when all sources were added. It takes three seconds at most.
+
+        Where machines share contents, the first reader then finds them, if their server answers at all.
+        """
+        await self._nursery.start(self._tiers.run, self._invalidation.dropped)
 
     # -- sources -----------------------------------------------------------------------------------------------------
 
@@ -151,7 +155,7 @@ class ResourceManager:
             else:
                 await recall()
         if isinstance(handler, CanWatch):
-            handler.watch(partial(self._event, source))
+            handler.watch(partial(self._invalidation.event, source))
         return source
 
     async def _recall(self, source: Source, catalog: FlatCatalog) -> None:
@@ -189,33 +193,6 @@ class ResourceManager:
             return [(data.uri_prefix, *path)]
         return [(f"{data.base_prefix}+{path[0]}", *path[1:])]
 
-    def _event(self, source: Source, event: SourceEvent) -> None:
-        """A handler says that something changed: validity ends at once (S18)."""
-        if event.missed:
-            self._suspect_all(source)
-        if event.uri is None:
-            source.catalog.expire()
-            return
-        self._tiers.changed(source, event.uri, told=True)
-        self._suspect(source, event.uri)
-
-    def _dropped(self, source_fingerprint: str, uri: str | None) -> None:
-        """Another machine has heard from a source that something changed."""
-        for source in self.sources.values():
-            if source.fingerprint == source_fingerprint:
-                self._tiers.dropped(source, uri)
-                if uri is None:
-                    self._suspect_all(source)
-                else:
-                    self._suspect(source, uri)
-
-    def _suspect(self, source: Source, uri: str) -> None:
-        record = source.catalog.record(uri)
-        if record is not None:
-            record.suspect()  # the content stays: should the source go down now, it is what there is (S20)
-            if record.path:
-                self._tell_of(source, [record.path])
-
     def refresh(self, path: Path) -> None:
         """Drop what is known at and below a path: the next use asks the source (S21). Raises NotFound for no source.
 
@@ -223,22 +200,7 @@ class ResourceManager:
         """
         places = [self.place(path)] if path else [(source, path) for source in self.sources.values()]
         for source, below in places:
-            source.error = None
-            source.catalog.forget(below)
-            if not below:
-                self._tiers.changed(source, None)
-                continue
-            for record in source.catalog.held():
-                if record.suspected and record.fetched_at is not None:
-                    self._tiers.changed(source, record.metadata.native_uri)
-
-    def _suspect_all(self, source: Source) -> None:
-        """Changes may have been missed: everything that was loaded is asked for again when it is next wanted."""
-        self._tiers.changed(source, None)
-        loaded = [record for record in source.catalog.all_records() if record.fetched_at is not None]
-        for record in loaded:
-            record.suspect()
-        self._tell_of(source, [record.path for record in loaded if record.path])
+            self._invalidation.refresh(source, below)
 
     # -- the tree, from the mount's root -----------------------------------------------------------------------------
 

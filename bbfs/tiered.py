@@ -1,7 +1,8 @@
-"""The contents below memory: on the disk of this machine, and by choice on a server that machines share.
+"""The contents below memory: on the disk of this machine, and by choice where machines share them.
 
 A reader is answered from here when memory has not what it wants; what a load brings is put here behind its back. Who
-may be answered what is decided here as well: never anything that the source has said to be changed as if it were fresh.
+may be answered what is decided here (for what is shared, in `shared_contents`) as well: never anything that the source
+has said to be changed as if it were fresh.
 
 Between two awaits a task is alone. Nothing here raises but cancellation, and every wait is bounded: a tier that does
 not answer costs a request to the source.
@@ -18,9 +19,10 @@ import trio
 from bbfs.attached import Source
 from bbfs.cache.content import MemoryContent
 from bbfs.cache.disk import DiskCache, Entry, Found
-from bbfs.cache.tiers import Kept, KeptPart, SharedTier
-from bbfs.model import DataSource, Part
+from bbfs.cache.tiers import EVERYTHING, Kept, KeptPart, SharedTier
+from bbfs.model import Part
 from bbfs.records import Record
+from bbfs.shared_contents import Key, SharedContents
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +34,6 @@ UNWRITTEN = 64 << 20
 """Bytes that wait to be written at most; what a load brings beyond that stays in memory only."""
 DISK_PATIENCE = 5.0
 """Seconds that a reader waits for the disk; then the source is asked."""
-SHARED_AT_ONCE = 16
-
-Key = tuple[str, str | None]
-"""Fingerprint of a source and native URI; None for all of the source."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +55,6 @@ class _Unwritten:
 class LowerTiers:
     """The tiers below memory, of which each may be absent.
 
-    shares: whether the contents of a source may be kept in the shared one.
     in_memory: bytes up to which the contents of a resource are read into memory. clock: seconds since the epoch.
     """
 
@@ -67,51 +64,57 @@ class LowerTiers:
         disk: DiskCache | None,
         shared: SharedTier | None,
         *,
-        shares: Callable[[DataSource], bool],
         in_memory: int,
         clock: Callable[[], float],
     ) -> None:
         self._nursery = nursery
         self._disk = disk
-        self._shared = shared
-        self._shares = shares
+        self._shared = None if shared is None else SharedContents(nursery, shared, clock)
         self._in_memory = in_memory
         self._clock = clock
         self._threads = trio.CapacityLimiter(4)
         self._writing = trio.Lock()
-        self._sharing = trio.CapacityLimiter(SHARED_AT_ONCE)
         self._scheduled = False
         self._unwritten: dict[tuple[str, str], _Unwritten] = {}
         self._unwritten_bytes = 0
         self._expired: dict[Key, int] = {}  # with a number, to tell one change from a later one
         self._numbers = count()
-        self._dropping: dict[Key, int] = {}
-        self._dropped: set[Key] = set()
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def fresh(self, source: Source, record: Record) -> Found | None:
-        """What a tier has of a resource and may be served without asking the source, or None."""
+        """What the disk has of a resource and may be served without asking anybody, or None."""
         key = (source.fingerprint, record.metadata.native_uri)
         if not record.suspected and self._on_disk(source, record):
             found = await self._from_disk(key)
             if found is not None and not found.stale and not self._has_changed(key) and self._fits(record, found.kept):
                 return found
-        if self._shared is not None and self._is_shared(source, record) and self._may_share(key, record):
-            shared = await self._shared.get(*key)
-            if shared is not None and self._fits(record, shared[0]):
-                kept, contents = shared
-                found = Found(kept, tuple(map(MemoryContent, contents)), stale=False)
-                if self._on_disk(source, record):
-                    self._put_behind(key, _Unwritten(kept, tuple(map(MemoryContent, contents)), stale=False))
-                return found
         return None
 
-    async def last(self, source: Source, record: Record) -> Found | None:
-        """What the disk has of a resource, for as long as it may stand in for a source that is down (S20), or None."""
-        if not self._on_disk(source, record):
+    async def claim(self, source: Source, record: Record) -> Found | None:
+        """What another machine has loaded and may be served without asking the source, or None.
+
+        None says that this machine loads it, for all; `give_up` is to be called when that has ended.
+        """
+        if self._shared is None:
             return None
-        found = await self._from_disk((source.fingerprint, record.metadata.native_uri))
+        suspicions = record.suspicions
+        found = await self._shared.claim(source, record)
+        if found is None or sum(part.size for part in found.kept.parts) > self._in_memory:
+            return None
+        if self._on_disk(source, record):
+            key = (source.fingerprint, record.metadata.native_uri)
+            stale = suspicions != record.suspicions
+            self._put_behind(key, _Unwritten(found.kept, _as_memory(found), stale))
+        return found
+
+    async def last(self, source: Source, record: Record) -> Found | None:
+        """What may stand in for a source that is down, for as long as it may (S20), or None."""
+        found: Found | None = None
+        if self._on_disk(source, record):
+            found = await self._from_disk((source.fingerprint, record.metadata.native_uri))
+        if found is None and self._shared is not None:
+            found = await self._shared.last(source, record)
         if found is None or self._clock() >= found.kept.fetched_at + found.kept.ttl + source.data.policy.max_stale:
             return None
         seen = record.fetched_at is None or found.kept.fetched_at >= record.fetched_at
@@ -142,32 +145,28 @@ class LowerTiers:
         """Whether the disk has not been told yet that a resource has changed."""
         return key in self._expired or (key[0], None) in self._expired
 
-    def _may_share(self, key: Key, record: Record) -> bool:
-        """Whether the others can know more than this one: not where it alone has reason to doubt what it knows."""
-        return key not in self._dropping and (not record.suspected or key in self._dropped)
-
     def _on_disk(self, source: Source, record: Record) -> bool:
         return self._disk is not None and source.data.policy.disk and not record.on_open
-
-    def _is_shared(self, source: Source, record: Record) -> bool:
-        return self._shared is not None and self._shares(source.data) and not record.on_open
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def put(self, source: Source, record: Record, parts: Sequence[Part], fetched_at: float, ttl: float) -> None:
         """Keep what a load has answered, soon. What cannot be kept is left out: links, and what is not in memory."""
         contents = _in_memory(parts)
-        key = (source.fingerprint, record.metadata.native_uri)
-        self._dropped.discard(key)
         on_disk = self._on_disk(source, record)
-        shared = ttl > 0 and not record.suspected and self._is_shared(source, record)
-        if contents is None or not (on_disk or shared):
+        if contents is None or not (on_disk or self._shared):
             return
         kept = Kept(tuple(map(KeptPart.of, parts)), fetched_at, ttl)
         if on_disk:
+            key = (source.fingerprint, record.metadata.native_uri)
             self._put_behind(key, _Unwritten(kept, contents, record.suspected))
-        if shared:
-            self._nursery.start_soon(self._share, key, kept, contents)
+        if self._shared is not None:
+            self._shared.put(source, record, kept, contents)
+
+    def give_up(self, source: Source, record: Record) -> None:
+        """A load is over; what it has brought was put, or cannot be. Never waits."""
+        if self._shared is not None:
+            self._shared.give_up(source, record)
 
     async def put_large(
         self, source: Source, record: Record, parts: Sequence[Part], fetched_at: float, ttl: float, *, stale: bool
@@ -203,12 +202,6 @@ class LowerTiers:
         if self._disk is None or self._disk.max_bytes == 0:
             return "there is no disk cache ([cache] disk)"
         return f"could not be kept in the disk cache of {self._disk.max_bytes} bytes ([cache] disk)"
-
-    async def _share(self, key: tuple[str, str], kept: Kept, contents: tuple[MemoryContent, ...]) -> None:
-        assert self._shared is not None
-        async with self._sharing:
-            if key not in self._dropping:
-                await self._shared.put(*key, kept, [content.data for content in contents])
 
     def _put_behind(self, key: tuple[str, str], unwritten: _Unwritten) -> None:
         self._forget_unwritten(key)
@@ -255,16 +248,20 @@ class LowerTiers:
         machine alone has reason to ask again.
         """
         self._expire(source.fingerprint, uri)
-        if told and self._shared is not None and self._shares(source.data):
-            key = (source.fingerprint, uri)
-            self._dropping[key] = self._dropping.get(key, 0) + 1
-            self._nursery.start_soon(self._drop, key)
+        if self._shared is not None:
+            self._shared.doubt(source, uri)
+            if told:
+                self._shared.tell(source, uri)
 
-    def dropped(self, source: Source, uri: str | None) -> None:
-        """Another machine has told that a resource has changed (None: every one of a source)."""
+    def dropped(self, source: Source, told_of: str, uri: str | None) -> bool:
+        """Another machine has told that a resource has changed (None: any may have) of the source with a fingerprint.
+
+        Says whether that is this source; `EVERYTHING` is every one that is shared.
+        """
+        if self._shared is None or told_of not in (EVERYTHING, source.fingerprint) or not self._shared.has(source):
+            return False
         self._expire(source.fingerprint, uri)
-        if uri is not None:
-            self._dropped.add((source.fingerprint, uri))
+        return True
 
     def _expire(self, fingerprint: str, uri: str | None) -> None:
         gone = [key for key in self._unwritten if key[0] == fingerprint] if uri is None else [(fingerprint, uri)]
@@ -281,24 +278,20 @@ class LowerTiers:
         if unwritten is not None:
             self._unwritten[key] = _Unwritten(unwritten.kept, unwritten.contents, stale=True)
 
-    async def _drop(self, key: Key) -> None:
-        assert self._shared is not None
-        try:
-            await self._shared.drop(*key)
-            if key[1] is not None:
-                self._dropped.add(key)
-        finally:
-            self._dropping[key] -= 1
-            if not self._dropping[key]:
-                del self._dropping[key]
-
-    async def run(self, dropped: Callable[[str, str | None], None]) -> None:
+    async def run(
+        self,
+        dropped: Callable[[str, str | None], None],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
         """Keep the disk in order, and hear of what other machines know, until cancelled.
 
-        dropped: told the fingerprint and native URI of what has changed; it must neither block nor raise.
+        dropped: told the fingerprint and native URI of what has changed; it must neither block nor raise. Has started
+        when the first reader may come.
         """
         if self._shared is not None:
             await self._nursery.start(self._shared.run, dropped)
+        task_status.started()
         if self._disk is not None:
             await trio.to_thread.run_sync(self._disk.tidy, abandon_on_cancel=True, limiter=self._threads)
 
@@ -307,6 +300,10 @@ def _in_memory(parts: Sequence[Part]) -> tuple[MemoryContent, ...] | None:
     """The contents of what a load has answered, if all can be kept: no link, and whole in memory."""
     contents = tuple(part.content for part in parts if isinstance(part.content, MemoryContent) and part.link is None)
     return contents if len(contents) == len(parts) else None
+
+
+def _as_memory(found: Found) -> tuple[MemoryContent, ...]:
+    return tuple(content for content in found.contents if isinstance(content, MemoryContent))
 
 
 def _write(disk: DiskCache, expired: Sequence[Key], entries: Sequence[Entry]) -> None:

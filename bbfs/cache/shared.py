@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import trio
 
 from bbfs.cache import shared_scripts as scripts
-from bbfs.cache.tiers import Kept, digest_of
+from bbfs.cache.tiers import EVERYTHING, Kept, digest_of
 from bbfs.cache.valkey import Valkey
 from bbfs.model import SharedCache
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EVERYTHING = "*"
-"""In the place of a source: invalidations may have been missed, so anything of any source may have changed."""
 LEASE = 3.0
 """Seconds for which a machine that died is believed to be loading still; those that live renew it."""
 FIRST_LOOK, LONGEST_LOOK = 0.01, 0.1
@@ -96,8 +94,9 @@ class ValkeyTier:
 
     async def get(self, source: str, uri: str) -> tuple[Kept, Contents] | None:
         """What is kept of a resource, fresh or not, with the bytes of its parts; None for a miss."""
+        now = self._clock()
         answer = await self._find(source, uri, token="", newest=None)
-        return await self._whole(source, uri, answer) if answer is not None and answer[0] == b"found" else None
+        return await self._whole(source, uri, answer, now) if answer is not None and answer[0] == b"found" else None
 
     async def claim(
         self, source: str, uri: str, *, timeout: float, newer_than: float = 0.0
@@ -112,10 +111,11 @@ class ValkeyTier:
         pause, damaged = FIRST_LOOK, False
         token, epoch = f"{self._instance} {secrets.token_hex(4)}", b""
         while True:
-            answer = await self._find(source, uri, token=token, newest=max(0.0, self._clock() - newer_than))
+            now = self._clock()
+            answer = await self._find(source, uri, token=token, newest=max(0.0, now - newer_than))
             state = b"alone" if answer is None else answer[0]
             if answer is not None and state == b"found":
-                whole = await self._whole(source, uri, answer)
+                whole = await self._whole(source, uri, answer, now)
                 if whole is not None:
                     return whole
                 state, damaged = (b"alone" if damaged else b"damaged"), True
@@ -137,13 +137,16 @@ class ValkeyTier:
         age = "" if newest is None else str(_ms(newest))
         return await self._run(scripts.FIND, self._keys.of(source, uri), [token, _ms(LEASE), age])
 
-    async def _whole(self, source: str, uri: str, answer: list[Any]) -> tuple[Kept, Contents] | None:
-        """The entry that was found, with its contents. One that is damaged is removed."""
+    async def _whole(self, source: str, uri: str, answer: list[Any], now: float) -> tuple[Kept, Contents] | None:
+        """The entry that was found, with its contents. One that is damaged is removed.
+
+        now: before it was asked for, so that it is never taken for younger than it is.
+        """
         _, text, age, ttl = answer
         parts = scripts.parse_parts(text)
         if parts is not None and sum(part.size for part in parts) > self._settings.max_content:
             return None  # somebody else's limit is a larger one
-        kept = None if parts is None else Kept(parts, self._clock() - age / 1000, ttl / 1000)
+        kept = None if parts is None else Kept(parts, now - age / 1000, ttl / 1000)
         found: Sequence[bytes | None] | None = []
         if kept is not None and kept.parts:
             keys = [self._keys.content(part.digest) for part in kept.parts]
@@ -215,7 +218,7 @@ class ValkeyTier:
     async def drop(self, source: str, uri: str | None) -> None:
         """A resource has changed (None: any of the source may have): no machine is to take what is kept for fresh.
 
-        Without a server it is told as soon as there is one again.
+        Where there is no server, or none that answers in time, it is told as soon as there is one again.
         """
         if await self._server.ask(lambda client: self._deliver(client, source, uri)) is None:
             self._undelivered[source, uri] = None
@@ -247,7 +250,7 @@ class ValkeyTier:
             try:
                 await nursery.start(self._server.run, self._hear, self._ready)
                 task_status.started()
-                await self._renew()
+                await self._keep_told()
             finally:
                 self._nursery = None
 
@@ -268,8 +271,8 @@ class ValkeyTier:
         elif told.by != self._instance and self._dropped is not None:
             self._dropped(told.source, told.uri)
 
-    async def _renew(self) -> None:
-        """Tell the server again and again which loads this machine is still at."""
+    async def _keep_told(self) -> None:
+        """Tell the server again and again which loads this machine is still at, and what it could not be told."""
         while True:
             await trio.sleep(LEASE / 3)
             now = trio.current_time()
@@ -277,6 +280,11 @@ class ValkeyTier:
             if held := {key: claim for key, claim in self._claims.items() if claim.token}:
                 keys = [self._keys.of(*key)[1] for key in held]
                 await self._run(scripts.RENEW, keys, [_ms(LEASE), *(claim.token for claim in held.values())])
+            for source, uri in tuple(self._undelivered):
+                if not self._server.up:
+                    break
+                if self._undelivered.pop((source, uri), self) is None:
+                    await self.drop(source, uri)
 
     # -- scripts -----------------------------------------------------------------------------------------------------
 

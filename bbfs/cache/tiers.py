@@ -73,18 +73,38 @@ CLOCKS_DIFFER = 5.0
 """Seconds by which the clocks of two machines (or of one, before and after it was set) may differ."""
 
 
+EVERYTHING = "*"
+"""In the place of a source: invalidations may have been missed, so anything of any source may have changed."""
+
+
 class SharedTier(Protocol):
     """Contents that many machines share. Every call is bounded in time and raises nothing but cancellation.
 
     source: `attached.fingerprint` of the source, equal on machines with an equal configuration. uri: the native URI.
+    What is got or claimed is whole, and its bytes are those of the digests.
     """
 
     async def get(self, source: str, uri: str) -> tuple[Kept, tuple[bytes, ...]] | None:
-        """What is kept of a resource with the bytes of its parts in their order, or None."""
+        """What is kept of a resource, fresh or not, with the bytes of its parts in their order, or None."""
+        ...
+
+    async def claim(
+        self, source: str, uri: str, *, timeout: float, newer_than: float = 0.0
+    ) -> tuple[Kept, tuple[bytes, ...]] | None:
+        """What is kept of a resource and is fresh. Else None: the caller loads it, on behalf of all machines.
+
+        After None, `put` or `give_up` is to be called. What another machine is loading already is waited for, for at
+        most half of `timeout` (seconds that the caller has). newer_than: what was fetched before (seconds since the
+        epoch) is not good enough.
+        """
         ...
 
     async def put(self, source: str, uri: str, kept: Kept, contents: Sequence[bytes]) -> None:
         """Keep what a load answered, in the place of what is kept of the resource."""
+        ...
+
+    def give_up(self, source: str, uri: str) -> None:
+        """After `claim`: the load has brought nothing to `put`. Never waits."""
         ...
 
     async def drop(self, source: str, uri: str | None) -> None:
@@ -97,5 +117,9 @@ class SharedTier(Protocol):
         *,
         task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Hear of the invalidations by others (`dropped` must neither block nor raise) until cancelled."""
+        """Hear of the invalidations by others (`dropped` must neither block nor raise) until cancelled.
+
+        After a time in which any may have been missed, `dropped` gets (`EVERYTHING`, None). Has started when the first
+        reader may come, whether or not the tier can be reached.
+        """
         ...

@@ -80,19 +80,18 @@ class Valkey:
         """What the server answers, within its `timeout`; None without a server. Raises nothing but cancellation."""
         if self._client is None:
             return None
-        async with self._places:  # none is held for longer than `timeout`, and when one gives up, all do
-            client = self._client
-            return None if client is None else await self._request(client, request)
-
-    async def _request(self, client: "Redis[bytes]", request: "Callable[[Redis[bytes]], Awaitable[T]]") -> T | None:
-        began = trio.current_time()
+        began, client = trio.current_time(), None
         try:
-            with trio.fail_after(self._settings.timeout):
-                answer = await request(client)
+            with trio.fail_after(self._settings.timeout):  # which bounds the wait for a place as well
+                async with self._places:
+                    client = self._client
+                    if client is None:
+                        return None
+                    answer = await request(client)
             self._answered = trio.current_time()
             return answer
         except trio.TooSlowError:
-            if self._client is client and self._answered <= began:  # it has answered nobody meanwhile
+            if client is not None and self._client is client and self._answered <= began:  # nor has it answered others
                 self.fail(f"no answer within {self._settings.timeout:g} s")
         except Exception as error:  # whatever it is, the cache is of no use then, and the log says why
             log.debug("shared cache: a request failed", exc_info=True)

@@ -215,6 +215,10 @@ class MCPManager:
         """How the connection to a server is doing."""
         return self._connection(server_id).state
 
+    def logged_in(self, server_id: str) -> bool:
+        """Whether requests to a server are sent with a login of this user."""
+        return self._connection(server_id).logged_in
+
     def requests(self, server_id: str) -> RequestCounts:
         """How many requests went to a server so far."""
         return replace(self._connection(server_id).counts)

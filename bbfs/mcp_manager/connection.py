@@ -188,6 +188,10 @@ class Connection:
                     raise error from exc
         raise AssertionError("the second try returns or raises")
 
+    @property
+    def logged_in(self) -> bool:
+        return self._login.kept
+
     def emit(self, uri: str | None, *, missed: bool = False) -> None:
         """Tell the sinks that a resource changed, or the listing (None), or that anything may have (missed)."""
         event = SourceEvent(self._id, uri, missed)

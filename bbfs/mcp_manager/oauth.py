@@ -149,6 +149,11 @@ class Login:
         """Whether a login was made, renewed or forgotten since it was last looked at. Cheap."""
         return self._store is not None and self._store.stamp(self._key) != self._stamp
 
+    @property
+    def kept(self) -> bool:
+        """Whether there is a login. Cheap."""
+        return self._store is not None and self._store.stamp(self._key) is not None
+
     async def token(self) -> str | None:
         """The access token to send, renewed if it has expired; None without a login. Raises Denied, Unreachable."""
         login = await self._current()

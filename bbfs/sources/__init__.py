@@ -62,6 +62,16 @@ class CanAnnounce(CanWatch, Protocol):
 
 
 @runtime_checkable
+class CanLogIn(Protocol):
+    """May answer each user something else, once there is a login."""
+
+    @property
+    def logged_in(self) -> bool:
+        """Whether a login of this user is kept, as things are now. Cheap."""
+        ...
+
+
+@runtime_checkable
 class CanComplete(Protocol):
     """Values for a variable of one of its templates (`Listing.templates`).
 

@@ -1,6 +1,7 @@
 """MCP servers as data sources: the resources of one server, under the schemes that the server uses."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -54,6 +55,10 @@ class McpHandler:
     @property
     def state(self) -> SourceState:
         return self._manager.state(self.source.id)
+
+    @property
+    def logged_in(self) -> bool:
+        return self._manager.logged_in(self.source.id)
 
     async def list(self) -> Listing:
         """All resources and templates of the server, its tools and prompts among them as far as they are paths.
@@ -170,7 +175,8 @@ class McpHandler:
             return None
         if asked.kind == "tool" and (tool := offer.tools.get(asked.name)) is not None:
             arguments = mcp_arguments.tool_arguments(tool, asked.query)
-            return await _read(tool_result, await self._manager.call_tool(self.source.id, tool, arguments))
+            result = await _read(tool_result, await self._manager.call_tool(self.source.id, tool, arguments))
+            return replace(result, once=True)
         if asked.kind == "prompt" and (prompt := offer.prompts.get(asked.name)) is not None:
             texts = mcp_arguments.prompt_arguments(prompt, asked.query)
             return await _read(prompt_result, await self._manager.get_prompt(self.source.id, prompt.name, texts))

@@ -12,8 +12,8 @@ import trio
 from cache_server import CacheServer
 
 from bbfs.cache import valkey
-from bbfs.cache.shared import EVERYTHING, ValkeyTier
-from bbfs.cache.tiers import Kept, KeptPart, digest_of
+from bbfs.cache.shared import ValkeyTier
+from bbfs.cache.tiers import EVERYTHING, Kept, KeptPart, digest_of
 from bbfs.cache.valkey import probe
 from bbfs.errors import ConfigError, Unreachable
 from bbfs.model import SharedCache

@@ -334,7 +334,6 @@ class World:
             store=self.store,
             disk=disk,
             shared=shared,
-            shares=lambda data: True,
             clock=self.clock,
         )
         self.told: list[tuple[int, bytes]] = []
@@ -344,6 +343,7 @@ class World:
     async def __aenter__(self) -> "World":
         for handler in self.handlers:
             await self.manager.add(handler.source, handler)
+        await self.manager.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:

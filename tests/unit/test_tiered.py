@@ -1,56 +1,20 @@
 """What may be served from the tiers below memory, and what must not be."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from fakes import Clock, FlatSource, World, settled
+from fakes import FlatSource, World, settled
 
-from bbfs.attached import fingerprint
 from bbfs.cache.content import MemoryContent
 from bbfs.cache.disk import DiskCache
 from bbfs.cache.metadata import MetadataStore
-from bbfs.cache.tiers import Kept
 from bbfs.errors import NotFound, TooLarge, Unreachable
 from bbfs.model import Part
 
 A = "mcp-server+docs/x/a"
-
-
-class Shared:
-    """A shared tier in memory. Machines that share it have one each, over the same `entries`."""
-
-    def __init__(self, entries: dict[tuple[str, str], tuple[Kept, tuple[bytes, ...]]] | None = None) -> None:
-        self.entries = {} if entries is None else entries
-        self.others: list[Shared] = []
-        self.heard: Callable[[str, str | None], None] | None = None
-        self.gets = 0
-
-    async def get(self, source: str, uri: str) -> tuple[Kept, tuple[bytes, ...]] | None:
-        self.gets += 1
-        return self.entries.get((source, uri))
-
-    async def put(self, source: str, uri: str, kept: Kept, contents: Sequence[bytes]) -> None:
-        self.entries[source, uri] = kept, tuple(contents)
-
-    async def drop(self, source: str, uri: str | None) -> None:
-        for key in [key for key in self.entries if key[0] == source and uri in (None, key[1])]:
-            del self.entries[key]
-        for other in self.others:
-            assert other.heard is not None
-            other.heard(source, uri)
-
-    async def run(
-        self,
-        dropped: Callable[[str, str | None], None],
-        *,
-        task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        self.heard = dropped
-        task_status.started()
-        await trio.sleep_forever()
 
 
 @pytest.fixture
@@ -237,67 +201,3 @@ async def test_a_missing_resource_is_not_served_from_disk(nursery: trio.Nursery,
         for _ in range(2):
             with pytest.raises(NotFound):
                 await world.manager.load_resource("mcp-server+docs+x://a")
-
-
-# -- shared between machines -------------------------------------------------------------------------------------------
-
-
-def two_machines() -> tuple[Shared, Shared]:
-    first = Shared()
-    second = Shared(first.entries)
-    first.others, second.others = [second], [first]
-    return first, second
-
-
-async def test_the_second_machine_reads_nothing_from_the_source(nursery: trio.Nursery, disk: DiskCache) -> None:
-    source, other = flat(a=b"bytes"), flat(a=b"bytes")
-    one, two = two_machines()
-    clock = Clock()
-    async with World(nursery, source, shared=one, clock=clock) as first, World(
-        nursery, other, shared=two, clock=clock, disk=disk
-    ) as second:  # fmt: skip
-        await first.kernel.cat(A)
-        await settled()
-        assert await second.kernel.cat(A) == b"bytes"
-        assert other.loaded == []
-        await second.manager.flush()
-        found = disk.read(fingerprint(other.source), "x://a", 100)
-        assert found is not None
-        clock.advance(100)
-        await second.kernel.cat(A)
-        assert other.loaded == ["x://a"]
-
-
-async def test_an_update_that_one_hears_of_is_served_by_the_other(nursery: trio.Nursery) -> None:
-    source, other = flat(a=b"old"), flat(a=b"old")
-    one, two = two_machines()
-    clock = Clock()
-    async with World(nursery, source, shared=one, clock=clock) as first, World(
-        nursery, other, shared=two, clock=clock
-    ) as second:  # fmt: skip
-        await first.kernel.cat(A)
-        await settled()
-        await second.kernel.cat(A)
-        clock.advance(1)
-        source.contents["x://a"] = other.contents["x://a"] = b"newer"
-        source.announce("x://a")
-        await settled()
-        assert await first.kernel.cat(A) == b"newer"
-        await settled()
-        assert await second.kernel.cat(A) == b"newer"
-        assert other.loaded == []
-
-
-async def test_what_this_machine_alone_doubts_is_asked_of_the_source(nursery: trio.Nursery) -> None:
-    source = flat(a=b"old")
-    shared = Shared()
-    async with World(nursery, source, shared=shared) as world:
-        await world.kernel.cat(A)
-        await settled()
-        gets = shared.gets
-        world.manager.refresh(())
-        source.contents["x://a"] = b"newer"
-        assert await world.kernel.cat(A) == b"newer"
-        assert shared.gets == gets
-        await settled()
-        assert shared.entries[fingerprint(source.source), "x://a"][1] == (b"newer",)

@@ -1,0 +1,208 @@
+"""Two machines over one source and one cache server: what is asked of the source, and what is believed instead."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+import trio
+from cache_server import CacheServer
+from fakes import Clock, FlatSource, World, data_source, several
+
+from bbfs.cache import valkey
+from bbfs.cache.shared import ValkeyTier
+from bbfs.errors import BbfsError
+from bbfs.model import Content, DataSource, McpServer, SharedCache
+from bbfs.records import Record
+
+BOUND = 10.0
+URI = "x://a"
+MCP = McpServer("stdio", command="server")
+PUBLIC = McpServer("http", url="https://mcp.example.org/mcp")
+
+
+@dataclass
+class LoginSource(FlatSource):
+    """A FlatSource that may have a login."""
+
+    logged_in: bool = False
+
+
+class Machine:
+    """One machine: a source's handler of its own, with its contents, and the file system over it."""
+
+    def __init__(self, nursery: trio.Nursery, data: DataSource, settings: SharedCache) -> None:
+        self.source = LoginSource(data, contents={URI: b"one", "x://b": b"two"})
+        clock = Clock()
+        self.tier = ValkeyTier(settings, clock=clock)
+        self.world = World(nursery, self.source, clock=clock, shared=self.tier)
+
+    async def record(self, uri: str = URI) -> Record:
+        node = await self.world.manager.find(("mcp-server+docs", "x", uri[-1]))
+        assert node.record is not None
+        return node.record
+
+    async def load(self, uri: str = URI) -> bytes:
+        content: Content = await self.world.manager.open(await self.record(uri))
+        data = content.read(0, content.size)
+        assert data is not None
+        return data
+
+    async def until(self, suspected: bool, uri: str = URI) -> None:
+        with trio.fail_after(BOUND):
+            while (await self.record(uri)).suspected != suspected:  # noqa: ASYNC110 - it sets no event
+                await trio.sleep(0.01)
+
+
+@pytest.fixture
+def server() -> Iterator[CacheServer]:
+    server = CacheServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(valkey, "CONNECTING", BOUND)
+    monkeypatch.setattr(valkey, "START_WITHIN", BOUND)
+
+
+@asynccontextmanager
+async def machines(server: CacheServer, data: DataSource | None = None) -> AsyncIterator[tuple[Machine, Machine]]:
+    data = data or replace(data_source(content_ttl=100), shared=True, mcp=MCP)
+    settings = SharedCache(socket=str(server.socket), timeout=BOUND)  # a busy machine is no outage
+    async with trio.open_nursery() as nursery:
+        one, two = (Machine(nursery, data, settings) for _ in range(2))
+        async with one.world, two.world:
+            yield one, two
+            nursery.cancel_scope.cancel()
+
+
+async def shared(server: CacheServer, entries: int) -> None:
+    """Until so many resources are kept."""
+    with trio.fail_after(BOUND):
+        while len(server.keys("entry")) != entries:  # noqa: ASYNC110 - another process
+            await trio.sleep(0.01)
+
+
+async def test_a_load_is_shared_with_the_time_that_is_left(server: CacheServer) -> None:
+    async with machines(server) as (one, two):
+        two.source.contents[URI] = b"never asked for"
+        assert await one.load() == b"one"
+        await shared(server, 1)
+        assert await two.load() == b"one"
+        assert two.source.loaded == []
+        assert two.source.watched == {URI}
+        record = await two.record()
+        assert record.fetched_at is not None
+        assert 90 < record.fetched_at + record.ttl - two.world.clock() <= 100
+        assert (await two.record()).digest == (await one.record()).digest
+
+
+async def test_an_announcement_to_one_ends_the_validity_for_both(server: CacheServer) -> None:
+    async with machines(server) as (one, two):
+        for machine in (one, two):
+            await machine.load()
+            await shared(server, 1)
+            machine.world.clock.advance(1)
+        one.source.contents[URI] = b"newer"
+        one.source.announce(URI)
+        await two.until(suspected=True)
+        assert await one.load() == b"newer"
+        await shared(server, 1)
+        assert await two.load() == b"newer"
+        assert (one.source.loads[URI], two.source.loads[URI]) == (2, 0)
+
+
+async def test_who_may_have_missed_something_asks_the_source_itself(server: CacheServer) -> None:
+    async with machines(server) as (one, two):
+        await one.load()
+        await shared(server, 1)
+        two.world.clock.advance(1)
+        two.source.contents[URI] = b"newer"
+        two.source.announce(missed=True)
+        assert await two.load() == b"newer"
+        assert await one.load() == b"one"
+        assert (one.source.loads[URI], two.source.loads[URI]) == (1, 1)
+
+
+async def test_a_refresh_asks_the_source_itself(server: CacheServer) -> None:
+    async with machines(server) as (one, two):
+        await one.load()
+        await shared(server, 1)
+        await two.load()
+        two.world.clock.advance(1)
+        two.world.manager.refresh(("mcp-server+docs",))
+        await two.load()
+        assert two.source.loads[URI] == 1
+
+
+async def test_after_an_outage_the_cache_is_asked_before_the_source(server: CacheServer) -> None:
+    async with machines(server) as (one, two):
+        await one.load()
+        await shared(server, 1)
+        await two.load()
+        two.tier._server.fail("cut off by the test")
+        await two.until(suspected=True)
+        assert await two.load() == b"one"
+        assert two.source.loaded == []
+
+
+async def test_a_load_that_fails_is_each_ones_own(server: CacheServer) -> None:
+    async with machines(server) as (one, two):
+        for machine in (one, two):
+            machine.source.contents[URI] = BbfsError("broken")
+            with trio.fail_after(BOUND), pytest.raises(BbfsError):
+                await machine.load()
+        assert two.source.loads[URI] == 1
+        assert server.keys("entry") == []
+
+
+async def test_several_contents_are_shared_and_links_are_not(server: CacheServer) -> None:
+    async with machines(server) as (one, two):
+        parts = several(("x://a/1", b"1"), ("x://a/2", b"2"))
+        for machine in (one, two):
+            machine.source.contents = {URI: parts, "x://b": (replace(parts[0], link="x://c"), parts[1])}
+        for uri in (URI, "x://b"):
+            with pytest.raises(BbfsError, match="several contents"):
+                await one.load(uri)
+        await shared(server, 1)
+        for uri in (URI, "x://b"):
+            with pytest.raises(BbfsError, match="several contents"):
+                await two.load(uri)
+        assert two.source.loads == {"x://b": 1}
+        mine, others = (await one.record()).parts, (await two.record()).parts
+        assert mine is not None
+        assert others is not None
+        assert list(mine) == list(others)
+
+
+async def test_a_login_makes_a_source_personal_at_once(server: CacheServer) -> None:
+    public = replace(data_source(content_ttl=100), mcp=PUBLIC)
+    async with machines(server, public) as (one, two):
+        one.source.logged_in = True
+        await one.load()
+        one.source.logged_in = False
+        await one.load("x://b")
+        await shared(server, 1)
+        for uri in (URI, "x://b"):
+            await two.load(uri)
+        assert two.source.loads == {URI: 1}
+
+
+async def test_what_the_user_keeps_out_is_asked_of_the_source(server: CacheServer) -> None:
+    async with machines(server, replace(data_source(content_ttl=100), mcp=PUBLIC, shared=False)) as (one, two):
+        await one.load()
+        one.source.announce(URI)
+        await two.load()
+        assert two.source.loads[URI] == 1
+        assert server.ask("DBSIZE") == "0"
+
+
+async def test_what_is_only_loaded_by_an_open_is_not_shared(server: CacheServer) -> None:
+    async with machines(server) as (one, two):
+        for machine in (one, two):
+            machine.source.described[URI] = {"on_open": True}
+            await machine.load()
+        assert two.source.loads[URI] == 1
+        assert server.ask("DBSIZE") == "0"
