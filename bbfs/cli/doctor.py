@@ -5,7 +5,7 @@ import platform
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,12 +16,13 @@ import click
 from bbfs import mounts
 from bbfs.cli import output
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.errors import BbfsError
+from bbfs.errors import BbfsError, ConfigError
 from bbfs.mounts import ForeignMount, MountError
 
 if TYPE_CHECKING:
     from bbfs.cli.trees import Trees
     from bbfs.config import Config
+    from bbfs.model import DataSource, SharedCache
 
 _COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
 _FUSE_CONF = Path("/etc/fuse.conf")
@@ -174,6 +175,8 @@ def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> It
     if not config.sources:
         yield Check("configuration", "warn", "no sources", "name some: --config, --mcp-config, --mcp or --dir")
         return
+    if config.shared is not None:
+        yield _shared_cache(config.shared, config.sources)
     where = f"{config.path}, " if config.path else ""
     yield Check("configuration", "ok", where + output.count(len(config.sources), "source"))
     try:
@@ -183,6 +186,27 @@ def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> It
         return
     for source, row in zip(config.sources, rows, strict=True):
         yield _source(row, source.mcp.command if source.mcp is not None else None)
+
+
+def _shared_cache(shared: "SharedCache", sources: "Sequence[DataSource]") -> Check:
+    """A server that is away is no failure: mounts go on without it."""
+    import trio  # noqa: PLC0415 - a tenth of a second
+
+    from bbfs.cache import valkey  # noqa: PLC0415 - trio
+    from bbfs.sharing import may_be_shared  # noqa: PLC0415 - only needed here
+
+    try:
+        found = trio.run(valkey.probe, shared)
+    except ConfigError as error:
+        return Check("shared cache", "FAIL", str(error), f"pip install '{valkey.EXTRA}'")
+    except BbfsError as error:
+        remedy = "start the server, or correct [cache] shared; mounts go on without it meanwhile"
+        return Check("shared cache", "warn", f"{shared}: {error}", remedy)
+    names = ", ".join(source.id for source in sources if may_be_shared(source))
+    if not names:
+        remedy = "with 'shared = true' a source is shared that is not by default"
+        return Check("shared cache", "warn", f"{shared}, {found}; no source is shared", remedy)
+    return Check("shared cache", "ok", f"{shared}, {found}; shared, unless there is a login: {names}")
 
 
 def _contact(choice: SourceChoice, config: "Config", timeout: float) -> list[dict[str, Any]]:
