@@ -373,6 +373,13 @@ async def test_what_could_not_be_told_is_told_later(settings: SharedCache, serve
         assert await two.tier.get(SOURCE, "test://a") is None
 
 
+async def test_what_a_slow_server_was_not_told_is_told_while_the_connection_lasts(settings: SharedCache) -> None:
+    async with machines(settings, settings) as (one, two):
+        one.tier._undelivered[SOURCE, "test://a"] = None  # as by a request that was not answered in time
+        await two.hears((SOURCE, "test://a"))
+        assert one.tier._undelivered == {}
+
+
 async def test_a_server_that_hangs_costs_one_wait_and_is_left_alone(
     settings: SharedCache, server: CacheServer, caplog: pytest.LogCaptureFixture
 ) -> None:

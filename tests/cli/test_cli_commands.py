@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cache_server import CacheServer
 from click.testing import CliRunner, Result
 
 from bbfs import mounts
@@ -363,6 +364,28 @@ def test_doctor_tells_once_what_is_left_out(bbfs: Run, tmp_path: Path) -> None:
     checks = [check for check in json.loads(result.stdout) if "bad" in check["finding"]]
     assert [(check["check"], check["level"]) for check in checks] == [("configuration", "warn")]
     assert "bad" not in result.stderr
+
+
+def test_doctor_looks_at_the_cache_that_machines_share(bbfs: Run, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    server = CacheServer()
+    try:
+        found: list[tuple[str, str]] = []
+        for socket, shared in ((server.socket, "true"), (server.socket, "false"), (tmp_path / "none", "true")):
+            config.write_text(
+                f'[cache]\nshared = "unix://{socket}"\n[[sources]]\nname = "docs"\nshared = {shared}\n'
+                'mcpConfig = { command = "false" }\n'
+            )
+            checks = {
+                check["check"]: check for check in json.loads(bbfs("doctor", "--json", "--config", config).stdout)
+            }
+            found.append((checks["shared cache"]["level"], checks["shared cache"]["finding"]))
+    finally:
+        server.close()
+    assert [level for level, _ in found] == ["ok", "warn", "warn"]
+    assert found[0][1].endswith("shared, unless there is a login: docs")
+    assert found[1][1].endswith("no source is shared")
+    assert "No such file" in found[2][1]
 
 
 def test_the_same_server_in_two_host_files_gets_another_name(bbfs: Run, tmp_path: Path) -> None:
