@@ -15,7 +15,7 @@ from bbfs.cache import valkey
 from bbfs.cache.shared import ValkeyTier
 from bbfs.cache.tiers import EVERYTHING, Kept, KeptPart, digest_of
 from bbfs.cache.valkey import probe
-from bbfs.errors import ConfigError, Unreachable
+from bbfs.errors import Unreachable
 from bbfs.model import SharedCache
 
 SOURCE = "mcp-server+docs 0123"
@@ -443,16 +443,3 @@ async def test_strange_messages_are_left_alone(settings: SharedCache, server: Ca
         await one.tier.drop(SOURCE, "test://a")
         await two.hears((SOURCE, "test://a"))
         assert two.tier.problem is None
-
-
-async def test_probe_says_what_is_wrong() -> None:
-    with pytest.raises(Unreachable, match="No such file"):
-        await probe(SharedCache(socket="/nonexistent/socket"))
-    with pytest.raises(Unreachable):
-        await probe(SharedCache(host="127.0.0.1", port=1))
-
-
-def test_without_the_client_the_configuration_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(valkey, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'bbfs\[shared\]'"):
-        ValkeyTier(SharedCache())
