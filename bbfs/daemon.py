@@ -183,9 +183,12 @@ class _Adapter:
 
     def __init__(self) -> None:
         self._mounted = True
+        self.greeted = trio.Event()
+        """The kernel has greeted the daemon, and got its answer when a task that waits for this goes on."""
 
     def init(self) -> None:
         """Called by pyfuse3 when the kernel has agreed on the protocol."""
+        self.greeted.set()
 
     def unmount(self) -> None:
         """Unmount, lazily where something is in use. Once: libfuse's session is gone afterwards."""
@@ -258,6 +261,7 @@ async def _serve(
                 if address is not None:
                     files.root_attributes[control.ATTRIBUTE] = os.fsencode(address)
                 nursery.start_soon(_loop, nursery.cancel_scope)
+                nursery.start_soon(_tune, adapter, path)
                 gc.collect()
                 gc.freeze()  # what was imported lives as long as the daemon: no collection need walk through it again
                 service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
@@ -274,6 +278,15 @@ async def _loop(done: trio.CancelScope) -> None:
     """Serve the kernel until somebody unmounts or the daemon is told to stop."""
     await pyfuse3.main(min_tasks=1, max_tasks=MAX_REQUESTS)
     done.cancel()
+
+
+async def _tune(adapter: _Adapter, path: str) -> None:
+    """Set what can be set only of a mount that is there."""
+    await adapter.greeted.wait()
+    try:
+        mounts.read_further_ahead(path)
+    except OSError as error:
+        log.debug("the kernel reads 128 KiB ahead, as it does by itself: %s", error)
 
 
 def _invalidate(parent: int, name: bytes) -> None:

@@ -28,6 +28,17 @@ def test_a_signal_unmounts_and_ends_with_status_0(
     assert not mount.mounted
 
 
+def test_the_kernel_reads_ahead_as_much_as_one_request_holds(mounted: Mounts, tmp_path: Path) -> None:
+    mount = mounted(folder("local", tmp_path))
+    found = mount_points.mount_at(str(mount.path))
+    assert found is not None
+    setting = Path(f"/sys/class/bdi/{os.major(found.device)}:{os.minor(found.device)}/read_ahead_kb")
+    if os.access(setting, os.W_OK):
+        wait_until(lambda: setting.read_text() == f"{mount_points.READ_AHEAD}\n", "the kernel was told")
+    else:  # not root's, or a container's sysfs
+        assert int(setting.read_text()) == 128
+
+
 @pytest.mark.semantics("S26")
 @pytest.mark.parametrize("lazily", [False, True])
 def test_an_unmount_from_outside_ends_the_daemon_with_status_0(mounted: Mounts, tmp_path: Path, lazily: bool) -> None:
