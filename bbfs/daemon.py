@@ -21,7 +21,7 @@ import platformdirs
 import pyfuse3
 import trio
 
-from bbfs import control, mounts, sources
+from bbfs import control, fuse_queue, mounts, sources
 from bbfs.cache.disk import DiskCache
 from bbfs.cache.metadata import MetadataStore
 from bbfs.cache.tiers import SharedTier
@@ -276,6 +276,7 @@ async def _serve(
 
 async def _loop(done: trio.CancelScope) -> None:
     """Serve the kernel until somebody unmounts or the daemon is told to stop."""
+    pyfuse3.trio = fuse_queue.trio_for_pyfuse3()  # type: ignore[attr-defined]
     await pyfuse3.main(min_tasks=1, max_tasks=MAX_REQUESTS)
     done.cancel()
 

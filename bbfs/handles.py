@@ -204,7 +204,7 @@ Ready = tuple[bytes, Any, Inode]
 """A name, what the adapter answers for it, and its inode."""
 READY_MOST = 10_000
 """Names of a directory that is held ready whole: more would take too long to look through at once."""
-READY_AGAIN = 1.0
+READY_AGAIN = 0.2
 """Seconds after which one looks again whether a directory can be held ready."""
 READY_SHARE = 0.1
 """The part of what is left of its validity for which a listing is held ready; the kernel is told of the rest only."""

@@ -199,7 +199,7 @@ async def test_a_directory_whose_entries_were_all_told_is_held_ready_for_a_part_
         assert ready is not None
         assert [(name, shown.size) for name, shown in ready] == [(b"a", 1), (b"b", 2)]
         for _, shown in ready:
-            assert 80.0 < shown.entry_timeout == shown.attr_timeout <= 99.0 * (1 - READY_SHARE)
+            assert 80.0 < shown.entry_timeout == shown.attr_timeout <= 100.0 * (1 - READY_SHARE)
         told_until = world.clock() + ready[0][1].entry_timeout
         world.clock.advance(9.0)
         assert await held_ready(world, DOCS[:-1]) == ready

@@ -1,0 +1,134 @@
+"""Requests taken in bursts: nobody is kept waiting by them, and one worker at a time reads."""
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pyfuse3
+import pytest
+import trio
+from fakes import settled
+
+from bbfs.fuse_queue import BURST, Readable, Turnstile, trio_for_pyfuse3
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    yield reading, writing
+    os.close(reading)
+    os.close(writing)
+
+
+async def test_what_is_there_is_taken_without_a_turn_of_the_loop_but_others_have_theirs(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    os.write(writing, b"x")
+    readable, taken, seen = Readable(), 0, []
+
+    async def other() -> None:
+        while True:
+            seen.append(taken)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        for _ in range(6 * BURST):
+            await readable.wait(reading)
+            taken += 1
+        nursery.cancel_scope.cancel()
+    # Those who can go on in the same turn of the loop do so in any order, so two bursts may come in a row.
+    turns = [0, *seen, taken]
+    assert BURST <= max(later - earlier for earlier, later in itertools.pairwise(turns)) <= 2 * (BURST + 1)
+
+
+async def test_what_is_not_there_is_waited_for(nursery: trio.Nursery, pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    readable, done = Readable(), trio.Event()
+
+    async def wait() -> None:
+        await readable.wait(reading)
+        done.set()
+
+    nursery.start_soon(wait)
+    await settled()
+    assert not done.is_set()
+    os.write(writing, b"x")
+    with trio.fail_after(5):
+        await done.wait()
+
+
+async def test_a_descriptor_that_is_about_to_be_closed_ends_the_wait(pipe: tuple[int, int]) -> None:
+    reading, _ = pipe
+    ended = trio.Event()
+
+    async def wait() -> None:
+        with pytest.raises(trio.ClosedResourceError):
+            await Readable().wait(reading)
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await settled()
+        trio.lowlevel.notify_closing(reading)
+        with trio.fail_after(5):
+            await ended.wait()
+
+
+async def test_one_at_a_time_and_the_next_goes_on_when_the_holder_waits_for_something_else() -> None:
+    turnstile, inside, order = Turnstile(), 0, []
+    gate = trio.Event()
+
+    async def worker(name: str) -> None:
+        nonlocal inside
+        for turn in range(3):
+            async with turnstile:
+                inside += 1
+                assert inside == 1
+                await trio.lowlevel.checkpoint()
+                inside -= 1
+            order.append((name, turn))
+            if name == "first":
+                await gate.wait()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(worker, "first")
+        await trio.lowlevel.checkpoint()
+        nursery.start_soon(worker, "second")
+        nursery.start_soon(worker, "third")
+        await settled()
+        assert {name for name, turn in order if turn == 2} == {"second", "third"}, "no worker is forgotten"
+        gate.set()
+    assert len(order) == 9
+
+
+async def test_a_worker_that_is_cancelled_while_it_waits_leaves_the_turnstile_in_order() -> None:
+    turnstile = Turnstile()
+    async with trio.open_nursery() as nursery:
+        async with turnstile:
+            cancelled = trio.CancelScope()
+
+            async def given_up() -> None:
+                with cancelled:
+                    async with turnstile:
+                        raise AssertionError("it is held")
+
+            nursery.start_soon(given_up)
+            await settled()
+            cancelled.cancel()
+            await settled()
+        with trio.fail_after(5):
+            async with turnstile:
+                pass
+            async with turnstile:
+                pass
+
+
+def test_pyfuse3_asks_for_nothing_else() -> None:
+    """What stands in for trio is found where pyfuse3 looks; should a release look elsewhere, this tells."""
+    module = trio_for_pyfuse3()
+    assert vars(module).keys() >= {name for name in vars(trio) if not name.startswith("__")}
+    assert module.Lock is Turnstile
+    assert module.lowlevel.wait_readable is not trio.lowlevel.wait_readable
+    assert module.lowlevel.current_task is trio.lowlevel.current_task
+    assert hasattr(pyfuse3, "trio")
+    assert isinstance(module.Lock(), Turnstile)
