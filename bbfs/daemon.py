@@ -156,6 +156,7 @@ def mount(
         if isinstance(forked, int):
             return forked
         told = forked
+    gc.collect()  # before anybody is kept waiting by it
     early: list[int] = []
     for number in ENDING:
         signal.signal(number, lambda number, _frame: early.append(number))  # until and after the loop handles them
@@ -262,8 +263,7 @@ async def _serve(
                     files.root_attributes[control.ATTRIBUTE] = os.fsencode(address)
                 nursery.start_soon(_loop, nursery.cancel_scope)
                 nursery.start_soon(_tune, adapter, path)
-                gc.collect()
-                gc.freeze()  # what was imported lives as long as the daemon: no collection need walk through it again
+                gc.freeze()  # what is there by now lives as long as the daemon: no collection need walk through it
                 service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
                 ready()
                 log.info("mounted on %s", path)

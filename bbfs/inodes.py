@@ -7,7 +7,7 @@ lookups, listings and remounts while the content is the same, and new content is
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from bbfs.errors import Outdated
 
@@ -39,6 +39,11 @@ def inode_number(path: tuple[str, ...], salt: str = "") -> int:
     return _FIRST + int.from_bytes(digest, "big") % _NUMBERS
 
 
+Shown: TypeAlias = tuple[tuple[str, ...], str, int]
+"""An inode that was merely shown in a listing: path, salt, lookups. Most of a large tree are such: a
+plain tuple of texts takes little, and nothing that Python's cyclic garbage collector would go through."""
+
+
 @dataclass(slots=True)
 class Inode:
     """An inode that is held. note: what its owner wants to find again with it, and drops with it."""
@@ -59,8 +64,8 @@ class InodeTable:
     def __init__(self, number_of: Callable[[tuple[str, ...], str], int] = inode_number) -> None:
         """number_of: the hash, from 2 up; any other than `inode_number` is for tests."""
         self._number_of = number_of
-        self._held: dict[int, Inode] = {ROOT: Inode(InodeKey(()))}
-        self._numbers: dict[InodeKey, int] = {}
+        self._held: dict[int, Inode | Shown] = {ROOT: Inode(InodeKey(()))}
+        self._numbers: dict[InodeKey, int] = {}  # of all but those shown: they have the number of their hash
 
     def __len__(self) -> int:
         return len(self._held)
@@ -76,8 +81,18 @@ class InodeTable:
         return self._free(path, salt) if known is None else known
 
     def held(self, path: tuple[str, ...], salt: str = "") -> int | None:
-        """The number of this inode if it is held, else None. For walks over many paths: no number is made."""
-        return self._numbers.get(InodeKey(path, salt)) if path else ROOT
+        """The number of this inode if it is held, else None."""
+        if not path:
+            return ROOT
+        known = self._numbers.get(InodeKey(path, salt))
+        if known is not None:
+            return known
+        ino = self._number_of(path, salt)
+        return ino if self._is_shown(ino, path, salt) else None
+
+    def hashed(self, path: tuple[str, ...], salt: str) -> int:
+        """The number that this inode has unless another one has it."""
+        return self._number_of(path, salt)
 
     def remember(self, path: tuple[str, ...], salt: str = "") -> int:
         """Count one lookup of this inode by the kernel. Returns its number."""
@@ -87,19 +102,46 @@ class InodeTable:
         ino = self._numbers.get(key)
         if ino is None:
             ino = self._free(path, salt)
-            self._numbers[key] = ino
-            self._held[ino] = Inode(key)
-        self._held[ino].lookups += 1
+            if ino not in self._held:
+                self._numbers[key] = ino
+                self._held[ino] = Inode(key)
+        self._find(ino).lookups += 1
         return ino
+
+    def show(self, ino: int, path: tuple[str, ...], salt: str) -> bool:
+        """As `remember`, in little time and memory, where `ino` is the hash and the number. False, and nothing is
+        done, where something else has that number: `remember` then.
+        """
+        held = self._held.get(ino)
+        if held is None:
+            if InodeKey(path, salt) in self._numbers:
+                return False
+            self._held[ino] = (path, salt, 1)
+        elif isinstance(held, tuple):
+            if held[1] != salt or held[0] != path:
+                return False
+            self._held[ino] = (held[0], salt, held[2] + 1)
+        else:
+            if held.key != (path, salt):
+                return False
+            held.lookups += 1
+        return True
 
     def forget(self, ino: int, lookups: int = 1) -> bool:
         """Take back `lookups` lookups. Returns True when the inode was dropped: no lookup and no pin holds it.
 
         Raises Outdated when it is not held, and ValueError when the kernel never made that many lookups.
         """
-        held = self._find(ino)
         if ino == ROOT:
             return False
+        shown = self._held.get(ino)
+        if isinstance(shown, tuple) and 0 < lookups <= shown[2]:
+            if lookups == shown[2]:
+                del self._held[ino]
+                return True
+            self._held[ino] = (shown[0], shown[1], shown[2] - lookups)
+            return False
+        held = self._find(ino)
         if not 0 <= lookups <= held.lookups:
             raise ValueError(f"inode {ino} has {held.lookups} lookups, {lookups} cannot be forgotten")
         held.lookups -= lookups
@@ -119,11 +161,12 @@ class InodeTable:
 
     def get(self, ino: int) -> InodeKey:
         """What the number stands for. Raises Outdated when it is not held."""
-        return self._find(ino).key
+        held = self._held.get(ino)
+        return InodeKey(held[0], held[1]) if isinstance(held, tuple) else self._find(ino).key
 
     def find(self, ino: int) -> Inode | None:
         """The inode with this number, None when it is not held. Counting a lookup on it is as good as `remember`."""
-        return self._held.get(ino)
+        return self._find(ino) if ino in self._held else None
 
     def lookups(self, ino: int) -> int:
         """How many lookups hold the inode. Raises Outdated when it is not held."""
@@ -133,11 +176,23 @@ class InodeTable:
         held = self._held.get(ino)
         if held is None:
             raise Outdated(f"inode {ino} is not held")
+        if isinstance(held, tuple):  # more is wanted of it than to be shown
+            path, salt, lookups = held
+            key = InodeKey(path, salt)
+            held = self._held[ino] = Inode(key, lookups)
+            self._numbers[key] = ino
+        assert isinstance(held, Inode)
         return held
 
+    def _is_shown(self, ino: int, path: tuple[str, ...], salt: str) -> bool:
+        held = self._held.get(ino)
+        return isinstance(held, tuple) and held[0] == path and held[1] == salt
+
     def _free(self, path: tuple[str, ...], salt: str) -> int:
-        """The hash, or the next number above it that no other inode holds."""
+        """The hash, if this inode has it or none; else the next number above it that no other holds."""
         ino = self._number_of(path, salt)
+        if self._is_shown(ino, path, salt):
+            return ino
         while ino in self._held:
             ino = _FIRST + (ino + 1 - _FIRST) % _NUMBERS
         return ino

@@ -24,8 +24,8 @@ class ServiceManager:
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         message = "\n".join(f"{name}={value}".replace("\n", " ") for name, value in fields.items())
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-            sock.settimeout(1.0)
+            sock.setblocking(False)  # its queue holds a few messages (net.unix.max_dgram_qlen): nobody waits for it
             try:
                 sock.sendto(message.encode("utf-8", "surrogateescape"), address)
             except OSError:
-                return  # the service manager is gone; that is no reason to stop serving
+                return  # the service manager is gone, or behind; that is no reason to stop serving

@@ -112,6 +112,26 @@ class InodeTableMachine(RuleBasedStateMachine):
         assert self.numbers.setdefault(key, ino) == ino
         self.lookups[key] = self.lookups.get(key, 0) + 1
 
+    @rule(
+        path=st.lists(st.sampled_from("abcd"), min_size=1, max_size=3).map(tuple), salt=st.sampled_from(["", "1", "22"])
+    )
+    def show(self, path: tuple[str, ...], salt: str) -> None:
+        key = InodeKey(path, salt)
+        expected, ino = self.table.number(path, salt), self.table.hashed(path, salt)
+        assert self.table.held(path, salt) == self.numbers.get(key)
+        assert self.table.show(ino, path, salt) == (ino == expected)
+        if ino == expected:
+            assert self.numbers.setdefault(key, ino) == ino
+            self.lookups[key] = self.lookups.get(key, 0) + 1
+
+    @precondition(lambda self: self.numbers)
+    @rule(data=st.data())
+    def find(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.numbers)))
+        found = self.table.find(self.numbers[key])
+        assert found is not None
+        assert (found.key, found.lookups) == (key, self.lookups[key])
+
     @precondition(lambda self: self.numbers)
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
@@ -142,7 +162,7 @@ class InodeTableMachine(RuleBasedStateMachine):
             assert ino > ROOT
             assert self.table.get(ino) == key
             assert self.table.number(*key) == ino
-            assert self.table.lookups(ino) == self.lookups[key]
+            assert self.table.held(*key) == ino
 
 
 TestInodeTable = InodeTableMachine.TestCase
