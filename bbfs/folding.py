@@ -5,9 +5,11 @@ and S5). The result is total and injective: every URI of a listing has one path,
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
+from bbfs.buckets import LARGEST, Buckets
 from bbfs.tree import MAX_DEPTH, OPENING, PLAIN, VANISHING, index_name, native_of, plain_path, settle, show_component
 
 
@@ -19,6 +21,8 @@ class Entry(NamedTuple):
     key: Any = None
 
 
+PORTION = 1000
+"""Names that are compared without a word."""
 Leaf: TypeAlias = str | Entry
 """A resource in the tree: an entry, or its native URI alone."""
 
@@ -27,24 +31,37 @@ def uri_of(leaf: Leaf) -> str:
     return leaf if isinstance(leaf, str) else leaf.native_uri
 
 
+Children: TypeAlias = "dict[str, Directory | Leaf] | Buckets[Directory | Leaf]"
+
+
 class Directory:
     """A directory of the folded tree. `children` is in listing order, a directory's own content before all else.
 
-    in_order: whether the children have been sorted by their names since.
+    More children than a bucket's are in `Buckets`. in_order: whether others have been sorted by their names since.
+    changes: counted up by whoever knows that something else is to be shown of the children.
     """
 
-    __slots__ = ("children", "in_order")
+    __slots__ = ("changes", "children", "in_order")
 
     def __init__(self) -> None:
-        self.children: dict[str, Directory | Leaf] = {}
+        self.children: Children = {}
         self.in_order = False
+        self.changes = 0
 
-    def sorted_children(self) -> "dict[str, Directory | Leaf]":
-        """The children by name; they are in this order from now on."""
+    def sorted_children(self) -> "Iterator[list[tuple[str, Directory | Leaf]]]":
+        """The children by name, some at a time; those of a small directory are in this order from now on."""
+        if isinstance(self.children, Buckets):
+            yield from self.children.in_order()
+            return
         if not self.in_order:
             self.children = dict(sorted(self.children.items(), key=_name))
             self.in_order = True
-        return self.children
+        yield list(self.children.items())
+
+    def grown(self) -> None:
+        """To be called when a child was added."""
+        if len(self.children) > LARGEST and isinstance(self.children, dict):
+            self.children = Buckets(self.children)
 
     def lookup(self, path: Sequence[str]) -> "Directory | Leaf | None":
         """What is at `path` below this directory (itself for the empty path), or None."""
@@ -125,9 +142,11 @@ class Tree(Directory):
         for name in path[depth:-1]:
             node.in_order = False
             below = node.children[name] = Directory()
+            node.grown()
             node = below
         node.in_order = False
         node.children[path[-1]] = native_uri
+        node.grown()
         return path
 
     def remove(self, native_uri: str) -> tuple[str, ...] | None:
@@ -228,8 +247,11 @@ class Folding:
                 self._above[before] = parent
         else:
             name = last if PLAIN.fullmatch(last) and last != ".." else show_component(last)
-        child = parent.children.setdefault(name, leaf)
+        children = parent.children
+        child = children.setdefault(name, leaf)
         if child is leaf:
+            if len(children) > LARGEST:
+                parent.grown()
             return
         if isinstance(child, Directory):
             self._contents.setdefault(child, []).append(leaf)
@@ -251,6 +273,7 @@ class Folding:
     def _enter(self, parent: Directory, name: str) -> Directory:
         child = parent.children.get(name)
         directory = parent.children[name] = Directory()
+        parent.grown()
         if child is not None:
             assert not isinstance(child, Directory)
             self._contents[directory] = self._rivals.get(parent, {}).pop(name, [child])
@@ -293,23 +316,29 @@ def _resolve(
             keepers.update((uri_of(leaf), name) for leaf in group if len(group) == 1 or leads_back(leaf))
     groups = (*wanted.items(), *rivals.items())
     losers = [(name, uri_of(leaf)) for name, group in groups for leaf in group if uri_of(leaf) not in keepers]
-    given = keepers | settle(losers, (children.keys() - rivals.keys()) | set(keepers.values()))
+    kept = set(keepers.values())
+    given = keepers | settle(losers, lambda name: name in kept or (name in children and name not in rivals))
 
     moved: dict[str, _Moved] = {}
-    directory.children = {}
+    before: dict[str, Directory | Leaf] = {}
     for leaf, _ in contents:
         name = given[uri_of(leaf)]
-        directory.children[name] = leaf
+        before[name] = leaf
         moved[uri_of(leaf)] = _Moved(inside=True, name=name)
-    for plain, child in children.items():
-        if plain not in rivals:
-            directory.children[plain] = child
-            continue
-        for leaf in rivals[plain]:
+    for plain, group in rivals.items():
+        del children[plain]
+        for leaf in group:
             name = given[uri_of(leaf)]
-            directory.children[name] = leaf
             if name != plain:
                 moved[uri_of(leaf)] = _Moved(inside=False, name=name)
+    for group in rivals.values():
+        for leaf in group:
+            children[given[uri_of(leaf)]] = leaf
+    if isinstance(children, Buckets):
+        children.update(before)
+    else:
+        directory.children = before | children
+        directory.grown()
     return moved
 
 
@@ -321,13 +350,16 @@ def _halves(child: Directory | Leaf | None) -> tuple[Directory | None, str | Non
 
 
 def differences(old: Directory | None, new: Directory | None) -> Iterator[tuple[str, ...] | None]:
-    """The paths at which two trees have different resources; None for each directory that was gone through."""
+    """The paths at which two trees have different resources; None for each directory that was gone through, and now and
+    then within a long one. Neither may change meanwhile."""
     pending: list[tuple[tuple[str, ...], Directory | None, Directory | None]] = [((), old, new)]
     while pending:
         path, before, after = pending.pop()
-        was = before.children if before is not None else {}
-        now = after.children if after is not None else {}
-        for name in was.keys() | now.keys():
+        was: Children = before.children if before is not None else {}
+        now: Children = after.children if after is not None else {}
+        for number, name in enumerate(chain(was, (name for name in now if name not in was))):
+            if number % PORTION == PORTION - 1:
+                yield None
             left, right = was.get(name), now.get(name)
             left_inner, left_uri = _halves(left)
             right_inner, right_uri = _halves(right)

@@ -99,14 +99,14 @@ class Operations(pyfuse3.Operations):
         entry: EntryAttributes | None = found.packed
         if entry is None:
             entry = found.packed = self._packed(found)
+        entry.st_ino = InodeT(found.ino)  # the files of a listing share all the rest
         entry.entry_timeout = found.entry_timeout
         entry.attr_timeout = found.attr_timeout
         return entry
 
     def _packed(self, found: Attributes) -> EntryAttributes:
-        """All but the timeouts."""
+        """All but the number and the timeouts."""
         entry = EntryAttributes()
-        entry.st_ino = InodeT(found.ino)
         if found.ino == 0:
             return entry
         bits = {"directory": 0o555, "file": 0o444, "symlink": 0o777}[found.kind]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
 
 import trio
 
@@ -40,9 +39,10 @@ class ListingMemory:
                     return
             begin = partial(self._store.begin_listing, source, at, listing, rows.base_prefix)
             number = await trio.to_thread.run_sync(begin)
-            uris = iter(list(rows.descriptions))
-            while some := list(islice(uris, ROWS_AT_ONCE)):
-                await trio.to_thread.run_sync(self._store.add_listed, number, _present(rows, some))
+            for items in rows.descriptions.portions():
+                for start in range(0, len(items), ROWS_AT_ONCE):
+                    some = items[start : start + ROWS_AT_ONCE]
+                    await trio.to_thread.run_sync(self._store.add_listed, number, some)
             await trio.to_thread.run_sync(self._store.end_listing, source, number)
 
 

@@ -41,6 +41,7 @@ from bbfs.model import Content, DataSource, Listing, Part, ResourceMetadata
 from bbfs.places import Places
 from bbfs.records import Lease, Node, Path, Record
 from bbfs.remembering import ListingMemory
+from bbfs.showing import View
 from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler
 from bbfs.templates import expand_template
 from bbfs.tiered import LowerTiers
@@ -280,6 +281,14 @@ class ResourceManager:
                 raise
             return {}  # S6: the directory of a fixed scheme is there, whether or not anything is listed below it
         return children
+
+    async def view(self, path: Path) -> View | None:
+        """The names of a directory some at a time, where that can be had: else see `children`. Raises as that does."""
+        source, below = self.place(path)
+        if not isinstance(source.catalog, FlatCatalog):
+            return None
+        with Waiting(source):
+            return await source.catalog.view(below)
 
     def validity(self, path: Path) -> float:
         """Seconds for which the names in the directory of `path` hold; a little while they are being refreshed."""

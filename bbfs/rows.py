@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, overload
 
+from bbfs.buckets import Buckets
 from bbfs.errors import InvalidUri
 from bbfs.model import ResourceMetadata
 from bbfs.uri import parse_data_source_uri, source_uri
@@ -81,7 +82,9 @@ def is_plain_file(description: Description) -> bool:
 
 
 class Rows(Sequence[ResourceMetadata]):
-    """The resources of one listing, each URI once, in the order in which they came. Only its owner changes it.
+    """The resources of one listing, each URI once, in the order in which they came, or of URIs where there are many.
+
+    Only its owner changes it.
 
     base_prefix: of the source (`DataSource.base_prefix`).
     """
@@ -90,7 +93,7 @@ class Rows(Sequence[ResourceMetadata]):
 
     def __init__(self, base_prefix: str, resources: Iterable[ResourceMetadata] = ()) -> None:
         self._base_prefix = base_prefix
-        self._descriptions: dict[str, Description] = {}
+        self._descriptions: Buckets[Description] = Buckets()
         self._shared: dict[Description, Description] = {}
         for metadata in resources:
             self.add_metadata(metadata)
@@ -137,7 +140,7 @@ class Rows(Sequence[ResourceMetadata]):
         return self._base_prefix
 
     @property
-    def descriptions(self) -> dict[str, Description]:
+    def descriptions(self) -> Buckets[Description]:
         """Description by native URI. Not to be changed."""
         return self._descriptions
 

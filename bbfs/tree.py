@@ -14,7 +14,7 @@ and the file is reached by walking (`cd`, `openat`, `find`, `tar` do). `MAX_DEPT
 
 import mimetypes
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import count
 from typing import NamedTuple
@@ -160,21 +160,22 @@ def names(segments: Iterable[str]) -> dict[str, str]:
                 kept[name] = segment
             else:
                 losers.append((name, segment))
-    given = {segment: name for name, segment in kept.items()} | settle(losers, set(kept))
+    given = {segment: name for name, segment in kept.items()} | settle(losers, kept.__contains__)
     return {given[segment]: segment for rivals in wanted.values() for segment in rivals}
 
 
-def settle(losers: list[tuple[str, str]], taken: set[str]) -> dict[str, str]:
-    """URI to a free name, for (name, URI) pairs that cannot have the name. Adds to `taken`; the order does not matter.
+def settle(losers: list[tuple[str, str]], is_taken: Callable[[str], bool]) -> dict[str, str]:
+    """URI to a free name, for (name, URI) pairs that cannot have the name. The order does not matter.
 
     Each gets the shortest prefix of its hash, from eight digits, that nobody has. A server may list names that take all
     of these, so the hashes never end; it takes only as many as it lists.
     """
     given: dict[str, str] = {}
+    new: set[str] = set()
     for name, uri in sorted(losers):
         candidates = (suffixed(name, digits) for digits in _hashes(uri))
-        given[uri] = next(candidate for candidate in candidates if candidate not in taken)
-        taken.add(given[uri])
+        given[uri] = next(candidate for candidate in candidates if candidate not in new and not is_taken(candidate))
+        new.add(given[uri])
     return given
 
 

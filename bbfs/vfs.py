@@ -28,6 +28,7 @@ from bbfs.errors import (
 )
 from bbfs.handles import Attributes, Entry, OpenDirectory, OpenFile, OpenFiles, Opening, Ready
 from bbfs.inodes import Inode, InodeKey, InodeTable
+from bbfs.listed import ListedDirectory
 from bbfs.model import Content
 from bbfs.records import DIRECTORY, NANOSECONDS, Lease, Listed, Node, Path, Record
 from bbfs.resources import ResourceManager
@@ -39,6 +40,8 @@ FOREVER = 3600.0
 SHORT = 1.0
 """Seconds for which the kernel may keep a name that leads to a version of which nothing is known yet."""
 NAME_MAX = 255
+LISTED_KEPT = 1_000_000
+"""As `ENTRIES_KEPT`, of directories of which nothing but the listing is known: 24 bytes each."""
 ENTRIES_KEPT = 100_000
 """Names in directories whose listing is kept ready to be given out again, about half a kilobyte each."""
 
@@ -61,8 +64,9 @@ class FileSystem:
         self._manager = manager
         self._inodes = InodeTable()
         self._files = OpenFiles()
-        self._directories: dict[int, OpenDirectory] = {}
+        self._directories: dict[int, OpenDirectory | ListedDirectory] = {}
         self._listings: LRUCache[int, OpenDirectory] = LRUCache(ENTRIES_KEPT, getsizeof=_charge)
+        self._listed: LRUCache[int, ListedDirectory] = LRUCache(LISTED_KEPT, getsizeof=lambda kept: len(kept.view))
         self._next_directory = 1
         self._started_ns = int(manager.clock() * NANOSECONDS)
         self.root_attributes: dict[str, bytes] = {}
@@ -276,10 +280,12 @@ class FileSystem:
 
     def opendir_now(self, ino: int) -> int | None:
         """As `opendir`, or None where something must be found out first."""
+        now = self._manager.clock()
         listing = self._listings.get(ino)
-        if listing is None or self._manager.clock() >= listing.lease.until:
-            return None
-        return self._directory(listing)
+        if listing is not None and now < listing.lease.until:
+            return self._directory(listing)
+        listed = self._listed.get(ino)
+        return self._directory(listed) if listed is not None and listed.current(now) else None
 
     async def opendir(self, ino: int) -> int:
         """A handle on a directory's names as they are now. This may wait for a listing."""
@@ -293,6 +299,9 @@ class FileSystem:
             )
         node = await self._find(path)
         await self._decide(path, node)
+        listed = await self._open_listed(ino, path)
+        if listed is not None:
+            return self._directory(listed)
         children = await self._manager.children(path)
         if not children and node.candidate is not None and self._manager.absent_until(node.candidate) is not None:
             raise NotFound("/".join(path))
@@ -304,7 +313,19 @@ class FileSystem:
             self._listings[ino] = opened
         return self._directory(opened)
 
-    def _directory(self, opened: OpenDirectory) -> int:
+    async def _open_listed(self, ino: int, path: Path) -> ListedDirectory | None:
+        """A directory of which most entries are merely listed, or that is too large to be looked through at once."""
+        view = await self._manager.view(path)
+        if view is None or not view.worthwhile:
+            return None
+        lease = self._manager.names_lease(path)
+        opened = ListedDirectory.of(path, view, lease or Lease())
+        self._listings.pop(ino, None)
+        if lease is not None and len(view) <= LISTED_KEPT:
+            self._listed[ino] = opened
+        return opened
+
+    def _directory(self, opened: OpenDirectory | ListedDirectory) -> int:
         handle = self._next_directory
         self._next_directory = handle + 1
         self._directories[handle] = opened
@@ -317,7 +338,7 @@ class FileSystem:
         which is still held (`lookups`) or the entry must be had from `readdir`. None where there is no such list.
         """
         opened, now = self._directories[handle], self._manager.clock()
-        if self._files or now >= opened.lease.until:
+        if isinstance(opened, ListedDirectory) or self._files or now >= opened.lease.until:
             return None
         if opened.ready_for == self._changes and now < opened.ready_until:
             return opened.ready
@@ -337,11 +358,16 @@ class FileSystem:
         count nothing.
         """
         opened = self._directories[handle]
-        path, entries, files = opened.path, opened.entries, self._files
+        path = opened.path
         for position, (name, shown) in enumerate(self._dots(path)):
             if start <= position:
                 yield name, shown, position + 1
-        now = self._manager.clock()
+        if isinstance(opened, ListedDirectory):
+            opened.listed.entry_timeout = min(self._name_validity(path), SHORT)
+            for name, shown, position in opened.entries(max(0, start - 2), self._inodes, self._files, self._shown):
+                yield name, shown, position + 2
+            return
+        entries, files, now = opened.entries, self._files, self._manager.clock()
         leased, busy = now < opened.lease.until, bool(files)
         for position in range(max(0, start - 2), len(entries)):
             entry = entries[position]
@@ -351,6 +377,17 @@ class FileSystem:
             if shown is None:
                 shown = self._tell(path, entry, opened.lease, now)
             yield entry.raw, shown, position + 3
+
+    def _shown(self, path: Path, node: Node | None) -> Attributes:
+        """The attributes of an entry, with one more reference: as it is now, where no node is given."""
+        if node is None:
+            node = self._known(path)
+        if node is None:
+            raise NotFound("/".join(path))
+        record = node.record
+        if node.kind == "file" and record is not None and record.parts is not None:
+            node = Node("directory", record)
+        return self._counted(path, node)
 
     def _tell(self, directory: Path, entry: Entry, lease: Lease, now: float) -> Attributes:
         """The attributes of an entry as they are now, kept with it where they hold for a while."""

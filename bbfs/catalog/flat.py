@@ -15,6 +15,7 @@ from bbfs.folding import Directory, Leaf, Tree
 from bbfs.model import DataSource, Listing, ResourceTemplate
 from bbfs.probes import is_probe
 from bbfs.records import DIRECTORY, Lease, Node, Path, Record, record_node
+from bbfs.showing import View
 from bbfs.sources import CanList
 
 log = logging.getLogger(__name__)
@@ -115,6 +116,26 @@ class FlatCatalog:
             return None
         beyond = self._templated.known_children(path)
         return None if beyond is None else _merged(listed, beyond)
+
+    async def view(self, path: Path) -> View | None:
+        """The names of a directory, some at a time; None where not all of them are of the listing: see `children`.
+
+        Raises the source's error where there is no listing.
+        """
+        if self._recalled is not None:
+            await self._recalled.wait()
+        root, before = self._servable(), self._held.tree
+        if root is None:
+            if before is not None and self._view(before, path) is None:
+                return None  # whoever asks for its children asks the source
+            root, _ = await self._current()
+        return self._view(root, path)
+
+    def _view(self, root: Tree, path: Path) -> View | None:
+        place = root.lookup(path)
+        if not isinstance(place, Directory) or self._templated.known_children(path) != {}:
+            return None
+        return self._held.view(place, path)
 
     def validity(self, path: Path) -> float:
         """Seconds for which names and their absence hold."""
@@ -314,7 +335,8 @@ class FlatCatalog:
             self._held.remember(rows)
 
     async def _install(self, listing: Listing, at: float, *, confirmed: bool) -> None:
-        first = self._held.tree is None
+        was = self._held.tree
+        first = was is None
         before = self._templates
         self._lease.end()
         self._templated.install(listing.templates)
@@ -323,7 +345,7 @@ class FlatCatalog:
         told, changes = await self._held.update(listing.resources, at, directories, anew=before != listing.templates)
         self._confirmed = confirmed
         self._ttl = self.source.policy.listing_ttl if listing.ttl is None else listing.ttl
-        if first or told or before != listing.templates:
+        if first or told or before != listing.templates or was is not self._held.tree:
             self._lease = Lease()
         self._lease.until = at + self._ttl  # the same names may go on to be known without a walk
         problem = "; ".join(filter(None, (listing.problem, self._templated.problem))) or None

@@ -14,12 +14,14 @@ import trio
 from cachetools import LRUCache
 
 from bbfs import tree
+from bbfs.buckets import Buckets
 from bbfs.cache.metadata import Remembered
 from bbfs.catalog.base import Changes, Children
 from bbfs.folding import Directory, Folding, Leaf, Tree, below, differences, uri_of
 from bbfs.model import ResourceMetadata
 from bbfs.records import DIRECTORY, NANOSECONDS, Listed, Node, Path, Record, record_node, usable_size
 from bbfs.rows import MIME_TYPE, SIZE, Description, Rows, is_plain_file, value, version
+from bbfs.showing import Portion, Shown, View
 
 _T = TypeVar("_T")
 GONE_KEPT = 100_000
@@ -118,20 +120,65 @@ class Inventory:
                 record.recall(known)
                 record.suspected = True  # it may have changed meanwhile
         self._touched[uri] = record
+        self._shows_anew(path)
         return record
+
+    def _shows_anew(self, path: Path) -> None:
+        """At a path is shown something else from now on."""
+        directory = self.tree.lookup(path[:-1]) if self.tree is not None else None
+        if isinstance(directory, Directory):
+            directory.changes += 1
 
     def node(self, leaf: Leaf, path: Path) -> Node:
         """The node of a leaf of the tree at `path`."""
         uri = uri_of(leaf)
         return record_node(self._touched.get(uri) or self._touch(uri, path))
 
+    def view(self, directory: Directory, path: Path) -> View:
+        """The names of a directory at `path`, sorted, some at a time."""
+        return View(directory, self._shown(directory, path), self._first_seen)
+
+    def _shown(self, directory: Directory, path: Path) -> Iterator[Portion]:
+        for items in directory.sorted_children():
+            if items:
+                yield Portion([name for name, _ in items], self._showing(items, path))
+
+    def _showing(self, items: "list[tuple[str, Directory | Leaf]]", path: Path) -> list[Shown]:
+        touched, remembered, gone, seen = self._touched, self._remembered, self.gone, self._seen
+        descriptions = self.rows.descriptions
+        shown: list[Shown] = []
+        for name, child in items:
+            if isinstance(child, Directory):
+                shown.append(DIRECTORY)
+                continue
+            uri = uri_of(child)
+            description = descriptions.get(uri)
+            if (
+                description is None  # another listing is being taken over
+                or len(description) > SIZE
+                or uri in touched
+                or (remembered and uri in remembered)
+                or (gone and uri in gone)
+                or (seen and uri in seen)
+            ):
+                shown += self._nodes([(name, child)], path).values()
+            else:
+                shown.append(uri)
+        return shown
+
     def nodes(self, directory: Directory, path: Path) -> Children:
         """The names of a directory at `path`, sorted, with nodes that last no longer than the answer."""
+        children: Children = {}
+        for items in directory.sorted_children():
+            children.update(self._nodes(items, path))
+        return children
+
+    def _nodes(self, items: "list[tuple[str, Directory | Leaf]]", path: Path) -> Children:
         touched, remembered, gone = self._touched, self._remembered, self.gone
         rows, listed_at, first, seen = self.rows, self.fetched_at, self._first_seen, self._seen
         descriptions, source_id = rows.descriptions, self._source_id
         children: Children = {}
-        for name, child in directory.sorted_children().items():
+        for name, child in items:
             if isinstance(child, Directory):
                 children[name] = DIRECTORY
                 continue
@@ -202,17 +249,17 @@ class Inventory:
     async def _compare(self, rows: Rows) -> _Difference:
         found = _Difference()
         was, now = self.rows.descriptions, rows.descriptions
-        for uris in _portions(was):
-            for uri in uris:
+        for items in _portions_of(was):
+            for uri, before in items:
                 new = now.get(uri)
                 if new is None:
                     found.removed.append(uri)
-                elif new != (before := was[uri]):
+                elif new != before:
                     found.described.append((uri, before))
             await trio.lowlevel.checkpoint()
         if len(now) + len(found.removed) != len(was):
-            for uris in _portions(now):
-                found.added += [uri for uri in uris if uri not in was]
+            for items in _portions_of(now):
+                found.added += [uri for uri, _ in items if uri not in was]
                 await trio.lowlevel.checkpoint()
         return found
 
@@ -247,6 +294,9 @@ class Inventory:
                 return None
         assert self.tree is not None
         told = self.tree.change(difference.added, difference.removed)
+        for path in told or ():
+            for depth in range(1, len(path) + 1):
+                self._shows_anew(path[:depth])
         if told is not None:
             for uri in difference.removed:
                 self.rows.discard(uri)
@@ -287,7 +337,9 @@ class Inventory:
         if record is not None:
             return record.path if record.describe(self.rows.metadata(uri), record.path, at) else None
         changed = version(before) != version(description)
-        return self.tree.path_of(uri) if changed and self.tree is not None else None
+        path = self.tree.path_of(uri) if self.tree is not None else None
+        self._shows_anew(path or ())
+        return path if changed else None
 
     def _forget(self, uri: str) -> None:
         record = self._touched.pop(uri, None)
@@ -298,8 +350,8 @@ class Inventory:
 
     async def _add_up(self) -> None:
         declared = 0
-        for descriptions in _portions(self.rows.descriptions.values()):
-            sizes = [value(description, SIZE) for description in descriptions if len(description) > SIZE]
+        for items in _portions_of(self.rows.descriptions):
+            sizes = [value(description, SIZE) for _, description in items if len(description) > SIZE]
             declared += sum([usable_size(size) or 0 for size in sizes])
             await trio.lowlevel.checkpoint()
         self._declared = declared
@@ -320,6 +372,12 @@ def _portions(items: Collection[_T]) -> Iterator[list[_T]]:
         yield everything[start : start + AT_ONCE]
 
 
+def _portions_of(items: Buckets[_T]) -> Iterator[list[tuple[str, _T]]]:
+    """As `_portions`, of many; what is there all the while comes once."""
+    for portion in items.portions():
+        yield from _portions(portion)
+
+
 async def _rows(base_prefix: str, listed: Iterable[ResourceMetadata]) -> Rows:
     rows = Rows(base_prefix)
     for number, metadata in enumerate(listed):
@@ -333,7 +391,8 @@ async def _folded(rows: Rows, directories: Directories | None) -> Tree:
     folding = Folding()
     always = [] if directories is None else directories([])
     descriptions = rows.descriptions
-    for uris in _portions(descriptions):
+    for items in _portions_of(descriptions):
+        uris = [uri for uri, _ in items]
         for uri in uris:
             folding.add(uri)
         if directories is not None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
@@ -297,7 +297,7 @@ class Kernel:
         for name, attributes, _ in self.files.readdir(handle, 0):
             if name not in (b".", b".."):
                 self.references[attributes.ino] += 1
-                found.append((name.decode(), attributes))
+                found.append((name.decode(), replace(attributes)))
         self.files.releasedir(handle)
         return found
 
