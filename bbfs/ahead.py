@@ -14,6 +14,7 @@ from typing import Any
 from bbfs.attached import Source
 from bbfs.cache.orders import Entries, TreeOrder
 from bbfs.cache.prefetch import Stream, Streams
+from bbfs.catalog import Children
 from bbfs.errors import BbfsError, Denied, InvalidUri, NotADirectory, NotFound, TooLarge
 from bbfs.flight import SingleFlight
 from bbfs.inodes import inode_number
@@ -246,25 +247,33 @@ class LoadAhead:
 
     def _by_number(self, source: Source, directory: Path) -> Entries | None:
         """The entries of a directory in the order of their inode numbers."""
-        entries = _entries(source, directory)
-        if entries is None:
+        children = _known_children(source, directory)
+        if children is None:
             return None
+        mounted = self._mounted(source, (*directory, ""))[:-1]
 
         def number(entry: tuple[str, bool]) -> int:
-            path = (*directory, entry[0])
-            node = source.catalog.known(path)
-            salt = "/" if node is None or node.record is None or entry[1] else node.record.salt
-            return inode_number(self._mounted(source, path), salt)
+            record = children[entry[0]].record
+            return inode_number((*mounted, entry[0]), "/" if record is None or entry[1] else record.salt)
 
-        return sorted(entries, key=number)
+        return sorted(_as_entries(children), key=number)
 
 
 def _entries(source: Source, directory: Path) -> Entries | None:
     """The files and directories of a directory in readdir's order, as far as that is known without asking."""
+    large = source.catalog.large(directory)
+    if large is not None:
+        return large
+    children = _known_children(source, directory)
+    return None if children is None else _as_entries(children)
+
+
+def _known_children(source: Source, directory: Path) -> Children | None:
     try:
-        children = source.catalog.known_children(directory)
+        return source.catalog.known_children(directory)
     except (NotFound, NotADirectory):
         return None
-    if children is None:
-        return None
+
+
+def _as_entries(children: Children) -> Entries:
     return [(name, node.kind == "directory") for name, node in children.items() if node.kind != "symlink"]

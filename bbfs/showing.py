@@ -6,7 +6,7 @@ native URI alone, without a node, a record or attributes of its own.
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from bbfs.folding import Directory
 from bbfs.records import Node
@@ -16,11 +16,14 @@ Shown = Node | str
 
 
 class Portion:
-    """Some names of a directory, in order. numbers: their inode numbers as far as they were made, 0 for others."""
+    """Some names of a directory, in order. numbers: their inode numbers as far as they were made, 0 for others.
+
+    Tuples of texts, which Python's cyclic garbage collector does not go through.
+    """
 
     __slots__ = ("names", "numbers", "shown")
 
-    def __init__(self, names: Sequence[str], shown: Sequence[Shown]) -> None:
+    def __init__(self, names: tuple[str, ...], shown: tuple[Shown, ...]) -> None:
         self.names = names
         self.shown = shown
         self.numbers = array("Q", bytes(8 * len(names)))

@@ -5,10 +5,12 @@ directory when it comes to it. So the files of a tree have one order, whatever t
 the end (a stack of work, as in `rg`) goes through the same order backward.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, overload
 
 from cachetools import LRUCache
+
+from bbfs.buckets import Buckets
 
 Path = tuple[str, ...]
 Direction = Literal[-1, 1]
@@ -28,10 +30,68 @@ class _Layout:
 
     def __init__(self, entries: Entries) -> None:
         self.entries = entries
-        self.index = {name: place for place, (name, _) in enumerate(entries)}
+        self.index: Mapping[str, int] = {name: place for place, (name, _) in enumerate(entries)}
         files = [place for place, (_, is_directory) in enumerate(entries) if not is_directory]
         self.files = len(files)
         self.first, self.last = (files[0], files[-1]) if files else (-1, -1)
+
+
+class _Places(Mapping[str, int]):
+    """The places of the names of a large directory, found out as they are asked for."""
+
+    def __init__(self, children: Buckets[Any]) -> None:
+        self._children = children
+
+    def __getitem__(self, name: str) -> int:
+        place = self._children.position(name)
+        if place is None:
+            raise KeyError(name)
+        return place
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._children
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for items in self._children.in_order() for name, _ in items)
+
+    def __len__(self) -> int:
+        return len(self._children)
+
+
+class LargeEntries(Sequence[tuple[str, bool]]):
+    """The entries of a directory that is too large to be looked through at once; they are what they are at each use."""
+
+    def __init__(self, children: Buckets[Any], is_directory: Callable[[Any], bool]) -> None:
+        self._children = children
+        self._is_directory = is_directory
+        self.index: Mapping[str, int] = _Places(children)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, bool]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[tuple[str, bool]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, bool] | Sequence[tuple[str, bool]]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        name = self._children.key_at(index)
+        return name, self._is_directory(self._children[name])
+
+    def __len__(self) -> int:
+        return len(self._children)
+
+
+class _LargeLayout:
+    """As `_Layout`. Where the ends are is looked for among the first and the last entries."""
+
+    __slots__ = ("entries", "files", "first", "index", "last")
+
+    def __init__(self, entries: LargeEntries) -> None:
+        self.entries: Entries = entries
+        self.index: Mapping[str, int] = entries.index
+        self.files = size = len(entries)
+        ends = range(min(size, _PASSED_OVER))
+        self.first = next((place for place in ends if not entries[place][1]), -1)
+        self.last = next((size - 1 - place for place in ends if not entries[size - 1 - place][1]), -1)
 
 
 class TreeOrder:
@@ -43,7 +103,7 @@ class TreeOrder:
 
     def __init__(self, list_directory: Callable[[Path], Entries | None], *, directories: int = 256) -> None:
         self._list = list_directory
-        self._layouts: LRUCache[Path, _Layout] = LRUCache(directories)
+        self._layouts: LRUCache[Path, _Layout | _LargeLayout] = LRUCache(directories)
 
     def __contains__(self, path: Path) -> bool:
         layout = self._layout(path[:-1])
@@ -108,11 +168,12 @@ class TreeOrder:
             if layout is not None and path[depth] not in layout.index:
                 del self._layouts[path[:depth]]
 
-    def _layout(self, directory: Path) -> _Layout | None:
+    def _layout(self, directory: Path) -> _Layout | _LargeLayout | None:
         layout = self._layouts.get(directory)
         if layout is None:
             entries = self._list(directory)
             if entries is None:
                 return None
-            layout = self._layouts[directory] = _Layout(entries)
+            layout = _LargeLayout(entries) if isinstance(entries, LargeEntries) else _Layout(entries)
+            self._layouts[directory] = layout
         return layout

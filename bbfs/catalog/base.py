@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from bbfs.cache.orders import LargeEntries
 from bbfs.flight import SingleFlight
 from bbfs.model import Listing, ResourceTemplate
 from bbfs.records import Lease, Node, Path, Record
@@ -60,6 +61,10 @@ class Catalog(Protocol):
     def known(self, path: Path) -> Node | None: ...
 
     def known_children(self, path: Path) -> Children | None: ...
+
+    def large(self, path: Path) -> LargeEntries | None:
+        """The entries of a directory that is too large for `known_children`; None for any other."""
+        ...
 
     async def find(self, path: Path) -> Node: ...
 

@@ -6,7 +6,9 @@ from contextlib import suppress
 
 import trio
 
+from bbfs.buckets import Buckets
 from bbfs.cache.metadata import Remembered
+from bbfs.cache.orders import LargeEntries
 from bbfs.catalog.base import Children, Surroundings
 from bbfs.catalog.inventory import Inventory
 from bbfs.catalog.templated import Templated, Unlisted
@@ -117,6 +119,12 @@ class FlatCatalog:
         beyond = self._templated.known_children(path)
         return None if beyond is None else _merged(listed, beyond)
 
+    def large(self, path: Path) -> LargeEntries | None:
+        place = self._held.tree.lookup(path) if self._held.tree is not None else None
+        if isinstance(place, Directory) and isinstance(place.children, Buckets):
+            return LargeEntries(place.children, lambda child: isinstance(child, Directory))
+        return None
+
     async def view(self, path: Path) -> View | None:
         """The names of a directory, some at a time; None where not all of them are of the listing: see `children`.
 
@@ -133,9 +141,10 @@ class FlatCatalog:
 
     def _view(self, root: Tree, path: Path) -> View | None:
         place = root.lookup(path)
-        if not isinstance(place, Directory) or self._templated.known_children(path) != {}:
+        beyond = self._templated.known_children(path)
+        if not isinstance(place, Directory) or beyond is None:
             return None
-        return self._held.view(place, path)
+        return self._held.view(place, path, beyond)
 
     def validity(self, path: Path) -> float:
         """Seconds for which names and their absence hold."""

@@ -94,6 +94,9 @@ class DirectoryCatalog:
         listed = self._fresh(path)
         return None if listed is None else listed.lease
 
+    def large(self, path: Path) -> None:
+        """None: a directory is listed and held as a whole."""
+
     async def find(self, path: Path) -> Node:
         node = self.known(path)
         if node is not None:

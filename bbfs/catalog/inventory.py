@@ -5,6 +5,7 @@ makes none that last. A new listing is compared with the one before, and what is
 long work here gives other tasks their turn every few milliseconds; what they see meanwhile is the listing before.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -134,14 +135,24 @@ class Inventory:
         uri = uri_of(leaf)
         return record_node(self._touched.get(uri) or self._touch(uri, path))
 
-    def view(self, directory: Directory, path: Path) -> View:
-        """The names of a directory at `path`, sorted, some at a time."""
-        return View(directory, self._shown(directory, path), self._first_seen)
+    def view(self, directory: Directory, path: Path, beyond: Children) -> View:
+        """The names of a directory at `path`, sorted, some at a time. beyond: those that are not of the listing."""
+        return View(directory, self._shown(directory, path, beyond), self._first_seen)
 
-    def _shown(self, directory: Directory, path: Path) -> Iterator[Portion]:
+    def _shown(self, directory: Directory, path: Path, beyond: Children) -> Iterator[Portion]:
+        others = sorted((name for name in beyond if name not in directory.children), reverse=True)
         for items in directory.sorted_children():
-            if items:
-                yield Portion([name for name, _ in items], self._showing(items, path))
+            names, shown = [name for name, _ in items], self._showing(items, path)
+            while others and names and others[-1] < names[-1]:
+                name = others.pop()
+                place = bisect_left(names, name)
+                names.insert(place, name)
+                shown.insert(place, beyond[name])
+            if names:
+                yield Portion(tuple(names), tuple(shown))
+        if others:
+            others.reverse()
+            yield Portion(tuple(others), tuple(beyond[name] for name in others))
 
     def _showing(self, items: "list[tuple[str, Directory | Leaf]]", path: Path) -> list[Shown]:
         touched, remembered, gone, seen = self._touched, self._remembered, self.gone, self._seen

@@ -43,6 +43,9 @@ def test_it_holds_what_a_dict_does(steps: list[tuple[str, str, int]]) -> None:
     assert dict(found) == expected == found
     assert [item for items in found.portions() for item in items] == list(found.items())
     assert [item for items in found.in_order() for item in items] == sorted(expected.items())
+    assert [found.key_at(place) for place in range(len(found))] == sorted(expected)
+    assert [found.position(key) for key in sorted(expected)] == list(range(len(expected)))
+    assert found.position("none") is None
     assert all(len(items) <= 4 for items in found.portions())
 
 

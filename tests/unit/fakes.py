@@ -14,6 +14,7 @@ from bbfs.cache.metadata import MetadataStore
 from bbfs.cache.tiers import SharedTier
 from bbfs.errors import BbfsError, NotADirectory, NotFound, Outdated
 from bbfs.inodes import ROOT
+from bbfs.listed import ListedDirectory
 from bbfs.model import (
     Completion,
     DataSource,
@@ -294,10 +295,11 @@ class Kernel:
     async def entries(self, path: str = "") -> list[tuple[str, Attributes]]:
         handle = await self._again(path, self.files.opendir)
         found: list[tuple[str, Attributes]] = []
+        shared = isinstance(self.files._directories[handle], ListedDirectory)
         for name, attributes, _ in self.files.readdir(handle, 0):
             if name not in (b".", b".."):
                 self.references[attributes.ino] += 1
-                found.append((name.decode(), replace(attributes)))
+                found.append((name.decode(), replace(attributes) if shared else attributes))
         self.files.releasedir(handle)
         return found
 

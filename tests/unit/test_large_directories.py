@@ -1,0 +1,92 @@
+"""Directories of many names, shown and walked through a portion at a time; here a portion has four names."""
+
+import pytest
+import trio
+from fakes import FlatSource, World, data_source, settled, uris
+
+from bbfs import buckets, folding
+from bbfs.listed import ListedDirectory
+
+DIRECTORY = "mcp-server+docs/x/d"
+NAMES = [f"{number:04}" for number in range(200)]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "LARGEST", 4)
+    monkeypatch.setattr(folding, "LARGEST", 4)
+
+
+def source() -> FlatSource:
+    return FlatSource(data_source(), contents=dict.fromkeys(uris(len(NAMES)), b"x" * 1000))
+
+
+async def opened(world: World) -> tuple[int, ListedDirectory]:
+    handle = await world.files.opendir((await world.kernel.walk(DIRECTORY)).ino)
+    listed = world.files._directories[handle]
+    assert isinstance(listed, ListedDirectory)
+    return handle, listed
+
+
+@pytest.mark.semantics("S12")
+async def test_all_names_come_in_order_and_lead_where_a_lookup_does(nursery: trio.Nursery) -> None:
+    async with World(nursery, source()) as world:
+        shown = await world.kernel.entries(DIRECTORY)
+        assert [name for name, _ in shown] == NAMES
+        for name, attributes in shown:
+            assert (await world.kernel.walk(f"{DIRECTORY}/{name}")).ino == attributes.ino
+        assert await world.kernel.cat(f"{DIRECTORY}/0123") == b"x" * 1000
+        world.kernel.forget_all()
+        assert len(world.files._inodes) == 1
+
+
+async def test_a_listing_is_given_out_again_until_more_is_known_of_a_name(nursery: trio.Nursery) -> None:
+    async with World(nursery, source()) as world:
+        first = await opened(world)
+        again = await opened(world)
+        assert again[1] is first[1]
+        await world.kernel.cat(f"{DIRECTORY}/0123")
+        anew = await opened(world)
+        assert anew[1] is not first[1]
+        for handle, _ in (first, again, anew):
+            world.files.releasedir(handle)
+        sizes = {name: found.size for name, found in await world.kernel.entries(DIRECTORY)}
+        assert sizes["0123"] == 1000
+        assert sizes["0007"] == 0, "nobody knows"
+
+
+@pytest.mark.semantics("S12")
+async def test_names_that_stay_come_once_while_others_come_and_go(nursery: trio.Nursery) -> None:
+    docs = source()
+    async with World(nursery, docs) as world:
+        handle, _ = await opened(world)
+        entries = world.files.readdir(handle, 2)
+        seen = [next(entries)[0].decode() for _ in range(30)]
+        for uri in list(uris(len(NAMES)))[20:60]:
+            del docs.contents[uri]
+        docs.contents |= dict.fromkeys((f"x://d/{number:04}a" for number in range(100)), b"")
+        docs.announce()
+        await world.manager.by_id("docs").catalog.refresh()  # type: ignore[attr-defined] # a flat one
+        seen += [name.decode() for name, _, _ in entries]
+        world.files.releasedir(handle)
+        assert seen == sorted(set(seen))
+        assert {*NAMES[:20], *NAMES[60:]} <= set(seen)
+        assert await world.kernel.ls(DIRECTORY) == sorted(uri.rpartition("/")[2] for uri in docs.contents)
+
+
+@pytest.mark.parametrize("step", [1, -1])
+async def test_a_walk_loads_ahead_as_in_any_directory(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    asked: list[set[str]] = []
+    for largest in (4, 1000):
+        monkeypatch.setattr(folding, "LARGEST", largest)
+        docs = source()
+        async with World(nursery, docs) as world:
+            await world.kernel.ls(DIRECTORY)
+            for name in NAMES[100 : 100 + 10 * step : step]:
+                await world.kernel.cat(f"{DIRECTORY}/{name}")
+            await settled()
+            asked.append(set(docs.loaded))
+    assert asked[0] == asked[1]
+    assert len(asked[0]) > 12
