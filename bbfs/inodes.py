@@ -18,6 +18,10 @@ _FIRST = 2
 _NUMBERS = (1 << 63) - _FIRST  # programs keep inode numbers in signed 64-bit integers
 
 
+_TABLES = 64
+"""One table of a million would stop everything for a tenth of a second when it grows."""
+
+
 class InodeKey(NamedTuple):
     """What an inode is: the path below the mount's root, and the version of the content (`""` for directories)."""
 
@@ -54,6 +58,16 @@ class Inode:
     note: Any = field(default=None)
 
 
+def _table() -> dict[int, Inode | Shown]:
+    """An empty table that the cyclic garbage collector sees from now on, so that it can be told to pass it by.
+
+    (An empty dict it does not see; `gc.freeze` would not hold for what it becomes.)
+    """
+    table: dict[int, Inode | Shown] = {0: Inode(InodeKey(()))}
+    table.clear()
+    return table
+
+
 class InodeTable:
     """The inodes that the kernel (by lookups) or the daemon (by pins) holds, and their numbers. Owned by the mount.
 
@@ -64,14 +78,18 @@ class InodeTable:
     def __init__(self, number_of: Callable[[tuple[str, ...], str], int] = inode_number) -> None:
         """number_of: the hash, from 2 up; any other than `inode_number` is for tests."""
         self._number_of = number_of
-        self._held: dict[int, Inode | Shown] = {ROOT: Inode(InodeKey(()))}
+        self._held: list[dict[int, Inode | Shown]] = [_table() for _ in range(_TABLES)]  # by number modulo their number
+        self._of(ROOT)[ROOT] = Inode(InodeKey(()))
         self._numbers: dict[InodeKey, int] = {}  # of all but those shown: they have the number of their hash
 
     def __len__(self) -> int:
-        return len(self._held)
+        return sum(map(len, self._held))
 
     def __contains__(self, ino: int) -> bool:
-        return ino in self._held
+        return ino in self._held[ino % _TABLES]
+
+    def _of(self, ino: int) -> dict[int, Inode | Shown]:
+        return self._held[ino % _TABLES]
 
     def number(self, path: tuple[str, ...], salt: str = "") -> int:
         """The number that this inode has, or would get now; nothing is remembered. For listings without lookups."""
@@ -102,9 +120,9 @@ class InodeTable:
         ino = self._numbers.get(key)
         if ino is None:
             ino = self._free(path, salt)
-            if ino not in self._held:
+            if ino not in self:
                 self._numbers[key] = ino
-                self._held[ino] = Inode(key)
+                self._of(ino)[ino] = Inode(key)
         self._find(ino).lookups += 1
         return ino
 
@@ -112,15 +130,16 @@ class InodeTable:
         """As `remember`, in little time and memory, where `ino` is the hash and the number. False, and nothing is
         done, where something else has that number: `remember` then.
         """
-        held = self._held.get(ino)
+        table = self._held[ino % _TABLES]
+        held = table.get(ino)
         if held is None:
             if InodeKey(path, salt) in self._numbers:
                 return False
-            self._held[ino] = (path, salt, 1)
+            table[ino] = (path, salt, 1)
         elif isinstance(held, tuple):
             if held[1] != salt or held[0] != path:
                 return False
-            self._held[ino] = (held[0], salt, held[2] + 1)
+            table[ino] = (held[0], salt, held[2] + 1)
         else:
             if held.key != (path, salt):
                 return False
@@ -134,12 +153,13 @@ class InodeTable:
         """
         if ino == ROOT:
             return False
-        shown = self._held.get(ino)
+        table = self._of(ino)
+        shown = table.get(ino)
         if isinstance(shown, tuple) and 0 < lookups <= shown[2]:
             if lookups == shown[2]:
-                del self._held[ino]
+                del table[ino]
                 return True
-            self._held[ino] = (shown[0], shown[1], shown[2] - lookups)
+            table[ino] = (shown[0], shown[1], shown[2] - lookups)
             return False
         held = self._find(ino)
         if not 0 <= lookups <= held.lookups:
@@ -161,31 +181,31 @@ class InodeTable:
 
     def get(self, ino: int) -> InodeKey:
         """What the number stands for. Raises Outdated when it is not held."""
-        held = self._held.get(ino)
+        held = self._of(ino).get(ino)
         return InodeKey(held[0], held[1]) if isinstance(held, tuple) else self._find(ino).key
 
     def find(self, ino: int) -> Inode | None:
         """The inode with this number, None when it is not held. Counting a lookup on it is as good as `remember`."""
-        return self._find(ino) if ino in self._held else None
+        return self._find(ino) if ino in self else None
 
     def lookups(self, ino: int) -> int:
         """How many lookups hold the inode. Raises Outdated when it is not held."""
         return self._find(ino).lookups
 
     def _find(self, ino: int) -> Inode:
-        held = self._held.get(ino)
+        held = self._of(ino).get(ino)
         if held is None:
             raise Outdated(f"inode {ino} is not held")
         if isinstance(held, tuple):  # more is wanted of it than to be shown
             path, salt, lookups = held
             key = InodeKey(path, salt)
-            held = self._held[ino] = Inode(key, lookups)
+            held = self._of(ino)[ino] = Inode(key, lookups)
             self._numbers[key] = ino
         assert isinstance(held, Inode)
         return held
 
     def _is_shown(self, ino: int, path: tuple[str, ...], salt: str) -> bool:
-        held = self._held.get(ino)
+        held = self._of(ino).get(ino)
         return isinstance(held, tuple) and held[0] == path and held[1] == salt
 
     def _free(self, path: tuple[str, ...], salt: str) -> int:
@@ -193,13 +213,13 @@ class InodeTable:
         ino = self._number_of(path, salt)
         if self._is_shown(ino, path, salt):
             return ino
-        while ino in self._held:
+        while ino in self:
             ino = _FIRST + (ino + 1 - _FIRST) % _NUMBERS
         return ino
 
     def _drop_unheld(self, ino: int, held: Inode) -> bool:
         if held.lookups or held.pins:
             return False
-        del self._held[ino]
+        del self._of(ino)[ino]
         del self._numbers[held.key]
         return True
