@@ -33,6 +33,7 @@ from bbfs.notify import ServiceManager
 from bbfs.operations import Operations, Ownership
 from bbfs.resources import ResourceManager
 from bbfs.sources import Handler, Services
+from bbfs.status import StatusHandler
 from bbfs.vfs import FileSystem
 
 log = logging.getLogger(__name__)
@@ -251,6 +252,8 @@ async def _serve(
         config.mount.umask or 0,
     )
     async with _stoppable(early) as stop, resource_manager(config, composition, store_path()) as manager:
+        status = StatusHandler(manager, manager.clock())
+        await manager.add(status.source, status, hidden=True)
         files = FileSystem(manager, _invalidate)
         adapter.become(Operations(files, owner, interrupts))
         with stop:

@@ -302,6 +302,20 @@ class SourceState:
 
 
 @dataclass(frozen=True, slots=True)
+class ListingProgress:
+    """How far the latest listing of a source has come.
+
+    resources, pages: received so far. seconds: since it began, or that it took. complete: whether it has ended with all
+    that there is.
+    """
+
+    resources: int
+    pages: int
+    seconds: float
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SourceEvent:
     """Something changed at a source: `uri` is the native URI of what was updated, or None when the listing changed.
 

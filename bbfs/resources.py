@@ -134,9 +134,12 @@ class ResourceManager:
 
     # -- sources -----------------------------------------------------------------------------------------------------
 
-    async def add(self, data: DataSource, handler: Handler) -> Source:
-        """Take in a source and what earlier mounts remember of it. Nothing is asked of the source itself."""
-        around = Surroundings(self.clock, self._flights, lambda paths: self._tell(data.base_prefix, paths))
+    async def add(self, data: DataSource, handler: Handler, *, hidden: bool = False) -> Source:
+        """Take in a source and what earlier mounts remember of it. Nothing is asked of the source itself.
+
+        hidden: it is there for those who ask for it by its name, and not among `sources`.
+        """
+        around = Surroundings(self.clock, self._flights, lambda paths: self._tell_of(self._by_id[data.id], paths))
         if isinstance(handler, CanList):
             catalog: Catalog = FlatCatalog(data, handler, around)
         elif isinstance(handler, CanListDirectory):
@@ -146,7 +149,9 @@ class ResourceManager:
         source = Source(data, handler, catalog, Places(max(1, data.policy.concurrency)), fingerprint(data))
         if not (isinstance(handler, CanStat) and isinstance(catalog, DirectoryCatalog)):
             self._ahead.add(source)
-        self.sources[data.base_prefix] = self._by_id[data.id] = self._by_prefix[data.uri_prefix] = source
+        self._by_id[data.id] = self._by_prefix[data.uri_prefix] = source
+        if not hidden:
+            self.sources[data.base_prefix] = source
         if isinstance(catalog, FlatCatalog):
             around.listed = partial(self._remember_listing, source)
             around.outdated = partial(self._outdate_listing, source)
@@ -173,9 +178,6 @@ class ResourceManager:
         """
         self._listeners.append(listener)
         return partial(self._listeners.remove, listener)
-
-    def _tell(self, base: str, paths: Iterable[Path]) -> None:
-        self._tell_of(self.sources[base], paths)
 
     def _tell_of(self, source: Source, paths: Iterable[Path]) -> None:
         """Some paths of a source's catalog are not what they were."""

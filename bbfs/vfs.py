@@ -120,7 +120,7 @@ class FileSystem:
         return await self._manager.find(path) if node is None else node
 
     def _root_entry(self, name: str) -> Node:
-        if name in self._manager.roots():
+        if self._manager.has_source(name) or name in self._manager.roots():
             return DIRECTORY
         target = self._manager.root_link(name)
         if target is None:

@@ -50,6 +50,8 @@ class Watch:
             scope = await self._scope(path)
             sources = [self._manager.place(path)[0]] if path else self._manager.sources.values()
             for source in sources:
+                if source.data.base_prefix not in self._manager.sources:
+                    raise NotSupported(f"{source.data.uri_prefix} cannot be watched")
                 scopes.setdefault(source.data.base_prefix, []).append(scope)
         async with trio.open_nursery() as nursery:
             async with trio.open_nursery() as starting:

@@ -34,7 +34,7 @@ from bbfs.mcp_manager.translate import (
     template_entry,
     ttl_seconds,
 )
-from bbfs.model import Completion, Loaded, McpServer, Policy, SourceEvent, SourceState
+from bbfs.model import Completion, ListingProgress, Loaded, McpServer, Policy, SourceEvent, SourceState
 from bbfs.rows import Rows
 
 __all__ = [
@@ -85,6 +85,7 @@ class MCPManager:
         self._ping_after = ping_after
         self._tokens = tokens
         self._connections: dict[str, Connection] = {}
+        self._courses: dict[str, Course] = {}
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -219,6 +220,11 @@ class MCPManager:
         """Whether requests to a server are sent with a login of this user."""
         return self._connection(server_id).logged_in
 
+    def progress(self, server_id: str) -> ListingProgress | None:
+        """How far the latest listing of a server's resources has come."""
+        course = self._courses.get(server_id)
+        return course.progress if course is not None else None
+
     def requests(self, server_id: str) -> RequestCounts:
         """How many requests went to a server so far."""
         return replace(self._connection(server_id).counts)
@@ -272,6 +278,8 @@ class MCPManager:
         """Hand the pages of a listing to `take` as they come, as far as the bounds allow. Raises BbfsError."""
         connection = self._connection(server_id)
         course = Course(server_id, method)
+        if method == "resources/list":
+            self._courses[server_id] = course
         cursor: Any = None
         for number in range(MAX_PAGES):
             try:

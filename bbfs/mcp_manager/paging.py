@@ -5,6 +5,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from bbfs.model import ListingProgress
+
 log = logging.getLogger("bbfs.mcp")
 
 MAX_REPEATED_PAGES = 10
@@ -39,7 +41,15 @@ class Course:
         self._ttl: float | None = None
         self._seen: set[str] = set()
         self._pages = self._new = self._invalid = self._repeats = 0
-        self._told = time.monotonic()
+        self._told = self._began = time.monotonic()
+        self._end: float | None = None
+
+    @property
+    def progress(self) -> ListingProgress:
+        """As far as it has come."""
+        until = time.monotonic() if self._end is None else self._end
+        complete = self._end is not None and self.problem is None
+        return ListingProgress(self._new, self._pages, until - self._began, complete)
 
     def count(self, taken: Taken, ttl: float | None) -> None:
         """Note a page, with the time to live (seconds) that it states."""
@@ -63,6 +73,7 @@ class Course:
         return self.problem is not None
 
     def end(self) -> End:
+        self._end = time.monotonic()
         found = f"{self._invalid} invalid {'entry' if self._invalid == 1 else 'entries'} left out"
         problems = [found] if self._invalid else []
         problems += [self.problem] if self.problem else []

@@ -10,7 +10,16 @@ from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
 from bbfs.errors import ConfigError
-from bbfs.model import Completion, DataSource, Listing, Loaded, ResourceMetadata, SourceEvent, SourceState
+from bbfs.model import (
+    Completion,
+    DataSource,
+    Listing,
+    ListingProgress,
+    Loaded,
+    ResourceMetadata,
+    SourceEvent,
+    SourceState,
+)
 
 
 @runtime_checkable
@@ -58,6 +67,16 @@ class CanAnnounce(CanWatch, Protocol):
 
     async def settled(self) -> None:
         """Until the source has said what of all that is of interest it will tell. Wait for it with a bound."""
+        ...
+
+
+@runtime_checkable
+class TellsProgress(Protocol):
+    """Knows how far its listing is."""
+
+    @property
+    def progress(self) -> ListingProgress | None:
+        """Of the latest listing, under way or not; None before the first page."""
         ...
 
 

@@ -14,6 +14,7 @@ from bbfs.model import (
     Completion,
     DataSource,
     Listing,
+    ListingProgress,
     Loaded,
     ResourceTemplate,
     SourceEvent,
@@ -59,6 +60,10 @@ class McpHandler:
     @property
     def logged_in(self) -> bool:
         return self._manager.logged_in(self.source.id)
+
+    @property
+    def progress(self) -> ListingProgress | None:
+        return self._manager.progress(self.source.id)
 
     async def list(self) -> Listing:
         """All resources and templates of the server, its tools and prompts among them as far as they are paths.
