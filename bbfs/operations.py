@@ -164,8 +164,13 @@ class Operations(pyfuse3.Operations):
                 inode.lookups += 1
             else:
                 return
+        last = entry = None
         for name, found, following in self._files.readdir(fh, start_id):
-            if not pyfuse3.readdir_reply(token, FileNameT(name), self._entry(found), following):
+            if found is last and entry is not None:
+                entry.st_ino = InodeT(found.ino)  # the files of a listing share all the rest
+            else:
+                last, entry = found, self._entry(found)
+            if not pyfuse3.readdir_reply(token, FileNameT(name), entry, following):
                 if following > 2:
                     self._files.forget(found.ino, 1)
                 break

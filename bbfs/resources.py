@@ -599,9 +599,9 @@ class ResourceManager:
         self._write_soon(partial(trio.to_thread.run_sync, partial(self._store.outdate_listing, source.fingerprint)))
 
     def _write_soon(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Writes are done in their order, since a later one is about an earlier."""
-        if not self._writes:
-            self._nursery.start_soon(self._write_all)
+        """Writes are done with the next flush, when whoever waited for a listing has it; in their order, since a later
+        one is about an earlier.
+        """
         self._writes.append(write)
 
     async def _write_all(self) -> None:
