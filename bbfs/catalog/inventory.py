@@ -5,6 +5,7 @@ makes none that last. A new listing is compared with the one before, and what is
 long work here gives other tasks their turn every few milliseconds; what they see meanwhile is the listing before.
 """
 
+import gc
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ AT_ONCE = 1000
 """Resources that are gone through before other tasks get their turn; about 3 ms at most."""
 IN_PLACE = 1000
 """Changes of a tree that are made in it; more make a new one. They are made without letting another task in between."""
+SETTLED_FROM = 50_000
+"""Resources of a listing that the garbage collector is to pass by; it takes 50 ms and more for a million."""
 NAMED_APART = 10_000
 """Resources below a path that are told of one by one; of more, their directories are: the kernel lets go of both."""
 
@@ -243,6 +246,7 @@ class Inventory:
             self._first_seen = int(at * NANOSECONDS)
             self.tree, self.rows, self.fetched_at, self.records = folded, rows, at, Records(self)
             await self._add_up()
+            _settle(rows)
             return [], None
         difference = await self._compare(rows)
         told: list[Path] = []
@@ -331,6 +335,7 @@ class Inventory:
         # From here on no other task runs until all is consistent.
         relocated.update(_moved(list(self._touched.items())[len(begun) :], folded))
         self.tree, self.rows = folded, rows
+        _settle(rows)
         for uri, path in relocated.items():
             known = self._touched.pop(uri).to_remember()
             record = self._touch(
@@ -366,6 +371,15 @@ class Inventory:
             declared += sum([usable_size(size) or 0 for size in sizes])
             await trio.lowlevel.checkpoint()
         self._declared = declared
+
+
+def _settle(rows: Rows) -> None:
+    """Have no garbage collection go through a large listing that was just taken over.
+
+    Nothing in it is part of a cycle, and it is given back without the collector when it is replaced.
+    """
+    if len(rows) >= SETTLED_FROM:
+        gc.freeze()
 
 
 def _moved(records: list[tuple[str, Record]], folded: Tree) -> Iterator[tuple[str, Path]]:
