@@ -43,8 +43,8 @@ def inode_number(path: tuple[str, ...], salt: str = "") -> int:
     return _FIRST + int.from_bytes(digest, "big") % _NUMBERS
 
 
-Shown: TypeAlias = tuple[tuple[str, ...], str, int]
-"""An inode that was merely shown in a listing: path, salt, lookups. Most of a large tree are such: a
+Shown: TypeAlias = tuple[tuple[str, ...], str]
+"""An inode that was merely shown in a listing: path, salt. Most of a large tree are such: a
 plain tuple of texts takes little, and nothing that Python's cyclic garbage collector would go through."""
 
 
@@ -80,6 +80,7 @@ class InodeTable:
         self._number_of = number_of
         self._held: list[dict[int, Inode | Shown]] = [_table() for _ in range(_TABLES)]  # by number modulo their number
         self._of(ROOT)[ROOT] = Inode(InodeKey(()))
+        self._again: list[dict[int, int]] = [{} for _ in range(_TABLES)]  # lookups beyond the first of those shown
         self._numbers: dict[InodeKey, int] = {}  # of all but those shown: they have the number of their hash
 
     def __len__(self) -> int:
@@ -135,11 +136,12 @@ class InodeTable:
         if held is None:
             if InodeKey(path, salt) in self._numbers:
                 return False
-            table[ino] = (path, salt, 1)
+            table[ino] = (path, salt)
         elif isinstance(held, tuple):
             if held[1] != salt or held[0] != path:
                 return False
-            table[ino] = (held[0], salt, held[2] + 1)
+            again = self._again[ino % _TABLES]  # no new tuple: the collector would see each of them
+            again[ino] = again.get(ino, 0) + 1
         else:
             if held.key != (path, salt):
                 return False
@@ -155,12 +157,16 @@ class InodeTable:
             return False
         table = self._of(ino)
         shown = table.get(ino)
-        if isinstance(shown, tuple) and 0 < lookups <= shown[2]:
-            if lookups == shown[2]:
+        if isinstance(shown, tuple):
+            again = self._again[ino % _TABLES]
+            held_by = 1 + again.get(ino, 0)
+            if lookups == held_by:
                 del table[ino]
+                again.pop(ino, None)
                 return True
-            table[ino] = (shown[0], shown[1], shown[2] - lookups)
-            return False
+            if 0 < lookups < held_by:
+                again[ino] = held_by - lookups - 1
+                return False
         held = self._find(ino)
         if not 0 <= lookups <= held.lookups:
             raise ValueError(f"inode {ino} has {held.lookups} lookups, {lookups} cannot be forgotten")
@@ -182,7 +188,7 @@ class InodeTable:
     def get(self, ino: int) -> InodeKey:
         """What the number stands for. Raises Outdated when it is not held."""
         held = self._of(ino).get(ino)
-        return InodeKey(held[0], held[1]) if isinstance(held, tuple) else self._find(ino).key
+        return InodeKey(*held) if isinstance(held, tuple) else self._find(ino).key
 
     def find(self, ino: int) -> Inode | None:
         """The inode with this number, None when it is not held. Counting a lookup on it is as good as `remember`."""
@@ -197,16 +203,15 @@ class InodeTable:
         if held is None:
             raise Outdated(f"inode {ino} is not held")
         if isinstance(held, tuple):  # more is wanted of it than to be shown
-            path, salt, lookups = held
-            key = InodeKey(path, salt)
-            held = self._of(ino)[ino] = Inode(key, lookups)
+            key = InodeKey(*held)
+            held = self._of(ino)[ino] = Inode(key, 1 + self._again[ino % _TABLES].pop(ino, 0))
             self._numbers[key] = ino
         assert isinstance(held, Inode)
         return held
 
     def _is_shown(self, ino: int, path: tuple[str, ...], salt: str) -> bool:
         held = self._of(ino).get(ino)
-        return isinstance(held, tuple) and held[0] == path and held[1] == salt
+        return isinstance(held, tuple) and held == (path, salt)
 
     def _free(self, path: tuple[str, ...], salt: str) -> int:
         """The hash, if this inode has it or none; else the next number above it that no other holds."""
