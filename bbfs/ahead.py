@@ -6,7 +6,7 @@ has lost its reader never does. Between two awaits a task is alone; nothing here
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,12 +14,12 @@ from typing import Any
 from bbfs.attached import Source
 from bbfs.cache.orders import Entries, TreeOrder
 from bbfs.cache.prefetch import Stream, Streams
-from bbfs.catalog import Children
 from bbfs.errors import BbfsError, Denied, InvalidUri, NotADirectory, NotFound, TooLarge
 from bbfs.flight import SingleFlight
 from bbfs.inodes import inode_number
 from bbfs.places import Place
-from bbfs.records import Path, Record
+from bbfs.records import Node, Path, Record
+from bbfs.versions import salt_of
 
 SHORTEST_USE = 1.0
 """Seconds for which contents must hold to be worth loading before they are wanted."""
@@ -27,11 +27,13 @@ LONGEST_WAIT = 5.0
 """Seconds that a content may lie before it is used, at the reader's pace; at most half of its time to live."""
 UNKNOWN_SIZE = 1 << 16
 """Bytes that a content is taken to have while none of its source was seen."""
-SORTED_FROM, SORTED_TO = 10_000, 20_000
-"""Entries of a directory that are put in the order of their inode numbers: fewer no program sorts, and more would take
-too long here, at 2 µs each."""
+SORTED_AT_ONCE, SORTED_TO = 2_000, 20_000
+"""Entries of a directory up to which they are put in the order of their inode numbers, at 2 µs each: as soon as an
+access fits no stream, and where several do. More would take too long here."""
+IN_ODD_ORDER = 5
+"""Accesses next to each other in the order of inode numbers that are a walk, where it begins amid a directory."""
 FITS_NO_ORDER = 4
-"""Accesses of a source outside its streams after which one looks for walks in the order of inode numbers."""
+"""What several accesses are."""
 
 Fetch = Callable[[Source, Record, Place], Awaitable[Any]]
 Mounted = Callable[[Source, Path], Path]
@@ -51,9 +53,10 @@ class _Request:
 class _Ahead:
     """What is loaded ahead of one source's readers.
 
-    orders: that of readdir; then that of inode numbers, in which `grep -r`, `find` and `du` (fts of gnulib) take the
-    entries of a directory of more than 10 000. queues: by stream, in turn. flying: by the record's key.
-    unused: bytes by path, of what has come and was not used. waits: streams whose readers wait, by the record's key.
+    orders: that of readdir; then that of inode numbers, in which `cp` takes the entries of any directory (savedir of
+    gnulib), and `grep -r`, `find` and `du` (fts) those of one of more than 10 000. queues: by stream, in turn.
+    flying: by the record's key. unused: bytes by path, of what has come and was not used. waits: streams whose readers
+    wait, by the record's key. unfitting: the last accesses that had no stream.
     """
 
     streams: Streams
@@ -64,7 +67,7 @@ class _Ahead:
     unused: dict[Path, int] = field(default_factory=dict)
     unused_bytes: int = 0
     waits: dict[tuple[str, str], Stream] = field(default_factory=dict)
-    unfitting: int = 0
+    unfitting: deque[Path] = field(default_factory=lambda: deque(maxlen=FITS_NO_ORDER))
     mean: float = UNKNOWN_SIZE
     ttl: float | None = None
 
@@ -100,7 +103,10 @@ class LoadAhead:
         policy = source.data.policy
         if policy.concurrency < 2 or policy.sizes == "lazy":
             return
-        orders = TreeOrder(partial(_entries, source)), TreeOrder(partial(self._by_number, source))
+        orders = (
+            TreeOrder(partial(_entries, source)),
+            TreeOrder(partial(self._by_number, source), opens_at=IN_ODD_ORDER),
+        )
         ahead = _Ahead(Streams(2 * policy.concurrency, policy.timeout), orders)
         self._sources[source.data.id] = ahead
         source.places.freed = partial(self._begin_next, source, ahead)
@@ -115,8 +121,7 @@ class LoadAhead:
         ttl = source.data.policy.content_ttl if ahead.ttl is None else ahead.ttl
         if ttl < SHORTEST_USE:
             return
-        sorted_by_some = SORTED_FROM < ahead.orders[0].size(path[:-1]) <= SORTED_TO
-        orders = ahead.orders if sorted_by_some and ahead.unfitting >= FITS_NO_ORDER else ahead.orders[:1]
+        files = len(source.catalog.records)
         found: dict[Path, Record] = {}
 
         def needed(other: Path) -> bool:
@@ -128,21 +133,36 @@ class LoadAhead:
         plan = ahead.streams.access(
             path,
             now,
-            orders,
+            self._orders(ahead, path, now, files),
             needed,
             horizon=min(LONGEST_WAIT, ttl / 2),
-            files=len(source.catalog.records),
+            files=files,
         )
         if wanted:
             self._now_wanted(ahead, record, plan.stream)
         for other in plan.dropped:
             self._forget_unused(ahead, other)
         if plan.stream is None:
-            ahead.unfitting += 1
+            ahead.unfitting.append(path)
             return
         if plan.load:
             ahead.queues.setdefault(plan.stream, deque()).extend((other, found[other]) for other in plan.load)
         self._begin_next(source, ahead, spared=1 if wanted else 0)
+
+    @staticmethod
+    def _orders(ahead: _Ahead, path: Path, now: float, files: int) -> Iterator[TreeOrder]:
+        """The orders in which an access may be one of a walk; asked for where it fits no stream.
+
+        The first one says nothing by itself. So none is sorted for a program that walks as readdir does.
+        """
+        by_name, by_number = ahead.orders
+        yield by_name
+        directory, unfitting = path[:-1], ahead.unfitting
+        size = by_name.size(directory)
+        if unfitting and size <= (SORTED_TO if len(unfitting) == FITS_NO_ORDER else SORTED_AT_ONCE):
+            if not by_number.has(directory):
+                ahead.streams.recall([each for each in unfitting if each[:-1] == directory], now, by_number, files)
+            yield by_number
 
     def ended(self, source: Source, record: Record, size: int | None, ttl: float | None = None) -> None:
         """A load has ended, with `size` bytes that hold for `ttl` seconds, or without success."""
@@ -247,16 +267,17 @@ class LoadAhead:
 
     def _by_number(self, source: Source, directory: Path) -> Entries | None:
         """The entries of a directory in the order of their inode numbers."""
-        children = _known_children(source, directory)
+        children = _children(source, directory)
         if children is None:
             return None
-        mounted = self._mounted(source, (*directory, ""))[:-1]
+        # At the root of a catalog, a name may decide where it stands.
+        above = self._mounted(source, directory) if directory else None
 
-        def number(entry: tuple[str, bool]) -> int:
-            record = children[entry[0]].record
-            return inode_number((*mounted, entry[0]), "/" if record is None or entry[1] else record.salt)
+        def number(child: tuple[str, Node]) -> int:
+            name, node = child
+            return inode_number((*above, name) if above else self._mounted(source, (name,)), salt_of(node))
 
-        return sorted(_as_entries(children), key=number)
+        return [(name, node.kind == "directory") for name, node in sorted(children, key=number)]
 
 
 def _entries(source: Source, directory: Path) -> Entries | None:
@@ -264,16 +285,13 @@ def _entries(source: Source, directory: Path) -> Entries | None:
     large = source.catalog.large(directory)
     if large is not None:
         return large
-    children = _known_children(source, directory)
-    return None if children is None else _as_entries(children)
+    children = _children(source, directory)
+    return None if children is None else [(name, node.kind == "directory") for name, node in children]
 
 
-def _known_children(source: Source, directory: Path) -> Children | None:
+def _children(source: Source, directory: Path) -> list[tuple[str, Node]] | None:
     try:
-        return source.catalog.known_children(directory)
+        children = source.catalog.known_children(directory)
     except (NotFound, NotADirectory):
         return None
-
-
-def _as_entries(children: Children) -> Entries:
-    return [(name, node.kind == "directory") for name, node in children.items() if node.kind != "symlink"]
+    return None if children is None else [(n, node) for n, node in children.items() if node.kind != "symlink"]

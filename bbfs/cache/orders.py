@@ -98,16 +98,24 @@ class TreeOrder:
     """The files of a tree in the order of a walk through it.
 
     list_directory: the entries of a directory, or None where they are not known; the walk ends there, for nobody is
-    asked. directories: how many layouts are kept.
+    asked. opens_at: accesses next to each other that are a walk; more for an order in which few programs walk, so that
+    random access seldom is one. directories: how many layouts are kept.
     """
 
-    def __init__(self, list_directory: Callable[[Path], Entries | None], *, directories: int = 256) -> None:
+    def __init__(
+        self, list_directory: Callable[[Path], Entries | None], *, opens_at: int = 3, directories: int = 256
+    ) -> None:
+        self.opens_at = opens_at
         self._list = list_directory
         self._layouts: LRUCache[Path, _Layout | _LargeLayout] = LRUCache(directories)
 
     def __contains__(self, path: Path) -> bool:
         layout = self._layout(path[:-1])
         return layout is not None and path[-1] in layout.index
+
+    def has(self, directory: Path) -> bool:
+        """Whether the layout of a directory is kept."""
+        return directory in self._layouts
 
     def size(self, directory: Path) -> int:
         """Entries of a directory; 0 where they are not known."""

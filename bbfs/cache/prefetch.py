@@ -15,12 +15,15 @@ from bbfs.cache.orders import Direction, Path, TreeOrder
 
 REACH = 4
 """Files from a stream's accesses up to which an access joins it: programs with several threads leave no larger gaps."""
-OPENS_AT = 3
-"""Accesses without a gap that open a window; of more, so much of their range (`DENSITY`) is enough."""
+FROM_EDGE = 2
+"""Accesses without a gap that open a window where they begin with the first or last file of a directory; elsewhere, the
+order says how many. Of more, so much of their range (`DENSITY`) is enough."""
 DENSITY = 0.75
+TURNED = 2
+"""Accesses behind where a reader began that end its stream."""
 FIRST, YOUNG, YOUNG_WINDOW = 3, 20, 12
-"""Up to `FIRST` accesses a window has one file for each; up to `YOUNG`, `YOUNG_WINDOW` at most: a program that looks at
-a few files wastes few."""
+"""Up to `FIRST` accesses a window has one file for each, unless they began at the first or last file of a directory, as
+walks do; up to `YOUNG`, `YOUNG_WINDOW` at most: a program that looks at a few files wastes few."""
 GROWTH = 2
 """Files loaded ahead for each that was used."""
 CANDIDATES = (8, 64)
@@ -32,11 +35,13 @@ _SPAN = 16
 _LOOKED_AT = 256
 
 
-def window(used: int, limit: int) -> int:
-    """How many files to have loaded ahead of a reader that has used so many in order."""
-    if used <= FIRST:
-        return min(limit, used)
-    return min(limit, GROWTH * used if used > YOUNG else min(YOUNG_WINDOW, GROWTH * used))
+def window(used: int, limit: int, *, from_edge: bool = False) -> int:
+    """How many files to have loaded ahead of a reader that has used so many in order; from_edge: of a directory on."""
+    if used > YOUNG:
+        return min(limit, GROWTH * used)
+    if from_edge:
+        return min(limit, YOUNG_WINDOW)
+    return min(limit, used if used <= FIRST else min(YOUNG_WINDOW, GROWTH * used))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class Stream:
         self._low = self._high = 0
         self._upward = True
         self._edge = order.edge(path)
+        self._from_edge = False
         self._think = 0.0
         self._used = 1
         self._top: Path = path[:-1]
@@ -120,11 +126,12 @@ class Stream:
             self._low, self._upward = number, False
             self._extend_reach(path, number, -1)
         direction: Direction = 1 if self._upward else -1
-        counted = len(self._seen) + (1 if self._edge == direction else 0)
-        span = self._high - self._low + 1
-        least = span if counted <= OPENS_AT else DENSITY * span
-        if self.scattered or counted < OPENS_AT or len(self._seen) < least:
+        count, span = len(self._seen), self._high - self._low + 1
+        opens_at = FROM_EDGE if self._edge == direction else self.order.opens_at
+        least = span if count <= opens_at else DENSITY * span
+        if self.scattered or count < max(opens_at, least):
             return False
+        self._from_edge = self._edge == direction and count == span
         self._open(direction)
         return True
 
@@ -153,7 +160,7 @@ class Stream:
         number = self.near[path]
         if number < self._base:
             self._backward += 1
-            return self._backward < OPENS_AT - 1  # it goes the other way: the next accesses open a window there
+            return self._backward < TURNED  # it goes the other way: the next accesses open a window there
         if path in self._seen:
             return True
         self._seen.add(path)
@@ -191,7 +198,7 @@ class Stream:
     def fill(self, limit: int, horizon: float, needed: Callable[[Path], bool]) -> list[Path]:
         """The files to load now. horizon: seconds for which it is worth to have one before it is used."""
         assert self.direction is not None
-        size = window(self._used, limit)
+        size = window(self._used, limit, from_edge=self._from_edge)
         if self._think > 0:
             size = min(size, int(horizon / self._think))
         step = self.order.step if self._crossed else self.order.sibling
@@ -273,6 +280,13 @@ class Streams:
         load = stream.fill(self.limit, horizon, needed)
         return Plan(stream, load, dropped + stream.leave_behind(self.limit))
 
+    def recall(self, paths: Iterable[Path], now: float, order: TreeOrder, files: int) -> None:
+        """Have accesses that fitted no stream count in another order as well. files: as for `access`."""
+        for path in paths:
+            stream = self._gather(path, now, (order,), files)
+            if stream is not None:
+                self.opened.append(stream)
+
     def alive(self, stream: Stream) -> bool:
         return stream in self.opened
 
@@ -291,7 +305,6 @@ class Streams:
 
     def _gather(self, path: Path, now: float, orders: Iterable[TreeOrder], files: int) -> Stream | None:
         """Have the streams without a window take an access. The one that has a window now, if any."""
-        result: Stream | None = None
         for order in orders:
             if path not in order:
                 continue
@@ -303,11 +316,10 @@ class Streams:
                 self.gathering.remove(stream)
                 stream.heard(now)
                 if stream.gather(path):
-                    result = result or stream
-                    continue
+                    return stream
                 if stream.scattered:
                     stream = Stream(order, path, now)
             self.gathering.append(stream)
         least, most = CANDIDATES
         del self.gathering[: -min(most, max(least, files // 64))]
-        return result
+        return None

@@ -35,6 +35,7 @@ class Slow:
         "grep -rc . . | wc -l",
         "find . -type f -print0 | xargs -0 cat | wc -c",
         "tar cf - . | wc -c",
+        'out=$(mktemp -d) && cp -a . "$out/copy" && rm -r "$out"',
         "ls -lR . | wc -l",
         "find . -type f -print0 | xargs -0 -P4 -n3 cat | wc -c",
     ],

@@ -135,9 +135,9 @@ async def test_a_content_that_holds_for_a_moment_is_not_loaded_ahead(nursery: tr
         assert sorted(source.loaded) == list(uris(30))
 
 
-async def test_a_walk_in_the_order_of_inode_numbers_is_a_walk_in_a_huge_directory(nursery: trio.Nursery) -> None:
-    """As programs on gnulib's fts walk through more than 10 000 entries."""
-    count = 10_001
+@pytest.mark.parametrize("count", [LISTED, 3_000, 10_001])
+async def test_a_walk_in_the_order_of_inode_numbers_is_a_walk(nursery: trio.Nursery, count: int) -> None:
+    """As `cp` walks, and programs on gnulib's fts through more than 10 000 entries."""
     source = FlatSource(data_source(concurrency=16), contents=dict.fromkeys(uris(count), b"1"))
     async with World(nursery, source) as world:
         await world.kernel.ls(DIRECTORY)
@@ -146,7 +146,27 @@ async def test_a_walk_in_the_order_of_inode_numbers_is_a_walk_in_a_huge_director
             await world.kernel.cat(path(numbers[ino]))
         await settled()
         assert 100 < len(source.loaded) <= 140
+        assert set(source.loads.values()) == {1}
         assert source.busiest > 4
+
+
+async def test_random_reads_have_nothing_loaded_whose_neighbours_in_any_order_are_not_read(
+    nursery: trio.Nursery,
+) -> None:
+    source = FlatSource(data_source(concurrency=16), contents=dict.fromkeys(uris(LISTED), b"1"))
+    async with World(nursery, source) as world:
+        await world.kernel.ls(DIRECTORY)
+        numbers = {inode_number((*DIRECTORY.split("/"), f"{n:04}"), f"x://d/{n:04}"): n for n in range(LISTED)}
+        by_number = [numbers[ino] for ino in sorted(numbers)]
+        chosen: list[int] = []
+        for n in range(0, LISTED, 17):  # far from each other in both orders
+            if all(abs(by_number.index(n) - by_number.index(other)) > 9 for other in chosen):
+                chosen.append(n)
+        for n in chosen:
+            await world.kernel.cat(path(n))
+        await settled()
+        assert len(chosen) >= 5
+        assert len(source.loaded) == len(chosen)
 
 
 # -- places ------------------------------------------------------------------------------------------------------------

@@ -32,12 +32,21 @@ def deep_order(directories: int = 200, files: int = 5) -> tuple[TreeOrder, list[
     return TreeOrder(lambda directory: root if directory == () else tree.get(directory)), paths
 
 
+def scattered_order(count: int = FILES) -> tuple[TreeOrder, list[Path]]:
+    """The files of `flat_order` as programs take them that go by inode numbers."""
+    entries = [(f"{number:04}", False) for number in range(count)]
+    Random(0).shuffle(entries)
+    order = TreeOrder(lambda directory: entries if directory == () else None, opens_at=5)
+    return order, [(name,) for name, _ in entries]
+
+
 @dataclass
 class Simulation:
     """A source whose loads come at once. waited: accesses of what was not loaded by then."""
 
     order: TreeOrder
     limit: int = 32
+    others: Sequence[TreeOrder] = ()
     streams: Streams = field(init=False)
     loaded: set[Path] = field(default_factory=set)
     waited: list[Path] = field(default_factory=list)
@@ -51,7 +60,12 @@ class Simulation:
             self.waited.append(path)
             self.loaded.add(path)
         plan = self.streams.access(
-            path, self.now, [self.order], lambda other: other not in self.loaded, horizon=horizon, files=FILES
+            path,
+            self.now,
+            [self.order, *self.others],
+            lambda other: other not in self.loaded,
+            horizon=horizon,
+            files=FILES,
         )
         for other in plan.load:
             assert other not in self.loaded, "nothing is loaded twice"
@@ -64,8 +78,8 @@ class Simulation:
         return self
 
 
-def extra(paths: Sequence[Path], order: TreeOrder, limit: int = 32) -> int:
-    return len(Simulation(order, limit).run(paths).loaded) - len(set(paths))
+def extra(paths: Sequence[Path], order: TreeOrder, limit: int = 32, others: Sequence[TreeOrder] = ()) -> int:
+    return len(Simulation(order, limit, others).run(paths).loaded) - len(set(paths))
 
 
 @given(LIMITS, st.integers(0, FILES - 1), st.integers(1, 400), st.booleans())
@@ -105,6 +119,40 @@ def test_random_access_to_a_tenth_costs_at_most_a_twentieth_more(make_order: obj
         for seed in range(rounds)
     )
     assert total / (rounds * FILES // 10) <= 0.05
+
+
+@pytest.mark.parametrize("arranged", [list, sorted], ids=["shuffled", "sorted"])
+def test_random_access_costs_little_where_walks_in_two_orders_are_looked_for(arranged: object) -> None:
+    order, paths = flat_order()
+    others, rounds = [scattered_order()[0]], 400
+    total = sum(
+        extra(arranged(Random(seed).sample(paths, FILES // 10)), order, others=others)  # type: ignore[operator]
+        for seed in range(rounds)
+    )
+    assert total / (rounds * FILES // 10) <= 0.05
+
+
+@given(LIMITS)
+def test_a_walk_in_another_order_is_a_walk_once_its_beginning_is_told(limit: int) -> None:
+    order, _ = flat_order()
+    other, walk = scattered_order()
+    simulation = Simulation(order, limit)
+    simulation.access(walk[0])
+    simulation.streams.recall(walk[:1], simulation.now, other, FILES)
+    simulation.others = [other]
+    simulation.run(walk[1:])
+    assert len(simulation.waited) <= 2
+    assert len(simulation.loaded) == FILES
+
+
+@given(LIMITS, st.booleans())
+def test_a_walk_from_the_edge_of_a_directory_has_the_young_window_at_its_second_file(
+    limit: int, backward: bool
+) -> None:
+    order, paths = flat_order()
+    walk = paths[::-1] if backward else paths
+    simulation = Simulation(order, limit).run(walk[:2])
+    assert len(simulation.loaded) == 2 + min(YOUNG_WINDOW, limit)
 
 
 @given(st.integers(2, 12), st.integers(0, 50), LIMITS)
@@ -219,10 +267,10 @@ def test_a_reader_that_takes_its_time_has_less_loaded_ahead() -> None:
     assert len(simulation.loaded) <= 60 + YOUNG_WINDOW
 
 
-@given(st.integers(1, 10_000), st.integers(1, 128))
-def test_the_window_grows_with_use_up_to_its_limit(used: int, limit: int) -> None:
-    assert 0 < window(used, limit) <= window(used + 1, limit) <= limit
-    assert used > YOUNG or window(used, limit) <= YOUNG_WINDOW
+@given(st.integers(1, 10_000), st.integers(1, 128), st.booleans())
+def test_the_window_grows_with_use_up_to_its_limit(used: int, limit: int, from_edge: bool) -> None:
+    assert 0 < window(used, limit, from_edge=from_edge) <= window(used + 1, limit, from_edge=from_edge) <= limit
+    assert used > YOUNG or window(used, limit, from_edge=from_edge) <= YOUNG_WINDOW
 
 
 def test_a_name_that_comes_is_found() -> None:
