@@ -220,11 +220,15 @@ class Operations(pyfuse3.Operations):
         if not name.startswith(_XATTR_PREFIX):
             # `ls -l` asks for security.* and system.* of every entry, but of a file system that has no such thing once.
             raise FUSEError(errno.EOPNOTSUPP)
-        return await self._waiting(ctx, self._files.getxattr(inode, name))
+        value = self._files.getxattr_now(inode, name)
+        return await self._waiting(ctx, self._files.getxattr(inode, name)) if value is None else value
 
     @answers
     async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
-        return [XAttrNameT(name) for name in await self._waiting(ctx, self._files.listxattr(inode))]
+        names = self._files.listxattr_now(inode)
+        if names is None:
+            names = await self._waiting(ctx, self._files.listxattr(inode))
+        return cast(list[XAttrNameT], names)
 
     @answers
     async def statfs(self, ctx: RequestContext) -> StatvfsData:

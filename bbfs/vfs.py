@@ -7,14 +7,14 @@ path and a version of the content (S7); what it answers belongs to that version,
 Between two awaits a task is alone; handles and tables need no lock.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cachetools import LRUCache
 
-from bbfs import xattrs
 from bbfs.contents import ABSENT_FOR
+from bbfs.describing import Described
 from bbfs.errors import (
     BbfsError,
     IsADirectory,
@@ -71,6 +71,7 @@ class FileSystem:
         self._started_ns = int(manager.clock() * NANOSECONDS)
         self.root_attributes: dict[str, bytes] = {}
         """The extended attributes of the mount's root, by name."""
+        self._described = Described(manager)
         self._telling = Telling(manager, self._inodes, self._files, invalidate)
         self._changes = 0
         self._uncounted = Inode(InodeKey(ROOT), lookups=1)  # counts what nobody counts
@@ -515,35 +516,54 @@ class FileSystem:
 
     # -- extended attributes -----------------------------------------------------------------------------------------
 
+    def getxattr_now(self, ino: int, name: bytes) -> bytes | None:
+        """As `getxattr`, or None where the source must be asked first."""
+        values = self._xattrs_now(ino)
+        return None if values is None else _value(values, name)
+
     async def getxattr(self, ino: int, name: bytes) -> bytes:
         """Raises NoAttribute. Never waits for content (S12)."""
-        value = (await self._xattrs(ino)).get(name.decode("utf-8", "replace"))
-        if value is None:
-            raise NoAttribute(name.decode("utf-8", "replace"))
-        return value
+        return _value(await self._xattrs(ino), name)
+
+    def listxattr_now(self, ino: int) -> list[bytes] | None:
+        """As `listxattr`, or None where the source must be asked first."""
+        values = self._xattrs_now(ino)
+        return None if values is None else [name.encode() for name in values]
 
     async def listxattr(self, ino: int) -> list[bytes]:
         return [name.encode() for name in await self._xattrs(ino)]
 
-    async def _xattrs(self, ino: int) -> dict[str, bytes]:
+    def _xattrs_now(self, ino: int) -> dict[str, bytes] | None:
+        values = self._described.again(ino)
+        if values is not None:
+            return values
         path = self._path(ino)
         if not path:
             return self.root_attributes
-        node = await self._find(path)
-        if len(path) == 1 and node.kind == "directory":
-            return xattrs.attributes(self._manager.source_document(path))
-        if node.kind == "symlink":
-            return {}
-        if node.record is not None:
-            return xattrs.attributes(self._manager.document(path, node.record))
-        document = self._manager.directory_document(path)
-        return xattrs.attributes(document) if document else {}
+        node = self._known(path)
+        return None if node is None else self._described.make(ino, path, node)
+
+    async def _xattrs(self, ino: int) -> dict[str, bytes]:
+        values = self._xattrs_now(ino)
+        if values is None:
+            path = self._path(ino)
+            values = self._described.make(ino, path, await self._find(path))
+        return values
 
     # -- the whole ---------------------------------------------------------------------------------------------------
 
     def usage(self) -> Usage:
         used = [source.catalog.usage() for source in self._manager.sources.values()]
         return Usage(sum(size for size, _ in used), sum(count for _, count in used))
+
+
+def _value(values: Mapping[str, bytes], name: bytes) -> bytes:
+    """One extended attribute. Raises NoAttribute."""
+    text = name.decode("utf-8", "replace")
+    value = values.get(text)
+    if value is None:
+        raise NoAttribute(text)
+    return value
 
 
 def _charge(listing: OpenDirectory) -> int:
