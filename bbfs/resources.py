@@ -618,6 +618,10 @@ class ResourceManager:
 
     async def flush(self) -> None:
         """Write what was learnt and loaded since the last flush."""
+        await self._flush_learnt()
+        await self._tiers.flush()
+
+    async def _flush_learnt(self) -> None:
         await self._write_all()
         for source in self.sources.values():
             if isinstance(source.catalog, DirectoryCatalog):
@@ -629,14 +633,13 @@ class ResourceManager:
                     record.dirty = False
                 remember = partial(self._store.remember, source.fingerprint, rows)
                 await self._write(partial(trio.to_thread.run_sync, remember))
-        await self._tiers.flush()
 
     async def keep_flushing(self) -> None:
         """Runs for the life of the daemon; writes the rest when it is cancelled."""
         try:
             while True:
                 await trio.sleep(FLUSH_EVERY)
-                await self.flush()
+                await self._flush_learnt()
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 await self.flush()

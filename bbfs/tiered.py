@@ -26,8 +26,9 @@ from bbfs.shared_contents import Key, SharedContents
 
 log = logging.getLogger(__name__)
 
-BEHIND = 1.0
-"""Seconds after which what was loaded is written, all of it at once."""
+BEHIND, LONGEST_BEHIND = 1.0, 5.0
+"""Seconds without a load after which what was loaded is written, all of it at once; and seconds after the first load,
+where there is no such pause. A program that waits for its source has the processors first."""
 BATCH = 256
 """Resources written in one go, so that nothing that has changed meanwhile waits long."""
 UNWRITTEN = 64 << 20
@@ -77,6 +78,7 @@ class LowerTiers:
         self._scheduled = False
         self._unwritten: dict[tuple[str, str], _Unwritten] = {}
         self._unwritten_bytes = 0
+        self._put_at = 0.0
         self._expired: dict[Key, int] = {}  # with a number, to tell one change from a later one
         self._numbers = count()
 
@@ -85,7 +87,7 @@ class LowerTiers:
     async def fresh(self, source: Source, record: Record) -> Found | None:
         """What the disk has of a resource and may be served without asking anybody, or None."""
         key = (source.fingerprint, record.metadata.native_uri)
-        if not record.suspected and self._on_disk(source, record):
+        if not record.suspected and self._on_disk(source, record) and not self._absent(key):
             found = await self._from_disk(key)
             if found is not None and not found.stale and not self._has_changed(key) and self._fits(record, found.kept):
                 return found
@@ -126,11 +128,14 @@ class LowerTiers:
             return Found(unwritten.kept, unwritten.contents, unwritten.stale)
         assert self._disk is not None
         with trio.move_on_after(DISK_PATIENCE):
-            return await trio.to_thread.run_sync(
-                self._disk.read, *key, self._in_memory, abandon_on_cancel=True, limiter=self._threads
-            )
+            work = partial(_look_and_read, self._disk, key, self._in_memory)
+            return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
         log.warning("the disk cache does not answer")
         return None
+
+    def _absent(self, key: tuple[str, str]) -> bool:
+        """Whether there is no need to wait for a look at the disk."""
+        return key not in self._unwritten and self._disk is not None and self._disk.absent(*key) is True
 
     def _fits(self, record: Record, kept: Kept) -> bool:
         """Whether what is kept may be served: it is fresh, and nothing newer is known of the resource."""
@@ -210,6 +215,7 @@ class LowerTiers:
             return
         self._unwritten[key] = unwritten
         self._unwritten_bytes += unwritten.size
+        self._put_at = trio.current_time()
         if not self._scheduled:
             self._scheduled = True
             self._nursery.start_soon(self._flush_later)
@@ -220,7 +226,12 @@ class LowerTiers:
             self._unwritten_bytes -= unwritten.size
 
     async def _flush_later(self) -> None:
-        await trio.sleep(BEHIND)
+        latest = trio.current_time() + LONGEST_BEHIND
+        while True:
+            due = min(self._put_at + BEHIND, latest)
+            if trio.current_time() >= due or self._unwritten_bytes >= UNWRITTEN / 4:
+                break
+            await trio.sleep_until(due)
         self._scheduled = False
         await self.flush()
 
@@ -304,6 +315,14 @@ def _in_memory(parts: Sequence[Part]) -> tuple[MemoryContent, ...] | None:
 
 def _as_memory(found: Found) -> tuple[MemoryContent, ...]:
     return tuple(content for content in found.contents if isinstance(content, MemoryContent))
+
+
+def _look_and_read(disk: DiskCache, key: tuple[str, str], in_memory: int) -> Found | None:
+    absent = disk.absent(*key)
+    if absent is None:
+        disk.look(key[0])
+        absent = disk.absent(*key)
+    return None if absent else disk.read(*key, in_memory)
 
 
 def _write(disk: DiskCache, expired: Sequence[Key], entries: Sequence[Entry]) -> None:

@@ -25,6 +25,7 @@ from cachetools import LRUCache
 
 from bbfs.cache.content import MemoryContent
 from bbfs.cache.index import Index, SourceUsage, charge
+from bbfs.cache.presence import Presence
 from bbfs.cache.sqlite import set_aside
 from bbfs.cache.stored import StoredContent
 from bbfs.cache.tiers import DIGEST_BYTES, Kept, digest_of
@@ -90,6 +91,7 @@ class DiskCache:
         for path in (directory, directory / _UNFINISHED):
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.chmod(0o700)
+        self._presence = Presence()
         self._index = self._open()
 
     def _open(self) -> Index:
@@ -103,6 +105,18 @@ class DiskCache:
             return Index(path)
 
     # -- reading -----------------------------------------------------------------------------------------------------
+
+    def absent(self, source: str, uri: str) -> bool | None:
+        """Whether nothing is kept of a resource, by what this process has heard; None where it has to `look` first.
+
+        This alone never blocks. What another process has put in the last second may be missed.
+        """
+        return self._presence.absent(source, uri)
+
+    def look(self, source: str) -> None:
+        """Find out which resources of a source are kept, for `absent`."""
+        with self._guarded():
+            self._presence.look(source, self._index)
 
     def read(self, source: str, uri: str, in_memory: int) -> Found | None:
         """What is kept of a resource, all of it whole, or None.
@@ -212,6 +226,7 @@ class DiskCache:
                 place.parent.mkdir(mode=0o700, exist_ok=True)
                 new.replace(place)
         self._index.put(entry.source, entry.uri, entry.kept, self._clock(), stale=entry.stale)
+        self._presence.added(entry.source, entry.uri)
         after = {part.digest for part in entry.kept.parts}
         self._unlink(self._index.collect(before - after))
 
@@ -338,6 +353,7 @@ class DiskCache:
     def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
         """Set a damaged index aside. The files stay until they are kept again or tidied away."""
         self._index.close()
+        self._presence.forget()
         try:
             set_aside(self._directory / "index.sqlite", error)
             (self._directory / "tidied").unlink(missing_ok=True)

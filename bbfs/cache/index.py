@@ -80,6 +80,15 @@ class Index:
             raise
         self._db.execute("COMMIT")
 
+    def version(self) -> int:
+        """A number that changes when another connection has changed anything (sqlite.org/pragma.html, data_version)."""
+        return self._db.execute("PRAGMA data_version").fetchone()[0]
+
+    def uris(self, source: str, most: int) -> list[str]:
+        """The resources of a source, `most` of them at most."""
+        rows = self._db.execute("SELECT uri FROM resource WHERE source = ? LIMIT ?", (source, most))
+        return [row[0] for row in rows]
+
     def find(self, source: str, uri: str) -> Indexed | None:
         key = (source, as_text(uri))
         row = self._db.execute(

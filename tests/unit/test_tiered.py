@@ -119,6 +119,28 @@ async def test_what_is_announced_while_it_is_loaded_is_not_kept_as_fresh(
 
 
 @pytest.mark.semantics("S17")
+async def test_the_disk_is_not_read_for_what_it_has_not(
+    nursery: trio.Nursery, disk: DiskCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def reading(source: str, uri: str, in_memory: int) -> Any:
+        read.append(uri)
+        return DiskCache.read(disk, source, uri, in_memory)
+
+    monkeypatch.setattr(disk, "read", reading)
+    source = flat(a=b"1", b=b"2")
+    async with World(nursery, source, disk=disk) as world:
+        for name in "ab":
+            await world.kernel.cat(f"mcp-server+docs/x/{name}")
+        await world.manager.flush()
+        assert read == []
+    async with World(nursery, source, disk=disk) as again:
+        await again.kernel.cat(A)
+    assert read == ["x://a"]
+    assert source.loads["x://a"] == 1
+
+
 async def test_what_memory_has_no_room_for_any_more_comes_from_disk(nursery: trio.Nursery, disk: DiskCache) -> None:
     source = flat(**{f"f{number}": bytes([number]) * 400 for number in range(10)})
     async with World(nursery, source, memory=1000, disk=disk) as world:
