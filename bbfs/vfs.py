@@ -206,8 +206,10 @@ class FileSystem:
             return None
         record = node.record
         if node.kind == "file" and record is not None:
-            if record.ahead or self._manager.size_now(record) is None:
+            if self._manager.size_now(record) is None:
                 return None
+            if record.ahead:
+                self._used(path, record)
             self._require_version(path, salt, node)
         elif path and salt_of(node) != salt:
             raise Outdated("/".join(path))
@@ -419,22 +421,49 @@ class FileSystem:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def open_now(self, ino: int) -> int | None:
-        """As `open` for reading, of a file that was opened before, while nothing need be asked. None: `open` it."""
+        """As `open` for reading, of a file whose content is there. None: `open` it."""
         inode = self._inodes.find(ino)
-        if inode is None or inode.note is None:
+        if inode is None:
             return None
-        opening: Opening = inode.note
+        opening: Opening | None = inode.note
+        if opening is None:
+            return self._open_loaded(ino, inode)
         now = self._manager.clock()
         if opening.holds_for != self._changes or now >= opening.until:
             if not opening.confirmed(now, self._changes):
-                return None
+                return self._open_loaded(ino, inode)
         elif now >= opening.lease.until:
-            return None
+            return self._open_loaded(ino, inode)
         content = self._manager.contents.get(opening.key)
         if content is None:
             return None
         opened = OpenFile(ino, content, opening.modified_ns, opening.path, opening.record, opening.salt, False, False)
         return self._files.add(opened)
+
+    def _open_loaded(self, ino: int, inode: Inode) -> int | None:
+        """As `open_now`, of a file that was not opened before, or no longer is what it was opened as."""
+        path, salt = inode.key
+        node = self._known(path)
+        record = node.record if node is not None and node.kind == "file" else None
+        if record is None or record.on_open or record.salt != salt or record.parts is not None:
+            return None
+        content = self._manager.content_now(record)
+        if content is None:
+            return None
+        if record.ahead:
+            self._used(path, record)
+        self._note(inode, path, record)
+        return self._open(ino, path, record, content)
+
+    def _used(self, path: Path, record: Record) -> None:
+        """What was loaded ahead has found its reader, so that more is loaded."""
+        record.ahead = False
+        self._manager.accessed(path, record, wanted=False)
+
+    def _note(self, inode: Inode, path: Path, record: Record) -> None:
+        """Remember what an inode leads to, for as long as that is promised."""
+        lease = self._manager.lease(record)
+        inode.note = None if lease is None else Opening(path, record, record.salt, lease)
 
     async def open(self, ino: int, *, writing: bool) -> int:
         """A handle that pins the content as it is now. This may wait for a load.
@@ -466,10 +495,9 @@ class FileSystem:
             except IsADirectory as error:
                 raise Outdated(str(error)) from error
         self._require_version(path, salt, node)
-        lease = None if record.on_open or record.salt != salt else self._manager.lease(record)
         inode = self._inodes.find(ino)
-        if inode is not None:
-            inode.note = None if lease is None else Opening(path, record, salt, lease)
+        if inode is not None and not record.on_open and record.salt == salt:
+            self._note(inode, path, record)
         return self._open(ino, path, record, content)
 
     def _open(self, ino: int, path: Path, record: Record, content: Content) -> int:

@@ -95,7 +95,7 @@ async def test_a_file_that_was_opened_before_is_opened_without_a_walk(
 ) -> None:
     async with World(nursery, flat(a=b"bytes")) as world:
         files = world.files
-        ino = (await world.kernel.stat(DOCS + "a")).ino
+        ino = (await world.kernel.walk(DOCS + "a")).ino
         assert files.open_now(ino) is None, "nothing is known of it yet"
         files.release(await files.open(ino, writing=False))
         with monkeypatch.context() as patch:
@@ -105,8 +105,40 @@ async def test_a_file_that_was_opened_before_is_opened_without_a_walk(
             assert files.read_now(handle, 0, 10) == b"bytes"
             files.release(handle)
         world.clock.advance(101)
-        assert files.open_now(ino) is None
+        with monkeypatch.context() as patch:
+            patch.setattr(world.manager, "known", lambda path: None)
+            assert files.open_now(ino) is None, "the promise is over, and the source has to say where it is"
         assert files.open_now(12345) is None
+
+
+@pytest.mark.semantics("S13")
+async def test_a_file_whose_content_is_there_is_opened_without_a_wait(nursery: trio.Nursery) -> None:
+    async with World(nursery, flat(a=b"bytes")) as world:
+        files = world.files
+        ino = (await world.kernel.stat(DOCS + "a")).ino
+        handle = files.open_now(ino)
+        assert handle is not None
+        assert files.read_now(handle, 0, 10) == b"bytes"
+        files.release(handle)
+
+
+async def test_what_was_loaded_ahead_is_used_without_a_wait_and_leads_on(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={f"x://d/{number:03}": b"1" for number in range(100)}, content_ttl=100.0)
+    async with World(nursery, source) as world:
+        await world.kernel.ls(DOCS + "d")
+        for number in range(5):
+            await world.kernel.cat(f"{DOCS}d/{number:03}")
+        await settled()
+        before = len(source.loaded)
+        assert before > 6
+        stat = await world.kernel.walk(f"{DOCS}d/005")
+        assert world.files.getattr_now(stat.ino) is not None
+        handle = world.files.open_now((await world.kernel.walk(f"{DOCS}d/006")).ino)
+        assert handle is not None
+        await settled()
+        assert len(source.loaded) > before
+        assert set(source.loads.values()) == {1}
+        world.files.release(handle)
 
 
 @pytest.mark.semantics("S13", "S18")
