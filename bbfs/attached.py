@@ -1,7 +1,7 @@
 """A data source at work: what the ResourceManager keeps for each, and the bound on those who wait for it."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b, scrypt
 from typing import Any
 
@@ -9,7 +9,7 @@ from bbfs.catalog import Catalog
 from bbfs.errors import Busy
 from bbfs.model import DataSource, SourceState
 from bbfs.places import Places
-from bbfs.sources import CanList, CanListDirectory, CanLoad, Handler
+from bbfs.sources import CanList, CanListDirectory, CanLoad, CanWatch, Handler
 
 WAITERS_PER_SOURCE = 400
 """Programs that may wait for one source at once, far below what the daemon serves: a hung source starves nobody."""
@@ -20,6 +20,7 @@ class Source:
     """A data source at work: its handler, its tree, its bound on requests in flight, and how it fares.
 
     misstates_sizes: whether one of its contents did not have the size that it had declared.
+    loads, watches: the handler, if it can; to find that out takes a good part of a load's time.
     """
 
     data: DataSource
@@ -30,6 +31,12 @@ class Source:
     waiting: int = 0
     error: str | None = None
     misstates_sizes: bool = False
+    loads: CanLoad | None = field(init=False)
+    watches: CanWatch | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.loads = self.handler if isinstance(self.handler, CanLoad) else None
+        self.watches = self.handler if isinstance(self.handler, CanWatch) else None
 
     @property
     def state(self) -> SourceState:
@@ -46,7 +53,7 @@ class Source:
         """What the configuration grants and the handler can do."""
         granted, handler = self.data.capabilities, self.handler
         can = {
-            "read": granted.read and isinstance(handler, CanLoad),
+            "read": granted.read and self.loads is not None,
             "list": granted.list and isinstance(handler, CanList | CanListDirectory),
         }
         return [name for name, held in can.items() if held]

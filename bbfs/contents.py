@@ -37,7 +37,6 @@ from bbfs.model import Content, Loaded
 from bbfs.parts import name_parts
 from bbfs.places import Place
 from bbfs.records import Path, Record
-from bbfs.sources import CanLoad, CanWatch
 from bbfs.tiered import LowerTiers
 
 log = logging.getLogger(__name__)
@@ -210,10 +209,10 @@ class ContentLoader:
 
     async def _load_at(self, source: Source, record: Record, place: Place) -> Sequence[Content]:
         """From another machine that has it or is loading it, else from the source, for the other machines as well."""
-        handler = source.handler
+        handler = source.loads
         try:
             async with place:
-                if not source.data.capabilities.read or not isinstance(handler, CanLoad):
+                if not source.data.capabilities.read or handler is None:
                     raise NotSupported(f"{source.data.id} cannot be read")
                 suspicions = record.suspicions
                 found = await self._tiers.claim(source, record)
@@ -282,8 +281,8 @@ class ContentLoader:
     def _take(self, source: Source, record: Record, found: Found, suspicions: int) -> Sequence[Content]:
         """Keep what a tier has, as old as it is."""
         kept = found.kept
-        if isinstance(source.handler, CanWatch):
-            source.handler.interested(record.metadata.native_uri)
+        if source.watches is not None:
+            source.watches.interested(record.metadata.native_uri)
         seen = record.digest == kept.version and record.fetched_at is not None and kept.fetched_at <= record.fetched_at
         if len(kept.parts) == 1 and seen and not record.suspected:
             content = found.contents[0]  # nothing new is learnt from it
@@ -301,8 +300,8 @@ class ContentLoader:
 
         now: when it was fetched. suspicions: their number when the load began.
         """
-        if isinstance(source.handler, CanWatch):
-            source.handler.interested(record.metadata.native_uri)
+        if source.watches is not None:
+            source.watches.interested(record.metadata.native_uri)
         changed: list[Path] = []
         if len(loaded.parts) == 1 and loaded.parts[0].link is None:
             content = loaded.parts[0].content

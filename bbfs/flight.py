@@ -46,7 +46,7 @@ class SingleFlight:
         flight = self._flights.get(key)
         if flight is None:
             flight = self._flights[key] = Flight(trio.current_time() + timeout)
-            self._nursery.start_soon(self._run, key, request(), flight, name=f"flight {key!r:.80}")
+            self._nursery.start_soon(self._run, key, request(), flight, name="flight")
         return flight
 
     async def do(self, key: Hashable, request: Callable[[], Awaitable[Any]], timeout: float) -> Any:

@@ -6,7 +6,8 @@ waits for one event, and an answer goes from the transport to that event at once
 notifications, the negotiation) takes the SDK's own way.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -18,7 +19,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, JSONRPCRequest, JSONRPCResponse
+from pydantic_core import to_json
 
+from bbfs.mcp_manager.outbox import Outbox
 from bbfs.mcp_manager.translate import greeting
 
 _CANCEL_NOTICE = 5.0
@@ -96,6 +99,7 @@ class Dispatcher(JSONRPCDispatcher):
     def __init__(self, read_stream: Heard, write_stream: Any, on_closed: Callable[[], None]) -> None:
         super().__init__(read_stream, write_stream)
         read_stream.answers = self._take
+        self._outbox = write_stream if isinstance(write_stream, Outbox) else None
         self._on_closed = on_closed
 
     async def run(self, *args: Any, **kwargs: Any) -> None:
@@ -123,21 +127,28 @@ class Dispatcher(JSONRPCDispatcher):
         while number in self._pending:
             number = self._allocate_id()
         given = {"params": dict(params)} if params else {}
-        request = JSONRPCRequest(jsonrpc="2.0", id=number, method=method, **given)
-        headers = options.get("headers")
-        message = SessionMessage(request, ClientMessageMetadata(headers=headers) if headers else None)
-        outcome = await self._exchange(number, message, cancel=options.get("cancel_on_abandon", True))
+        if self._outbox is not None:  # headers are for other transports
+            request = {"jsonrpc": "2.0", "id": number, "method": method, **given}
+            send = partial(self._outbox.send_line, to_json(request, inf_nan_mode="null") + b"\n")
+        else:
+            headers = options.get("headers")
+            metadata = ClientMessageMetadata(headers=headers) if headers else None
+            message = JSONRPCRequest(jsonrpc="2.0", id=number, method=method, **given)
+            send = partial(self._write_stream.send, SessionMessage(message, metadata))
+        outcome = await self._exchange(number, send, cancel=options.get("cancel_on_abandon", True))
         if isinstance(outcome, ErrorData):
             raise MCPError(code=outcome.code, message=outcome.message, data=outcome.data)
         return outcome
 
-    async def _exchange(self, number: int, message: SessionMessage, *, cancel: bool) -> dict[str, Any] | ErrorData:
+    async def _exchange(
+        self, number: int, send: Callable[[], Awaitable[None]], *, cancel: bool
+    ) -> dict[str, Any] | ErrorData:
         waiting = _Waiting()
         self._pending[number] = waiting  # type: ignore[assignment] # it has what the SDK uses of its own entries
         try:
             await trio.lowlevel.checkpoint_if_cancelled()  # what was never sent need not be cancelled
             try:
-                await self._write_stream.send(message)
+                await send()
                 await waiting.done.wait()
             except trio.Cancelled:
                 if cancel:

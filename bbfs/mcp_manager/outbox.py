@@ -22,7 +22,10 @@ class Outbox:
 
     async def send(self, item: SessionMessage) -> None:
         """Write a message or put it in line. Raises anyio's errors of a closed or broken stream."""
-        data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        await self.send_line(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+
+    async def send_line(self, data: bytes) -> None:
+        """As `send`, of a message as it is to be written, line feed included."""
         if not self.waiting and not self._closed:
             data = data[self._write(data) :]
             if not data:
