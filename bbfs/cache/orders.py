@@ -161,6 +161,16 @@ class TreeOrder:
                 return (*path[:-1], name)
         return None
 
+    def amid(self, path: Path, direction: Direction, count: int) -> bool:
+        """Whether the next `count` steps lead to files of the same directory, with no other directory in between."""
+        layout = self._layout(path[:-1])
+        place = layout.index.get(path[-1]) if layout is not None else None
+        if layout is None or place is None:
+            return False
+        first = place + 1 if direction > 0 else place - count
+        following = layout.entries[max(0, first) : max(0, first) + count]
+        return first >= 0 and len(following) == count and not any(is_directory for _, is_directory in following)
+
     def edge(self, path: Path) -> int:
         """1 for the first file of a directory of many, -1 for the last one, 0 for all others."""
         layout = self._layout(path[:-1])

@@ -184,6 +184,8 @@ class Stream:
         """The next files where the window does not go, and where the reader may."""
         assert self.direction is not None
         self._doors = {}
+        if self._allowed(path) and self.order.amid(path, self.direction, REACH):
+            return  # nowhere that the window does not go
         place: Path | None = path
         for _ in range(REACH):
             place = self.order.step(place, self.direction)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
 from random import Random
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -271,6 +272,20 @@ def test_a_reader_that_takes_its_time_has_less_loaded_ahead() -> None:
 def test_the_window_grows_with_use_up_to_its_limit(used: int, limit: int, from_edge: bool) -> None:
     assert 0 < window(used, limit, from_edge=from_edge) <= window(used + 1, limit, from_edge=from_edge) <= limit
     assert used > YOUNG or window(used, limit, from_edge=from_edge) <= YOUNG_WINDOW
+
+
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=12), st.integers(0, 11), st.integers(1, 4), st.sampled_from([1, -1])
+)
+def test_what_lies_amid_its_directory_has_nothing_but_siblings_next(
+    directories: list[bool], place: int, count: int, direction: Literal[-1, 1]
+) -> None:
+    entries = [(f"{number:02}", is_directory) for number, is_directory in enumerate(directories)]
+    order = TreeOrder(lambda directory: entries if directory == () else [("inner", False)])
+    place %= len(entries)
+    following = [place + direction * distance for distance in range(1, count + 1)]
+    amid = all(0 <= number < len(entries) and not directories[number] for number in following)
+    assert order.amid((entries[place][0],), direction, count) is amid
 
 
 def test_a_name_that_comes_is_found() -> None:
