@@ -64,7 +64,7 @@ class LargeEntries(Sequence[tuple[str, bool]]):
     def __init__(self, children: Buckets[Any], is_directory: Callable[[Any], bool]) -> None:
         self._children = children
         self._is_directory = is_directory
-        self.index: Mapping[str, int] = _Places(children)
+        self.places: Mapping[str, int] = _Places(children)
 
     @overload
     def __getitem__(self, index: int) -> tuple[str, bool]: ...
@@ -87,7 +87,7 @@ class _LargeLayout:
 
     def __init__(self, entries: LargeEntries) -> None:
         self.entries: Entries = entries
-        self.index: Mapping[str, int] = entries.index
+        self.index: Mapping[str, int] = entries.places
         self.files = size = len(entries)
         ends = range(min(size, _PASSED_OVER))
         self.first = next((place for place in ends if not entries[place][1]), -1)
