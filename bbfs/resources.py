@@ -597,6 +597,7 @@ class ResourceManager:
 
     def _outdate_listing(self, source: Source) -> None:
         self._write_soon(partial(trio.to_thread.run_sync, partial(self._store.outdate_listing, source.fingerprint)))
+        self._nursery.start_soon(self._write_all)  # at once: a mount after a crash must not take it for fresh (S17)
 
     def _write_soon(self, write: Callable[[], Awaitable[None]]) -> None:
         """Writes are done with the next flush, when whoever waited for a listing has it; in their order, since a later

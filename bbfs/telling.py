@@ -24,6 +24,8 @@ class Telling:
     """What the kernel holds of one mount, beside what is so.
 
     invalidate: told (parent inode, name) when the kernel's knowledge of a name is no longer true; it must not block.
+    changes: how often anything at all has changed: while it stays the same, what was true still is, for as long as it
+    was said to be.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Telling:
         self._inodes = inodes
         self._files = files
         self._invalidate = invalidate
+        self.changes = 0
         self._absent: LRUCache[tuple[Path, bytes], None] = LRUCache(ABSENT_KEPT)
 
     def told_absent(self, directory: Path, raw_name: bytes) -> None:
@@ -45,6 +48,7 @@ class Telling:
 
     def appear(self, path: Path) -> None:
         """Absent names at and below a path may be there now."""
+        self.changes += 1
         for directory, raw_name in [*self._absent]:
             parent = self._inodes.held(directory, DIRECTORY_SALT)
             if (*directory, raw_name.decode("utf-8", "replace"))[: len(path)] == path:
@@ -54,6 +58,7 @@ class Telling:
 
     def changed(self, paths: Iterable[Path]) -> None:
         """Tell the kernel about the names that are not what they were, and about ancestors that came or went."""
+        self.changes += 1
         told: set[Path] = set()
         for path in paths:
             self._outdate(path)

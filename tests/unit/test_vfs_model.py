@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from bbfs.errors import BbfsError, NotFound, Outdated
 from bbfs.inodes import ROOT
+from bbfs.resources import JUST_NOW
 from bbfs.vfs import Attributes
 
 CONTENT_TTL, LISTING_TTL = 10.0, 30.0
@@ -107,6 +108,7 @@ class FileSystemMachine(RuleBasedStateMachine):
         self.open: dict[int, Handle] = {}
         self.listings: dict[int, tuple[str, list[str], int]] = {}
         self.declared: set[int] = set()
+        self.sent_on: dict[str, float] = {}
         for uri in URIS[:3]:
             self.set_content(uri, b"first " + uri.encode())
 
@@ -128,10 +130,19 @@ class FileSystemMachine(RuleBasedStateMachine):
             self.versions.setdefault(uri, []).append(Version(data))
             self.source.contents[uri] = data
 
+    def told_to_look_again(self, ino: int, error: BbfsError) -> None:
+        """A program that is sent to another version finds it for a moment, whatever is announced meanwhile."""
+        if isinstance(error, Outdated):
+            self.sent_on[self.uri(self.paths[ino])] = self.now
+
+    @staticmethod
+    def uri(path: str) -> str:
+        scheme, _, rest = path.removeprefix("mcp-server+docs/").partition("/")
+        return f"{scheme}://{rest}"
+
     def acceptable(self, path: str) -> set[bytes]:
         """The bytes that may be served for a path now."""
-        scheme, _, rest = path.removeprefix("mcp-server+docs/").partition("/")
-        return {v.data for v in self.versions[f"{scheme}://{rest}"] if self.now < v.replaced_at + CONTENT_TTL}
+        return {v.data for v in self.versions[self.uri(path)] if self.now < v.replaced_at + CONTENT_TTL}
 
     def seen(self, path: str, found: Attributes) -> None:
         """The kernel takes over attributes: of an inode whose pages it may have, they must not differ."""
@@ -193,8 +204,9 @@ class FileSystemMachine(RuleBasedStateMachine):
         ino = self.choose(data, "directory", "file")
         try:
             found = self.loop.run(lambda: self.world.files.getattr(ino))
-        except (Outdated, NotFound):
+        except (Outdated, NotFound) as error:
             assert all(handle.ino != ino for handle in self.open.values()), "an open file can always be asked"
+            self.told_to_look_again(ino, error)
             return
         assert found.ino == ino
         path = self.paths[ino]
@@ -208,7 +220,8 @@ class FileSystemMachine(RuleBasedStateMachine):
         ino = data.draw(st.sampled_from(sorted(ino for ino in self.held if self.kinds[ino] == "file")))
         try:
             handle = self.loop.run(lambda: self.world.files.open(ino, writing=False))
-        except (Outdated, NotFound):
+        except (Outdated, NotFound) as error:
+            self.told_to_look_again(ino, error)
             return
         content = self.world.files.read_now(handle, 0, 1 << 20)
         assert content in self.acceptable(self.paths[ino])
@@ -290,7 +303,7 @@ class FileSystemMachine(RuleBasedStateMachine):
         if announce:
             for version in self.versions.get(uri, ()):
                 if version.replaced_at <= self.now:
-                    version.replaced_at = float("-inf")
+                    version.replaced_at = self.sent_on.get(uri, float("-inf")) + JUST_NOW - CONTENT_TTL
             self.source.announce(uri)
             if was_there != (content is not None):
                 self.source.announce()
@@ -320,7 +333,7 @@ class FileSystemMachine(RuleBasedStateMachine):
                 files.releasedir(handle)
             for ino, count in self.held.items():
                 files.forget(ino, count)
-            assert (len(files._inodes), len(files._files), files._directories) == (1, 0, {})
+            assert (len(files._inodes), len(files._files), len(files._directories)) == (1, 0, 0)
             self.loop.run(settled)
             assert all(source.waiting == 0 for source in self.world.manager.sources.values())
         finally:
