@@ -5,6 +5,7 @@ pyfuse3 is initialised before anything else runs, because a daemon must fork aft
 and the kernel's invalidations go through a thread of their own, since they wait for requests that this loop answers.
 """
 
+import errno
 import gc
 import logging
 import os
@@ -279,6 +280,7 @@ async def _serve(
 
 async def _loop(done: trio.CancelScope) -> None:
     """Serve the kernel until somebody unmounts or the daemon is told to stop."""
+    logging.getLogger(pyfuse3.__name__).addFilter(_needed)
     pyfuse3.trio = fuse_queue.trio_for_pyfuse3()  # type: ignore[attr-defined]
     await pyfuse3.main(min_tasks=1, max_tasks=MAX_REQUESTS)
     done.cancel()
@@ -291,6 +293,11 @@ async def _tune(adapter: _Adapter, path: str) -> None:
         mounts.read_further_ahead(path)
     except OSError as error:
         log.debug("the kernel reads 128 KiB ahead, as it does by itself: %s", error)
+
+
+def _needed(record: logging.LogRecord) -> bool:
+    """Whether pyfuse3 says something else than that nobody waits for an answer any more: at an unmount, or a kill."""
+    return not record.getMessage().endswith(f"fuse_reply_* failed with {os.strerror(errno.ENOENT)}")
 
 
 def _invalidate(parent: int, name: bytes) -> None:
