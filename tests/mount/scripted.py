@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import select
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from urllib.parse import quote
 
 from harness import SourceTable, mcp
 
-_PROGRAM = Path(__file__).with_name("scripted_server.py")
+PROGRAM = Path(__file__).with_name("scripted_server.py")
 
 
 class ScriptedServer:
@@ -28,7 +29,7 @@ class ScriptedServer:
 
     def source(self, name: str, **options: Any) -> SourceTable:
         """The server as a source of a configuration."""
-        return mcp(name, [sys.executable, "-I", "-S", _PROGRAM, self.directory], **options)
+        return mcp(name, [sys.executable, "-I", "-S", PROGRAM, self.directory], **options)
 
     def add(self, uri: str, content: str | bytes = "", **fields: Any) -> None:
         """Serve a resource, or a newer one. fields: of its entry in the listing."""
@@ -131,8 +132,9 @@ class ScriptedServer:
             return []
 
     def say(self, method: str, **params: Any) -> None:
-        """Send a notification to the client."""
+        """Send a notification to the client; where several run the server, to any one of them."""
         message = json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode() + b"\n"
+        assert len(message) <= select.PIPE_BUF, "it could be torn apart"
         fifo = os.open(self.directory / "say", os.O_WRONLY | os.O_NONBLOCK)
         try:
             os.write(fifo, message)

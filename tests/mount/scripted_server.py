@@ -3,7 +3,7 @@
 Standard library only, so that it starts in a moment. `DIRECTORY/script.json` is read anew for every request; see
 `ScriptedServer` in scripted.py for what it holds. `DIRECTORY/log` gets a line for every request: `list`, `read URI`,
 `cancelled URI`, or the method. Every line of JSON that somebody writes to the FIFO `DIRECTORY/say` is sent to the
-client.
+client; of several servers over the same directory, to the client of any one of them.
 """
 
 import contextlib
@@ -18,6 +18,8 @@ from typing import Any
 HERE = Path(sys.argv[1])
 SENDING = threading.Lock()
 READING: dict[Any, str] = {}
+PIPE_BYTES = 1 << 16
+"""What a pipe holds at most (pipe(7))."""
 LOGGED_WITH_MORE = ("resources/list", "resources/read", "notifications/cancelled", "completion/complete")
 
 
@@ -126,9 +128,11 @@ def handle(request: dict[str, Any]) -> None:
 
 
 def relay() -> None:
-    # Opened for both directions, the FIFO never ends.
-    with open(HERE / "say", "r+b", buffering=0) as fifo:
-        for line in fifo:
+    # Opened for both directions, the FIFO never ends. It is taken as it was written (pipe(7): PIPE_BUF), in one read:
+    # where several of these processes share the directory, each line goes to one of them, and none is torn apart.
+    fifo = os.open(HERE / "say", os.O_RDWR)
+    while lines := os.read(fifo, PIPE_BYTES):
+        for line in lines.splitlines():
             send(json.loads(line))
 
 
