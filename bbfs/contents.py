@@ -33,6 +33,7 @@ from bbfs.errors import (
     Unreachable,
 )
 from bbfs.flight import SingleFlight
+from bbfs.loading import Loading
 from bbfs.model import Content, Loaded
 from bbfs.parts import name_parts
 from bbfs.places import Place
@@ -147,7 +148,7 @@ class ContentLoader:
         """Take over what was kept, without forgetting that it may have changed and that the source does not answer."""
         error, until = record.error, record.error_until
         doubted = found.stale or record.suspected
-        parts = self._take(source, record, found, suspicions=-1 if doubted else record.suspicions)
+        parts = self._take(source, record, found, outdated=doubted)
         record.error, record.error_until = error, until
         return parts
 
@@ -183,43 +184,42 @@ class ContentLoader:
     async def fetch(self, source: Source, record: Record, place: Place) -> Sequence[Content]:
         """One load, in a flight of its own: from disk, else at `place` from another machine or the source."""
         size: int | None = None
+        loading = self._tiers.begin(source, record)
         try:
-            contents = await self._found_on_disk(source, record, place)
+            contents = await self._found_on_disk(source, loading, place)
             if contents is None:
-                contents = await self._load_at(source, record, place)
+                contents = await self._load_at(source, loading, place)
             size = sum(content.size for content in contents)
             return contents
         finally:
-            self._tiers.give_up(source, record)
+            self._tiers.end(source, loading)
             self._ended(source, record, size)
 
-    async def _found_on_disk(self, source: Source, record: Record, place: Place) -> Sequence[Content] | None:
+    async def _found_on_disk(self, source: Source, loading: Loading, place: Place) -> Sequence[Content] | None:
         """What the disk has. The place among the source's requests is given back if none is needed."""
-        found: Found | None = None
-        asking = False
-        suspicions = record.suspicions
+        record, found, asking = loading.record, None, False
         try:
             if not record.on_open and source.data.capabilities.read:
-                found = await self._tiers.fresh(source, record)
+                found = await self._tiers.fresh(source, loading)
             asking = found is None
         finally:
             if not asking:
                 place.decline()
-        return None if found is None else self._take(source, record, found, suspicions)
+        return None if found is None else self._take(source, record, found, outdated=loading.outdated)
 
-    async def _load_at(self, source: Source, record: Record, place: Place) -> Sequence[Content]:
+    async def _load_at(self, source: Source, loading: Loading, place: Place) -> Sequence[Content]:
         """From another machine that has it or is loading it, else from the source, for the other machines as well."""
-        handler = source.loads
+        handler, record = source.loads, loading.record
         try:
             async with place:
                 if not source.data.capabilities.read or handler is None:
                     raise NotSupported(f"{source.data.id} cannot be read")
-                suspicions = record.suspicions
-                found = await self._tiers.claim(source, record)
+                loading.begin_anew()
+                found = await self._tiers.claim(source, loading)
                 if found is not None:
-                    return self._take(source, record, found, suspicions)
+                    return self._take(source, record, found, outdated=loading.outdated)
                 self.loads += 1
-                suspicions = record.suspicions
+                loading.begin_anew()
                 loaded = await handler.load(record.metadata.native_uri)
         except BbfsError as error:
             self._failed(source, record, error)
@@ -228,11 +228,11 @@ class ContentLoader:
             raise ProtocolViolation("answered no content")
         now = self._clock()
         ttl = source.data.policy.content_ttl if loaded.ttl is None else loaded.ttl
-        loaded = await self._make_room(source, record, loaded, now, ttl, suspicions)
+        loaded = await self._make_room(source, loading, loaded, now, ttl)
         source.error = None
-        contents = self._keep(source, record, loaded, now, ttl, suspicions)
+        contents = self._keep(source, record, loaded, now, ttl, outdated=loading.outdated)
         if loaded.metadata is None and not loaded.once:
-            self._tiers.put(source, record, loaded.parts, now, ttl)
+            self._tiers.put(source, loading, loaded.parts, now, ttl)
         return contents
 
     def _failed(self, source: Source, record: Record, error: BbfsError) -> None:
@@ -253,9 +253,7 @@ class ContentLoader:
         elif record.on_open or not isinstance(error, NotFound | Unreachable | LoginRequired):  # those are logged once
             log.info("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
 
-    async def _make_room(
-        self, source: Source, record: Record, loaded: Loaded, now: float, ttl: float, suspicions: int
-    ) -> Loaded:
+    async def _make_room(self, source: Source, loading: Loading, loaded: Loaded, now: float, ttl: float) -> Loaded:
         """A content that is whole in memory must fit the budget; else it goes to disk (S15).
 
         Raises TooLarge, which the log repeats.
@@ -264,10 +262,10 @@ class ContentLoader:
         budget = self._memory.max_bytes
         if size <= budget:
             return loaded
-        stale = suspicions != record.suspicions
-        parts = await self._tiers.put_large(source, record, loaded.parts, now, ttl, stale=stale)
+        parts = await self._tiers.put_large(source, loading, loaded.parts, now, ttl)
         if parts is not None:
             return replace(loaded, parts=parts)
+        record = loading.record
         error = TooLarge(
             f"{size} bytes are more than the memory budget of {budget} bytes ([cache] memory), "
             f"and {self._tiers.why_not(source, record)}"
@@ -278,28 +276,29 @@ class ContentLoader:
 
     # -- keeping -----------------------------------------------------------------------------------------------------
 
-    def _take(self, source: Source, record: Record, found: Found, suspicions: int) -> Sequence[Content]:
+    def _take(self, source: Source, record: Record, found: Found, *, outdated: bool) -> Sequence[Content]:
         """Keep what a tier has, as old as it is."""
         kept = found.kept
         if source.watches is not None:
             source.watches.interested(record.metadata.native_uri)
         seen = record.digest == kept.version and record.fetched_at is not None and kept.fetched_at <= record.fetched_at
-        if len(kept.parts) == 1 and seen and not record.suspected:
+        if len(kept.parts) == 1 and seen and not (record.suspected or outdated):
             content = found.contents[0]  # nothing new is learnt from it
             if isinstance(content, MemoryContent):
                 self._memory.put(content_key(record), content)
             record.settle_type(kept.parts[0].part(content))
             return found.contents
         parts = tuple(part.part(content) for part, content in zip(kept.parts, found.contents, strict=True))
-        return self._keep(source, record, Loaded(parts), kept.fetched_at, kept.ttl, suspicions)
+        return self._keep(source, record, Loaded(parts), kept.fetched_at, kept.ttl, outdated=outdated)
 
     def _keep(
-        self, source: Source, record: Record, loaded: Loaded, now: float, ttl: float, suspicions: int
+        self, source: Source, record: Record, loaded: Loaded, now: float, ttl: float, *, outdated: bool
     ) -> Sequence[Content]:
         """Settle a load on its record, have its contents in memory, and tell what changed.
 
-        now: when it was fetched. suspicions: their number when the load began.
+        now: when it was fetched. outdated: whether it was said to change since; it stays suspected then.
         """
+        suspected = record.suspected
         if source.watches is not None:
             source.watches.interested(record.metadata.native_uri)
         changed: list[Path] = []
@@ -308,29 +307,31 @@ class ContentLoader:
             record.settle_type(loaded.parts[0])
             if record.digest is None and record.metadata.size not in (None, content.size):
                 source.misstates_sizes = True
-            if self._settle(record, loaded, content, now, ttl, suspicions) or record.parts is not None:
+            if self._settle(record, loaded, content, now, ttl, outdated=outdated) or record.parts is not None:
                 changed.append(record.path)
             record.parts = None
             if isinstance(content, MemoryContent) and (ttl > 0 or not record.on_open):
                 self._memory.put(content_key(record), content)
         else:
-            changed = self._keep_parts(source, record, loaded, now, ttl, suspicions)
+            changed = self._keep_parts(source, record, loaded, now, ttl, outdated=outdated)
+        if record.suspected and not suspected:
+            changed.append(record.path)
         if changed and record.path:
             self._changed(source, changed)
         return [part.content for part in loaded.parts]
 
     @staticmethod
-    def _settle(record: Record, loaded: Loaded, content: Content, now: float, ttl: float, suspicions: int) -> bool:
+    def _settle(record: Record, loaded: Loaded, content: Content, now: float, ttl: float, *, outdated: bool) -> bool:
         """Take over the version and size of a content. Says whether it is another version."""
         if loaded.metadata is None or loaded.metadata.etag is None or loaded.metadata.size is None:
-            return record.learn(content.size, content.version, now, ttl, suspicions)
+            return record.learn(content.size, content.version, now, ttl, outdated=outdated)
         before = record.salt
         record.describe(loaded.metadata, record.path, now)
         settle(record, loaded.metadata, now, ttl)
         return record.salt != before
 
     def _keep_parts(
-        self, source: Source, record: Record, loaded: Loaded, now: float, ttl: float, suspicions: int
+        self, source: Source, record: Record, loaded: Loaded, now: float, ttl: float, *, outdated: bool
     ) -> list[Path]:
         """Several contents make a directory, each content named by its own URI. Returns the paths that changed."""
         digest = version_of([part.content.version for part in loaded.parts])
@@ -349,7 +350,7 @@ class ContentLoader:
                 child.changed_at = now
         for child in (record, *after.values()):
             child.fetched_at, child.ttl, child.stale = now, ttl, False
-            child.suspected = suspicions != record.suspicions
+            child.suspected = outdated
         for child in after.values():
             content = loaded.parts[child.part].content
             if isinstance(content, MemoryContent):

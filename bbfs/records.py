@@ -169,6 +169,8 @@ class Record:
 
     def suspect(self) -> None:
         """End the validity of the content, and of the size that went with it: the next stat or open asks the source."""
+        if self.suspected and not self.suspicions:
+            self.hinted_at = self.listed_at  # it stays as doubtful as it was, see `doubted_until`
         self.suspected = True
         self.dirty = self.dirty or self.fetched_at is not None  # the next mount is to ask as well
         self.suspicions += 1
@@ -177,10 +179,10 @@ class Record:
         for part in (self.parts or {}).values():
             part.suspect()
 
-    def learn(self, size: int, digest: str, now: float, ttl: float, suspicions: int | None = None) -> bool:
+    def learn(self, size: int, digest: str, now: float, ttl: float, *, outdated: bool = False) -> bool:
         """Take over what a load found. Says whether this is another version than the one last seen.
 
-        suspicions: their number when the load began; what was said to change since then stays suspected.
+        outdated: whether it was said to change since the load began; then it stays suspected.
 
         A declared size that the content contradicts counts as another version: the kernel may have cached it.
         """
@@ -194,7 +196,7 @@ class Record:
             if self.metadata.modified_ns is None:
                 self.modified_ns = int(now * NANOSECONDS)
         self.size, self.digest, self.fetched_at, self.ttl = size, digest, now, ttl
-        self.suspected = suspicions is not None and suspicions != self.suspicions
+        self.suspected = outdated
         self.stale, self.error, self.dirty, self.provisional = False, None, True, False
         return changed
 

@@ -1,7 +1,7 @@
 """The contents that machines share: which resources the shared tier is asked for, and what is believed of it.
 
 A machine that has reason of its own to doubt what it knows (its source has announced a change or describes a resource
-otherwise, announcements may have been missed, the user wants it fresh) does not take what was fetched before that,
+otherwise, announcements may have been missed, the user wants it fresh) does not take what was asked for before that,
 whoever has fetched it. What another machine says to have changed is asked for again, of the tier first.
 
 Between two awaits a task is alone; nothing here locks.
@@ -54,6 +54,7 @@ class SharedContents:
         self._clock = clock
         self._puts = trio.CapacityLimiter(PUTS_AT_ONCE)
         self._claimed: set[Key] = set()
+        self._waiting: dict[Key, trio.CancelScope] = {}
         self._telling: dict[Key, _Telling] = {}
         self._doubts: LRUCache[tuple[str, str], float] = LRUCache(DOUBTS)
         self._doubted_sources: dict[str, float] = {}
@@ -81,6 +82,9 @@ class SharedContents:
         return found
 
     async def _claim(self, source: Source, key: tuple[str, str], newer_than: float) -> Found | None:
+        if (waiting := self._waiting.pop(key, None)) is not None:
+            waiting.cancel()  # it would be put under this claim, as what this load has brought
+            self._tier.give_up(*key)
         left = trio.current_effective_deadline() - trio.current_time()
         timeout = max(0.0, min(source.data.policy.timeout, left))
         answer = await self._tier.claim(*key, timeout=timeout, newer_than=newer_than)
@@ -90,7 +94,7 @@ class SharedContents:
         return _found(answer)
 
     def _doubted_until(self, source: Source, record: Record) -> float:
-        """What was fetched before this (seconds since the epoch) is not believed to be the source's any more."""
+        """What was asked for before this (seconds since the epoch) is not believed to be the source's any more."""
         own = (source.fingerprint, record.metadata.native_uri)
         doubted = max(self._doubts.get(own, 0.0), self._doubted_sources.get(own[0], 0.0), record.doubted_until)
         modified_ns = record.metadata.modified_ns
@@ -114,15 +118,19 @@ class SharedContents:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def put(self, source: Source, record: Record, kept: Kept, contents: Sequence[MemoryContent]) -> None:
-        """Share what a load has answered that was claimed, unless the source has said that it changed since."""
+        """Share what a load has answered, if that was claimed."""
         key = (source.fingerprint, record.metadata.native_uri)
-        if key in self._claimed and not record.suspected:
+        if key in self._claimed:
             self._claimed.discard(key)
-            self._nursery.start_soon(self._put, key, kept, [content.data for content in contents])
+            scope = self._waiting[key] = trio.CancelScope()
+            self._nursery.start_soon(self._put, key, kept, [content.data for content in contents], scope)
 
-    async def _put(self, key: tuple[str, str], kept: Kept, contents: Sequence[bytes]) -> None:
-        async with self._puts:
-            await self._tier.put(*key, kept, contents)
+    async def _put(self, key: tuple[str, str], kept: Kept, contents: Sequence[bytes], scope: trio.CancelScope) -> None:
+        with scope:
+            async with self._puts:
+                if self._waiting.get(key) is scope:
+                    del self._waiting[key]
+                    await self._tier.put(*key, kept, contents)
 
     def give_up(self, source: Source, record: Record) -> None:
         """A load is over, whatever came of it: unless it was put, the others load for themselves. Never waits."""
@@ -134,7 +142,7 @@ class SharedContents:
     # -- what changes ------------------------------------------------------------------------------------------------
 
     def doubt(self, source: Source, uri: str | None) -> None:
-        """This machine takes nothing of a resource (None: of the source) any more that was fetched until now."""
+        """This machine takes nothing of a resource (None: of the source) any more that was asked for until now."""
         now, fingerprint = self._clock(), source.fingerprint
         if uri is None:
             self._doubted_sources[fingerprint] = now

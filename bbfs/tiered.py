@@ -10,7 +10,7 @@ not answer costs a request to the source.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
@@ -20,6 +20,7 @@ from bbfs.attached import Source
 from bbfs.cache.content import MemoryContent
 from bbfs.cache.disk import DiskCache, Entry, Found
 from bbfs.cache.tiers import EVERYTHING, Kept, KeptPart, SharedTier
+from bbfs.loading import Loading, LoadsUnderWay
 from bbfs.model import Part
 from bbfs.records import Record
 from bbfs.shared_contents import Key, SharedContents
@@ -73,6 +74,7 @@ class LowerTiers:
         self._shared = None if shared is None else SharedContents(nursery, shared, clock)
         self._in_memory = in_memory
         self._clock = clock
+        self._loads = LoadsUnderWay()
         self._threads = trio.CapacityLimiter(4)
         self._writing = trio.Lock()
         self._scheduled = False
@@ -82,32 +84,42 @@ class LowerTiers:
         self._expired: dict[Key, int] = {}  # with a number, to tell one change from a later one
         self._numbers = count()
 
+    # -- loads -------------------------------------------------------------------------------------------------------
+
+    def begin(self, source: Source, record: Record) -> Loading:
+        """A load begins; `end` is to be called when it has ended, whatever came of it."""
+        return self._loads.begin((source.fingerprint, record.metadata.native_uri), record)
+
+    def end(self, source: Source, loading: Loading) -> None:
+        """A load has ended: unless it was put, the others load for themselves."""
+        self._loads.end(loading)
+        if self._shared is not None:
+            self._shared.give_up(source, loading.record)
+
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    async def fresh(self, source: Source, record: Record) -> Found | None:
+    async def fresh(self, source: Source, loading: Loading) -> Found | None:
         """What the disk has of a resource and may be served without asking anybody, or None."""
-        key = (source.fingerprint, record.metadata.native_uri)
-        if not record.suspected and self._on_disk(source, record) and not self._absent(key):
-            found = await self._from_disk(key)
-            if found is not None and not found.stale and not self._has_changed(key) and self._fits(record, found.kept):
+        record = loading.record
+        if not record.suspected and self._on_disk(source, record) and not self._absent(loading.key):
+            found = await self._from_disk(loading.key)
+            if found is not None and not (found.stale or loading.outdated) and self._fits(record, found.kept):
                 return found
         return None
 
-    async def claim(self, source: Source, record: Record) -> Found | None:
+    async def claim(self, source: Source, loading: Loading) -> Found | None:
         """What another machine has loaded and may be served without asking the source, or None.
 
-        None says that this machine loads it, for all; `give_up` is to be called when that has ended.
+        None says that this machine loads it, for all, until the load ends.
         """
+        record = loading.record
         if self._shared is None:
             return None
-        suspicions = record.suspicions
         found = await self._shared.claim(source, record)
         if found is None or sum(part.size for part in found.kept.parts) > self._in_memory:
             return None
         if self._on_disk(source, record):
-            key = (source.fingerprint, record.metadata.native_uri)
-            stale = suspicions != record.suspicions
-            self._put_behind(key, _Unwritten(found.kept, _as_memory(found), stale))
+            self._put_behind(loading.key, _Unwritten(found.kept, _as_memory(found), loading.outdated))
         return found
 
     async def last(self, source: Source, record: Record) -> Found | None:
@@ -129,7 +141,8 @@ class LowerTiers:
         assert self._disk is not None
         with trio.move_on_after(DISK_PATIENCE):
             work = partial(_look_and_read, self._disk, key, self._in_memory)
-            return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+            found = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+            return replace(found, stale=True) if found is not None and self._has_changed(key) else found
         log.warning("the disk cache does not answer")
         return None
 
@@ -155,45 +168,37 @@ class LowerTiers:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def put(self, source: Source, record: Record, parts: Sequence[Part], fetched_at: float, ttl: float) -> None:
+    def put(self, source: Source, loading: Loading, parts: Sequence[Part], fetched_at: float, ttl: float) -> None:
         """Keep what a load has answered, soon. What cannot be kept is left out: links, and what is not in memory."""
         contents = _in_memory(parts)
-        on_disk = self._on_disk(source, record)
+        on_disk = self._on_disk(source, loading.record)
         if contents is None or not (on_disk or self._shared):
             return
         kept = Kept(tuple(map(KeptPart.of, parts)), fetched_at, ttl)
         if on_disk:
-            key = (source.fingerprint, record.metadata.native_uri)
-            self._put_behind(key, _Unwritten(kept, contents, record.suspected))
-        if self._shared is not None:
-            self._shared.put(source, record, kept, contents)
-
-    def give_up(self, source: Source, record: Record) -> None:
-        """A load is over; what it has brought was put, or cannot be. Never waits."""
-        if self._shared is not None:
-            self._shared.give_up(source, record)
+            self._put_behind(loading.key, _Unwritten(kept, contents, loading.outdated))
+        if self._shared is not None and not loading.outdated:
+            self._shared.put(source, loading.record, kept, contents)
 
     async def put_large(
-        self, source: Source, record: Record, parts: Sequence[Part], fetched_at: float, ttl: float, *, stale: bool
+        self, source: Source, loading: Loading, parts: Sequence[Part], fetched_at: float, ttl: float
     ) -> tuple[Part, ...] | None:
-        """Put what memory has no room for on disk. Returns the parts with contents there, or None if that fails.
-
-        stale: whether the source has said already that it changed.
-        """
+        """Put what memory has no room for on disk. Returns the parts with contents there, or None if that fails."""
         contents = _in_memory(parts)
         disk = self._disk
-        if disk is None or contents is None or not self._on_disk(source, record):
+        if disk is None or contents is None or not self._on_disk(source, loading.record):
             return None
-        key = (source.fingerprint, record.metadata.native_uri)
+        key = loading.key
 
-        def work() -> Found | None:
+        def work(stale: bool) -> Found | None:
             kept = Kept(tuple(map(KeptPart.of, parts)), fetched_at, ttl)
             put = disk.put([Entry(*key, kept, tuple(content.data for content in contents), stale)])
             return disk.read(*key, 0) if put else None
 
         self._forget_unwritten(key)
         async with self._writing:
-            found = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+            # What is told from here on waits for the lock, and is written later.
+            found = await trio.to_thread.run_sync(work, loading.outdated, abandon_on_cancel=True, limiter=self._threads)
         if found is None:
             return None
         return tuple(kept.part(content) for kept, content in zip(found.kept.parts, found.contents, strict=True))
@@ -210,7 +215,6 @@ class LowerTiers:
 
     def _put_behind(self, key: tuple[str, str], unwritten: _Unwritten) -> None:
         self._forget_unwritten(key)
-        self._expired.pop(key, None)  # what is put takes the place of what has expired
         if self._unwritten and self._unwritten_bytes + unwritten.size > UNWRITTEN:
             return
         self._unwritten[key] = unwritten
@@ -275,6 +279,7 @@ class LowerTiers:
         return True
 
     def _expire(self, fingerprint: str, uri: str | None) -> None:
+        self._loads.changed(fingerprint, uri)
         gone = [key for key in self._unwritten if key[0] == fingerprint] if uri is None else [(fingerprint, uri)]
         for key in gone:
             self._make_stale(key)

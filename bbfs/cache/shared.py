@@ -55,7 +55,7 @@ Contents: TypeAlias = tuple[bytes, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """This machine loads a resource. until: trio's clock, when that is forgotten.
+    """This machine loads a resource. since: the server's time, in ms. until: trio's clock, when it is renewed no more.
 
     token: what the server has to have as its claim when the result is put; empty where the result is not to be put,
     since nobody could tell whether it was said to have changed meanwhile.
@@ -63,6 +63,7 @@ class _Claim:
 
     token: str
     epoch: bytes
+    since: bytes
     until: float
 
 
@@ -105,11 +106,12 @@ class ValkeyTier:
 
         After None, `put` or `give_up` is to be called. If another machine is loading the resource already, its result
         is waited for, for at most half of `timeout` (seconds for which the caller would wait for the source), so that
-        there is time left to ask. newer_than: what was fetched before (seconds since the epoch) is not good enough.
+        there is time left to ask. newer_than: what was asked for before (seconds since the epoch) is not good enough.
         """
         began = trio.current_time()
         pause, damaged = FIRST_LOOK, False
         token, epoch = f"{self._instance} {secrets.token_hex(4)}", b""
+        since = b""
         while True:
             now = self._clock()
             answer = await self._find(source, uri, token=token, newest=max(0.0, now - newer_than))
@@ -120,7 +122,7 @@ class ValkeyTier:
                     return whole
                 state, damaged = (b"alone" if damaged else b"damaged"), True
             elif answer is not None and state == b"claimed":
-                epoch = answer[1]
+                _, epoch, since = answer
                 break
             elif state == b"held" and trio.current_time() < began + timeout / 2:
                 await trio.sleep(pause)
@@ -129,11 +131,11 @@ class ValkeyTier:
             if state != b"damaged":
                 token = ""
                 break
-        self._claims[source, uri] = _Claim(token, epoch, began + 2 * timeout)
+        self._claims[source, uri] = _Claim(token, epoch, since, began + 2 * timeout)
         return None
 
     async def _find(self, source: str, uri: str, *, token: str, newest: float | None) -> list[Any] | None:
-        """token: claims the resource where there is no entry. newest: seconds of age that are good enough."""
+        """token: claims the resource where there is no entry. newest: seconds since it was claimed that will do."""
         age = "" if newest is None else str(_ms(newest))
         return await self._run(scripts.FIND, self._keys.of(source, uri), [token, _ms(LEASE), age])
 
@@ -170,9 +172,12 @@ class ValkeyTier:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     async def put(self, source: str, uri: str, kept: Kept, contents: Sequence[bytes]) -> None:
-        """Keep what a load answered, unless it is too large, not fresh, or was said to have changed meanwhile."""
+        """Keep what a load answered, unless it is too large, not fresh, or was said to have changed meanwhile.
+
+        Only what was claimed is kept: nobody could tell that of anything else.
+        """
         claim = self._claims.pop((source, uri), None)
-        if claim is not None and not claim.token:
+        if claim is None or not claim.token:
             return
         age = max(0.0, self._clock() - kept.fetched_at)
         life = min(kept.ttl + STALE_FOR, self._settings.longest) - age
@@ -184,9 +189,9 @@ class ValkeyTier:
         if not all([await self._put_content(digest, content, life) for digest, content in by_digest.items()]):
             self._release(source, uri, claim)
             return
-        token, epoch = (claim.token, claim.epoch) if claim is not None else ("", b"")
         text = scripts.parts_text(kept.parts)
-        arguments = [token, epoch, _ms(age), _ms(kept.ttl), _ms(life), text]
+        age = max(0.0, self._clock() - kept.fetched_at)  # the bytes may have been long on their way
+        arguments = [claim.token, claim.epoch, claim.since, _ms(age), _ms(kept.ttl), _ms(life), text]
         await self._run(scripts.PUT, self._keys.of(source, uri), arguments)
 
     async def _put_content(self, digest: str, content: bytes, life: float) -> bool:
@@ -276,8 +281,7 @@ class ValkeyTier:
         while True:
             await trio.sleep(LEASE / 3)
             now = trio.current_time()
-            self._claims = {key: claim for key, claim in self._claims.items() if claim.until > now}
-            if held := {key: claim for key, claim in self._claims.items() if claim.token}:
+            if held := {key: claim for key, claim in self._claims.items() if claim.token and claim.until > now}:
                 keys = [self._keys.of(*key)[1] for key in held]
                 await self._run(scripts.RENEW, keys, [_ms(LEASE), *(claim.token for claim in held.values())])
             for source, uri in tuple(self._undelivered):

@@ -20,39 +20,39 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function text(number) return string.format('%.0f', number) end
 """
 
-# KEYS: entry, claim, epoch. ARGV: token ('' to claim nothing), ms of the lease, ms of age that are good enough ('' to
-# take what has expired too).
+# KEYS: entry, claim, epoch. ARGV: token ('' to claim nothing), ms of the lease, ms since it was claimed that are good
+# enough ('' to take what has expired too).
 FIND = (
     _NOW
     + """
 local epoch = redis.call('GET', KEYS[3]) or ''
-local entry = redis.call('HMGET', KEYS[1], 'epoch', 'at', 'ttl', 'parts')
-if entry[4] and entry[1] == epoch then
+local entry = redis.call('HMGET', KEYS[1], 'epoch', 'at', 'ttl', 'parts', 'since')
+if entry[4] and entry[5] and entry[1] == epoch then
   local age, ttl = now - tonumber(entry[2]), tonumber(entry[3])
-  if ARGV[3] == '' or (age < ttl and age <= tonumber(ARGV[3])) then
+  if ARGV[3] == '' or (age < ttl and now - tonumber(entry[5]) < tonumber(ARGV[3])) then
     return {'found', entry[4], age, ttl}
   end
 end
 if ARGV[1] == '' then return {'none'} end
-if redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return {'claimed', epoch} end
+if redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return {'claimed', epoch, text(now)} end
 if redis.call('GET', KEYS[2]) == '-' then return {'alone'} end
 return {'held'}
 """
 )
 
-# KEYS: entry, claim, epoch. ARGV: token ('' without a claim), epoch of the claim, ms of age, ttl, life; parts.
+# KEYS: entry, claim, epoch. ARGV: token, epoch and time of the claim, ms of age, ttl, life; parts. What an answer tells
+# may be as old as its request: `since` is the time of the claim, before the source was asked.
 PUT = (
     _NOW
     + """
 local epoch = redis.call('GET', KEYS[3]) or ''
-if ARGV[1] ~= '' then
-  if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
-  redis.call('DEL', KEYS[2])
-  if epoch ~= ARGV[2] then return 0 end
-end
+if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[2])
+if epoch ~= ARGV[2] then return 0 end
 redis.call('DEL', KEYS[1])
-redis.call('HSET', KEYS[1], 'epoch', epoch, 'at', text(now - ARGV[3]), 'ttl', ARGV[4], 'parts', ARGV[6])
-redis.call('PEXPIRE', KEYS[1], ARGV[5])
+redis.call(
+  'HSET', KEYS[1], 'epoch', epoch, 'since', ARGV[3], 'at', text(now - ARGV[4]), 'ttl', ARGV[5], 'parts', ARGV[7])
+redis.call('PEXPIRE', KEYS[1], ARGV[6])
 return 1
 """
 )

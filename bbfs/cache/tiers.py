@@ -94,13 +94,16 @@ class SharedTier(Protocol):
         """What is kept of a resource and is fresh. Else None: the caller loads it, on behalf of all machines.
 
         After None, `put` or `give_up` is to be called. What another machine is loading already is waited for, for at
-        most half of `timeout` (seconds that the caller has). newer_than: what was fetched before (seconds since the
-        epoch) is not good enough.
+        most half of `timeout` (seconds that the caller has). newer_than: what was asked for before (seconds since the
+        epoch) is not good enough, whenever the answer came.
         """
         ...
 
     async def put(self, source: str, uri: str, kept: Kept, contents: Sequence[bytes]) -> None:
-        """Keep what a load answered, in the place of what is kept of the resource."""
+        """Keep what the load has answered that was claimed, in the place of what is kept of the resource.
+
+        Nothing is kept if the resource was dropped since then.
+        """
         ...
 
     def give_up(self, source: str, uri: str) -> None:

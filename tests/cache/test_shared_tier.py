@@ -3,101 +3,19 @@
 import json
 import logging
 import math
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 import trio
 from cache_server import CacheServer
+from shared_machines import BOUND, OTHER, SOURCE, machines, made
 
-from bbfs.cache import valkey
-from bbfs.cache.shared import ValkeyTier
-from bbfs.cache.tiers import EVERYTHING, Kept, KeptPart, digest_of
+from bbfs.cache.tiers import EVERYTHING
 from bbfs.cache.valkey import probe
 from bbfs.errors import Unreachable
 from bbfs.model import SharedCache
 
-SOURCE = "mcp-server+docs 0123"
-OTHER = "mcp-server+more 4567"
-BOUND = 10.0
-
-
-class Clock:
-    """Seconds since the epoch that a test sets."""
-
-    def __init__(self, now: float = 1_000_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Machine:
-    """One machine's end of the tier, and what it has heard of the others' invalidations."""
-
-    def __init__(self, settings: SharedCache, clock: Clock) -> None:
-        self.clock = clock
-        self.tier = ValkeyTier(settings, clock=clock)
-        self.heard: list[tuple[str, str | None]] = []
-        self._news = trio.Event()
-
-    def dropped(self, source: str, uri: str | None) -> None:
-        self.heard.append((source, uri))
-        self._news.set()
-        self._news = trio.Event()
-
-    async def hears(self, *expected: tuple[str, str | None]) -> None:
-        with trio.fail_after(BOUND):
-            while self.heard != list(expected):
-                await self._news.wait()
-
-    async def put(self, uri: str, *contents: bytes, source: str = SOURCE, ttl: float = 60.0) -> Kept:
-        kept = made(*contents, at=self.clock(), ttl=ttl)
-        await self.tier.put(source, uri, kept, contents)
-        return kept
-
-    async def back(self) -> None:
-        """Until it has a connection (again)."""
-        with trio.fail_after(BOUND):
-            while self.tier.problem is not None or not self.tier._server.up:  # noqa: ASYNC110 - it sets no event
-                await trio.sleep(0.01)
-
-
-def made(*contents: bytes, at: float, ttl: float = 60.0) -> Kept:
-    parts = [KeptPart(digest_of(c), len(c), f"test://{i}", "text/plain", "text", None) for i, c in enumerate(contents)]
-    return Kept(tuple(parts), at, ttl)
-
-
-@pytest.fixture
-def server() -> Iterator[CacheServer]:
-    server = CacheServer()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def settings(server: CacheServer) -> SharedCache:
-    return SharedCache(socket=str(server.socket), timeout=BOUND)  # a busy machine is no outage
-
-
-@pytest.fixture(autouse=True)
-def quick_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(valkey, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(valkey, "LONGEST_PAUSE", 0.05)
-    monkeypatch.setattr(valkey, "CONNECTING", BOUND)
-    monkeypatch.setattr(valkey, "START_WITHIN", BOUND)
-
-
-@asynccontextmanager
-async def machines(*settings: SharedCache) -> AsyncIterator[list[Machine]]:
-    """As many machines, each with a clock of its own, at work."""
-    async with trio.open_nursery() as nursery:
-        made = [Machine(each, Clock()) for each in settings]
-        for machine in made:
-            await nursery.start(machine.tier.run, machine.dropped)
-        yield made
-        nursery.cancel_scope.cancel()
+pytestmark = pytest.mark.usefixtures("quick_pauses")
 
 
 async def test_what_one_machine_puts_the_others_get(settings: SharedCache, server: CacheServer) -> None:
@@ -165,6 +83,7 @@ async def test_ages_are_those_of_the_server_whatever_the_clocks_say(settings: Sh
 async def test_what_has_expired_is_still_got_but_claimed_anew(settings: SharedCache) -> None:
     async with machines(settings, settings) as (one, two):
         contents = (b"x",)
+        assert await one.tier.claim(SOURCE, "test://a", timeout=1) is None
         kept = made(*contents, at=one.clock() - 99.95, ttl=100)
         await one.tier.put(SOURCE, "test://a", kept, contents)
         await trio.sleep(0.1)  # it expires by the server's clock, which no test can set
@@ -212,11 +131,11 @@ async def test_a_damaged_entry_is_claimed_by_who_finds_it(settings: SharedCache,
 async def test_large_contents_are_not_shared(settings: SharedCache, server: CacheServer) -> None:
     async with machines(replace(settings, max_content=10), settings) as (small, large):
         await small.put("test://a", b"12345", b"123456")
-        assert server.ask("DBSIZE") == "0"
-        await large.put("test://a", b"12345", b"123456")
+        assert server.keys("entry") == server.keys("content") == []
+        await large.put("test://b", b"12345", b"123456")
         with trio.fail_after(BOUND):
-            assert await small.tier.get(SOURCE, "test://a") is None
-            assert await small.tier.claim(SOURCE, "test://a", timeout=math.inf) is None
+            assert await small.tier.get(SOURCE, "test://b") is None
+            assert await small.tier.claim(SOURCE, "test://b", timeout=math.inf) is None
         assert len(server.keys("entry")) == 1
 
 
@@ -258,74 +177,6 @@ async def test_a_drop_reaches_the_others_and_not_itself(settings: SharedCache) -
         assert await one.tier.get(SOURCE, "test://b") is None
         assert await one.tier.get(OTHER, "test://c") is not None
         assert two.heard == [(SOURCE, "test://a")]
-
-
-@pytest.mark.parametrize("uri", ["test://a", None])
-async def test_what_was_being_loaded_when_it_changed_is_not_kept(settings: SharedCache, uri: str | None) -> None:
-    async with machines(settings, settings) as (one, two):
-        assert await one.tier.claim(SOURCE, "test://a", timeout=1) is None
-        await two.tier.drop(SOURCE, uri)
-        await one.put("test://a", b"from before")
-        assert await two.tier.get(SOURCE, "test://a") is None
-        assert await one.tier.claim(SOURCE, "test://a", timeout=1) is None
-        await one.tier.drop(SOURCE, uri)
-        await one.put("test://a", b"from before")
-        assert await two.tier.get(SOURCE, "test://a") is None
-
-
-async def test_two_that_miss_at_once_load_once(settings: SharedCache) -> None:
-    async with machines(settings, settings) as (one, two):
-        assert await one.tier.claim(SOURCE, "test://a", timeout=BOUND) is None
-        async with trio.open_nursery() as nursery:
-
-            async def second() -> None:
-                found = await two.tier.claim(SOURCE, "test://a", timeout=2 * BOUND)
-                assert found is not None
-                assert found[1] == (b"x",)
-
-            nursery.start_soon(second)
-            await trio.sleep(0.05)
-            await one.put("test://a", b"x")
-
-
-async def test_who_waits_is_told_when_nothing_comes(settings: SharedCache) -> None:
-    async with machines(settings, settings) as (one, two):
-        assert await one.tier.claim(SOURCE, "test://a", timeout=BOUND) is None
-        with trio.fail_after(BOUND / 2):
-            async with trio.open_nursery() as nursery:
-
-                async def second() -> None:
-                    assert await two.tier.claim(SOURCE, "test://a", timeout=2 * BOUND) is None
-
-                nursery.start_soon(second)
-                await trio.sleep(0.05)
-                one.tier.give_up(SOURCE, "test://a")
-            one.tier.give_up(SOURCE, "test://a")
-
-
-async def test_nobody_waits_for_longer_than_half_its_own_time(settings: SharedCache) -> None:
-    async with machines(settings, settings) as (one, two):
-        assert await one.tier.claim(SOURCE, "test://a", timeout=BOUND) is None
-        with trio.fail_after(BOUND):
-            assert await two.tier.claim(SOURCE, "test://a", timeout=0.2) is None
-        await two.put("test://a", b"two")
-        assert await two.tier.get(SOURCE, "test://a") is None, "only who holds the claim may put"
-        await one.put("test://a", b"one")
-        found = await two.tier.get(SOURCE, "test://a")
-        assert found is not None
-        assert found[1] == (b"one",)
-
-
-async def test_a_machine_that_died_holds_nobody_up(settings: SharedCache) -> None:
-    async with machines(settings) as (two,):
-        async with machines(settings) as (one,):
-            assert await one.tier.claim(SOURCE, "test://a", timeout=1000) is None
-            assert await two.tier.claim(SOURCE, "test://a", timeout=8) is None, "it is renewed while one lives"
-            two.tier.give_up(SOURCE, "test://a")
-        with trio.fail_after(BOUND):
-            assert await two.tier.claim(SOURCE, "test://a", timeout=1000) is None
-        await two.put("test://a", b"two")
-        assert await two.tier.get(SOURCE, "test://a") is not None
 
 
 async def test_without_a_server_nothing_waits(settings: SharedCache, caplog: pytest.LogCaptureFixture) -> None:

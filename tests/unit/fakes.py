@@ -371,5 +371,12 @@ async def settled() -> None:
         await trio.lowlevel.checkpoint()
 
 
+async def until(condition: Callable[[], object]) -> None:
+    """Until something holds, where threads of the disk are part of it."""
+    with trio.fail_after(10):
+        while not condition():  # noqa: ASYNC110 - it sets no event
+            await trio.sleep(0.001)
+
+
 def uris(count: int, start: str = "x://d/") -> Iterable[str]:
     return (f"{start}{number:04}" for number in range(count))

@@ -10,6 +10,7 @@ import pytest
 import trio
 from fakes import Clock, FlatSource, World, data_source, settled
 
+from bbfs import shared_contents
 from bbfs.attached import fingerprint
 from bbfs.cache.content import MemoryContent
 from bbfs.cache.disk import DiskCache
@@ -31,6 +32,9 @@ class Shared:
         self.others: list[Shared] = []
         self.heard: Callable[[str, str | None], None] | None = None
         self.claimed: set[tuple[str, str]] = set()
+        self.putting: list[tuple[bytes, ...]] = []
+        self.gate = trio.Event()
+        self.gate.set()
 
     async def get(self, source: str, uri: str) -> tuple[Kept, tuple[bytes, ...]] | None:
         return self.entries.get((source, uri))
@@ -49,6 +53,8 @@ class Shared:
 
     async def put(self, source: str, uri: str, kept: Kept, contents: Sequence[bytes]) -> None:
         self.claimed.remove((source, uri))
+        self.putting.append(tuple(contents))
+        await self.gate.wait()
         self.entries[source, uri] = kept, tuple(contents)
 
     async def drop(self, source: str, uri: str | None) -> None:
@@ -177,6 +183,45 @@ async def test_what_this_machine_alone_doubts_is_asked_of_the_source(nursery: tr
         await settled()
         assert shared.entries[fingerprint(other.source), "x://a"][1] == (b"newer",)
         assert other.loaded == ["x://a"]
+
+
+async def test_what_is_back_is_asked_of_the_source_whatever_others_tell(nursery: trio.Nursery) -> None:
+    other = shareable(a=b"old", b=b"b")
+    async with both(nursery, shareable(a=b"old"), other) as (_, there, shared):
+        await there.kernel.cat(A)
+        del other.contents["x://a"]
+        other.announce()
+        await settled()
+        there.clock.advance(1)
+        other.contents["x://a"] = b"newer"
+        other.announce()
+        await settled()
+        await there.manager.find(("mcp-server+docs", "x", "a"))
+        assert shared.heard is not None
+        shared.heard(EVERYTHING, None)
+        assert await there.kernel.cat(A) == b"newer"
+
+
+async def test_what_waits_to_be_put_is_not_put_for_a_later_load(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_contents, "PUTS_AT_ONCE", 1)
+    source, clock = shareable(a=b"old", b=b"b"), Clock()
+    shared = Shared(clock)
+    async with World(nursery, source, shared=shared, clock=clock) as world:
+        shared.gate = trio.Event()
+        for name in "ba":
+            await world.kernel.cat(f"mcp-server+docs/x/{name}")
+        await settled()
+        source.contents["x://a"] = b"newer"
+        source.announce("x://a")
+        await settled()
+        clock.advance(1)
+        assert await world.kernel.cat(A) == b"newer"
+        shared.gate.set()
+        await settled()
+        assert shared.putting == [(b"b",), (b"newer",)]
+        assert not shared.claimed
 
 
 @pytest.mark.parametrize("described", [{"size": 5}, {"modified_ns": 2 * 10**18}])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from fakes import FlatSource, World, settled
+from fakes import FlatSource, World, settled, until
 
 from bbfs.cache.content import MemoryContent
 from bbfs.cache.disk import DiskCache
@@ -102,18 +102,21 @@ async def test_what_has_changed_is_not_fresh_for_anybody(
 
 
 @pytest.mark.semantics("S18")
+@pytest.mark.parametrize("missed", [False, True])
 async def test_what_is_announced_while_it_is_loaded_is_not_kept_as_fresh(
-    nursery: trio.Nursery, disk: DiskCache, store: MetadataStore
+    nursery: trio.Nursery, disk: DiskCache, store: MetadataStore, missed: bool
 ) -> None:
     source = flat(a=b"old")
     source.hold("x://a")
     async with World(nursery, source, store=store, disk=disk) as world:
         nursery.start_soon(world.kernel.cat, A)
-        await settled()
-        source.announce("x://a")
+        await until(lambda: source.loaded)
+        source.announce(None if missed else "x://a", missed=missed)
         source.contents["x://a"] = b"new"
+        _, record = await world.manager.record_of("mcp-server+docs+x://a")
         source.release("x://a")
-        await settled()
+        await until(lambda: record.fetched_at is not None)
+        assert record.suspected
         async with await remounted(world, source, nursery, disk) as again:
             assert await again.kernel.cat(A) == b"new"
 

@@ -1,0 +1,74 @@
+"""Machines that share a tier on a real server, each with a clock of its own."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from bbfs.cache.shared import ValkeyTier
+from bbfs.cache.tiers import Kept, KeptPart, digest_of
+from bbfs.model import SharedCache
+
+SOURCE = "mcp-server+docs 0123"
+OTHER = "mcp-server+more 4567"
+BOUND = 10.0
+
+
+class Clock:
+    """Seconds since the epoch that a test sets."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Machine:
+    """One machine's end of the tier, and what it has heard of the others' invalidations."""
+
+    def __init__(self, settings: SharedCache, clock: Clock) -> None:
+        self.clock = clock
+        self.tier = ValkeyTier(settings, clock=clock)
+        self.heard: list[tuple[str, str | None]] = []
+        self._news = trio.Event()
+
+    def dropped(self, source: str, uri: str | None) -> None:
+        self.heard.append((source, uri))
+        self._news.set()
+        self._news = trio.Event()
+
+    async def hears(self, *expected: tuple[str, str | None]) -> None:
+        with trio.fail_after(BOUND):
+            while self.heard != list(expected):
+                await self._news.wait()
+
+    async def put(self, uri: str, *contents: bytes, source: str = SOURCE, ttl: float = 60.0) -> Kept:
+        """As the load that was claimed, or is claimed now."""
+        if (source, uri) not in self.tier._claims:
+            assert await self.tier.claim(source, uri, timeout=BOUND, newer_than=self.clock()) is None
+        kept = made(*contents, at=self.clock(), ttl=ttl)
+        await self.tier.put(source, uri, kept, contents)
+        return kept
+
+    async def back(self) -> None:
+        """Until it has a connection (again)."""
+        with trio.fail_after(BOUND):
+            while self.tier.problem is not None or not self.tier._server.up:  # noqa: ASYNC110 - it sets no event
+                await trio.sleep(0.01)
+
+
+def made(*contents: bytes, at: float, ttl: float = 60.0) -> Kept:
+    parts = [KeptPart(digest_of(c), len(c), f"test://{i}", "text/plain", "text", None) for i, c in enumerate(contents)]
+    return Kept(tuple(parts), at, ttl)
+
+
+@asynccontextmanager
+async def machines(*settings: SharedCache) -> AsyncIterator[list[Machine]]:
+    """As many machines, each with a clock of its own, at work."""
+    async with trio.open_nursery() as nursery:
+        made = [Machine(each, Clock()) for each in settings]
+        for machine in made:
+            await nursery.start(machine.tier.run, machine.dropped)
+        yield made
+        nursery.cancel_scope.cancel()
