@@ -135,14 +135,16 @@ class Budget:
     rounds: int
     until: float
 
-    def numbers(self, least: int = 1) -> Iterator[int]:
+    def numbers(self, least: int = 1, *, first_apart: bool = False) -> Iterator[int]:
+        """first_apart: the first round does more than the others, so nothing follows from how long it takes."""
         longest = 0.0
         for number in range(self.rounds):
             started = time.monotonic()
             if number >= least and started + longest > self.until:
                 return
             yield number
-            longest = max(longest, time.monotonic() - started)
+            if number or not first_apart:
+                longest = max(longest, time.monotonic() - started)
 
 
 def turn(sheet: Sheet, group: str, round: int, cases: dict[str, Measure], places: Sequence[Place]) -> None:

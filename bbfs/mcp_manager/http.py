@@ -57,7 +57,9 @@ class Http:
 
     def __init__(self, server: McpServer, redact: Redactor, max_message: int, login: Login) -> None:
         timeout = httpx2.Timeout(None, connect=_CONNECT_TIMEOUT, write=_WRITE_TIMEOUT)
-        self.client = httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout)
+        # As many connections as requests in flight, which `concurrency` of the source bounds; all of them are kept.
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+        self.client = httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, limits=limits)
         self.client.headers["accept-encoding"] = ACCEPTED
         self.url = server.url or ""
         self._redact = redact

@@ -26,7 +26,7 @@ from bbfs.mcp_manager.http import (
 from bbfs.mcp_manager.lines import Event
 from bbfs.mcp_manager.oauth import Login
 from bbfs.mcp_manager.redaction import Redactor
-from bbfs.mcp_manager.stdio import ServerStreams, decode
+from bbfs.mcp_manager.stdio import ServerStreams, decode_aside
 from bbfs.model import McpServer
 
 
@@ -65,7 +65,7 @@ class Sse:
                     raise ProtocolViolation("the server names an endpoint of another origin")
                 task_status.started(endpoint)
             elif event.type == "message":
-                for message in decode(event.data) or ():
+                for message in await decode_aside(event.data) or ():
                     if not await deliver(incoming, message):
                         return True
             return False

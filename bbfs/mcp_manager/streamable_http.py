@@ -26,7 +26,7 @@ from bbfs.mcp_manager.lines import Event
 from bbfs.mcp_manager.long_texts import LONG
 from bbfs.mcp_manager.oauth import Login
 from bbfs.mcp_manager.redaction import Redactor
-from bbfs.mcp_manager.stdio import ServerStreams, decode, decode_aside
+from bbfs.mcp_manager.stdio import ServerStreams, decode_aside
 from bbfs.model import McpServer
 
 _PROTOCOL_VERSION = "mcp-protocol-version"
@@ -188,7 +188,7 @@ class StreamableHttp:
         async def handle(event: Event) -> bool:
             nonlocal last_id
             last_id = event.id
-            for message in (decode(event.data) or ()) if event.data else ():
+            for message in (await decode_aside(event.data) or ()) if event.data else ():
                 if not await deliver(incoming, message):
                     return True
             return False

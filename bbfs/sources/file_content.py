@@ -14,6 +14,8 @@ from bbfs.model import Content
 from bbfs.sources.beneath import error_of
 
 _SNAPSHOT_ATTEMPTS = 8
+AHEAD = 8 << 20
+"""Bytes that the disk is asked for ahead of who reads a file in order, so that it always has something to do."""
 
 Stamp = tuple[int, int, int, int]
 """Inode, size (bytes), modification and change time (ns): what differs when the bytes of a file do."""
@@ -114,7 +116,7 @@ class FileContent:
     kernel updates the file's times.) A file that is renamed, removed or replaced goes on being read.
     """
 
-    __slots__ = ("_descriptor", "_limiter", "_opened", "_seen", "_version", "_what")
+    __slots__ = ("_asked_to", "_descriptor", "_limiter", "_next", "_opened", "_seen", "_version", "_what")
 
     def __init__(
         self, descriptor: Descriptor, status: os.stat_result, what: str, limiter: trio.CapacityLimiter
@@ -125,6 +127,7 @@ class FileContent:
         self._seen = _Inode.of(descriptor, status)
         self._version = etag_of(status)
         self._what = what
+        self._next, self._asked_to = -1, 0
 
     def __repr__(self) -> str:
         return f"<FileContent {self._what} of {self._opened.st_size} bytes>"
@@ -139,16 +142,25 @@ class FileContent:
         return self._version
 
     def read(self, offset: int, length: int) -> bytes | None:
-        """The bytes at `offset` if the kernel has them all in memory, else None. Raises BbfsError."""
+        """The bytes at `offset` if the kernel has them all in memory, else None. Raises BbfsError.
+
+        None as well when it is time to ask the disk for more, which may take a moment.
+        """
         descriptor = self._open_descriptor()
         length = self._clip(offset, length)
         if length == 0:
             return b""
+        end = offset + length
+        if offset == self._next and self._runs_out(end):
+            return None
         buffer = bytearray(length)
         try:
             got = os.preadv(descriptor.number, [buffer], offset, os.RWF_NOWAIT)
             # Network file systems do not know RWF_NOWAIT, so fstat is not reached where it might wait.
-            return self._checked(descriptor, bytes(buffer)) if got == length else None
+            if got < length:
+                return None
+            self._next = end
+            return self._checked(descriptor, bytes(buffer))
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
                 return None
@@ -158,14 +170,31 @@ class FileContent:
         """As `read`, waiting for the disk in a thread. Cancelling leaves the thread to itself. Raises BbfsError."""
         descriptor = self._open_descriptor()
         length = self._clip(offset, length)
+        end = offset + length
+        ahead = (end, end)
+        if offset != self._next:
+            self._asked_to = end
+        elif self._runs_out(end):
+            ahead = (max(end, self._asked_to), end + AHEAD)
+            self._asked_to = end + AHEAD
+        self._next = end
         return await trio.to_thread.run_sync(
-            self._read_in_thread, descriptor, offset, length, abandon_on_cancel=True, limiter=self._limiter
+            self._read_in_thread, descriptor, offset, length, ahead, abandon_on_cancel=True, limiter=self._limiter
         )
 
-    def _read_in_thread(self, descriptor: Descriptor, offset: int, length: int) -> bytes:
+    def _runs_out(self, end: int) -> bool:
+        """Whether less than half of `AHEAD` is asked for beyond `end`, and there is more."""
+        return min(end + AHEAD // 2, self._opened.st_size) > max(end, self._asked_to)
+
+    def _read_in_thread(self, descriptor: Descriptor, offset: int, length: int, ahead: tuple[int, int]) -> bytes:
+        """ahead: from where to where the disk is to read what is wanted next."""
         chunks: list[bytes] = []
         got = 0
+        begin, end = ahead
         try:
+            if begin < end:
+                # By itself the kernel reads 128 KiB ahead: a request of 1 MiB would wait for eight of those in turn.
+                os.posix_fadvise(descriptor.number, begin, end - begin, os.POSIX_FADV_WILLNEED)
             while got < length:
                 chunk = os.pread(descriptor.number, length - got, offset + got)
                 if not chunk:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import trio
@@ -58,6 +59,30 @@ async def test_both_transports_and_eras(
                 nursery.start_soon(manager.load_resource, "web", "test://items/0001.txt")
     reads = [line for line in counters.read_text().splitlines() if line.startswith("read test://items")]
     assert len(reads) == 16
+
+
+def connections(url: str) -> set[str]:
+    """The local ports of the connections to a server (proc_pid_net(5)); 01 is ESTABLISHED."""
+    port = f"{urlsplit(url).port:04X}"
+    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    return {
+        local.partition(":")[2] for _, local, remote, state, *_ in rows if remote.endswith(f":{port}") and state == "01"
+    }
+
+
+async def test_all_connections_of_many_requests_at_once_are_kept(manager: MCPManager, serve: Serve) -> None:
+    async with serve("resources.py", "--transport", "http", "--json") as url:
+        manager.add("web", http(url), PATIENT)
+        await manager.list_resources("web")
+
+        async def forty() -> set[str]:
+            async with trio.open_nursery() as nursery:
+                for _ in range(40):
+                    nursery.start_soon(manager.load_resource, "web", "test://items/0001.txt")
+            return connections(url)
+
+        opened = set().union(*[await forty() for _ in range(8)])
+        assert 20 < len(opened) <= 45, "httpx by itself keeps 20, and opens others each time"
 
 
 @pytest.mark.parametrize("transport", ["http", "sse"])

@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import itertools
 import logging
 import os
 import shutil
@@ -35,7 +36,7 @@ from bbfs.errors import (
 )
 from bbfs.model import Content, DataSource, Policy, ResourceMetadata
 from bbfs.sources import Services, beneath, file_content, filesystem
-from bbfs.sources.file_content import FileContent
+from bbfs.sources.file_content import AHEAD, FileContent
 from bbfs.sources.filesystem import FilesystemHandler
 
 BOUND = 20.0
@@ -497,6 +498,35 @@ async def test_a_large_file_that_changes_in_place_is_outdated(tmp_path: Path, ch
 
 
 @pytest.mark.semantics("S13")
+async def test_the_disk_is_asked_ahead_of_who_reads_in_order_and_of_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece, size = 1 << 20, 40 << 20
+    with (tmp_path / "f").open("wb") as file:
+        file.truncate(size)
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, offset, length, advice: asked.append((offset, offset + length)))
+    monkeypatch.setattr(os, "preadv", lambda *_: 0)  # nothing is in memory
+    handler = make(tmp_path, max_memory=1)
+    content = await load(handler, "file:./f")
+    for offset in (0, 20 * piece, 3 * piece, size - piece):
+        assert len(await content.read_waiting(offset, piece)) == piece
+    assert asked == [], "at random"
+    content = await load(handler, "file:./f")
+    for offset in range(0, size, piece):
+        assert content.read(offset, piece) is None
+        assert len(await content.read_waiting(offset, piece)) == piece
+    assert asked[0][0] == 2 * piece
+    assert asked[-1][1] >= size
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(asked)), "each byte once"
+    assert all(0 < end - begin <= AHEAD for begin, end in asked)
+    asked.clear()
+    monkeypatch.undo()
+    content = await load(handler, "file:./f")
+    backward = [content.read(offset, piece) for offset in range(size - piece, -1, -piece)]
+    assert sum(read is None for read in backward) <= 2, "what is in memory is read at once by who reads in no order"
+
+
 async def test_a_large_file_survives_whatever_leaves_its_bytes_alone(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"0123456789")
