@@ -271,6 +271,7 @@ class ContentLoader:
             f"and {self._tiers.why_not(source, record)}"
         )
         record.error, record.error_until = TooLarge(*error.args), self._clock() + ERROR_KEPT
+        source.error = f"{record.metadata.native_uri}: {error}"
         log.warning("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
         raise error
 
@@ -298,7 +299,7 @@ class ContentLoader:
 
         now: when it was fetched. outdated: whether it was said to change since; it stays suspected then.
         """
-        suspected = record.suspected
+        suspected, before = record.suspected, content_key(record)
         if source.watches is not None:
             source.watches.interested(record.metadata.native_uri)
         changed: list[Path] = []
@@ -310,8 +311,11 @@ class ContentLoader:
             if self._settle(record, loaded, content, now, ttl, outdated=outdated) or record.parts is not None:
                 changed.append(record.path)
             record.parts = None
+            key = content_key(record)
+            if key != before:
+                self._memory.discard(before)  # nobody asks for that version any more; who has it open holds it
             if isinstance(content, MemoryContent) and (ttl > 0 or not record.on_open):
-                self._memory.put(content_key(record), content)
+                self._memory.put(key, content)
         else:
             changed = self._keep_parts(source, record, loaded, now, ttl, outdated=outdated)
         if record.suspected and not suspected:

@@ -34,6 +34,7 @@ class StatusHandler:
         self.source = _SOURCE
         self._manager = manager
         self._started = started
+        self._own = 0
 
     @property
     def state(self) -> SourceState:
@@ -47,7 +48,10 @@ class StatusHandler:
     async def load(self, native_uri: str) -> Loaded:
         if native_uri != _URI:
             raise NotFound(native_uri)
-        text = json.dumps(document(self._manager, self._started), indent=1, ensure_ascii=False) + "\n"
+        self._own += 1
+        said = document(self._manager, self._started)
+        said["loads"] -= self._own
+        text = json.dumps(said, indent=1, ensure_ascii=False) + "\n"
         return Loaded((Part(None, "application/json", MemoryContent(text.encode("utf-8", "replace")), "text"),))
 
 
@@ -78,7 +82,7 @@ def _source(source: Source) -> dict[str, Any]:
         "uri_prefix": source.data.uri_prefix,
         "state": state.state,
         "problem": source.problem,
-        "resources": len(source.catalog.records),
+        "resources": source.catalog.count(),
         "listing": None
         if progress is None
         else {

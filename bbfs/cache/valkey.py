@@ -37,7 +37,8 @@ STEADY = 30.0
 """Seconds that a connection must have held for the next pause to be the first one again."""
 SILENCE = 5
 """Seconds without a message after which the server is asked whether it is still there."""
-EXTRA = "bbfs[shared]"
+EXTRA = "coredis>=6.9,<7"
+"""What `bbfs[shared]` adds, for pip."""
 
 
 def require_client() -> None:
@@ -237,7 +238,7 @@ def _words(error: BaseException) -> str:
         error = _first(cause)
     if isinstance(error, TimeoutError | trio.TooSlowError):
         return "no answer in time"
-    if isinstance(error, anyio.ClosedResourceError | anyio.BrokenResourceError | anyio.EndOfStream):
+    if isinstance(error, anyio.ClosedResourceError | anyio.BrokenResourceError | anyio.EndOfStream | anyio.WouldBlock):
         return "the server closed the connection"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

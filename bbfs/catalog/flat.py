@@ -73,6 +73,9 @@ class FlatCatalog:
     def usage(self) -> tuple[int, int]:
         return self._held.usage()
 
+    def count(self) -> int:
+        return len(self._held.rows)
+
     def _from_unlisted(self, uri: str) -> Remembered | None:
         """What is known of a resource that was asked for by its name before it was listed."""
         record = self._unlisted.pop(uri, None)

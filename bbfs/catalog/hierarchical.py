@@ -127,7 +127,11 @@ class DirectoryCatalog:
         return self.records.values()
 
     def usage(self) -> tuple[int, int]:
-        return sum(record.best_size() for record in self.records.values()), len(self.records)
+        listed = [record for directory in self._directories.values() for record in directory.entries.values()]
+        return sum(record.best_size() for record in listed if record.metadata.kind == "resource"), self.count()
+
+    def count(self) -> int:
+        return sum(len(directory.entries) for directory in self._directories.values())
 
     def all_records(self) -> list[Record]:
         listed = (record for directory in self._directories.values() for record in directory.entries.values())

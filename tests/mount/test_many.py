@@ -78,6 +78,7 @@ def test_the_status_is_a_file_like_others_that_no_walk_comes_to(mounted: Mounts)
     assert run("ls", root / ".bbfs").text == "status.json\n"
     whole = shell("cp .bbfs/status.json /dev/stdout", directory=root.path).text
     assert json.loads(whole).keys() >= {"started", "now", "loads", "memory", "sources"}
+    assert json.loads(whole)["loads"] == 0, "to say how it fares is no load"
     assert (
         shell("head -c 1 .bbfs/status.json; stat -c %A .bbfs/status.json", directory=root.path).text == "{-r--r--r--\n"
     )

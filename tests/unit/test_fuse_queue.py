@@ -9,7 +9,8 @@ import pytest
 import trio
 from fakes import settled
 
-from bbfs.fuse_queue import BURST, Readable, Turnstile, trio_for_pyfuse3
+from bbfs import fuse_queue
+from bbfs.fuse_queue import BRISK, BURST, Readable, Turnstile, trio_for_pyfuse3
 
 
 @pytest.fixture
@@ -55,6 +56,38 @@ async def test_what_is_not_there_is_waited_for(nursery: trio.Nursery, pipe: tupl
     os.write(writing, b"x")
     with trio.fail_after(5):
         await done.wait()
+
+
+class Poll:
+    """Stands in for select.poll: nothing is ever there at once."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def register(self, descriptor: int, events: int) -> None:
+        """Any descriptor will do."""
+
+    def poll(self, timeout: int) -> list[tuple[int, int]]:
+        self.looks += 1
+        return []
+
+
+async def test_one_looks_again_and_again_only_for_who_has_just_come_back_at_once(
+    monkeypatch: pytest.MonkeyPatch, pipe: tuple[int, int]
+) -> None:
+    reading, writing = pipe
+    os.write(writing, b"x")
+    poll, times = Poll(), iter([0.0, BRISK / 2, 1.0, 1.0 + 2 * BRISK, 2.0, 3.0])
+    monkeypatch.setattr(fuse_queue.select, "poll", lambda: poll)
+    monkeypatch.setattr(fuse_queue, "LOOKS", 64)
+    monkeypatch.setattr(fuse_queue.trio, "current_time", lambda: next(times))
+    readable, looks = Readable(), []
+    for _ in range(3):
+        before = poll.looks
+        await readable.wait(reading)
+        looks.append(poll.looks - before)
+    monkeypatch.undo()
+    assert looks == [1, 64, 1], "after a short wait, and after that a longer one"
 
 
 async def test_a_descriptor_that_is_about_to_be_closed_ends_the_wait(pipe: tuple[int, int]) -> None:

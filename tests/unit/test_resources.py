@@ -387,6 +387,33 @@ async def test_a_content_over_the_whole_budget_is_too_large_and_the_log_names_th
 
 
 @pytest.mark.semantics("S13")
+async def test_a_version_that_was_replaced_leaves_memory_and_who_has_it_open_keeps_it(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://a": b"one"})
+    async with World(nursery, source) as world:
+        handle = await world.kernel.open("mcp-server+docs/x/a")
+        for number in range(5):
+            source.contents["x://a"] = b"version %d" % number
+            source.announce("x://a")
+            await world.kernel.cat("mcp-server+docs/x/a")
+        statistics = world.manager.contents.statistics
+        assert (statistics.entries, statistics.bytes) == (1, len("version 4"))
+        assert await world.kernel.read(handle) == b"one"
+        world.files.release(handle)
+
+
+async def test_directories_that_were_looked_at_count(nursery: trio.Nursery) -> None:
+    source = TreeSource(contents={"file:./a": b"12", "file:./d/b": b"3"})
+    async with World(nursery, source) as world:
+        catalog = world.manager.sources["bb-scripted+tree"].catalog
+        assert (catalog.count(), catalog.usage()) == (0, (0, 0))
+        await world.kernel.ls("bb-scripted+tree+file")
+        assert catalog.count() == 2
+        await world.kernel.cat("bb-scripted+tree+file/a")
+        await world.kernel.ls("bb-scripted+tree+file/d")
+        assert catalog.count() == 3
+        assert catalog.usage()[1] == 3
+
+
 async def test_memory_stays_within_its_budget_and_an_open_file_keeps_what_it_pins(nursery: trio.Nursery) -> None:
     source = FlatSource(contents={uri: uri.encode() * 5 for uri in uris(40)})
     async with World(nursery, source, memory=500) as world:
