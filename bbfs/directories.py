@@ -36,6 +36,7 @@ class Directories:
         self._names = names
         self._telling = telling
         self._opened: dict[int, OpenDirectory | ListedDirectory] = {}
+        self._begun: set[int] = set()
         self._listings: LRUCache[int, OpenDirectory] = LRUCache(ENTRIES_KEPT, getsizeof=_charge)
         self._listed: LRUCache[int, ListedDirectory] = LRUCache(LISTED_KEPT, getsizeof=lambda kept: len(kept.view))
         self._next = 1
@@ -49,12 +50,30 @@ class Directories:
 
     def opendir_now(self, ino: int) -> int | None:
         """As `opendir`, or None where something must be found out first."""
+        current = self._current(ino)
+        return None if current is None else self._added(current)
+
+    def _current(self, ino: int) -> OpenDirectory | ListedDirectory | None:
+        """A directory as it is, where that was found out before."""
         now = self._manager.clock()
         listing = self._listings.get(ino)
         if listing is not None and now < listing.lease.until:
-            return self._added(listing)
+            return listing
         listed = self._listed.get(ino)
-        return self._added(listed) if listed is not None and listed.current(now) else None
+        return listed if listed is not None and listed.current(now) else None
+
+    def begin(self, handle: int) -> None:
+        """The names are read from the first one on; once more (rewinddir(3)), those of now are, if they are known.
+
+        Else they are those of before: nobody waits here.
+        """
+        if handle not in self._begun:
+            self._begun.add(handle)
+            return
+        ino = self._inodes.held(self._opened[handle].path, DIRECTORY_SALT)
+        current = self._current(ino) if ino is not None else None
+        if current is not None:
+            self._opened[handle] = current
 
     async def opendir(self, ino: int) -> int:
         """A handle on a directory's names as they are now. This may wait for a listing."""
@@ -174,6 +193,7 @@ class Directories:
 
     def releasedir(self, handle: int) -> None:
         del self._opened[handle]
+        self._begun.discard(handle)
 
 
 def _charge(listing: OpenDirectory) -> int:

@@ -9,7 +9,10 @@ named `trio` for both, which may be another one (as `pyfuse3.asyncio` does).
 
 import os
 import select
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from types import ModuleType, SimpleNamespace, TracebackType
+from typing import Any
 
 import trio
 
@@ -48,8 +51,36 @@ class Turnstile:
             self._waiting.unpark()
 
 
+class Workers:
+    """The nursery of pyfuse3's workers. One that had nothing to read after all goes on.
+
+    The kernel takes a request back when the program behind it is killed, also after it has said that there is one. A
+    read that blocks would hold up everything then until the next request; one that does not raises BlockingIOError,
+    which pyfuse3 does not know.
+    """
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+
+    def start_soon(self, worker: Callable[..., Awaitable[None]], *arguments: Any, name: str | None = None) -> None:
+        async def work() -> None:
+            while True:
+                try:
+                    return await worker(*arguments)
+                except BlockingIOError:
+                    continue
+
+        self._nursery.start_soon(work, name=name)
+
+
+@asynccontextmanager
+async def _open_nursery() -> AsyncGenerator[Workers]:
+    async with trio.open_nursery() as nursery:
+        yield Workers(nursery)
+
+
 class Readable:
-    """Waits for a descriptor to have something to read. One for each event loop."""
+    """Waits for a descriptor to have something to read, and has reads of it never block. One for each event loop."""
 
     def __init__(self) -> None:
         self._polls: dict[int, select.poll] = {}
@@ -63,6 +94,7 @@ class Readable:
         """
         poll = self._polls.get(descriptor)
         if poll is None:
+            os.set_blocking(descriptor, False)
             poll = self._polls[descriptor] = select.poll()
             poll.register(descriptor, select.POLLIN)
         if self._burst < BURST:
@@ -78,8 +110,8 @@ class Readable:
 
 
 def trio_for_pyfuse3() -> ModuleType:
-    """trio as pyfuse3 is to know it: with another lock and another way to wait for a descriptor, otherwise the same."""
+    """trio as pyfuse3 is to know it: with another lock, nursery and wait for a descriptor; otherwise the same."""
     lowlevel = SimpleNamespace(**vars(trio.lowlevel) | {"wait_readable": Readable().wait})
     module = ModuleType(trio.__name__, __doc__)
-    vars(module).update(vars(trio) | {"Lock": Turnstile, "lowlevel": lowlevel})
+    vars(module).update(vars(trio) | {"Lock": Turnstile, "open_nursery": _open_nursery, "lowlevel": lowlevel})
     return module

@@ -152,6 +152,8 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
+        if start_id == 0:
+            self._files.begin(fh)
         ready = self._files.ready(fh, self._entry)
         if ready is not None:
             for position in range(start_id, len(ready)):

@@ -59,7 +59,7 @@ class FileSystem:
         self.lookup_now, self.lookup = self._names.lookup_now, self._names.lookup
         opened = self._directories
         self.opendir_now, self.opendir, self.releasedir = opened.opendir_now, opened.opendir, opened.releasedir
-        self.ready, self.readdir = opened.ready, opened.readdir
+        self.begin, self.ready, self.readdir = opened.begin, opened.ready, opened.readdir
 
     # -- names -------------------------------------------------------------------------------------------------------
 

@@ -88,11 +88,14 @@ class DiskCache:
         self._complained = 0.0
         self._used: dict[str, float] = {}
         self._verified: LRUCache[str, tuple[int, int, int]] = LRUCache(10_000)
-        for path in (directory, directory / _UNFINISHED):
+        self._presence = Presence()
+        self._make_directories()
+        self._index = self._open()
+
+    def _make_directories(self) -> None:
+        for path in (self._directory, self._directory / _UNFINISHED):
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.chmod(0o700)
-        self._presence = Presence()
-        self._index = self._open()
 
     def _open(self) -> Index:
         path = self._directory / "index.sqlite"
@@ -208,6 +211,8 @@ class DiskCache:
             self._evict()
         except OSError as error:
             self._complain("contents could not be kept on disk", error)
+            if not (self._directory / _UNFINISHED).exists():
+                self._begin_where_all_is_gone()
             return False
         finally:
             for path in written.values():
@@ -357,6 +362,16 @@ class DiskCache:
         try:
             set_aside(self._directory / "index.sqlite", error)
             (self._directory / "tidied").unlink(missing_ok=True)
+            self._index = self._open()
+        except (OSError, sqlite3.Error) as failure:
+            log.warning("the disk cache is not used any more: %s", failure)
+
+    def _begin_where_all_is_gone(self) -> None:
+        """Somebody has removed the directory: begin with an empty one."""
+        self._index.close()
+        self._presence.forget()
+        try:
+            self._make_directories()
             self._index = self._open()
         except (OSError, sqlite3.Error) as failure:
             log.warning("the disk cache is not used any more: %s", failure)

@@ -1,6 +1,7 @@
 """The contents on disk: whole or not at all, within their bound, and shared by processes."""
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -236,6 +237,18 @@ def test_a_damaged_index_is_begun_anew(directory: Path, caplog: pytest.LogCaptur
     disk.put([entry("a", b"2")])
     assert read(disk, "a") == [b"2"]
     disk.close()
+
+
+def test_a_directory_that_was_removed_is_begun_anew(
+    disk: DiskCache, directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert disk.put([entry("x://a", b"one")])
+    shutil.rmtree(directory)
+    assert not disk.put([entry("x://b", b"two")])
+    assert "could not be kept on disk" in caplog.text
+    assert read(disk, "x://a") is read(disk, "x://b") is None
+    assert disk.put([entry("x://b", b"two")])
+    assert read(disk, "x://b") == [b"two"]
 
 
 def test_another_that_holds_the_index_for_long_costs_a_miss(

@@ -1,6 +1,7 @@
 """Beginning and end of a mount, and its safety (S26, S28, S29), and that the harness notices what it should."""
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -26,6 +27,24 @@ def test_a_signal_unmounts_and_ends_with_status_0(
     assert len(mount.state.processes()) == 2
     mount.stop(number)
     assert not mount.mounted
+
+
+def test_the_daemon_never_blocks_where_requests_come_from(mounted: Mounts, server: ScriptedServer) -> None:
+    """The kernel takes a request back when its program is killed, also after it has said that there is one."""
+    server.add("test://d/file", "x")
+    mount = mounted(server.source("docs"))
+    assert run("cat", mount / "mcp-server+docs/test/d/file").text == "x"
+    descriptors = Path(f"/proc/{mount.pid}/fd").iterdir()
+    fuse = [descriptor.name for descriptor in descriptors if os.readlink(descriptor) == "/dev/fuse"]
+    assert fuse
+    for number in fuse:
+        flags = re.search(r"flags:\s*(\d+)", Path(f"/proc/{mount.pid}/fdinfo/{number}").read_text())
+        assert flags is not None
+        assert int(flags[1], 8) & os.O_NONBLOCK
+    for number in range(40):
+        looking = Program("sh", "-c", f"while :; do stat {mount / 'mcp-server+docs/test/d'}/no-$$-{number}; done")
+        looking.kill()
+        assert run("cat", mount / "mcp-server+docs/test/d/file").text == "x"
 
 
 def test_the_kernel_reads_ahead_as_much_as_one_request_holds(mounted: Mounts, tmp_path: Path) -> None:

@@ -156,6 +156,28 @@ async def test_a_worker_that_is_cancelled_while_it_waits_leaves_the_turnstile_in
                 pass
 
 
+async def test_a_worker_that_finds_nothing_to_read_goes_on(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    trio_module, found = trio_for_pyfuse3(), []
+    readable = Readable()
+
+    async def worker(name: str) -> None:
+        """As pyfuse3's: told that there is something, which is gone when it reads."""
+        await readable.wait(reading)
+        if not found:
+            found.append(os.read(reading, 10))
+        found.append(os.read(reading, 10))
+
+    os.write(writing, b"1")
+    with trio.fail_after(5):
+        async with trio_module.open_nursery() as nursery:
+            nursery.start_soon(worker, "one", name="pyfuse-01")
+            await settled()
+            assert found == [b"1"]
+            os.write(writing, b"2")
+    assert found == [b"1", b"2"]
+
+
 def test_pyfuse3_asks_for_nothing_else() -> None:
     """What stands in for trio is found where pyfuse3 looks; should a release look elsewhere, this tells."""
     module = trio_for_pyfuse3()

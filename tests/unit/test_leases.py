@@ -265,6 +265,26 @@ async def test_what_is_held_ready_ends_with_any_change_and_while_a_file_is_open(
         assert await held_ready(world, DOCS[:-1]) is None
 
 
+async def test_a_directory_that_is_read_again_from_its_beginning_is_as_it_is_now(nursery: trio.Nursery) -> None:
+    source = flat(a=b"1")
+    async with World(nursery, source) as world:
+        ino = (await world.kernel.walk(DOCS[:-1])).ino
+        handle = await world.files.opendir(ino)
+
+        def names() -> list[bytes]:
+            world.files.begin(handle)
+            return [name for name, _, _ in world.files.readdir(handle, 2)]
+
+        assert names() == [b"a"]
+        source.contents["x://b"] = b"2"
+        source.announce()
+        await settled()
+        assert names() == [b"a"], "nobody has asked for it yet, and readdir waits for nothing"
+        await world.kernel.ls(DOCS[:-1])
+        assert names() == [b"a", b"b"]
+        world.files.releasedir(handle)
+
+
 async def test_a_large_directory_is_not_held_ready(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handles, "READY_MOST", 1)
     async with World(nursery, flat(a=b"1", b=b"22")) as world:

@@ -64,7 +64,16 @@ class Failing:
         self._error = error
 
     def __getattr__(self, name: str) -> Any:
-        if name.endswith("_now") or name in ("ready", "readdir", "releasedir", "release", "usage", "forget", "changed"):
+        if name.endswith("_now") or name in (
+            "begin",
+            "ready",
+            "readdir",
+            "releasedir",
+            "release",
+            "usage",
+            "forget",
+            "changed",
+        ):
             return self._now
         return self._later
 
