@@ -608,8 +608,11 @@ def over_http(url: str, path: str, **options: Any) -> SourceTable:
 
 @pytest.fixture(scope="module")
 def web(module_mounted: Mounts, http: str) -> Mount:
+    hung = {name: {"timeout": 3} for name, outcome in OVER_HTTP.items() if outcome == "ETIMEDOUT"}
+    once = (over_http(http, name, **hung.get(name, {})) for name in OVER_HTTP)
     always = (over_http(http, f"{name}/always") for name in OVER_HTTP)
-    return module_mounted(*(over_http(http, name, timeout=3) for name in OVER_HTTP), *always)
+    # Fifty servers in one process, asked at once: where nothing else is to be had, 3 s may pass for a listing as well.
+    return module_mounted(*once, *always, expected=[f"({'|'.join(hung)}): resources/templates/list: no answer in time"])
 
 
 @pytest.mark.semantics("S22", "S23")
