@@ -149,6 +149,7 @@ class Odd(BaseHTTPRequestHandler):
 
 class OddServer(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 256
 
     def __init__(self, oddity: str, argument: str) -> None:
         super().__init__(("127.0.0.1", 0), Odd)

@@ -251,6 +251,7 @@ def closing(handler: Handler, request: Any) -> None:
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 256  # of the usual 5 connections some of fifty clients at once are lost, or wait for seconds
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients that go in the middle are what this is for."""
