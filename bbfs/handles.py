@@ -238,14 +238,14 @@ class OpenDirectory:
         if now < self.looked_at + READY_AGAIN or len(self.entries) > READY_MOST:
             return False
         self.looked_at = now
-        if not all(entry.brief is False and entry.holds(now) for entry in self.entries):
+        if any(entry.brief or not entry.holds(now) for entry in self.entries):
             return False
         left = min((entry.until for entry in self.entries), default=self.lease.until) - now
         ready = list(first)
         for entry in self.entries:
             inode, attributes = entry.inode, entry.attributes
-            if inode is None or attributes is None:
-                return False
+            assert inode is not None  # it holds
+            assert attributes is not None
             attributes.entry_timeout = attributes.attr_timeout = (entry.until - now) - left * READY_SHARE
             ready.append((entry.raw, pack(attributes), inode))
         self.ready, self.ready_until, self.ready_for = ready, now + left * READY_SHARE, changes

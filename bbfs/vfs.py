@@ -127,10 +127,9 @@ class FileSystem:
         manager = self._manager
         known = manager.size_now(record) is not None or manager.just_changed(record) or manager.lazy(record)
         if not known or record.ahead:
-            record.ahead = False
-            self._manager.accessed(path, record, wanted=not known)
+            self._used(path, record, wanted=not known)
         if not known:
-            await self._manager.learn(record)
+            await manager.learn(record)
 
     def _require_version(self, path: Path, salt: str, node: Node) -> None:
         """Raises Outdated unless `salt` is the version of the node now. A stand-in gives way once that is certain."""
@@ -184,10 +183,10 @@ class FileSystem:
         self._note(inode, path, record)
         return self._open(ino, path, record, content)
 
-    def _used(self, path: Path, record: Record) -> None:
-        """What was loaded ahead has found its reader, so that more is loaded."""
+    def _used(self, path: Path, record: Record, *, wanted: bool = False) -> None:
+        """A content has found its reader, so that more is loaded ahead. wanted: it is not there, and is loaded next."""
         record.ahead = False
-        self._manager.accessed(path, record, wanted=False)
+        self._manager.accessed(path, record, wanted=wanted)
 
     def _note(self, inode: Inode, path: Path, record: Record) -> None:
         """Remember what an inode leads to, for as long as that is promised."""
@@ -216,8 +215,7 @@ class FileSystem:
             raise Outdated("/".join(path))
         content = self._manager.content_now(record)
         if (content is None or record.ahead) and not record.on_open:
-            record.ahead = False
-            self._manager.accessed(path, record, wanted=content is None)
+            self._used(path, record, wanted=content is None)
         if content is None:
             try:
                 content = await self._manager.open(record)

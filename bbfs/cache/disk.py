@@ -211,8 +211,7 @@ class DiskCache:
             self._evict()
         except OSError as error:
             self._complain("contents could not be kept on disk", error)
-            if not (self._directory / _UNFINISHED).exists():
-                self._begin_where_all_is_gone()
+            self._begin_anew_if_gone()
             return False
         finally:
             for path in written.values():
@@ -366,15 +365,18 @@ class DiskCache:
         except (OSError, sqlite3.Error) as failure:
             log.warning("the disk cache is not used any more: %s", failure)
 
-    def _begin_where_all_is_gone(self) -> None:
-        """Somebody has removed the directory: begin with an empty one."""
-        self._index.close()
-        self._presence.forget()
-        try:
-            self._make_directories()
-            self._index = self._open()
-        except (OSError, sqlite3.Error) as failure:
-            log.warning("the disk cache is not used any more: %s", failure)
+    def _begin_anew_if_gone(self) -> None:
+        """Begin with an empty directory where somebody has removed it."""
+        with self._lock:
+            if (self._directory / _UNFINISHED).exists():
+                return
+            self._index.close()
+            self._presence.forget()
+            try:
+                self._make_directories()
+                self._index = self._open()
+            except (OSError, sqlite3.Error) as failure:
+                log.warning("the disk cache is not used any more: %s", failure)
 
     def _note_uses(self) -> None:
         used, self._used = self._used, {}

@@ -7,33 +7,35 @@ import json
 import logging
 import sqlite3
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bbfs.cache.sqlite import as_text, connect, set_aside
 from bbfs.model import Listing, ResourceTemplate
 from bbfs.rows import Description, Rows, base_prefix
 
 log = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 4
-SCHEMA = """
-CREATE TABLE resource (
-    source TEXT NOT NULL, uri TEXT NOT NULL, size INTEGER, digest TEXT, salt TEXT NOT NULL,
-    modified_ns INTEGER NOT NULL, fetched_at REAL, ttl REAL, PRIMARY KEY (source, uri)
-) WITHOUT ROWID;
-CREATE TABLE listing (
-    id INTEGER PRIMARY KEY, source TEXT NOT NULL, fetched_at REAL NOT NULL, head TEXT NOT NULL,
-    complete INTEGER NOT NULL, outdated INTEGER NOT NULL DEFAULT 0
-);
-CREATE TABLE listed (
-    listing INTEGER NOT NULL, uri TEXT NOT NULL, description TEXT NOT NULL, PRIMARY KEY (listing, uri)
-) WITHOUT ROWID;
-"""
-WAL_ATTEMPTS = 40
+SCHEMA = (
+    "DROP TABLE IF EXISTS resource",
+    "DROP TABLE IF EXISTS listing",
+    "DROP TABLE IF EXISTS listed",
+    """CREATE TABLE resource (
+        source TEXT NOT NULL, uri TEXT NOT NULL, size INTEGER, digest TEXT, salt TEXT NOT NULL,
+        modified_ns INTEGER NOT NULL, fetched_at REAL, ttl REAL, PRIMARY KEY (source, uri)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE listing (
+        id INTEGER PRIMARY KEY, source TEXT NOT NULL, fetched_at REAL NOT NULL, head TEXT NOT NULL,
+        complete INTEGER NOT NULL, outdated INTEGER NOT NULL DEFAULT 0
+    )""",
+    """CREATE TABLE listed (
+        listing INTEGER NOT NULL, uri TEXT NOT NULL, description TEXT NOT NULL, PRIMARY KEY (listing, uri)
+    ) WITHOUT ROWID""",
+)
 ROWS_AT_ONCE = 5000
 """Resources that are read or written in one transaction: others write to the file in between."""
 DESCRIPTIONS_KEPT = 10_000
@@ -64,19 +66,19 @@ class MetadataStore:
     @staticmethod
     def _open(path: Path | None) -> sqlite3.Connection:
         if path is None:
-            return _connect(":memory:")
+            return connect(":memory:", SCHEMA, SCHEMA_VERSION)
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return _connect(str(path))
+            return connect(str(path), SCHEMA, SCHEMA_VERSION)
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
                 log.warning("metadata is not remembered: %s: %s", path, error)
-                return _connect(":memory:")
-            _set_aside(path, error)
-            return _connect(str(path))
+                return connect(":memory:", SCHEMA, SCHEMA_VERSION)
+            set_aside(path, error)
+            return connect(str(path), SCHEMA, SCHEMA_VERSION)
         except OSError as error:
             log.warning("metadata is not remembered: %s: %s", path, error)
-            return _connect(":memory:")
+            return connect(":memory:", SCHEMA, SCHEMA_VERSION)
 
     def recall(self, source: str) -> tuple[list[Remembered], tuple[float, Listing] | None]:
         """All rows of a source, and its last listing with the time it was fetched at; it has no validity if outdated.
@@ -103,7 +105,7 @@ class MetadataStore:
         with self._lock:
             self._db.close()
             if self._path is not None:
-                _set_aside(self._path, error)
+                set_aside(self._path, error)
             self._db = self._open(self._path)
 
     def remember(self, source: str, rows: Sequence[Remembered]) -> None:
@@ -111,7 +113,7 @@ class MetadataStore:
             self._db.executemany(
                 "INSERT OR REPLACE INTO resource (source, uri, size, digest, salt, modified_ns, fetched_at, ttl)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [(source, _text(r.uri), r.size, r.digest, r.salt, r.modified_ns, r.fetched_at, r.ttl) for r in rows],
+                [(source, as_text(r.uri), r.size, r.digest, r.salt, r.modified_ns, r.fetched_at, r.ttl) for r in rows],
             )
 
     def _recall_listing(self, source: str) -> tuple[float, Listing] | None:
@@ -220,7 +222,7 @@ class MetadataStore:
             head = _head(listing, base_prefix)
             query = "UPDATE listing SET fetched_at = ?, head = ?, outdated = 0 WHERE id = ?"
             self._db.execute(query, (fetched_at, head, found))
-            left = [(found, _text(uri)) for uri in gone]
+            left = [(found, as_text(uri)) for uri in gone]
             self._db.executemany("DELETE FROM listed WHERE listing = ? AND uri = ?", left)
             self._db.executemany(
                 "DELETE FROM resource WHERE source = ? AND uri = ?", [(source, uri) for _, uri in left]
@@ -239,57 +241,9 @@ class MetadataStore:
             self._db.close()
 
 
-def _connect(path: str) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=5.0, check_same_thread=False)
-    try:
-        _enable_wal(db)
-        db.execute("PRAGMA synchronous = NORMAL")
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version != SCHEMA_VERSION:
-            with db:
-                db.execute("BEGIN IMMEDIATE")
-                if db.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
-                    for statement in (
-                        "DROP TABLE IF EXISTS resource",
-                        "DROP TABLE IF EXISTS listing",
-                        "DROP TABLE IF EXISTS listed",
-                        *SCHEMA.split(";"),
-                    ):
-                        db.execute(statement)
-                    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    except sqlite3.Error:
-        db.close()
-        raise
-    return db
-
-
-def _set_aside(path: Path, error: Exception) -> None:
-    log.warning("%s is not a usable database (%s): set aside", path, error)
-    path.replace(path.with_suffix(".broken"))
-    for companion in ("-wal", "-shm"):  # they belong to the damaged file and would damage the next
-        path.with_name(path.name + companion).unlink(missing_ok=True)
-
-
-def _enable_wal(db: sqlite3.Connection) -> None:
-    """Turning WAL on does not wait for other processes as everything else does, so it is tried for a while."""
-    for attempt in range(WAL_ATTEMPTS):
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError:
-            if attempt == WAL_ATTEMPTS - 1:
-                raise
-            time.sleep(0.05)
-
-
-def _text(uri: str) -> str:
-    """SQLite wants UTF-8: a lone surrogate, which a sloppy server can send, is kept as its escape."""
-    return uri.encode("utf-8", "backslashreplace").decode()
-
-
 def _row(number: int, uri: str, description: str) -> tuple[int, str, str]:
     """A row of `listed`. A URI that SQLite cannot hold is in the description as well."""
-    text = _text(uri)
+    text = as_text(uri)
     if text != uri:
         description = f'{{"uri": {json.dumps(uri)}, "description": {description}}}'
     return number, text, description
