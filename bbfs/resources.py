@@ -10,7 +10,7 @@ Two maps hold what is known: metadata by URI (`Source.catalog.records` of each s
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from bbfs.cache.content import ContentCache
 from bbfs.cache.disk import DiskCache
 from bbfs.cache.metadata import MetadataStore
 from bbfs.cache.tiers import SharedTier
-from bbfs.catalog import SERVED_STALE, Catalog, Changes, DirectoryCatalog, FlatCatalog, Surroundings
+from bbfs.catalog import SERVED_STALE, Catalog, DirectoryCatalog, FlatCatalog, Surroundings
 from bbfs.contents import ABSENT_FOR, ContentLoader, content_key, refuse_repeat, require_current
 from bbfs.errors import (
     BbfsError,
@@ -37,10 +37,10 @@ from bbfs.errors import (
 )
 from bbfs.flight import SingleFlight
 from bbfs.invalidation import Invalidation
-from bbfs.model import Content, DataSource, Listing, Part, ResourceMetadata
+from bbfs.model import Content, DataSource, Part, ResourceMetadata
 from bbfs.places import Places
 from bbfs.records import Lease, Node, Path, Record
-from bbfs.remembering import ListingMemory
+from bbfs.remembering import Memory
 from bbfs.showing import View
 from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler
 from bbfs.templates import expand_template
@@ -58,8 +58,6 @@ AHEAD_SHARE = 16
 AHEAD_BUDGET_SHARE = 4
 """The part of the memory budget that contents may take which were loaded ahead and not used yet."""
 FLUSH_EVERY = 2.0
-RECALLED_AT_ONCE = 20_000
-"""Resources of a remembered listing that are taken over before the source is there; more are behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +92,7 @@ class ResourceManager:
         self.cache_bytes = cache_bytes
         self._nursery = nursery
         self._flights = SingleFlight(nursery)
-        self._store = store
-        self._listings = ListingMemory(store)
-        self._writes: list[Callable[[], Awaitable[None]]] = []
-        self._writing = trio.Lock()
+        self._memory = Memory(nursery, store)
         self._tiers = LowerTiers(nursery, disk, shared, in_memory=cache_bytes, clock=clock)
         self._invalidation = Invalidation(self.sources, self._tiers, self._tell_of)
         self._loader = ContentLoader(
@@ -153,23 +148,12 @@ class ResourceManager:
         if not hidden:
             self.sources[data.base_prefix] = source
         if isinstance(catalog, FlatCatalog):
-            around.listed = partial(self._remember_listing, source)
-            around.outdated = partial(self._outdate_listing, source)
-            recall = partial(self._recall, source, catalog)
-            if await trio.to_thread.run_sync(self._store.listed, source.fingerprint) > RECALLED_AT_ONCE:
-                self._nursery.start_soon(catalog.recalling, recall)
-            else:
-                await recall()
+            around.listed = partial(self._memory.listed, source)
+            around.outdated = partial(self._memory.outdated, source)
+            await self._memory.recall(source, catalog)
         if isinstance(handler, CanWatch):
             handler.watch(partial(self._invalidation.event, source))
         return source
-
-    async def _recall(self, source: Source, catalog: FlatCatalog) -> None:
-        """Take over what earlier mounts have learnt."""
-        rows, listing = await trio.to_thread.run_sync(self._store.recall, source.fingerprint)
-        if listing is not None:
-            fetched_at, whole = listing
-            await catalog.recall(fetched_at, whole, rows)
 
     def on_change(self, listener: Callable[[Iterable[Path]], None]) -> Callable[[], None]:
         """`listener` hears of every path (from the mount's root) whose entry or content is not what it was.
@@ -592,55 +576,17 @@ class ResourceManager:
 
     # -- memory across mounts ----------------------------------------------------------------------------------------
 
-    def _remember_listing(self, source: Source, at: float, listing: Listing, changes: Changes | None) -> None:
-        self._write_soon(partial(self._listings.write, source.fingerprint, at, listing, changes))
-
-    def _outdate_listing(self, source: Source) -> None:
-        self._write_soon(partial(trio.to_thread.run_sync, partial(self._store.outdate_listing, source.fingerprint)))
-        self._nursery.start_soon(self._write_all)  # at once: a mount after a crash must not take it for fresh (S17)
-
-    def _write_soon(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Writes are done with the next flush, when whoever waited for a listing has it; in their order, since a later
-        one is about an earlier.
-        """
-        self._writes.append(write)
-
-    async def _write_all(self) -> None:
-        async with self._writing:
-            while self._writes:
-                await self._write(self._writes[0])
-                del self._writes[0]
-
-    async def _write(self, write: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await write()
-        except Exception as error:  # noqa: BLE001 - the store is a cache: without it everything still works
-            log.warning("metadata could not be remembered: %s", error)
-
     async def flush(self) -> None:
         """Write what was learnt and loaded since the last flush."""
-        await self._flush_learnt()
+        await self._memory.flush(self.sources.values())
         await self._tiers.flush()
-
-    async def _flush_learnt(self) -> None:
-        await self._write_all()
-        for source in self.sources.values():
-            if isinstance(source.catalog, DirectoryCatalog):
-                continue
-            dirty = [record for record in source.catalog.held() if record.dirty]
-            if dirty:
-                rows = [record.to_remember() for record in dirty]
-                for record in dirty:
-                    record.dirty = False
-                remember = partial(self._store.remember, source.fingerprint, rows)
-                await self._write(partial(trio.to_thread.run_sync, remember))
 
     async def keep_flushing(self) -> None:
         """Runs for the life of the daemon; writes the rest when it is cancelled."""
         try:
             while True:
                 await trio.sleep(FLUSH_EVERY)
-                await self._flush_learnt()
+                await self._memory.flush(self.sources.values())
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 await self.flush()
