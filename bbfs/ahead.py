@@ -259,7 +259,13 @@ class LoadAhead:
 
     def _worth(self, record: Record, now: float) -> bool:
         """Whether a content is worth loading ahead: it is not there nor on its way, harms nobody, and fits."""
-        if record.fresh(now) or record.parent is not None or record.on_open or record.provisional:
+        if (
+            record.fresh(now)
+            or record.parent is not None
+            or record.on_open
+            or record.metadata.lazy
+            or record.provisional
+        ):
             return False
         if now < record.error_until or record.best_size() > self._largest:
             return False

@@ -91,6 +91,8 @@ def fingerprint(source: DataSource) -> str:
         personal["headers"] = {name.lower(): value for name, value in server.headers.items()}
         in_url = server.url is not None and not {"?", "@"}.isdisjoint(server.url)
         secret = bool(secret or server.env or server.headers or server.secrets or in_url)
+    if source.base is not None:
+        personal["base"] = source.base
     text = _canonical([source.uri_prefix, dict(source.config), where, source.tools, source.prompts, personal])
     if secret:
         text = scrypt(text, salt=b"bbfs source", n=1 << 12, r=8, p=1, dklen=32)

@@ -231,7 +231,7 @@ class ContentLoader:
         loaded = await self._make_room(source, loading, loaded, now, ttl)
         source.error = None
         contents = self._keep(source, record, loaded, now, ttl, outdated=loading.outdated)
-        if loaded.metadata is None and not loaded.once:
+        if not (loaded.is_versioned or loaded.once):
             self._tiers.put(source, loading, loaded.parts, now, ttl)
         return contents
 
@@ -327,12 +327,15 @@ class ContentLoader:
     @staticmethod
     def _settle(record: Record, loaded: Loaded, content: Content, now: float, ttl: float, *, outdated: bool) -> bool:
         """Take over the version and size of a content. Says whether it is another version."""
-        if loaded.metadata is None or loaded.metadata.etag is None or loaded.metadata.size is None:
-            return record.learn(content.size, content.version, now, ttl, outdated=outdated)
-        before = record.salt
-        record.describe(loaded.metadata, record.path, now)
-        settle(record, loaded.metadata, now, ttl)
-        return record.salt != before
+        if loaded.metadata is not None and loaded.is_versioned:
+            before = record.salt
+            record.describe(loaded.metadata, record.path, now)
+            settle(record, loaded.metadata, now, ttl)
+            return record.salt != before
+        changed = record.learn(content.size, content.version, now, ttl, outdated=outdated)
+        if loaded.metadata is not None:
+            record.adopt(loaded.metadata)
+        return changed
 
     def _keep_parts(
         self, source: Source, record: Record, loaded: Loaded, now: float, ttl: float, *, outdated: bool

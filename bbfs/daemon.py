@@ -12,9 +12,9 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,15 +25,17 @@ import trio
 from bbfs import control, fuse_queue, mounts, sources
 from bbfs.cache.disk import DiskCache
 from bbfs.cache.metadata import MetadataStore
+from bbfs.cache.spool import Spools
 from bbfs.cache.tiers import SharedTier
 from bbfs.config import Config
+from bbfs.config.schema import DEFAULT_CACHE_BYTES
 from bbfs.control import Control
 from bbfs.interrupts import Interrupts
 from bbfs.mounts import MountError
 from bbfs.notify import ServiceManager
 from bbfs.operations import Operations, Ownership
 from bbfs.resources import ResourceManager
-from bbfs.sources import Handler, Services
+from bbfs.sources import CanClose, Handler, Services
 from bbfs.status import StatusHandler
 from bbfs.vfs import FileSystem
 
@@ -42,6 +44,8 @@ log = logging.getLogger(__name__)
 MAX_REQUESTS = 4096
 """FUSE requests served at once; far above what the programs that wait for one source may take."""
 STATUS_EVERY = 10.0
+CLOSING = 5.0
+"""Seconds that the sources have, all at once, to give back what they hold."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that unmount: Ctrl-C, a service manager, and the terminal that goes away."""
 
@@ -58,11 +62,15 @@ def contents_path(store: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """The handlers of a configuration, the MCP connections and the contents that they share. Nothing of it runs yet."""
+    """The handlers of a configuration, and what they share. Nothing of it runs yet.
+
+    mcp: the MCP connections. shared: the contents that machines share. spools: for contents that come as a stream.
+    """
 
     handlers: tuple[Handler, ...]
     mcp: Any = None
     shared: SharedTier | None = None
+    spools: Spools = field(default_factory=lambda: Spools(DEFAULT_CACHE_BYTES))
 
 
 def compose(config: Config, mount_point: str | None = None) -> Composition:
@@ -77,13 +85,14 @@ def compose(config: Config, mount_point: str | None = None) -> Composition:
         from bbfs.mcp_manager.tokens import TokenStore  # noqa: PLC0415 - as above
 
         mcp = MCPManager(tokens=TokenStore.of_user(os.environ))
-    services = Services(mcp=mcp, mount_point=mount_point)
+    spools = Spools(config.cache_bytes)
+    services = Services(mcp=mcp, mount_point=mount_point, spool=spools)
     shared: SharedTier | None = None
     if config.shared is not None and mount_point is not None:
         from bbfs.cache.shared import ValkeyTier  # noqa: PLC0415 - for those who share
 
         shared = ValkeyTier(config.shared)
-    return Composition(tuple(sources.build(source, services) for source in config.sources), mcp, shared)
+    return Composition(tuple(sources.build(source, services) for source in config.sources), mcp, shared, spools)
 
 
 @asynccontextmanager
@@ -100,6 +109,8 @@ async def resource_manager(
         disk = await _disk_cache(store, config.disk_bytes)
         if disk is not None:
             stack.push_async_callback(trio.to_thread.run_sync, disk.close)
+            disk.lend(composition.spools)
+        stack.push_async_callback(_close_handlers, composition.handlers)
         async with trio.open_nursery() as nursery:
             if composition.mcp is not None:
                 await nursery.start(composition.mcp.run)
@@ -115,6 +126,22 @@ async def resource_manager(
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                     await manager.flush()
                 nursery.cancel_scope.cancel()
+
+
+async def _close_handlers(handlers: Iterable[Handler]) -> None:
+    """Let all give back what they hold, at once, within a few seconds."""
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSING):
+        async with trio.open_nursery() as nursery:
+            for handler in handlers:
+                if isinstance(handler, CanClose):
+                    nursery.start_soon(_close, handler.source.id, handler)
+
+
+async def _close(source_id: str, handler: CanClose) -> None:
+    try:
+        await handler.aclose()
+    except Exception:
+        log.exception("%s: could not be closed", source_id)
 
 
 async def _disk_cache(store: Path | None, max_bytes: int) -> DiskCache | None:

@@ -97,6 +97,8 @@ class DataSource:
     config: options of the source's type, validated by its handler. auth: secrets, already resolved; never printed.
     tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31).
     shared: whether its contents are shared with other machines; None leaves it to `bbfs.sharing`.
+    base: the directory that relative paths among the options start from: that of the configuration file, or None for
+        the one that bbfs was started in.
     """
 
     id: str
@@ -113,6 +115,7 @@ class DataSource:
     tools: Tools = "off"
     prompts: bool = False
     shared: bool | None = None
+    base: str | None = None
 
     @property
     def base_prefix(self) -> str:
@@ -181,6 +184,8 @@ class ResourceMetadata:
     uri_template, variables: the template that the resource is made from, and the values that make it.
     on_open: loading it does something at the source, so nothing but an open of the file loads it: no stat, no listing,
         no loading ahead (`docs/semantics.md` S31).
+    lazy: loading it costs so much that nothing but an open does it: its size is 0 until then, as with `sizes = "lazy"`.
+    properties: what a source of this type says besides, by names in snake_case: shown as `user.bbfs.NAME`.
     """
 
     uri: str
@@ -200,6 +205,8 @@ class ResourceMetadata:
     target: str | None = None
     variables: Mapping[str, Any] | None = None
     on_open: bool = False
+    lazy: bool = False
+    properties: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +278,9 @@ class Part:
 class Loaded:
     """The answer to a load: one part for most resources; several are shown as a directory.
 
-    ttl: seconds, where the source gives a time to live. metadata: a description that belongs to exactly these bytes,
-    where the source has one with an etag. once: nobody is to be answered this again beyond this process.
+    ttl: seconds, where the source gives a time to live. metadata: a description that belongs to exactly these bytes.
+    One with an etag and a size is their version, and asking the source again is taken for as cheap as reading what is
+    kept; any other adds to what the listing says. once: nobody is to be answered this again beyond this process.
     """
 
     parts: tuple[Part, ...]
@@ -280,15 +288,26 @@ class Loaded:
     metadata: ResourceMetadata | None = None
     once: bool = False
 
+    @property
+    def is_versioned(self) -> bool:
+        """Whether the source itself says which version this is."""
+        said = self.metadata
+        return said is not None and said.etag is not None and said.size is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The answer to a list. `problem` says in words what is missing from it (a bound was hit, entries were invalid)."""
+    """The answer to a list.
+
+    problem: in words, what is missing from it (a bound was hit, entries were invalid). open: other names than those
+    listed may be asked for (`CanFind`).
+    """
 
     resources: Sequence[ResourceMetadata]
     ttl: float | None = None
     problem: str | None = None
     templates: tuple[ResourceTemplate, ...] = ()
+    open: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,9 @@ class Record:
         seen to change. fetched_at, ttl: when the content was last confirmed, and for how many seconds that holds,
         unless it is `suspected`: the source has hinted since then that it changed. suspicions: how often it has, so
         that a load under way can tell.
-    listed_at: when the source last described the resource. hinted_at: when it last described it so that its content
-        seemed to be another one. error: what the last load ended with, until `error_until`.
+    declared: size, time and etag as the source last described them. listed_at: when it did. hinted_at: when it last
+        described it so that its content seemed to be another one. error: what the last load ended with, until
+        `error_until`.
     changed_at: when a load last found another version.
     ahead: loaded before anything asked for it, and not asked for yet.
     parts: the contents of a resource that answered several, by name: it is a directory then.
@@ -40,6 +41,7 @@ class Record:
         "ahead",
         "awaited_until",
         "changed_at",
+        "declared",
         "digest",
         "dirty",
         "error",
@@ -67,6 +69,7 @@ class Record:
         self.source_id = source_id
         self.metadata = metadata = _usable(metadata)
         self.path = path
+        self.declared = (metadata.size, metadata.modified_ns, metadata.etag)
         self.size: int | None = None
         self.digest: str | None = None
         self.salt = metadata.native_uri
@@ -151,8 +154,11 @@ class Record:
             metadata = replace(metadata, mime_type=old.mime_type)
         if metadata.content_type == "unknown" != old.content_type:
             metadata = replace(metadata, content_type=old.content_type)
+        before, self.declared = self.declared, (metadata.size, metadata.modified_ns, metadata.etag)
+        changed = before != self.declared
+        if not changed and metadata.properties is None and old.properties is not None:
+            metadata = replace(metadata, etag=old.etag, modified_ns=old.modified_ns, properties=old.properties)
         self.metadata = metadata
-        changed = (old.size, old.modified_ns, old.etag) != (metadata.size, metadata.modified_ns, metadata.etag)
         if changed:
             self.suspect()
             self.listed_at = self.hinted_at = now
@@ -199,6 +205,20 @@ class Record:
         self.suspected = outdated
         self.stale, self.error, self.dirty, self.provisional = False, None, True, False
         return changed
+
+    def adopt(self, said: ResourceMetadata) -> None:
+        """Take over what a source says of a resource only when it is loaded; a size is nothing that need be said."""
+        given = {
+            "title": said.title,
+            "description": said.description,
+            "mime_type": said.mime_type,
+            "modified_ns": usable_time(said.modified_ns),
+            "etag": said.etag,
+            "properties": said.properties,
+        }
+        self.metadata = replace(self.metadata, **{name: value for name, value in given.items() if value is not None})
+        if self.metadata.modified_ns is not None:
+            self.modified_ns = self.metadata.modified_ns
 
     def settle_type(self, part: Part) -> None:
         """Some servers give the MIME type only with the content."""

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -331,7 +331,7 @@ class ResourceManager:
 
     def lazy(self, record: Record) -> bool:
         """Whether the size is 0 until it is opened: where only that loads it, or with `sizes = "lazy"`."""
-        return record.on_open or self.source_of(record).data.policy.sizes == "lazy"
+        return record.on_open or record.metadata.lazy or self.source_of(record).data.policy.sizes == "lazy"
 
     async def learn(self, record: Record) -> None:
         """Make the record's size, version and time the source's own: by asking for them, or by loading the content.
@@ -508,11 +508,8 @@ class ResourceManager:
     def described(self, record: Record) -> ResourceMetadata:
         """The metadata with what was learnt: the true size and the time of the last change."""
         m = record.metadata
-        return ResourceMetadata(
-            m.uri, m.native_uri, m.name, m.title, m.description, m.mime_type, m.content_type, m.uri_template,
-            m.size if record.size is None else record.size, record.modified_ns, m.etag or record.digest,
-            m.annotations, m.mcp_data, m.kind, m.target,
-        )  # fmt: skip
+        size = m.size if record.size is None else record.size
+        return replace(m, size=size, modified_ns=record.modified_ns, etag=m.etag or record.digest)
 
     def document(self, path: Path, record: Record) -> dict[str, Any]:
         """Everything known of a resource, as one JSON object; nothing is asked of its source."""

@@ -19,6 +19,7 @@ import trio
 from bbfs.attached import Source
 from bbfs.cache.content import MemoryContent
 from bbfs.cache.disk import DiskCache, Entry, Found
+from bbfs.cache.stored import StoredContent
 from bbfs.cache.tiers import EVERYTHING, Kept, KeptPart, SharedTier
 from bbfs.loading import Loading, LoadsUnderWay
 from bbfs.model import Part
@@ -43,15 +44,17 @@ class _Unwritten:
     """What a load has brought and the disk has not yet."""
 
     kept: Kept
-    contents: tuple[MemoryContent, ...]
+    contents: tuple[MemoryContent | StoredContent, ...]
     stale: bool
 
     @property
     def size(self) -> int:
-        return sum(content.size for content in self.contents)
+        """Bytes of memory."""
+        return sum(content.size for content in self.contents if isinstance(content, MemoryContent))
 
     def entry(self, key: tuple[str, str]) -> Entry:
-        return Entry(*key, self.kept, tuple(content.data for content in self.contents), self.stale)
+        contents = (content.data if isinstance(content, MemoryContent) else content for content in self.contents)
+        return Entry(*key, self.kept, tuple(contents), self.stale)
 
 
 class LowerTiers:
@@ -169,16 +172,17 @@ class LowerTiers:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def put(self, source: Source, loading: Loading, parts: Sequence[Part], fetched_at: float, ttl: float) -> None:
-        """Keep what a load has answered, soon. What cannot be kept is left out: links, and what is not in memory."""
-        contents = _in_memory(parts)
+        """Keep what a load has answered, soon; not links, and not what is a file of the source."""
+        contents = _to_keep(parts)
         on_disk = self._on_disk(source, loading.record)
         if contents is None or not (on_disk or self._shared):
             return
         kept = Kept(tuple(map(KeptPart.of, parts)), fetched_at, ttl)
         if on_disk:
             self._put_behind(loading.key, _Unwritten(kept, contents, loading.outdated))
-        if self._shared is not None and not loading.outdated:
-            self._shared.put(source, loading.record, kept, contents)
+        in_memory = _in_memory(parts)
+        if self._shared is not None and in_memory is not None and not loading.outdated:
+            self._shared.put(source, loading.record, kept, in_memory)
 
     async def put_large(
         self, source: Source, loading: Loading, parts: Sequence[Part], fetched_at: float, ttl: float
@@ -310,6 +314,13 @@ class LowerTiers:
         task_status.started()
         if self._disk is not None:
             await trio.to_thread.run_sync(self._disk.tidy, abandon_on_cancel=True, limiter=self._threads)
+
+
+def _to_keep(parts: Sequence[Part]) -> tuple[MemoryContent | StoredContent, ...] | None:
+    """The contents of what a load has answered, if all can be kept: no link, and in memory or spooled."""
+    found = (part.content for part in parts if part.link is None)
+    contents = tuple(content for content in found if isinstance(content, MemoryContent | StoredContent))
+    return contents if len(contents) == len(parts) else None
 
 
 def _in_memory(parts: Sequence[Part]) -> tuple[MemoryContent, ...] | None:

@@ -144,19 +144,19 @@ def index_name(mime_type: str | None) -> str:
     return f"index{extension}"
 
 
-def names(segments: Iterable[str]) -> dict[str, str]:
+def names(segments: Iterable[str], *, literal: bool = False) -> dict[str, str]:
     """The names of one directory of a hierarchical source: name to URI segment, in the given order.
 
-    The rules are those of `bbfs.folding.fold`, but that the names are `literal`.
+    The rules are those of `bbfs.folding.fold`. literal: as for `show_component`.
     """
     wanted: dict[str, list[str]] = {}
     for segment in dict.fromkeys(segments):
-        wanted.setdefault(show_component(segment, literal=True), []).append(segment)
+        wanted.setdefault(show_component(segment, literal=literal), []).append(segment)
     kept: dict[str, str] = {}
     losers: list[tuple[str, str]] = []
     for name, rivals in wanted.items():
         for segment in rivals:
-            if len(rivals) == 1 or hide_component(name, literal=True) == segment:
+            if len(rivals) == 1 or hide_component(name, literal=literal) == segment:
                 kept[name] = segment
             else:
                 losers.append((name, segment))

@@ -1,6 +1,7 @@
 """Metadata as extended attributes (S11). Pure: values in, names and bytes out. Secrets are in none of the values."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +12,10 @@ from bbfs.templates import template_variables
 PREFIX = "user.bbfs."
 LIMIT = 65536
 """XATTR_SIZE_MAX of Linux, in bytes (limits.h): the kernel refuses larger values."""
+
+
+_PROPERTY = re.compile(r"[a-z0-9_]{1,100}")
+"""A property's name that can be that of an attribute; XATTR_NAME_MAX of Linux is 255 bytes."""
 
 
 def timestamp(ns: int) -> str:
@@ -51,6 +56,7 @@ def resource_document(
         "lastModified": timestamp(modified_ns),
         "annotations": plain(metadata.annotations),
         "mcpData": plain(metadata.mcp_data),
+        "properties": plain(metadata.properties),
         "etag": metadata.etag,
         "fetchedAt": None if fetched_at is None else timestamp(int(fetched_at * 1e9)),
         "cache": cache,
@@ -132,13 +138,15 @@ def attributes(document: Mapping[str, Any]) -> dict[str, bytes]:
     A text that the kernel would refuse is cut at a character's border; other values that are too long are left out,
     and the JSON document leaves out its longest fields.
     """
+    named = {name: document[key] for key, name in _NAMES.items() if key in document}
+    for key, said in document.get("properties", {}).items():
+        if _PROPERTY.fullmatch(key):
+            named.setdefault(PREFIX + key, said)
     values: dict[str, bytes] = {}
-    for key, name in _NAMES.items():
-        if key not in document:
-            continue
-        encoded = _bytes(document[key])
+    for name, said in named.items():
+        encoded = _bytes(said)
         if len(encoded) > LIMIT:
-            if not isinstance(document[key], str):
+            if not isinstance(said, str):
                 continue
             encoded = encoded[:LIMIT].decode(errors="ignore").encode()
         values[name] = encoded

@@ -26,6 +26,7 @@ from cachetools import LRUCache
 from bbfs.cache.content import MemoryContent
 from bbfs.cache.index import Index, SourceUsage, charge
 from bbfs.cache.presence import Presence
+from bbfs.cache.spool import Spools, name_file
 from bbfs.cache.sqlite import set_aside
 from bbfs.cache.stored import StoredContent
 from bbfs.cache.tiers import DIGEST_BYTES, Kept, digest_of
@@ -49,7 +50,7 @@ _UNFINISHED = "new"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is to be kept of a resource. contents: the bytes of `kept.parts`, in their order.
+    """What is to be kept of a resource. contents: those of `kept.parts`, in their order, as bytes or in a file.
 
     stale: the source has said already that it changed.
     """
@@ -57,8 +58,13 @@ class Entry:
     source: str
     uri: str
     kept: Kept
-    contents: tuple[bytes, ...]
+    contents: tuple[bytes | StoredContent, ...]
     stale: bool = False
+
+    @property
+    def charge(self) -> int:
+        """The bytes that the contents take on disk."""
+        return sum(charge(part.size) for part in self.kept.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +98,17 @@ class DiskCache:
         self._make_directories()
         self._index = self._open()
 
+    @property
+    def unfinished(self) -> Path:
+        """The directory of files that are being written, on the file system of those that are kept."""
+        return self._directory / _UNFINISHED
+
+    def lend(self, spools: Spools) -> None:
+        """Let contents that come as a stream be written where they can be kept."""
+        spools.use(self.unfinished, self.max_bytes, self._limiter)
+
     def _make_directories(self) -> None:
-        for path in (self._directory, self._directory / _UNFINISHED):
+        for path in (self._directory, self.unfinished):
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.chmod(0o700)
 
@@ -197,7 +212,7 @@ class DiskCache:
 
         What alone is larger than the bound is not kept. Says whether all of it is kept now.
         """
-        fitting = [entry for entry in entries if sum(map(charge, map(len, entry.contents))) <= self.max_bytes]
+        fitting = [entry for entry in entries if entry.charge <= self.max_bytes]
         written: dict[str, Path] = {}
         try:
             for entry in fitting:
@@ -234,8 +249,11 @@ class DiskCache:
         after = {part.digest for part in entry.kept.parts}
         self._unlink(self._index.collect(before - after))
 
-    def _write(self, data: bytes) -> Path:
-        path = self._directory / _UNFINISHED / f"{os.getpid()}-{id(self):x}-{next(self._numbers)}"
+    def _write(self, data: bytes | StoredContent) -> Path:
+        path = self.unfinished / f"{os.getpid()}-{id(self):x}-{next(self._numbers)}"
+        if isinstance(data, StoredContent):
+            name_file(data, path)
+            return path
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             view = memoryview(data)
@@ -301,7 +319,7 @@ class DiskCache:
                 return
         try:
             stamp.touch(mode=0o600)
-            for path in (self._directory / _UNFINISHED).iterdir():
+            for path in self.unfinished.iterdir():
                 with suppress(FileNotFoundError):
                     if self._clock() - path.stat().st_mtime > UNFINISHED_KEPT:
                         path.unlink()
@@ -368,7 +386,7 @@ class DiskCache:
     def _begin_anew_if_gone(self) -> None:
         """Begin with an empty directory where somebody has removed it."""
         with self._lock:
-            if (self._directory / _UNFINISHED).exists():
+            if self.unfinished.exists():
                 return
             self._index.close()
             self._presence.forget()

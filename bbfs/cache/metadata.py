@@ -19,7 +19,7 @@ from bbfs.rows import Description, Rows, base_prefix
 
 log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 SCHEMA = (
     "DROP TABLE IF EXISTS resource",
     "DROP TABLE IF EXISTS listing",

@@ -38,6 +38,10 @@ class StoredContent:
     def version(self) -> str:
         return self._version
 
+    def fileno(self) -> int:
+        """The descriptor of the file, which stays the content's own."""
+        return self._descriptor.number
+
     def read(self, offset: int, length: int) -> bytes | None:
         """The bytes at `offset` if the kernel has them all in memory, else None. Raises BbfsError."""
         length = max(0, min(length, self._size - offset))

@@ -7,7 +7,8 @@ a hierarchical one lists a directory at a time. Both answer the same questions, 
 
 from bbfs.catalog.base import SERVED_STALE, Catalog, Changes, Children, Surroundings
 from bbfs.catalog.flat import FlatCatalog
-from bbfs.catalog.hierarchical import DirectoryCatalog, settle
+from bbfs.catalog.found import settle
+from bbfs.catalog.hierarchical import DirectoryCatalog
 
 __all__ = [
     "SERVED_STALE",

@@ -8,10 +8,11 @@ from cachetools import LRUCache
 
 from bbfs import tree
 from bbfs.catalog.base import Children, Surroundings
+from bbfs.catalog.found import FoundNames, last_segment, settle
 from bbfs.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model import DataSource, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.records import DIRECTORY, Lease, Node, Path, Record, record_node
-from bbfs.sources import CanListDirectory, CanStat
+from bbfs.sources import CanFind, CanListDirectory, CanStat
 
 DIRECTORIES_KEPT = 10_000
 UNLISTED_KEPT = 10_000
@@ -20,12 +21,16 @@ UNLISTED_KEPT = 10_000
 
 @dataclass(slots=True)
 class _Listed:
-    """One directory as last listed: name → record, and the raw segments behind the names."""
+    """One directory as last listed: name → record, and the raw segments behind the names.
+
+    open: whether it may have other names as well.
+    """
 
     fetched_at: float
     entries: dict[str, Record]
     segments: dict[str, str]
     lease: Lease = field(default_factory=Lease)
+    open: bool = False
 
 
 class _Listings(LRUCache[Path, _Listed]):
@@ -50,9 +55,11 @@ class DirectoryCatalog:
         self.records: dict[str, Record] = {}
         self.problem: str | None = None
         self._handler = handler
+        self._literal = source.scheme == "file"  # links and programs lead to file names as they are
         self._around = around
         self._directories = _Listings(DIRECTORIES_KEPT)
         self._unlisted: LRUCache[str, Record] = LRUCache(UNLISTED_KEPT)
+        self._found = FoundNames(source, handler, around) if isinstance(handler, CanFind) else None
 
     def _fresh(self, path: Path) -> _Listed | None:
         listed = self._directories.get(path)
@@ -66,15 +73,28 @@ class DirectoryCatalog:
         listed = self._fresh(path[:-1])
         if listed is None:
             return None
-        return self._entry(listed, path)
+        record = listed.entries.get(path[-1])
+        if record is None and listed.open and self._found is not None:
+            record = self._found.known(path)
+            return None if record is None else record_node(record)
+        return self._entry(record, path)
 
     @staticmethod
-    def _entry(listed: "_Listed", path: Path) -> Node:
+    def _entry(record: Record | None, path: Path) -> Node:
         """The entry at `path`. No other spelling of a name will do: links of the source lead to names as they are."""
-        record = listed.entries.get(path[-1])
         if record is None:
             raise NotFound(f"no such file: {'/'.join(path)}")
         return record_node(record)
+
+    async def _unlisted_entry(self, listed: "_Listed", path: Path) -> Record | None:
+        """What the source has at a path beside what it lists, or None. Raises what else goes wrong."""
+        if self._found is None or not listed.open:
+            return None
+        segments = await self._segments(path[:-1])
+        try:
+            return await self._found.find(path, segments)
+        except NotFound:
+            return None
 
     def known_children(self, path: Path) -> Children | None:
         listed = self._fresh(path)
@@ -102,10 +122,12 @@ class DirectoryCatalog:
         if node is not None:
             return node
         listed, outage = await self._current(path[:-1])
-        try:
-            return self._entry(listed, path)
-        except NotFound:
-            raise outage or NotFound(f"no such file: {'/'.join(path)}") from None
+        record = listed.entries.get(path[-1])
+        if record is None and outage is None:
+            record = await self._unlisted_entry(listed, path)
+        if record is None and outage is not None:
+            raise outage
+        return self._entry(record, path)
 
     async def children(self, path: Path) -> Children:
         return _nodes(self._fresh(path) or (await self._current(path))[0])
@@ -135,7 +157,8 @@ class DirectoryCatalog:
 
     def all_records(self) -> list[Record]:
         listed = (record for directory in self._directories.values() for record in directory.entries.values())
-        return [*listed, *self._unlisted.values()]
+        found = () if self._found is None else self._found.records()
+        return [*listed, *found, *self._unlisted.values()]
 
     def record_of(self, uri: str, native_uri: str) -> Record:
         record = self.record(native_uri)
@@ -153,6 +176,8 @@ class DirectoryCatalog:
 
     def expire(self) -> None:
         self._directories.clear()
+        if self._found is not None:
+            self._found.forget(())
 
     def forget(self, path: Path) -> None:
         """Drop the listings at and below a path and the one that holds it; what is there is asked for again."""
@@ -164,6 +189,8 @@ class DirectoryCatalog:
                 if (*directory, name)[: len(path)] == path and record.metadata.kind != "directory":
                     record.suspect()
                     found.append((*directory, name))
+        if self._found is not None:
+            found.extend(self._found.forget(path))
         self._around.changed(found)
         self._drop(path)
         if path:
@@ -188,19 +215,23 @@ class DirectoryCatalog:
         segments: list[str] = []
         for depth, name in enumerate(path):
             listed = self._directories.get(path[:depth])
-            if listed is None or name not in listed.segments:
+            if listed is None or (name not in listed.segments and not listed.open):
                 listed = await self._list(path[:depth])
-            if name not in listed.segments:
+            record, segment = listed.entries.get(name), listed.segments.get(name)
+            if record is None:
+                record = await self._unlisted_entry(listed, path[: depth + 1])
+                segment = None if record is None else last_segment(record.metadata.native_uri)
+            if record is None or segment is None:
                 raise NotFound(f"no such directory: {'/'.join(path)}")
-            if listed.entries[name].metadata.kind != "directory":
+            if record.metadata.kind != "directory":
                 raise NotADirectory(f"not a directory: {'/'.join(path[: depth + 1])}")
-            segments.append(listed.segments[name])
+            segments.append(segment)
         return tuple(segments)
 
     def _install(self, path: Path, listing: Listing) -> _Listed:
         now = self._around.clock()
-        by_segment = {_last_segment(m.native_uri): m for m in listing.resources}
-        segments = tree.names(list(by_segment))
+        by_segment = {last_segment(m.native_uri): m for m in listing.resources}
+        segments = tree.names(list(by_segment), literal=self._literal)
         old = self._directories.get(path)
         entries: dict[str, Record] = {}
         changed: list[Path] = []
@@ -216,7 +247,7 @@ class DirectoryCatalog:
         if old is not None:
             changed.extend((*path, name) for name in old.entries.keys() ^ entries.keys())
         lease = Lease(now + self.source.policy.listing_ttl)
-        listed = _Listed(now, dict(sorted(entries.items())), segments, lease)
+        listed = _Listed(now, dict(sorted(entries.items())), segments, lease, listing.open)
         self._directories[path] = listed
         if changed:
             self._around.changed(changed)
@@ -243,18 +274,6 @@ class DirectoryCatalog:
         settle(record, metadata, now, self.source.policy.content_ttl)
         if record.path and (hinted or record.salt != version):
             self._around.changed([record.path])
-
-
-def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -> None:
-    """A description with an etag is as good as a load: the version, and so the inode, follow from it."""
-    if metadata.etag is not None and metadata.size is not None and metadata.kind == "resource":
-        record.size, record.digest, record.salt = metadata.size, metadata.etag, metadata.etag
-        record.fetched_at, record.ttl = now, ttl
-        record.suspected = record.stale = False
-
-
-def _last_segment(native_uri: str) -> str:
-    return native_uri.rstrip("/").rpartition("/")[2]
 
 
 def _nodes(listed: _Listed) -> Children:

@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 from bbfs.config.interpolation import Interpolator, as_path, expand_user
 from bbfs.config.locate import key_lines
 from bbfs.config.naming import VALID_NAME, conflicts
+from bbfs.config.own_types import fixed_scheme, own_types
 from bbfs.config.problems import KeyPath, Problems, quote, suggestion
 from bbfs.config.schema import (
     DEFAULT_CACHE_BYTES,
@@ -35,8 +36,6 @@ from bbfs.uri import build_uri_prefix, parse_uri_prefix
 
 _T = TypeVar("_T", bound=Table)
 _MCP_TYPES = ("server", "mcp")
-OWN_TYPES = ("filesystem",)
-"""The types of sources that bbfs reaches itself; an MCP source may be of any type."""
 _MCP_KEYS = ("disk", "start", "idle_timeout", "roots", "tools", "prompts", "shared")
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
 
@@ -190,13 +189,12 @@ class _Loader:
             self._problem((*path, "mcpConfig"), "belongs to sources with accessMethod 'mcp'")
         if table.id is not None and not VALID_NAME.fullmatch(table.id):
             self._problem((*path, "id"), "should be a letter or digit, then A-Z a-z 0-9 . _ -")
-        named_well = len(self._problems)
-        prefix = self._uri_prefix(table, access_method, source_type, path)
-        if not is_mcp and source_type not in OWN_TYPES and len(self._problems) == named_well:
-            hint = suggestion(source_type, OWN_TYPES) or f"; there are: {', '.join(OWN_TYPES)}, and MCP servers"
-            self._problem((*path, "type"), f"unknown type {quote(source_type)}{hint}")
         config = self._references.resolve_all(table.config, (*path, "config"), self._problem)
         auth = self._references.resolve_all(table.auth, (*path, "auth"), self._problem)
+        if not is_mcp and source_type not in own_types():
+            hint = suggestion(source_type, own_types()) or f"; there are: {', '.join(own_types())}, and MCP servers"
+            self._problem((*path, "type"), f"unknown type {quote(source_type)}{hint}")
+        prefix = self._uri_prefix(table, access_method, source_type, config, path)
         mcp = self._server(table.mcp_config, (*path, "mcpConfig")) if table.mcp_config else None
         mcp = self._with_options(mcp, table, path)
         if len(self._problems) > before:
@@ -215,6 +213,7 @@ class _Loader:
             config=MappingProxyType(config),
             auth=MappingProxyType(auth),
             mcp=mcp,
+            base=None if is_mcp or source_type == "filesystem" else self._base,
             title=table.title,
             tools=tuple(table.tools) if isinstance(table.tools, list) else table.tools or "off",
             prompts=bool(table.prompts),
@@ -233,8 +232,15 @@ class _Loader:
             given["roots"] = tuple(as_path(root, self._base, self._environ) for root in table.roots)
         return replace(mcp, **{key: value for key, value in given.items() if value is not None})
 
-    def _uri_prefix(self, table: SourceTable, access_method: str, source_type: str, path: KeyPath) -> str:
-        scheme = table.config.get("scheme", "file" if source_type == "filesystem" else None)
+    def _uri_prefix(
+        self, table: SourceTable, access_method: str, source_type: str, config: Mapping[str, Any], path: KeyPath
+    ) -> str:
+        """config: with its references resolved, as the scheme may follow from one."""
+        try:
+            scheme = config.get("scheme") if access_method == "mcp" else fixed_scheme(source_type, config)
+        except ConfigError as error:
+            self._problem((*path, "type"), str(error))
+            return ""
         if scheme is not None and not isinstance(scheme, str):
             self._problem((*path, "config", "scheme"), "should be a string")
             return ""

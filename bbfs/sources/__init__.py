@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
+from bbfs.cache.spool import Spool
+from bbfs.config.own_types import added, handler_class
 from bbfs.errors import ConfigError
 from bbfs.model import (
     Completion,
@@ -34,6 +36,19 @@ class CanListDirectory(Protocol):
     """A hierarchical source: the entries of one directory at a time, `path` being names below the root."""
 
     async def list_directory(self, path: tuple[str, ...]) -> Listing: ...
+
+
+@runtime_checkable
+class CanFind(Protocol):
+    """A hierarchical source that has more than it lists: names beside those of a listing with `Listing.open`."""
+
+    async def find(self, path: tuple[str, ...], name: str) -> ResourceMetadata:
+        """What has this name in the directory at `path` (as in `list_directory`). Raises NotFound.
+
+        name: the file name as a program asks for it. The last segment of the native URI that is answered must be shown
+        as that name (`bbfs.tree.show_component`), or else nothing has it.
+        """
+        ...
 
 
 @runtime_checkable
@@ -102,6 +117,15 @@ class CanComplete(Protocol):
     ) -> Completion: ...
 
 
+@runtime_checkable
+class CanClose(Protocol):
+    """Holds something that is to be given back when the daemon ends: connections, threads, files."""
+
+    async def aclose(self) -> None:
+        """Called once, after the last request, and given a few seconds. Raises nothing that is foreseen."""
+        ...
+
+
 class Handler(Protocol):
     """What every handler is: the source that it was made for, and how that source fares."""
 
@@ -113,10 +137,15 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What a handler may use of the daemon: the shared MCP connections, and the directory that is being mounted on."""
+    """What a handler may use of the daemon.
+
+    mcp: the shared MCP connections. mount_point: the directory that is being mounted on. spool: makes what takes in a
+    content that comes as a stream.
+    """
 
     mcp: Any = None
     mount_point: str | None = None
+    spool: Callable[[], Spool] = Spool
 
 
 _HANDLERS = {
@@ -128,14 +157,17 @@ _MCP_HANDLER = "bbfs.sources.mcp:McpHandler"
 
 def handler_types() -> list[str]:
     """The types that have a handler, for messages."""
-    return [*sorted("-".join(key) for key in _HANDLERS), "mcp-*"]
+    return [*sorted(["-".join(key) for key in _HANDLERS] + [f"bb-{name}" for name in added()]), "mcp-*"]
 
 
 def build(source: DataSource, services: Services) -> Handler:
     """The handler of a source. Raises ConfigError for a type that has none, and for options that its type refuses."""
     where = _MCP_HANDLER if source.access_method == "mcp" else _HANDLERS.get((source.access_method, source.type))
     if where is None:
-        there = ", ".join(handler_types())
-        raise ConfigError(f"source {source.id!r}: no handler for type {source.type!r}; there are: {there}")
+        point = added().get(source.type)
+        if point is None:
+            there = ", ".join(handler_types())
+            raise ConfigError(f"source {source.id!r}: no handler for type {source.type!r}; there are: {there}")
+        return handler_class(point)(source, services)
     module, _, name = where.partition(":")
     return getattr(import_module(module), name)(source, services)

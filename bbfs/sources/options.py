@@ -1,5 +1,6 @@
 """Validation of the options of one source (`[sources.config]`): unknown keys are refused with a suggestion."""
 
+import os
 from difflib import get_close_matches
 from typing import TypeVar
 
@@ -28,6 +29,11 @@ def parse_options(options: type[OptionsT], source: DataSource) -> OptionsT:
             for problem in error.errors(include_url=False, include_input=False, include_context=False)
         ]
     raise ConfigError("; ".join(problems))
+
+
+def local_path(source: DataSource, path: str) -> str:
+    """An absolute path for one among the options: `~` is the home directory, `DataSource.base` the start."""
+    return os.path.abspath(os.path.join(source.base or "", os.path.expanduser(path)))
 
 
 def _problem(

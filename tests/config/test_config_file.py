@@ -7,8 +7,8 @@ from textwrap import dedent
 import pytest
 
 from bbfs.config import Config, MountOptions, default_config_path, load_config
+from bbfs.config.own_types import own_types
 from bbfs.config.quantities import parse_duration, parse_size, parse_umask
-from bbfs.config.toml import OWN_TYPES
 from bbfs.errors import ConfigError
 from bbfs.model import Capabilities, McpServer, Policy
 from bbfs.sources import handler_types
@@ -370,7 +370,7 @@ def test_a_program_with_a_space_in_its_name_is_one(tmp_path: Path):
 
 
 def test_the_types_that_are_suggested_are_those_that_have_a_handler():
-    assert [f"bb-{name}" for name in OWN_TYPES] + ["mcp-*"] == handler_types()
+    assert [f"bb-{name}" for name in own_types()] + ["mcp-*"] == handler_types()
 
 
 def test_what_an_mcp_source_says_of_its_connection_and_of_its_tools(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import trio
-from conformance import SourceConformance
 
 from bbfs.mcp_manager import MCPManager
 from bbfs.model import DataSource, McpServer
 from bbfs.sources import Handler, Services
 from bbfs.sources.filesystem import FilesystemHandler
 from bbfs.sources.mcp import McpHandler
+from bbfs.testing import SourceConformance
 
 
 class TestFilesystem(SourceConformance):

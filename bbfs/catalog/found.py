@@ -1,0 +1,106 @@
+"""Names that a hierarchical source has beside those it lists, as programs have asked for them.
+
+The answer to each is believed as long as a listing is, that there is no such thing for a few seconds.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cachetools import LRUCache
+
+from bbfs import tree
+from bbfs.catalog.base import Surroundings
+from bbfs.errors import NotFound
+from bbfs.model import DataSource, ResourceMetadata
+from bbfs.probes import is_probe
+from bbfs.records import Path, Record
+from bbfs.sources import CanFind
+
+NAMES_KEPT = 10_000
+ABSENT_FOR = 5.0
+"""Seconds for which a name that the source has not is not asked for again."""
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What was answered at a time (seconds since the epoch); no record: there is no such thing."""
+
+    at: float
+    record: Record | None
+
+
+class FoundNames:
+    """The names that were asked for last."""
+
+    def __init__(self, source: DataSource, handler: CanFind, around: Surroundings) -> None:
+        self._source = source
+        self._handler = handler
+        self._around = around
+        self._answers: LRUCache[Path, _Answer] = LRUCache(NAMES_KEPT)
+
+    def known(self, path: Path) -> Record | None:
+        """What is at a path, without asking; None if the source must be asked. Raises NotFound."""
+        if is_probe(path[-1]):
+            raise NotFound(f"no such file: {'/'.join(path)}")
+        answer = self._answers.get(path)
+        if answer is None:
+            return None
+        lasts = ABSENT_FOR if answer.record is None else self._source.policy.listing_ttl
+        if self._around.clock() >= answer.at + lasts:
+            return None
+        if answer.record is None:
+            raise NotFound(f"no such file: {'/'.join(path)}")
+        return answer.record
+
+    async def find(self, path: Path, segments: Path) -> Record:
+        """What the source has at a path, of whose directory these are the URI segments. Raises BbfsError."""
+        known = self.known(path)
+        if known is not None:
+            return known
+        key = ("find", self._source.id, path)
+        return await self._around.flights.do(key, lambda: self._ask(path, segments), self._source.policy.timeout)
+
+    async def _ask(self, path: Path, segments: Path) -> Record:
+        try:
+            metadata = await self._handler.find(segments, path[-1])
+            if tree.show_component(last_segment(metadata.native_uri)) != path[-1]:
+                raise NotFound(f"no such file: {'/'.join(path)}")
+        except NotFound:
+            self._answers[path] = _Answer(self._around.clock(), None)
+            raise
+        now = self._around.clock()
+        answer = self._answers.get(path)
+        record = answer.record if answer is not None else None
+        if record is None or record.metadata.kind != metadata.kind:
+            record = Record(self._source.id, metadata, path, now)
+        elif record.describe(metadata, path, now):
+            self._around.changed([path])
+        settle(record, metadata, now, self._source.policy.content_ttl)
+        self._answers[path] = _Answer(now, record)
+        return record
+
+    def records(self) -> Iterable[Record]:
+        return [answer.record for answer in self._answers.values() if answer.record is not None]
+
+    def forget(self, path: Path) -> list[Path]:
+        """Ask again for what is at and below a path. Returns the paths of what may have changed."""
+        changed: list[Path] = []
+        for known in [known for known in self._answers if known[: len(path)] == path]:
+            record = self._answers.pop(known).record
+            if record is not None and record.metadata.kind != "directory":
+                record.suspect()
+                changed.append(known)
+        return changed
+
+
+def last_segment(native_uri: str) -> str:
+    """The part of a native URI that names it in its directory."""
+    return native_uri.rstrip("/").rpartition("/")[2]
+
+
+def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -> None:
+    """A description with an etag is as good as a load: the version, and so the inode, follow from it."""
+    if metadata.etag is not None and metadata.size is not None and metadata.kind == "resource":
+        record.size, record.digest, record.salt = metadata.size, metadata.etag, metadata.etag
+        record.fetched_at, record.ttl = now, ttl
+        record.suspected = record.stale = False

@@ -1,0 +1,78 @@
+"""Contents that come as a stream: the same bytes in memory or in a file, within a limit, and kept without a copy."""
+
+import os
+from contextlib import closing
+from hashlib import blake2b
+from pathlib import Path
+
+import pytest
+
+from bbfs.cache.content import MemoryContent
+from bbfs.cache.disk import DiskCache, Entry
+from bbfs.cache.spool import IN_MEMORY, Spool, Spools
+from bbfs.cache.stored import StoredContent
+from bbfs.cache.tiers import DIGEST_BYTES, Kept, KeptPart
+from bbfs.errors import TooLarge
+from bbfs.model import Part
+
+LARGE = os.urandom(3 * IN_MEMORY + 17)
+
+
+def spooled(spool: Spool, data: bytes, step: int = 100_000) -> MemoryContent | StoredContent:
+    with spool:
+        for start in range(0, len(data), step):
+            spool.write(data[start : start + step])
+        return spool.content()
+
+
+async def whole(content: MemoryContent | StoredContent) -> bytes:
+    return await content.read_waiting(0, content.size + 1)
+
+
+@pytest.mark.parametrize("data", [b"", b"small", LARGE[:IN_MEMORY], LARGE], ids=["empty", "small", "border", "large"])
+async def test_what_comes_out_is_what_went_in(tmp_path: Path, data: bytes) -> None:
+    content = spooled(Spool(tmp_path, 1 << 30), data)
+    assert isinstance(content, StoredContent) == (len(data) > IN_MEMORY)
+    assert await whole(content) == data
+    assert content.version == blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+    assert await content.read_waiting(5, 7) == data[5:12]
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.semantics("S15")
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_a_content_beyond_the_limit_is_refused_with_the_limit_named(tmp_path: Path, on_disk: bool) -> None:
+    spools = Spools(2_000_000)
+    disk = DiskCache(tmp_path / "contents", 2_000_000)
+    if on_disk:
+        disk.lend(spools)
+    setting = "disk" if on_disk else "memory"
+    with closing(disk), pytest.raises(TooLarge, match=rf"more than 2000000 bytes \(\[cache\] {setting}\)"):
+        spooled(spools(), LARGE)
+
+
+async def test_the_disk_cache_keeps_a_spooled_content_without_copying_it(tmp_path: Path) -> None:
+    spools = Spools(1 << 20)
+    with closing(DiskCache(tmp_path / "contents", 1 << 30)) as disk:
+        disk.lend(spools)
+        content = spooled(spools(), LARGE)
+        assert isinstance(content, StoredContent)
+        part = KeptPart.of(Part(None, "text/csv", content))
+        assert disk.put([Entry("s 1", "x://a", Kept((part,), 1.0, 10.0), (content,))])
+        kept = tmp_path / "contents" / part.digest[:2] / part.digest
+        assert kept.stat().st_ino == os.fstat(content.fileno()).st_ino
+        assert os.listdir(disk.unfinished) == []
+        found = disk.read("s 1", "x://a", 0)
+        assert found is not None
+        assert await whole(found.contents[0]) == LARGE
+        assert disk.put([Entry("s 1", "x://b", Kept((part,), 1.0, 10.0), (content,))])
+        disk.clear()
+        assert await whole(content) == LARGE
+
+
+def test_what_is_not_finished_leaves_nothing(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with Spool(tmp_path, 1 << 30) as spool:
+        spool.write(LARGE)
+    assert os.listdir(tmp_path) == []
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,159 @@
+"""Names that a hierarchical source has beside those it lists, and what it says of resources besides."""
+
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+import trio
+from fakes import World, data_source
+
+from bbfs.cache.content import MemoryContent
+from bbfs.errors import NotADirectory, NotFound, Unreachable
+from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata
+from bbfs.tree import hide_component
+from bbfs.uri import source_uri
+
+ROOT = "bb-scripted+tree+db"
+
+
+@dataclass
+class Database:
+    """A source, `db://…`: `row` lists one row and has those of `rows`; `by/COLOUR` is a directory of each colour."""
+
+    source: DataSource = field(default_factory=lambda: data_source(ROOT))
+    rows: dict[str, bytes] = field(default_factory=dict)
+    down: Exception | None = None
+    asked: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
+    loaded: list[str] = field(default_factory=list)
+    state: Any = None
+
+    def metadata(self, *path: str, **said: Any) -> ResourceMetadata:
+        uri = "db://" + "/".join(map(hide_component, path))
+        return ResourceMetadata(source_uri(self.source.base_prefix, uri), uri, path[-1], **said)
+
+    async def list_directory(self, path: tuple[str, ...]) -> Listing:
+        await trio.lowlevel.checkpoint()
+        match path:
+            case ():
+                table = {"columns": {"id": "integer"}, "Bad Name": 1}
+                row = self.metadata("row", kind="directory", properties=table)
+                return Listing((row, self.metadata("by", kind="directory"), self.metadata("all", lazy=True)))
+            case ("row",) | ("by", "red"):
+                return Listing((self.metadata(*path, "1"),), open=True)
+            case ("by",):
+                return Listing((), open=True)
+        raise NotFound("/".join(path))
+
+    async def find(self, path: tuple[str, ...], name: str) -> ResourceMetadata:
+        self.asked.append((path, name))
+        await trio.lowlevel.checkpoint()
+        if self.down is not None:
+            raise self.down
+        if path == ("by",) and name == "red":
+            return self.metadata("by", "red", kind="directory")
+        if path == ("row",) and name.lower() in self.rows:
+            return self.metadata("row", name.lower())
+        raise NotFound(name)
+
+    async def load(self, native_uri: str) -> Loaded:
+        self.loaded.append(native_uri)
+        await trio.lowlevel.checkpoint()
+        data = self.rows.get(unquote(native_uri.rpartition("/")[2]), b"everything")
+        said = ResourceMetadata("", native_uri, "", modified_ns=5 * 10**9, properties={"charset": "latin-1"})
+        return Loaded((Part(None, "text/plain", MemoryContent(data), "text"),), metadata=said)
+
+
+async def test_what_is_not_listed_is_found(nursery: trio.Nursery) -> None:
+    source = Database(rows={"1": b"one", "7": b"seven", "a b": b"odd", "a/b": b"none"})
+    async with World(nursery, source) as world:
+        assert await world.kernel.ls(f"{ROOT}/row") == ["1"]
+        assert await world.kernel.cat(f"{ROOT}/row/7") == b"seven"
+        assert await world.kernel.cat(f"{ROOT}/row/a b") == b"odd"
+        assert await world.kernel.ls(f"{ROOT}/row") == ["1"]
+        assert source.asked == [(("row",), "7"), (("row",), "a b")]
+
+
+async def test_a_name_is_asked_for_once_while_the_answer_holds(nursery: trio.Nursery) -> None:
+    source = Database(rows={"7": b"seven"})
+    async with World(nursery, source) as world:
+        for _ in range(2):
+            await world.kernel.walk(f"{ROOT}/row/7")
+            with pytest.raises(NotFound):
+                await world.kernel.walk(f"{ROOT}/row/8")
+        assert len(source.asked) == 2
+        world.clock.advance(1000.0)
+        source.rows = {"8": b"eight"}
+        assert await world.kernel.cat(f"{ROOT}/row/8") == b"eight"
+        with pytest.raises(NotFound):
+            await world.kernel.walk(f"{ROOT}/row/7")
+
+
+async def test_a_refresh_asks_again(nursery: trio.Nursery) -> None:
+    source = Database(rows={"7": b"seven"})
+    async with World(nursery, source) as world:
+        assert await world.kernel.cat(f"{ROOT}/row/7") == b"seven"
+        source.rows["7"] = b"changed"
+        world.files.refresh((ROOT, "row"))
+        assert await world.kernel.cat(f"{ROOT}/row/7") == b"changed"
+
+
+async def test_a_directory_can_be_found_as_well(nursery: trio.Nursery) -> None:
+    source = Database(rows={"1": b"one"})
+    async with World(nursery, source) as world:
+        assert await world.kernel.ls(f"{ROOT}/by") == []
+        assert await world.kernel.cat(f"{ROOT}/by/red/1") == b"one"
+        with pytest.raises(NotADirectory):
+            await world.manager.find((ROOT, "by", "red", "1", "x"))
+
+
+@pytest.mark.semantics("S3", "S4")
+async def test_only_the_name_that_an_answer_is_shown_as_has_it(nursery: trio.Nursery) -> None:
+    source = Database(rows={"x": b"x"})
+    async with World(nursery, source) as world:
+        assert await world.kernel.cat(f"{ROOT}/row/x") == b"x"
+        with pytest.raises(NotFound):
+            await world.kernel.walk(f"{ROOT}/row/X")
+
+
+async def test_what_programs_look_for_by_themselves_is_not_asked_for(nursery: trio.Nursery) -> None:
+    source = Database(rows={".git": b""})
+    async with World(nursery, source) as world:
+        with pytest.raises(NotFound):
+            await world.kernel.walk(f"{ROOT}/row/.git")
+        assert source.asked == []
+
+
+@pytest.mark.semantics("S23")
+async def test_an_outage_is_no_absence(nursery: trio.Nursery) -> None:
+    source = Database(rows={"7": b"seven"}, down=Unreachable("gone"))
+    async with World(nursery, source) as world:
+        with pytest.raises(Unreachable):
+            await world.kernel.walk(f"{ROOT}/row/7")
+        source.down = None
+        assert await world.kernel.cat(f"{ROOT}/row/7") == b"seven"
+
+
+@pytest.mark.semantics("S9")
+async def test_a_costly_resource_is_loaded_by_an_open_alone(nursery: trio.Nursery) -> None:
+    source = Database()
+    async with World(nursery, source) as world:
+        assert (await world.kernel.stat(f"{ROOT}/all")).size == 0
+        assert source.loaded == []
+        assert await world.kernel.cat(f"{ROOT}/all") == b"everything"
+        assert (await world.kernel.stat(f"{ROOT}/all")).size == len(b"everything")
+        assert len(source.loaded) == 1
+
+
+@pytest.mark.semantics("S10", "S11")
+async def test_what_a_source_says_besides_is_shown(nursery: trio.Nursery) -> None:
+    source = Database(rows={"1": b"one"})
+    async with World(nursery, source) as world:
+        assert await world.kernel.xattr(f"{ROOT}/row", "user.bbfs.columns") == '{"id": "integer"}'
+        path = f"{ROOT}/row/1"
+        await world.kernel.cat(path)
+        assert await world.kernel.xattr(path, "user.bbfs.charset") == "latin-1"
+        assert (await world.kernel.stat(path)).modified_ns == 5 * 10**9
+        world.clock.advance(1000.0)  # the listing comes anew and says nothing of it
+        assert await world.kernel.ls(f"{ROOT}/row") == ["1"]
+        assert await world.kernel.xattr(path, "user.bbfs.charset") == "latin-1"
