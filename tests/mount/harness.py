@@ -103,15 +103,15 @@ def unexpected_lines(log: str, expected: Sequence[str]) -> list[str]:
     ]
 
 
-def mount_command() -> list[str]:
+def mount_command(python: str | Path = sys.executable) -> list[str]:
     """How to start the daemon, up to its arguments `CONFIG MOUNTPOINT`."""
-    return [sys.executable, "-m", "bbfs", "mount", "--config"]
+    return [str(python), "-m", "bbfs", "mount", "--config"]
 
 
 class Mount:
     """A daemon that serves `path`. `stop` ends it and checks that nothing of it is left.
 
-    expected: patterns of log lines above INFO that this test brings about.
+    expected: patterns of log lines above INFO that this test brings about. python: of the environment to run in.
     """
 
     def __init__(
@@ -122,6 +122,7 @@ class Mount:
         state: State | None = None,
         mount_point: Path | None = None,
         tables: Mapping[str, Mapping[str, Any]] | None = None,
+        python: str | Path = sys.executable,
     ) -> None:
         self.expected = list(expected)
         self.state = state or State()
@@ -135,7 +136,7 @@ class Mount:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, self._log.open("wb") as log:
             ready.bind("\0" + address)
             self.process = subprocess.Popen(
-                [*mount_command(), str(config), str(self.path)],
+                [*mount_command(python), str(config), str(self.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,0 +1,98 @@
+"""The source type that docs/sources.md shows: built, installed into an environment of its own, checked and mounted."""
+
+import re
+import site
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness import Mounts
+from programs import errno_of, run
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "sources.md"
+_FILE = re.compile(r"^`([\w.]+)`: (?:.+\n)+\n```\w+\n((?:(?!```).*\n)*)```$", re.MULTILINE)
+"""A paragraph that begins with the name of a file, and the block after it."""
+
+
+def shown_files() -> dict[str, str]:
+    """The files of the section, by name."""
+    section = DOCUMENT.read_text().partition("\n## A type of your own\n")[2]
+    return dict(_FILE.findall(section.partition("\n## ")[0]))
+
+
+def done(*command: str | Path, cwd: Path) -> str:
+    ended = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a new environment with the package in it; what bbfs itself needs it has from this one."""
+    project = tmp_path_factory.mktemp("bbfs-ini")
+    files = shown_files()
+    assert set(files) == {"pyproject.toml", "bbfs_ini.py", "test_bbfs_ini.py"}
+    for name, text in files.items():
+        (project / name).write_text(text)
+    uv = Path(sys.executable).with_name("uv")
+    done(uv, "build", "--wheel", "--offline", "--no-build-isolation", "--python", sys.executable, cwd=project)
+    fresh = project / "environment"
+    done(uv, "venv", "--offline", "--python", sys.executable, fresh, cwd=project)
+    (packages,) = fresh.glob("lib/python*/site-packages")
+    (packages / "beside.pth").write_text("\n".join([*site.getsitepackages(), str(DOCUMENT.parents[1])]))
+    (wheel,) = (project / "dist").glob("*.whl")
+    done(uv, "pip", "install", "--offline", "--no-deps", "--python", fresh, wheel, cwd=project)
+    return fresh / "bin" / "python"
+
+
+def test_the_type_conforms(environment: Path) -> None:
+    tests = environment.parents[2]
+    command = (environment, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "trio_mode=true", "test_bbfs_ini.py")
+    assert " passed" in done(*command, cwd=tests)
+
+
+@pytest.mark.semantics("S1", "S11")
+def test_the_type_is_mounted(environment: Path, mounted: Mounts, tmp_path: Path) -> None:
+    file = tmp_path / "app.ini"
+    file.write_text("[database]\nhost = db.example\nport = 5432\n[a/b]\nx=y\n")
+    source = {"name": "app", "type": "ini", "config": {"file": str(file)}, "ttl": 0}
+    mount = mounted(source, python=environment)
+    root = mount / "bb-ini+app+ini"
+    assert run("ls", root).text.split() == ["a%2Fb", "database"]
+    assert run("cat", root / "database" / "port").text == "5432\n"
+    assert run("stat", "-c", "%s", root / "database" / "host").text == "11\n"
+    assert run("getfattr", "--only-values", "-n", "user.bbfs.ini_file", root / "a%2Fb" / "x").text == str(file)
+    assert (
+        run("getfattr", "--only-values", "-n", "user.bbfs.uri", root / "a%2Fb" / "x").text == "bb-ini+app+ini://a%2Fb/x"
+    )
+    assert errno_of("open(sys.argv[1]).read()", root / "database" / "none") == "ENOENT"
+    file.write_text("nonsense")
+    assert errno_of("open(sys.argv[1]).read()", root / "database" / "user") == "EPROTO"
+    file.unlink()
+    assert errno_of("open(sys.argv[1]).read()", root / "database" / "user") == "EHOSTDOWN"
+
+
+def test_an_unknown_option_is_refused(environment: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[[sources]]\nname = "app"\ntype = "ini"\nconfig = { fiel = "app.ini" }\n')
+    ended = subprocess.run(
+        [environment, "-m", "bbfs", "ls", "--config", config], capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode != 0
+    assert "unknown option; did you mean 'file'?" in ended.stderr
+
+
+def test_a_type_that_cannot_be_imported_says_why(environment: Path, tmp_path: Path) -> None:
+    (packages,) = environment.parents[1].glob("lib/python*/site-packages")
+    broken = packages / "broken-1.dist-info"
+    broken.mkdir()
+    (broken / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (broken / "entry_points.txt").write_text("[bbfs.sources]\nbroken = no_such_module:Handler\n")
+    config = tmp_path / "config.toml"
+    config.write_text('[[sources]]\nname = "b"\ntype = "broken"\n')
+    ended = subprocess.run(
+        [environment, "-m", "bbfs", "ls", "--config", config], capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode != 0
+    assert "type 'broken': no_such_module:Handler cannot be imported: ModuleNotFoundError" in ended.stderr
