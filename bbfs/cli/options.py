@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from bbfs.config import Config
     from bbfs.model import DataSource
 
-_FOREIGN_LOGGERS = {"httpx2": logging.WARNING, "mcp": logging.CRITICAL, "client": logging.CRITICAL}
+_FOREIGN_LOGGERS = {
+    "httpx2": logging.WARNING,
+    "httpcore2": logging.WARNING,
+    "mcp": logging.CRITICAL,
+    "client": logging.CRITICAL,
+}
 """httpx2 logs whole URLs at INFO, which may hold secrets; what the SDK logs, bbfs reports itself."""
 
 NO_SOURCES = """no sources to work with. Give them in one of three ways:

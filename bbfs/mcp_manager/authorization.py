@@ -30,7 +30,7 @@ from bbfs.mcp_manager.oauth import (
     send,
     token_client,
 )
-from bbfs.mcp_manager.redaction import Redactor
+from bbfs.mcp_manager.redaction import ServerRedactor
 from bbfs.mcp_manager.tokens import StoredLogin, TokenStore
 from bbfs.model import DataSource, McpServer
 from bbfs.system_keyring import KeyringUnusable
@@ -99,7 +99,7 @@ async def log_in(
         return kept
     except BbfsError as error:
         loopback.end(str(error))
-        raise type(error)(Redactor(place.server)(str(error))) from None
+        raise type(error)(ServerRedactor(place.server)(str(error))) from None
     except trio.TooSlowError:
         raise DeadlineExceeded(f"nobody logged in within {timeout:g} s; begin again with `bbfs login`") from None
     finally:

@@ -24,7 +24,7 @@ from bbfs.mcp_manager.client_features import ClientFeatures
 from bbfs.mcp_manager.faults import again, consequence, is_closed, request_error, was_refused
 from bbfs.mcp_manager.oauth import ClientSettings, Login
 from bbfs.mcp_manager.pauses import Pauses
-from bbfs.mcp_manager.redaction import Redactor
+from bbfs.mcp_manager.redaction import ServerRedactor
 from bbfs.mcp_manager.session import HandshakeOnly, Session
 from bbfs.mcp_manager.sse import Sse
 from bbfs.mcp_manager.stdio import Stdio
@@ -97,7 +97,7 @@ class Connection:
         self._clock = clock
         self._max_message = max_message
         self._ping_after = ping_after
-        self._redact = Redactor(server)
+        self._redact = ServerRedactor(server)
         self._features = ClientFeatures(server_id, server.roots)
         self._announcements = Announcements(self.emit, self._missed_events)
         self._login = Login(server_id, server, settings or ClientSettings(), tokens, self._redact.learn)

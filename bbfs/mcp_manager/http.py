@@ -21,9 +21,9 @@ from bbfs.mcp_manager.faults import HttpFault
 from bbfs.mcp_manager.inflating import ACCEPTED, inflater
 from bbfs.mcp_manager.lines import Event, EventParser
 from bbfs.mcp_manager.oauth import Login
-from bbfs.mcp_manager.redaction import Redactor
 from bbfs.mcp_manager.stdio import decode
 from bbfs.model import McpServer
+from bbfs.redaction import Redactor
 
 SESSION_ID = "mcp-session-id"
 INITIALIZED_TIMEOUT = 5.0

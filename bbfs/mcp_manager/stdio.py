@@ -30,8 +30,8 @@ from bbfs.mcp_manager.faults import invalid_answer
 from bbfs.mcp_manager.lines import LineSplitter
 from bbfs.mcp_manager.long_texts import LONG, Line, put_back, take_out
 from bbfs.mcp_manager.outbox import Outbox
-from bbfs.mcp_manager.redaction import Redactor
 from bbfs.model import McpServer
+from bbfs.redaction import Redactor
 
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG")
 _GRACE = 1.0

@@ -25,9 +25,9 @@ from bbfs.mcp_manager.http import (
 from bbfs.mcp_manager.lines import Event
 from bbfs.mcp_manager.long_texts import LONG
 from bbfs.mcp_manager.oauth import Login
-from bbfs.mcp_manager.redaction import Redactor
 from bbfs.mcp_manager.stdio import ServerStreams, decode_aside
 from bbfs.model import McpServer
+from bbfs.redaction import Redactor
 
 _PROTOCOL_VERSION = "mcp-protocol-version"
 _FAREWELL_TIMEOUT = 1.0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bbfs.errors import BbfsError, ProtocolViolation
 from bbfs.mcp_manager.inflating import inflater
 from bbfs.mcp_manager.lines import Event, EventParser, LineSplitter
-from bbfs.mcp_manager.redaction import Redactor
+from bbfs.mcp_manager.redaction import ServerRedactor
 from bbfs.mcp_manager.stdio import decode
 from bbfs.mcp_manager.translate import greeting, loaded, next_cursor, page, resource_entry, template_entry, ttl_seconds
 from bbfs.model import McpServer
@@ -186,5 +186,5 @@ def test_redaction() -> None:
         env={"TOKEN": "env-secret", "DEBUG": "1"},
     )
     text = "1 Bearer header-secret, header-secret, env-secret, p@ssword, query-secret, piece-of-it at https://host/path"
-    assert Redactor(server)(text) == "1 ***, ***, ***, ***, ***, *** at https://host/path"
+    assert ServerRedactor(server)(text) == "1 ***, ***, ***, ***, ***, *** at https://host/path"
     assert "secret" not in repr(server)
