@@ -76,8 +76,8 @@ class LoadAhead:
     """The readers' ways through all sources.
 
     fetch: loads the contents of a record in a flight of its own. budget: bytes, of each source, that may have been
-    loaded and not be used yet. largest: bytes; what is known to be larger is left to its reader. mounted: a path of a
-    source's catalog from the mount's root. clock: seconds since the epoch.
+    loaded and not be used yet. largest: bytes; what is known to be larger is left to its reader. held: whether a
+    content is in memory. mounted: a path of a source's catalog from the mount's root. clock: seconds since the epoch.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class LoadAhead:
         *,
         budget: int,
         largest: int,
+        held: Callable[[Record], bool],
         mounted: Mounted,
         clock: Callable[[], float],
     ) -> None:
@@ -94,6 +95,7 @@ class LoadAhead:
         self._flights = flights
         self._budget = budget
         self._largest = largest
+        self._held = held
         self._mounted = mounted
         self._clock = clock
         self._sources: dict[str, _Ahead] = {}
@@ -259,13 +261,10 @@ class LoadAhead:
 
     def _worth(self, record: Record, now: float) -> bool:
         """Whether a content is worth loading ahead: it is not there nor on its way, harms nobody, and fits."""
-        if (
-            record.fresh(now)
-            or record.parent is not None
-            or record.on_open
-            or record.metadata.lazy
-            or record.provisional
-        ):
+        if record.parent is not None or record.provisional or record.on_open or record.metadata.lazy:
+            return False
+        # What a description has settled is fresh without ever having been loaded.
+        if record.fresh(now) and (record.digest != record.metadata.etag or self._held(record)):
             return False
         if now < record.error_until or record.best_size() > self._largest:
             return False

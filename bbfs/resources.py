@@ -58,6 +58,8 @@ AHEAD_SHARE = 16
 AHEAD_BUDGET_SHARE = 4
 """The part of the memory budget that contents may take which were loaded ahead and not used yet."""
 FLUSH_EVERY = 2.0
+LOCAL_TYPES = ("filesystem", "memory")
+"""Types of sources that answer at once: nothing is gained by loading ahead of who asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ class ResourceManager:
             self._flights,
             budget=cache_bytes // AHEAD_BUDGET_SHARE,
             largest=cache_bytes // AHEAD_SHARE,
+            held=lambda record: content_key(record) in self.contents,
             mounted=lambda source, path: self._mounted(source, path)[0],
             clock=clock,
         )
@@ -142,7 +145,7 @@ class ResourceManager:
         else:
             raise NotSupported(f"{data.id}: a source of type {data.type!r} cannot be listed")
         source = Source(data, handler, catalog, Places(max(1, data.policy.concurrency)), fingerprint(data))
-        if not (isinstance(handler, CanStat) and isinstance(catalog, DirectoryCatalog)):
+        if data.type not in LOCAL_TYPES:
             self._ahead.add(source)
         self._by_id[data.id] = self._by_prefix[data.uri_prefix] = source
         if not hidden:

@@ -188,11 +188,13 @@ class TreeSource(Scripted):
     """CanListDirectory, CanStat and CanLoad: `contents` has URIs `file:./a/b`; a directory is what has something below.
 
     links: targets of symbolic links, by URI. etags: whether metadata has an etag, as a good hierarchical source gives.
+    start: what the URIs of the root's entries begin with.
     """
 
     source: DataSource = field(default_factory=lambda: data_source("bb-scripted+tree+file"))
     links: dict[str, str] = field(default_factory=dict)
     etags: bool = True
+    start: str = "file:./"
     stated: list[str] = field(default_factory=list)
 
     def metadata(self, uri: str, **fields: Any) -> ResourceMetadata:
@@ -209,7 +211,7 @@ class TreeSource(Scripted):
     async def list_directory(self, path: tuple[str, ...]) -> Listing:
         self.listed.append(path)
         await self._request(self.LISTING)
-        start = "file:./" + "".join(f"{name}/" for name in path)
+        start = self.start + "".join(f"{name}/" for name in path)
         below = [uri.removeprefix(start) for uri in (*self.contents, *self.links) if uri.startswith(start)]
         if path and not below:
             raise NotFound("/".join(path))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import trio
-from fakes import FlatSource, World, data_source, settled, uris
+from fakes import FlatSource, TreeSource, World, data_source, settled, uris
 
 from bbfs.cache.prefetch import IDLE
 from bbfs.errors import BbfsError, Unreachable
@@ -208,3 +208,20 @@ async def test_a_request_that_gives_up_its_turn_takes_no_place(nursery: trio.Nur
     async with third:
         assert places.free == 0
     assert (places.free, freed) == (1, [1])
+
+
+async def test_a_source_that_tells_versions_apart_without_loading_is_loaded_ahead_as_well(
+    nursery: trio.Nursery,
+) -> None:
+    contents: dict[str, Any] = {f"s3://{number:02}": b"x" * number for number in range(40)}
+    source = TreeSource(data_source("bb-storage+tree+s3"), contents=contents, start="s3://")
+    async with World(nursery, source) as world:
+        names = await world.kernel.ls("bb-storage+tree+s3")
+        for name in names[:4]:
+            await world.kernel.cat(f"bb-storage+tree+s3/{name}")
+        await settled()
+        assert len(source.loaded) > 6
+        for name in names:
+            await world.kernel.cat(f"bb-storage+tree+s3/{name}")
+        await settled()
+        assert set(source.loads.values()) == {1}
