@@ -7,10 +7,11 @@ A client then asks, each time with an `id` of its own choice that all answers re
     {"id": 1, "request": "watch", "paths": ["mcp-server+docs/guide"], "recursive": true}
     {"id": 2, "request": "refresh", "paths": [""]}
 
-Paths are from the mount's root, without symbolic links. The answer is `{"id": 1, "ok": true}`, or `error` with a text
-and `errno` with its name. After that, a watch is told `{"id": 1, "event": "changed", "path": …, "uri": …, "source": …,
-"time": …}` (events: added, changed, removed; and missed, without the rest, for a client that was too slow to be told
-everything), and `{"id": 1, "note": …}` for people. It ends with the connection.
+How contents are put is in `bbfs.putting`. Paths are from the mount's root, without symbolic links. The answer is
+`{"id": 1, "ok": true}`, or `error` with a text and `errno` with its name. After that, a watch is told `{"id": 1,
+"event": "changed", "path": …, "uri": …, "source": …, "time": …}` (events: added, changed, removed; and missed, without
+the rest, for a client that was too slow to be told everything), and `{"id": 1, "note": …}` for people. It ends with the
+connection.
 
 Nobody but the daemon's user and root may connect, and no client can keep the daemon waiting: what is not read in time
 is missed, and who does not read at all is let go.
@@ -37,6 +38,7 @@ import trio
 
 from bbfs.changes import Change, Watch
 from bbfs.errors import BbfsError, NameTooLong, ProtocolViolation, Unreachable
+from bbfs.putting import Puts
 from bbfs.records import Path
 from bbfs.resources import ResourceManager
 from bbfs.tree import MAX_DEPTH
@@ -172,6 +174,7 @@ class _Client:
         self._link = link
         self._manager = manager
         self._refresh = refresh
+        self._puts = Puts(manager)
         self._queue: deque[dict[str, Any]] = deque([_GREETING])
         self._news = trio.Event()
         self._room = trio.Event()
@@ -245,6 +248,8 @@ class _Client:
                     for path in _paths(request):
                         self._refresh(path)
                     self._put({"id": asked, "ok": True})
+                case "put":
+                    self._put({"id": asked, "ok": True, **await self._puts.take(request)})
                 case other:
                     self._put(_failure(asked, f"unknown request {other!r:.80}"))
         except* BbfsError as group:

@@ -60,8 +60,11 @@ class Policy:
 
 _DEFAULTS_BY_TYPE: dict[str, dict[str, Any]] = {
     "filesystem": {"listing_ttl": 1.0, "content_ttl": 1.0, "disk": False},
+    "memory": {"disk": False},
 }
-"""A local folder is asked again by one system call, so what it says is believed for a second only, and is on a disk."""
+"""A local folder is asked again by one system call, so what it says is believed for a second only, and is on a disk.
+What is held in memory is not to be on a disk.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from bbfs.cli import (
     mounting,
     naming,
     output,
+    putting,
     reading,
     refresh,
     sources,
@@ -149,6 +150,7 @@ for _command in (
     loading.load,
     watch.watch,
     refresh.refresh,
+    putting.put,
     cache.cache,
     doctor.doctor,
 ):

@@ -15,6 +15,7 @@ GROUP = "bbfs.sources"
 
 _OWN: dict[str, str | Callable[[Mapping[str, Any]], str | None] | None] = {
     "filesystem": "file",
+    "memory": "memory",
 }
 """The fixed scheme of each type, or how it follows from the options; None where the schemes are the source's own."""
 

@@ -118,6 +118,26 @@ class CanComplete(Protocol):
 
 
 @runtime_checkable
+class CanPut(Protocol):
+    """Takes in whole resources from whoever owns the mount (`bbfs put`), and tells of them at once (`CanWatch`)."""
+
+    @property
+    def largest(self) -> int:
+        """Bytes above which no content is taken in."""
+        ...
+
+    async def put(
+        self, where: str, data: bytes, *, mime_type: str | None = None, description: str | None = None
+    ) -> ResourceMetadata:
+        """Take in a resource, or another content for one that is there. where: a native URI."""
+        ...
+
+    async def remove(self, where: str) -> None:
+        """Take a resource away. Raises NotFound."""
+        ...
+
+
+@runtime_checkable
 class CanClose(Protocol):
     """Holds something that is to be given back when the daemon ends: connections, threads, files."""
 
@@ -150,6 +170,7 @@ class Services:
 
 _HANDLERS = {
     ("bb", "filesystem"): "bbfs.sources.filesystem:FilesystemHandler",
+    ("bb", "memory"): "bbfs.sources.memory:MemoryHandler",
 }
 _MCP_HANDLER = "bbfs.sources.mcp:McpHandler"
 """By access method and type. Every MCP server speaks the same protocol, whatever type its configuration calls it."""

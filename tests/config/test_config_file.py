@@ -197,7 +197,7 @@ FOLDER = HEAD + 'type = "filesystem"\n'
         (HEAD, ":1: sources[0].type: is required (for example 'filesystem') where there is no mcpConfig"),
         (HEAD + 'type = "server"', ":1: sources[0].mcpConfig: is required for an MCP source"),
         (HEAD + 'type = "filesystm"', ":3: sources[0].type: unknown type 'filesystm'; did you mean 'filesystem'?"),
-        (HEAD + 'type = "git"', ":3: sources[0].type: unknown type 'git'; there are: filesystem, and MCP servers"),
+        (HEAD + 'type = "git"', ":3: sources[0].type: unknown type 'git'; there are: "),
         (FOLDER + 'root = "~/notes"', ":4: sources[0].root: unknown key; did you mean 'config.root'?"),
         (
             '[sources.kb]\ntype = "filesystem"',

@@ -1,0 +1,182 @@
+"""What a source of type `memory` holds: resources with whole contents, how much of them there may be, and their URIs.
+
+Native URIs are `memory://` and the path, percent-encoded from its names' UTF-8. A path has one URI, however it is
+spelt where it is asked for. Plain values: nothing here waits.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote_to_bytes
+
+from bbfs.cache.content import MemoryContent
+from bbfs.errors import InvalidUri, NotFound, TooLarge
+from bbfs.model import ResourceMetadata
+from bbfs.sources.media_types import content_type_of, mime_type_of_name
+from bbfs.uri import source_uri
+
+SCHEME = "memory"
+OPENING = SCHEME + "://"
+LONGEST_URI = 4096
+"""Characters of a native URI: a path that is longer could not be asked for (PATH_MAX)."""
+_SAFE = "!$&'()*+,;=:@"  # RFC 3986, pchar; the unreserved characters stay by themselves
+
+
+def native_uri_of(where: str) -> str:
+    """The one native URI of a path (`notes/a b.md`), or of a native URI in any spelling (`memory://notes/a%20b.md`).
+
+    Raises InvalidUri for what can be no resource here.
+    """
+    scheme, colon, rest = where.partition("://")
+    if colon and scheme.lower() == SCHEME:
+        names = [_decoded(segment, where) for segment in rest.split("/")]
+    else:
+        names = where.removeprefix("/").split("/")
+    for name in names:
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            raise InvalidUri(f"{_shown(where)}: {_shown(name) or 'nothing'} is no name of a resource or directory")
+    try:
+        native_uri = OPENING + "/".join(quote(name, safe=_SAFE) for name in names)
+    except UnicodeEncodeError:
+        raise InvalidUri(f"{_shown(where)}: not UTF-8") from None
+    if len(native_uri) > LONGEST_URI:
+        raise InvalidUri(f"{_shown(where)}: longer than {LONGEST_URI} characters")
+    return native_uri
+
+
+def _decoded(segment: str, where: str) -> str:
+    try:
+        return unquote_to_bytes(segment).decode()
+    except UnicodeError:
+        raise InvalidUri(f"{_shown(where)}: not UTF-8") from None
+
+
+def _shown(text: str) -> str:
+    return ascii(text if len(text) <= 200 else text[:199] + "~")[1:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One resource: its content, and what was said of it. modified_ns: when it was put; None for one of the options."""
+
+    content: MemoryContent
+    mime_type: str | None = None
+    description: str | None = None
+    modified_ns: int | None = None
+
+    def charge(self, native_uri: str) -> int:
+        """Bytes that count towards the bound: the content and the name, so that empty resources are bounded too."""
+        return self.content.size + len(native_uri)
+
+    def metadata(self, base_prefix: str, native_uri: str) -> ResourceMetadata:
+        name = unquote_to_bytes(native_uri.rpartition("/")[2]).decode()
+        mime_type = self.mime_type or mime_type_of_name(name) or _guessed(self.content.data)
+        return ResourceMetadata(
+            uri=source_uri(base_prefix, native_uri),
+            native_uri=native_uri,
+            name=name,
+            description=self.description,
+            mime_type=mime_type,
+            content_type=content_type_of(mime_type),
+            size=self.content.size,
+            modified_ns=self.modified_ns,
+            etag=self.content.version,
+        )
+
+
+def _guessed(data: bytes) -> str:
+    """The MIME type of a content whose name says nothing: text, if it is UTF-8 without NUL."""
+    if b"\0" not in data:
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            pass
+        else:
+            return "text/plain"
+    return "application/octet-stream"
+
+
+class LargeContent:
+    """A content of which the source alone holds the bytes: no cache keeps them, or counts them a second time."""
+
+    __slots__ = ("_content",)
+
+    def __init__(self, content: MemoryContent) -> None:
+        self._content = content
+
+    @property
+    def size(self) -> int:
+        return self._content.size
+
+    @property
+    def version(self) -> str:
+        return self._content.version
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes at `offset`, fewer than `length` only at the end. Never waits."""
+        return self._content.read(offset, length)
+
+    async def read_waiting(self, offset: int, length: int) -> bytes:
+        """As `read`; there is nothing to wait for."""
+        return self._content.read(offset, length)
+
+    def close(self) -> None:
+        """Gives nothing back: the memory goes with the last reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """All resources by native URI. A value: what changes it makes another one.
+
+    removed: resources of the options that were taken away since.
+    """
+
+    held: Mapping[str, Held] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+
+    @property
+    def bytes(self) -> int:
+        return sum(held.charge(uri) for uri, held in self.held.items())
+
+    def get(self, native_uri: str) -> Held:
+        """Raises NotFound."""
+        try:
+            return self.held[native_uri_of(native_uri)]
+        except (KeyError, InvalidUri):
+            raise NotFound(f"{_shown(native_uri)}: there is no such resource in memory") from None
+
+    def with_resource(self, native_uri: str, held: Held, max_bytes: int) -> "Contents":
+        """Raises TooLarge where there would be more than `max_bytes` bytes."""
+        other = Contents({**self.held, native_uri: held}, self.removed - {native_uri})
+        other.require_room(max_bytes)
+        return other
+
+    def without(self, native_uri: str) -> "Contents":
+        """Raises NotFound."""
+        self.get(native_uri)
+        return Contents(
+            {uri: held for uri, held in self.held.items() if uri != native_uri}, self.removed | {native_uri}
+        )
+
+    def over(self, configured: Mapping[str, Held]) -> "Contents":
+        """These, and beneath them what the options give: what was put or removed since comes first."""
+        removed = self.removed & configured.keys()
+        given = {uri: held for uri, held in configured.items() if uri not in removed}
+        return Contents({**given, **self.held}, removed)
+
+    def beside(self, configured: Mapping[str, Held]) -> "Contents":
+        """These without what is as the options have it."""
+        return Contents({uri: held for uri, held in self.held.items() if configured.get(uri) is not held}, self.removed)
+
+    def require_room(self, max_bytes: int) -> None:
+        if self.bytes > max_bytes:
+            raise TooLarge(f"{self.bytes} bytes in memory are more than the limit of {max_bytes} bytes (max_bytes)")
+
+
+def differing(before: Contents, after: Contents) -> Iterable[str]:
+    """The native URIs of resources that one has and the other has not, or has otherwise."""
+    uris = dict.fromkeys((*before.held, *after.held))
+    return [uri for uri in uris if _facts(before.held.get(uri)) != _facts(after.held.get(uri))]
+
+
+def _facts(held: Held | None) -> tuple[str | int | None, ...]:
+    return () if held is None else (held.content.version, held.mime_type, held.description, held.modified_ns)
