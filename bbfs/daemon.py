@@ -1,4 +1,4 @@
-"""The composition root: builds the sources of a configuration, mounts them, and takes everything down again.
+"""The daemon: mounts the sources of a configuration, serves them, and takes everything down again.
 
 One nursery and one exit stack own all that lives: connections, requests under way, the FUSE loop. Order matters twice.
 pyfuse3 is initialised before anything else runs, because a daemon must fork after that and before any task or thread;
@@ -10,32 +10,23 @@ import gc
 import logging
 import os
 import signal
-import sqlite3
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import cast
 
-import platformdirs
 import pyfuse3
 import trio
 
-from bbfs import control, fuse_queue, mounts, sources
-from bbfs.cache.disk import DiskCache
-from bbfs.cache.metadata import MetadataStore
-from bbfs.cache.spool import Spools
-from bbfs.cache.tiers import SharedTier
+from bbfs import control, fuse_queue, mounts
+from bbfs.composition import Composition, compose, resource_manager, store_path
 from bbfs.config import Config
-from bbfs.config.schema import DEFAULT_CACHE_BYTES
 from bbfs.control import Control
 from bbfs.interrupts import Interrupts
 from bbfs.mounts import MountError
 from bbfs.notify import ServiceManager
 from bbfs.operations import Operations, Ownership
 from bbfs.resources import ResourceManager
-from bbfs.sources import CanClose, Handler, Services
 from bbfs.status import StatusHandler
 from bbfs.vfs import FileSystem
 
@@ -44,115 +35,8 @@ log = logging.getLogger(__name__)
 MAX_REQUESTS = 4096
 """FUSE requests served at once; far above what the programs that wait for one source may take."""
 STATUS_EVERY = 10.0
-CLOSING = 5.0
-"""Seconds that the sources have, all at once, to give back what they hold."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that unmount: Ctrl-C, a service manager, and the terminal that goes away."""
-
-
-def store_path() -> Path:
-    """The database of what is remembered across mounts, one a user. The contents that are kept are beside it."""
-    return Path(platformdirs.user_cache_dir("bbfs")) / "metadata.sqlite"
-
-
-def contents_path(store: Path) -> Path:
-    """The directory of the contents that are kept on disk."""
-    return store.with_name("contents")
-
-
-@dataclass(frozen=True, slots=True)
-class Composition:
-    """The handlers of a configuration, and what they share. Nothing of it runs yet.
-
-    mcp: the MCP connections. shared: the contents that machines share. spools: for contents that come as a stream.
-    """
-
-    handlers: tuple[Handler, ...]
-    mcp: Any = None
-    shared: SharedTier | None = None
-    spools: Spools = field(default_factory=lambda: Spools(DEFAULT_CACHE_BYTES))
-
-
-def compose(config: Config, mount_point: str | None = None) -> Composition:
-    """Make the handlers. Before anything is mounted: a handler may look at the mount point now, and never again.
-
-    Only a mount uses the cache that machines share: a single command would be done before it is connected. Raises
-    ConfigError.
-    """
-    mcp: Any = None
-    if any(source.mcp is not None for source in config.sources):
-        from bbfs.mcp_manager import MCPManager  # noqa: PLC0415 - importing the SDK costs a second
-        from bbfs.mcp_manager.tokens import TokenStore  # noqa: PLC0415 - as above
-
-        mcp = MCPManager(tokens=TokenStore.of_user(os.environ))
-    spools = Spools(config.cache_bytes)
-    services = Services(mcp=mcp, mount_point=mount_point, spool=spools)
-    shared: SharedTier | None = None
-    if config.shared is not None and mount_point is not None:
-        from bbfs.cache.shared import ValkeyTier  # noqa: PLC0415 - for those who share
-
-        shared = ValkeyTier(config.shared)
-    return Composition(tuple(sources.build(source, services) for source in config.sources), mcp, shared, spools)
-
-
-@asynccontextmanager
-async def resource_manager(
-    config: Config, composition: Composition, store: Path | None = None
-) -> AsyncIterator[ResourceManager]:
-    """The sources of a configuration at work, until the block ends. No source is contacted before it is used.
-
-    store: the database of what is remembered beyond this process, with the contents beside it; None for nothing.
-    """
-    metadata = await trio.to_thread.run_sync(MetadataStore, store)
-    async with AsyncExitStack() as stack:
-        stack.enter_context(closing(metadata))
-        disk = await _disk_cache(store, config.disk_bytes)
-        if disk is not None:
-            stack.push_async_callback(trio.to_thread.run_sync, disk.close)
-            disk.lend(composition.spools)
-        stack.push_async_callback(_close_handlers, composition.handlers)
-        async with trio.open_nursery() as nursery:
-            if composition.mcp is not None:
-                await nursery.start(composition.mcp.run)
-            manager = ResourceManager(
-                nursery, cache_bytes=config.cache_bytes, store=metadata, disk=disk, shared=composition.shared
-            )
-            try:
-                for handler in composition.handlers:
-                    await manager.add(handler.source, handler)
-                await manager.start()
-                yield manager
-            finally:
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-                    await manager.flush()
-                nursery.cancel_scope.cancel()
-
-
-async def _close_handlers(handlers: Iterable[Handler]) -> None:
-    """Let all give back what they hold, at once, within a few seconds."""
-    with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSING):
-        async with trio.open_nursery() as nursery:
-            for handler in handlers:
-                if isinstance(handler, CanClose):
-                    nursery.start_soon(_close, handler.source.id, handler)
-
-
-async def _close(source_id: str, handler: CanClose) -> None:
-    try:
-        await handler.aclose()
-    except Exception:
-        log.exception("%s: could not be closed", source_id)
-
-
-async def _disk_cache(store: Path | None, max_bytes: int) -> DiskCache | None:
-    """The contents on disk; None where there are to be none, or where the directory cannot be used."""
-    if store is None or max_bytes == 0:
-        return None
-    try:
-        return await trio.to_thread.run_sync(DiskCache, contents_path(store), max_bytes)
-    except (OSError, sqlite3.Error) as error:
-        log.warning("contents are not kept on disk: %s", error)
-        return None
 
 
 def options(config: Config) -> set[str]:
@@ -173,7 +57,7 @@ def mount(
     """
     path = mounts.prepare(mount_point)
     service = ServiceManager(os.environ)
-    composition = compose(config, path)
+    composition = compose(config, path, lasting=True)
     adapter = _Adapter()
     try:
         pyfuse3.init(cast(pyfuse3.Operations, adapter), path, options(config))

@@ -94,6 +94,10 @@ class Catalog(Protocol):
 
     def templates(self, path: Path) -> list[ResourceTemplate]: ...
 
+    def all_templates(self) -> tuple[ResourceTemplate, ...]:
+        """All templates of the source as last listed, those that make no paths among them."""
+        ...
+
     def expire(self) -> None: ...
 
     def forget(self, path: Path) -> None:

@@ -149,6 +149,14 @@ class FlatCatalog:
             return None
         return self._held.view(place, path, beyond)
 
+    async def listed(self, path: Path) -> View | None:
+        """As `view`, but of the listing alone: nobody is asked to complete anything. None for what is no directory."""
+        if self._recalled is not None:
+            await self._recalled.wait()
+        root = self._servable() or (await self._current())[0]
+        place = root.lookup(path)
+        return self._held.view(place, path, {}) if isinstance(place, Directory) else None
+
     def validity(self, path: Path) -> float:
         """Seconds for which names and their absence hold."""
         if self._held.tree is None:
@@ -289,6 +297,9 @@ class FlatCatalog:
     def templates(self, path: Path) -> list[ResourceTemplate]:
         """The templates that make names in a directory."""
         return self._templated.given_at(path)
+
+    def all_templates(self) -> tuple[ResourceTemplate, ...]:
+        return self._templates
 
     def expire(self) -> None:
         """The source says that its listing changed: ask again at the next use, and now if it was ever used."""

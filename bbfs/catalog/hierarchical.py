@@ -174,6 +174,9 @@ class DirectoryCatalog:
     def templates(self, path: Path) -> list[ResourceTemplate]:
         return []
 
+    def all_templates(self) -> tuple[ResourceTemplate, ...]:
+        return ()
+
     def expire(self) -> None:
         self._directories.clear()
         if self._found is not None:

@@ -24,6 +24,7 @@ from bbfs.cli import (
     putting,
     reading,
     refresh,
+    serving,
     sources,
     watch,
 )
@@ -139,6 +140,7 @@ for _command in (
     demonstration.demo,
     mounting.mount,
     mounting.umount,
+    serving.serve,
     reading.ls,
     reading.cat,
     reading.stat,

@@ -75,9 +75,9 @@ def clear(source: str | None) -> None:
 
 
 def _directory() -> Path:
-    from bbfs import daemon  # noqa: PLC0415 - trio
+    from bbfs import composition  # noqa: PLC0415 - trio
 
-    return daemon.contents_path(daemon.store_path())
+    return composition.contents_path(composition.store_path())
 
 
 def _open(directory: Path) -> "DiskCache | None":

@@ -59,6 +59,8 @@ class _Size(click.ParamType):
             self.fail(f"{value!r}: {error}", param, ctx)
 
 
+SIZE = _Size()
+
 _MOUNT_EXAMPLES = """\b
 Examples:
   bbfs mount ~/mnt                                        the sources of ~/.config/bbfs/config.toml
@@ -79,7 +81,7 @@ Exit status: 0 after a clean unmount, 1 usage or configuration, 32 the mount fai
 @click.option("--uid", type=_USER_ID, help="The owner of the files, if not you.")
 @click.option("--gid", type=_USER_ID, help="The group of the files, if not yours.")
 @click.option("--umask", type=_Umask(), help="The permissions to take away, such as 077.")
-@click.option("--cache", type=_Size(), help="Memory for contents, such as 256MiB.")
+@click.option("--cache", type=SIZE, help="Memory for contents, such as 256MiB.")
 @click.option("--log", metavar="FILE", type=click.Path(dir_okay=False), help="Log to FILE, not to standard error.")
 def mount(
     choice: SourceChoice,
@@ -97,7 +99,7 @@ def mount(
     Serves until it is unmounted or gets Ctrl-C or SIGTERM. A dead mount at MNT is replaced.
     """
     config = choice.load_some()
-    _set_up_log(choice.verbosity, config, log)
+    set_up_log(choice.verbosity, config, log)
     given = {"uid": uid, "gid": gid, "umask": umask, "allow_other": allow_other or None}
     options = replace(config.mount, **{name: value for name, value in given.items() if value is not None})
     config = replace(config, mount=options, cache_bytes=config.cache_bytes if cache is None else cache)
@@ -136,7 +138,8 @@ def _followed(mount_point: str) -> str:
     return path
 
 
-def _set_up_log(verbosity: Verbosity, config: "Config", file: str | None) -> None:
+def set_up_log(verbosity: Verbosity, config: "Config", file: str | None) -> None:
+    """Log to a file or to standard error, as much as the options and the configuration say. Raises OSError."""
     written = logging.WARNING if config.path is None and file is None else getattr(logging, config.log_level.upper())
     level = verbosity.level(written)
     if file is None:

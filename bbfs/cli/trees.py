@@ -90,11 +90,11 @@ class Trees:
     async def direct(self) -> DirectTree:
         """The sources of the options and the configuration file, opened in this process."""
         if self._direct is None:
-            from bbfs import daemon  # noqa: PLC0415 - pyfuse3, the cache and the handlers
+            from bbfs import composition  # noqa: PLC0415 - the cache and the handlers
 
             config = self._config or self._choice.load_some()
-            composition = daemon.compose(_lazy(config))
-            manager = await self._stack.enter_async_context(daemon.resource_manager(config, composition))
+            composed = composition.compose(_lazy(config))
+            manager = await self._stack.enter_async_context(composition.resource_manager(config, composed))
             self._direct = DirectTree(manager)
         return self._direct
 

@@ -1,0 +1,113 @@
+"""Contents as the protocol has them: text, images, and blobs, within a bound.
+
+What is text decides the bytes, but where the MIME type says that it is none: text in UTF-8 is passed on as text, byte
+for byte, all else in Base64.
+"""
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as types
+
+from bbfs.errors import TooLarge
+from bbfs.model import Content, Part
+from bbfs.resources import LoadedResource
+from bbfs.sources.media_types import content_type_of
+from bbfs.uri import source_uri
+
+CHUNK = 1 << 20
+
+
+class Budget:
+    """How many bytes of contents one answer may still have."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.left = most
+
+    def take(self, size: int) -> None:
+        """Raises TooLarge, naming the limit."""
+        if size > self.most:
+            raise TooLarge(f"{size} bytes; one answer has at most {self.most} (--max-result)")
+        if size > self.left:
+            raise TooLarge(
+                f"{size} bytes, of which {self.left} are left of the {self.most} of one answer: ask for it alone"
+            )
+        self.left -= size
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One content. text: None for one that is no text."""
+
+    uri: str
+    mime_type: str | None
+    data: bytes
+    text: str | None
+
+    @property
+    def is_image(self) -> bool:
+        return self.text is None and self._essence.startswith("image/")
+
+    @property
+    def is_audio(self) -> bool:
+        return self.text is None and self._essence.startswith("audio/")
+
+    @property
+    def _essence(self) -> str:
+        return (self.mime_type or "").partition(";")[0].strip().lower()
+
+    def block(self, meta: dict[str, Any]) -> types.ContentBlock:
+        """The content as a tool answers it."""
+        if self.text is not None:
+            return types.TextContent(text=self.text, _meta=meta)
+        encoded = base64.b64encode(self.data).decode()
+        if self.is_image:
+            return types.ImageContent(data=encoded, mime_type=self.mime_type or "", _meta=meta)
+        if self.is_audio:
+            return types.AudioContent(data=encoded, mime_type=self.mime_type or "", _meta=meta)
+        return types.EmbeddedResource(resource=self.contents(), _meta=meta)
+
+    def contents(self) -> types.TextResourceContents | types.BlobResourceContents:
+        """The content as `resources/read` answers it."""
+        if self.text is not None:
+            return types.TextResourceContents(uri=self.uri, mime_type=self.mime_type, text=self.text)
+        blob = base64.b64encode(self.data).decode()
+        return types.BlobResourceContents(uri=self.uri, mime_type=self.mime_type, blob=blob)
+
+
+async def items_of(loaded: LoadedResource, base_prefix: str, budget: Budget) -> list[Item]:
+    """The contents of a resource, in order. Raises TooLarge, and what reading them raises."""
+    budget.take(sum(part.content.size for part in loaded.parts))
+    several = len(loaded.parts) > 1
+    items: list[Item] = []
+    for part in loaded.parts:
+        uri = loaded.uri
+        if several and part.native_uri is not None:
+            uri = source_uri(base_prefix, part.native_uri)
+        items.append(_item(uri, part, await _bytes(part.content), loaded))
+    return items
+
+
+def _item(uri: str, part: Part, data: bytes, loaded: LoadedResource) -> Item:
+    mime_type = part.mime_type or (loaded.metadata.mime_type if loaded.metadata is not None else None)
+    text: str | None = None
+    if content_type_of(mime_type) != "binary":
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = None
+    return Item(uri, mime_type, data, text)
+
+
+async def _bytes(content: Content) -> bytes:
+    chunks: list[bytes] = []
+    offset = 0
+    while offset < content.size:
+        chunk = await content.read_waiting(offset, CHUNK)
+        if not chunk:
+            break
+        chunks.append(chunk)
+        offset += len(chunk)
+    return b"".join(chunks)

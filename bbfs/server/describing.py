@@ -1,0 +1,54 @@
+"""Resources and sources as JSON: the fields of the data model, as the tools give them. Nothing is asked for it."""
+
+from typing import Any
+
+from bbfs.attached import Source
+from bbfs.catalog import FlatCatalog
+from bbfs.records import Path, Record
+from bbfs.resources import ResourceManager
+from bbfs.sources.media_types import content_type_of
+from bbfs.tree import native_of
+from bbfs.uri import source_uri
+
+_LEFT_OUT = frozenset(("originalUri", "fetchedAt", "cache", "etag", "path"))
+
+
+def shown_path(source: Source, path: Path) -> str:
+    """A path of the catalog as `load_datasource` takes it: without the directory of a source's one scheme."""
+    if isinstance(source.catalog, FlatCatalog) and source.data.scheme is not None:
+        path = path[1:]
+    return "/".join(path)
+
+
+def resource(manager: ResourceManager, source: Source, record: Record, path: Path) -> dict[str, Any]:
+    """A resource, a directory of a hierarchical source or a symbolic link. path: where it is listed, if anywhere."""
+    document = manager.document(path, record)
+    known = {key: value for key, value in document.items() if key not in _LEFT_OUT}
+    if record.metadata.modified_ns is None:
+        known.pop("lastModified", None)  # it is only when bbfs first saw it, or saw it change
+    if known["contentType"] == "unknown":
+        known["contentType"] = content_type_of(known.get("mimeType"))
+    if path:
+        known["path"] = shown_path(source, path)
+    return {**known, "kind": record.metadata.kind}
+
+
+def directory(source: Source, path: Path) -> dict[str, Any]:
+    """A directory that only URIs make. Its URI is what theirs begin with."""
+    data = source.data
+    scheme, *names = path
+    native = native_of(path) if names else f"{scheme}:"
+    return {
+        "uri": source_uri(data.base_prefix, native),
+        "name": names[-1] if names else scheme,
+        "accessMethod": data.access_method,
+        "type": data.type,
+        "contentType": "unknown",
+        "kind": "directory",
+        "path": shown_path(source, path),
+    }
+
+
+def data_source(manager: ResourceManager, source: Source) -> dict[str, Any]:
+    """What is known of a source and how it fares."""
+    return manager.source_document((source.data.uri_prefix,))

@@ -1,0 +1,58 @@
+"""The URI templates of a source under bbfs URIs, and values for their variables."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from bbfs.attached import Source
+from bbfs.catalog import DirectoryCatalog
+from bbfs.model import ResourceTemplate
+from bbfs.templates import template_variables
+from bbfs.uri import source_uri
+
+FOLDER_VARIABLE = "path"
+"""What stands for all names below the root of a hierarchical source."""
+
+
+def own_template(source: Source, operator: str = "") -> str | None:
+    """The template of all resources of a hierarchical source, None for any other source.
+
+    operator: without one it is the data model's `{path}`, which bbfs expands with its slashes; `+` makes RFC 6570, and
+    so whoever else expands it, do the same.
+    """
+    data = source.data
+    if data.scheme is None or not isinstance(source.catalog, DirectoryCatalog):
+        return None
+    opening = ":./" if data.type == "filesystem" else "://"
+    return f"{data.uri_prefix}{opening}{{{operator}{FOLDER_VARIABLE}}}"
+
+
+def own_template_variable(source: Source, uri_template: str) -> bool:
+    """Whether this is the template of a hierarchical source, in one of its spellings."""
+    return uri_template in (own_template(source), own_template(source, "+"))
+
+
+def templates_of(source: Source, operator: str = "") -> list[ResourceTemplate]:
+    """The templates of a source as last listed, each with its bbfs URI."""
+    own = own_template(source, operator)
+    if own is not None:
+        title = source.data.title or source.data.name
+        return [ResourceTemplate(own, source.data.name, f"Anything in {title}", "By its path, from the root down")]
+    base = source.data.base_prefix
+    return [replace(each, uri_template=source_uri(base, each.uri_template)) for each in source.catalog.all_templates()]
+
+
+def described(templates: Iterable[ResourceTemplate]) -> list[dict[str, Any]]:
+    """Templates as JSON; what is not known is left out."""
+    found = [
+        {
+            "uriTemplate": each.uri_template,
+            "name": each.name,
+            "title": each.title,
+            "description": each.description,
+            "mimeType": each.mime_type,
+            "variables": list(template_variables(each.uri_template)),
+        }
+        for each in templates
+    ]
+    return [{key: value for key, value in each.items() if value is not None} for each in found]
