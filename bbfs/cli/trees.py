@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bbfs.config import Config
 
 T = TypeVar("T")
+MOUNT_VARIABLE = "BBFS_MOUNT"
 
 
 def _lazy(config: "Config") -> "Config":
@@ -225,8 +226,17 @@ def _mount_of(absolute: str) -> tuple[str, Path] | None:
 
 
 def _answering() -> list[tuple[str, list[str]]]:
-    """The bbfs mounts that answer, each with the names at its root; others of this user are told."""
+    """The bbfs mounts that answer, each with the names at its root; others of this user are told.
+
+    The variable `BBFS_MOUNT` names the one that is meant, where there are several.
+    """
     found: list[tuple[str, list[str]]] = []
+    meant = os.environ.get(MOUNT_VARIABLE)
+    if meant:
+        path = os.path.abspath(os.path.expanduser(meant))
+        if not any(mount.is_bbfs and mount.path == path for mount in mounts.mounts()):
+            raise MountError(f"{path} is no mount of bbfs ({MOUNT_VARIABLE})")
+        return [(path, mounts.names(path))]
     for path in dict.fromkeys(mount.path for mount in mounts.mounts() if mount.is_bbfs):
         try:
             found.append((path, mounts.names(path)))

@@ -196,6 +196,19 @@ def test_of_several_mounts_the_one_that_has_it_is_read(
     assert all(any(line.endswith(str(point)) for line in table.splitlines()) for point in (first, second))
 
 
+def test_a_variable_says_which_mount_is_meant(mount: Mount, process: Process, tmp_path: Path) -> None:
+    points = {}
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "which").write_text(name)
+        points[name], _ = mount("--dir", f"twice={tmp_path / name}")
+    for name, point in points.items():
+        assert text(process("cat", "twice/which", env={**os.environ, "BBFS_MOUNT": str(point)})) == name
+    wrong = process("cat", "twice/which", env={**os.environ, "BBFS_MOUNT": str(tmp_path)})
+    assert wrong.returncode != 0
+    assert f"{tmp_path} is no mount of bbfs (BBFS_MOUNT)".encode() in wrong.stderr
+
+
 def test_a_directory_that_is_not_empty_is_told_before_it_is_hidden(
     fuse: None, process: Process, only: list[str], tmp_path: Path
 ) -> None:

@@ -149,6 +149,10 @@ class Mount:
     def pid(self) -> int:
         return self.process.pid
 
+    def environ(self) -> dict[str, str]:
+        """The environment of a command that means this mount, whatever else is mounted."""
+        return self.state.environ() | {"BBFS_MOUNT": str(self.path)}
+
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 

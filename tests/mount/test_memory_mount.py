@@ -18,7 +18,7 @@ def memory(**config: Any) -> SourceTable:
 def put(mount: Mount, *arguments: str | Path, status: int = 0, stdin: str | Path = "/dev/null") -> Done:
     line = ["exec", '"$0"', "-m", "bbfs", "put", '"${@:2}"', "<", '"$1"']
     words = [sys.executable, stdin, *arguments]
-    return run("bash", "-c", " ".join(line), *words, status=status, env=mount.state.environ(), timeout=30)
+    return run("bash", "-c", " ".join(line), *words, status=status, env=mount.environ(), timeout=30)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_who_watches_is_told_of_what_is_put(mount: Mount, programs: Any, tmp_pat
     (tmp_path / "file").write_text("x")
     log = tmp_path / "log"
     words = [sys.executable, "-m", "bbfs", "watch", "-v", "--once", str(mount / DIRECTORY)]
-    watching = programs("bash", "-c", 'exec "${@:2}" 2> "$1"', "bash", log, *words, env=mount.state.environ())
+    watching = programs("bash", "-c", 'exec "${@:2}" 2> "$1"', "bash", log, *words, env=mount.environ())
     wait_until(lambda: log.exists() and ": watching " in log.read_text(), "it watches")
     put(mount, tmp_path / "file", "scratch/new")
     assert watching.wait().text == f"added {mount / DIRECTORY / 'new'}\n"
