@@ -231,8 +231,9 @@ class ContentLoader:
         loaded = await self._make_room(source, loading, loaded, now, ttl)
         source.error = None
         contents = self._keep(source, record, loaded, now, ttl, outdated=loading.outdated)
-        if not (loaded.is_versioned or loaded.once):
-            self._tiers.put(source, loading, loaded.parts, now, ttl)
+        if not loaded.once:
+            etag = loaded.metadata.etag if loaded.metadata is not None and loaded.is_versioned else None
+            self._tiers.put(source, loading, loaded.parts, now, ttl, etag)
         return contents
 
     def _failed(self, source: Source, record: Record, error: BbfsError) -> None:
@@ -290,7 +291,11 @@ class ContentLoader:
             record.settle_type(kept.parts[0].part(content))
             return found.contents
         parts = tuple(part.part(content) for part, content in zip(kept.parts, found.contents, strict=True))
-        return self._keep(source, record, Loaded(parts), kept.fetched_at, kept.ttl, outdated=outdated)
+        loaded = Loaded(parts)
+        if kept.etag is not None:
+            size = sum(part.content.size for part in parts)
+            loaded = Loaded(parts, metadata=replace(record.metadata, size=size, etag=kept.etag))
+        return self._keep(source, record, loaded, kept.fetched_at, kept.ttl, outdated=outdated)
 
     def _keep(
         self, source: Source, record: Record, loaded: Loaded, now: float, ttl: float, *, outdated: bool

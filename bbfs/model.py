@@ -282,8 +282,8 @@ class Loaded:
     """The answer to a load: one part for most resources; several are shown as a directory.
 
     ttl: seconds, where the source gives a time to live. metadata: a description that belongs to exactly these bytes.
-    One with an etag and a size is their version, and asking the source again is taken for as cheap as reading what is
-    kept; any other adds to what the listing says. once: nobody is to be answered this again beyond this process.
+    One with an etag and a size is their version; any other adds to what the listing says. once: nobody is to be
+    answered this again beyond this process.
     """
 
     parts: tuple[Part, ...]

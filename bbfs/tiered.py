@@ -156,6 +156,8 @@ class LowerTiers:
     def _fits(self, record: Record, kept: Kept) -> bool:
         """Whether what is kept may be served: it is fresh, and nothing newer is known of the resource."""
         now = self._clock()
+        if kept.parts and kept.etag is not None and record.fresh(now) and record.digest == kept.etag:
+            return True  # the source was asked for the version alone
         if not kept.parts or not kept.fresh(now):
             return False
         if record.fetched_at is None or kept.fetched_at > record.fetched_at:
@@ -171,17 +173,25 @@ class LowerTiers:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def put(self, source: Source, loading: Loading, parts: Sequence[Part], fetched_at: float, ttl: float) -> None:
+    def put(
+        self,
+        source: Source,
+        loading: Loading,
+        parts: Sequence[Part],
+        fetched_at: float,
+        ttl: float,
+        etag: str | None = None,
+    ) -> None:
         """Keep what a load has answered, soon; not links, and not what is a file of the source."""
         contents = _to_keep(parts)
         on_disk = self._on_disk(source, loading.record)
         if contents is None or not (on_disk or self._shared):
             return
-        kept = Kept(tuple(map(KeptPart.of, parts)), fetched_at, ttl)
+        kept = Kept(tuple(map(KeptPart.of, parts)), fetched_at, ttl, etag)
         if on_disk:
             self._put_behind(loading.key, _Unwritten(kept, contents, loading.outdated))
         in_memory = _in_memory(parts)
-        if self._shared is not None and in_memory is not None and not loading.outdated:
+        if self._shared is not None and in_memory is not None and etag is None and not loading.outdated:
             self._shared.put(source, loading.record, kept, in_memory)
 
     async def put_large(

@@ -12,7 +12,7 @@ from pathlib import Path
 from bbfs.cache.sqlite import as_text, connect
 from bbfs.cache.tiers import Kept, KeptPart
 
-_VERSION = 1
+_VERSION = 2
 _BLOCK = 4096
 _SCHEMA = (
     *(f"DROP TABLE IF EXISTS {table}" for table in ("content", "resource", "part", "total")),
@@ -20,7 +20,7 @@ _SCHEMA = (
     " used_at REAL NOT NULL) WITHOUT ROWID",
     "CREATE INDEX content_used ON content (used_at)",
     "CREATE TABLE resource (source TEXT, uri TEXT, fetched_at REAL NOT NULL, ttl REAL NOT NULL,"
-    " stale INTEGER NOT NULL, PRIMARY KEY (source, uri)) WITHOUT ROWID",
+    " stale INTEGER NOT NULL, etag TEXT, PRIMARY KEY (source, uri)) WITHOUT ROWID",
     "CREATE TABLE part (source TEXT, uri TEXT, position INTEGER, digest TEXT NOT NULL, native_uri TEXT,"
     " mime_type TEXT, content_type TEXT NOT NULL, name TEXT, PRIMARY KEY (source, uri, position)) WITHOUT ROWID",
     "CREATE INDEX part_digest ON part (digest)",
@@ -92,7 +92,7 @@ class Index:
     def find(self, source: str, uri: str) -> Indexed | None:
         key = (source, as_text(uri))
         row = self._db.execute(
-            "SELECT fetched_at, ttl, stale FROM resource WHERE source = ? AND uri = ?", key
+            "SELECT fetched_at, ttl, stale, etag FROM resource WHERE source = ? AND uri = ?", key
         ).fetchone()
         if row is None:
             return None
@@ -101,13 +101,14 @@ class Index:
             " WHERE source = ? AND uri = ? ORDER BY position",
             key,
         ).fetchall()
-        return Indexed(Kept(tuple(KeptPart(*part) for part in parts), row[0], row[1]), bool(row[2]))
+        return Indexed(Kept(tuple(KeptPart(*part) for part in parts), row[0], row[1], row[3]), bool(row[2]))
 
     def put(self, source: str, uri: str, kept: Kept, used_at: float, *, stale: bool) -> None:
         """Have these contents in the place of what the resource has."""
         key = (source, as_text(uri))
         self._db.execute(
-            "INSERT OR REPLACE INTO resource VALUES (?, ?, ?, ?, ?)", (*key, kept.fetched_at, kept.ttl, stale)
+            "INSERT OR REPLACE INTO resource VALUES (?, ?, ?, ?, ?, ?)",
+            (*key, kept.fetched_at, kept.ttl, stale, None if kept.etag is None else as_text(kept.etag)),
         )
         self._db.execute("DELETE FROM part WHERE source = ? AND uri = ?", key)
         for position, part in enumerate(kept.parts):

@@ -53,16 +53,20 @@ class KeptPart:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What one load answered. fetched_at: seconds since the epoch. ttl: seconds for which it is fresh."""
+    """What one load answered. fetched_at: seconds since the epoch. ttl: seconds for which it is fresh.
+
+    etag: what the source itself calls this version, where it can be asked for that alone (`Loaded.is_versioned`).
+    """
 
     parts: tuple[KeptPart, ...]
     fetched_at: float
     ttl: float
+    etag: str | None = None
 
     @property
     def version(self) -> str:
         """Equal for equal contents, as `Record.digest` has it: of several parts a digest of their digests."""
-        return version_of([part.digest for part in self.parts])
+        return self.etag if self.etag is not None else version_of([part.digest for part in self.parts])
 
     def fresh(self, now: float) -> bool:
         """Whether it may be served without asking. Not if it is from the future: somebody's clock is wrong."""

@@ -218,6 +218,10 @@ class TreeSource(Scripted):
         names = dict.fromkeys(rest.partition("/")[0] for rest in below)
         return Listing(tuple(self.metadata(start + name) for name in names), self.listing_ttl)
 
+    async def load(self, native_uri: str) -> Loaded:
+        loaded = await super().load(native_uri)
+        return replace(loaded, metadata=self.metadata(native_uri)) if self.etags else loaded
+
     async def stat(self, native_uri: str) -> ResourceMetadata:
         self.stated.append(native_uri)
         await self._request(native_uri)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from fakes import FlatSource, World, settled, until
+from fakes import FlatSource, TreeSource, World, data_source, settled, until
 
 from bbfs.cache.content import MemoryContent
 from bbfs.cache.disk import DiskCache
@@ -37,7 +37,9 @@ def flat(**contents: Any) -> FlatSource:
     return source
 
 
-async def remounted(world: World, source: FlatSource, nursery: trio.Nursery, disk: DiskCache, **options: Any) -> World:
+async def remounted(
+    world: World, source: FlatSource | TreeSource, nursery: trio.Nursery, disk: DiskCache, **options: Any
+) -> World:
     """Another mount of the same user, after the first has ended."""
     await world.manager.flush()
     await settled()
@@ -226,3 +228,29 @@ async def test_a_missing_resource_is_not_served_from_disk(nursery: trio.Nursery,
         for _ in range(2):
             with pytest.raises(NotFound):
                 await world.manager.load_resource("mcp-server+docs+x://a")
+
+
+@pytest.mark.semantics("S7", "S17", "S19")
+async def test_a_version_that_the_source_still_has_is_not_loaded_again(
+    nursery: trio.Nursery, disk: DiskCache, store: MetadataStore
+) -> None:
+    """Of a source that tells its versions, only the version is asked for, however old the content on disk is."""
+    source = TreeSource(data_source("bb-storage+tree+s3"), contents={"s3://a": b"bytes", "s3://b": b"b"}, start="s3://")
+    path = "bb-storage+tree+s3/a"
+    async with World(nursery, source, store=store, disk=disk) as world:
+        assert await world.kernel.cat(path) == b"bytes"
+        before = await world.kernel.stat(path)
+    world.clock.advance(10_000.0)
+    async with await remounted(world, source, nursery, disk) as world:
+        assert await world.kernel.cat(path) == b"bytes"
+        assert source.loaded == []
+        after = await world.kernel.stat(path)
+        assert (after.ino, after.size) == (before.ino, before.size)
+        source.contents["s3://a"] = b"changed"
+        world.clock.advance(10_000.0)
+        assert await world.kernel.cat(path) == b"changed"
+        assert source.loaded == ["s3://a"]
+    source.down = Unreachable("gone")
+    async with await remounted(world, source, nursery, disk) as world:
+        with pytest.raises(Unreachable):  # not even its directory is known
+            await world.kernel.cat(path)
