@@ -13,9 +13,16 @@ from bbfs.errors import ConfigError
 GROUP = "bbfs.sources"
 
 
+def _database_scheme(config: Mapping[str, Any]) -> str | None:
+    """The kind of database that a URL of SQLAlchemy names: `postgresql+psycopg://…` is `postgres`."""
+    dialect = str(config.get("url", "")).partition(":")[0].partition("+")[0].lower()
+    return {"postgresql": "postgres", "": None}.get(dialect, dialect)
+
+
 _OWN: dict[str, str | Callable[[Mapping[str, Any]], str | None] | None] = {
     "filesystem": "file",
     "memory": "memory",
+    "database": _database_scheme,
 }
 """The fixed scheme of each type, or how it follows from the options; None where the schemes are the source's own."""
 

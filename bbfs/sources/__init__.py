@@ -171,6 +171,7 @@ class Services:
 _HANDLERS = {
     ("bb", "filesystem"): "bbfs.sources.filesystem:FilesystemHandler",
     ("bb", "memory"): "bbfs.sources.memory:MemoryHandler",
+    ("bb", "database"): "bbfs.sources.database:DatabaseHandler",
 }
 _MCP_HANDLER = "bbfs.sources.mcp:McpHandler"
 """By access method and type. Every MCP server speaks the same protocol, whatever type its configuration calls it."""

@@ -1,0 +1,108 @@
+"""What each database has to be able to do, in a worker thread and within one read-only snapshot."""
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Literal, Protocol, TypeAlias
+
+from bbfs.errors import BbfsError, DeadlineExceeded
+from bbfs.sources.database.names import Key, KeyValue
+from bbfs.sources.database.queries import Query, QueryValues
+from bbfs.sources.database.tables import Schema, Table, TableName
+
+Write: TypeAlias = Callable[[bytes], None]
+"""Takes the next bytes of a content."""
+RowFormat: TypeAlias = Literal["csv", "ndjson"]
+
+
+class Job:
+    """One request under way in a thread, which another thread can stop."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stop: Callable[[], None] | None = None
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    def stop(self) -> None:
+        """End what the database does for it, now or as soon as that begins. Blocks, within the backend's bounds."""
+        with self._lock:
+            self._stopped = True
+            if self._stop is not None:
+                self._stop()
+
+    def begin(self, stop: Callable[[], None]) -> None:
+        """From now on there is something to stop. Raises DeadlineExceeded if nobody waits any more."""
+        with self._lock:
+            if self._stopped:
+                raise DeadlineExceeded("nobody waits for it any more")
+            self._stop = stop
+
+    def end(self) -> None:
+        """There is nothing to stop any more; waits until a stop that has begun is done, so that it hits no other."""
+        with self._lock:
+            self._stop = None
+
+
+class Session(Protocol):
+    """A read-only transaction that sees one state of the database. All of it blocks and raises what `fault` takes.
+
+    `table` is where the names of a path are checked: everything else is given what it has answered.
+    """
+
+    def schemas(self) -> list[Schema]: ...
+
+    def tables(self, schema: str) -> list[TableName]:
+        """Raises NotFound for a schema that there is not."""
+        ...
+
+    def table(self, schema: str, name: str) -> Table:
+        """Raises NotFound."""
+        ...
+
+    def definition(self, table: Table) -> str:
+        """SQL that makes such a table."""
+        ...
+
+    def count(self, table: Table) -> int: ...
+
+    def rows(self, table: Table, format: RowFormat, write: Write) -> None: ...
+
+    def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
+        """The primary keys in their order, at most `limit`. by: only of the rows that have this value in a column."""
+        ...
+
+    def values(self, table: Table, column: str, limit: int) -> list[KeyValue]:
+        """The different values of an indexed column, at most `limit`."""
+        ...
+
+    def has_key(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> bool: ...
+
+    def has_value(self, table: Table, column: str, value: KeyValue) -> bool: ...
+
+    def row(self, table: Table, key: Key) -> bytes | None:
+        """A row as a JSON object, or None."""
+        ...
+
+    def query(self, query: Query, values: QueryValues, format: RowFormat, write: Write) -> None: ...
+
+
+class Backend(Protocol):
+    """One database. `session` and `close` block."""
+
+    scheme: str
+
+    def session(self, job: Job) -> AbstractContextManager[Session]: ...
+
+    def is_system(self, schema: str) -> bool:
+        """Whether a schema is the database's own, and shown only to those who name it."""
+        ...
+
+    def fault(self, error: Exception) -> BbfsError | None:
+        """The error of bbfs for one of the driver's, or None for what is no error of the database."""
+        ...
+
+    def close(self) -> None: ...

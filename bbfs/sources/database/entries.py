@@ -1,0 +1,155 @@
+"""Descriptions of what a database's tree has, with their native URIs. Pure."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from bbfs.errors import NotFound
+from bbfs.model import ContentType, ResourceMetadata
+from bbfs.sources.database.names import (
+    QUERIES,
+    Key,
+    KeyValue,
+    identifier_text,
+    key_text,
+    schema_text,
+    segment_of,
+    shown,
+    value_text,
+)
+from bbfs.sources.database.queries import Query
+from bbfs.sources.database.tables import Schema, Table, TableName
+from bbfs.sources.media_types import content_type_of
+from bbfs.tree import show_component
+from bbfs.uri import source_uri
+
+_TYPES = {
+    "sql": "application/sql",
+    "json": "application/json",
+    "csv": "text/csv",
+    "ndjson": "application/x-ndjson",
+    "count": "text/plain",
+}
+_ABOUT = {
+    "schema.sql": "SQL that makes it",
+    "columns.json": "its columns, keys and indexes",
+    "rows.csv": "all rows as CSV",
+    "rows.ndjson": "all rows, a JSON object in each line",
+    "count": "how many rows there are",
+}
+
+
+def types_of(name: str) -> tuple[str, ContentType]:
+    """The MIME type of a file, by the end of its name."""
+    mime_type = _TYPES.get(name.rpartition(".")[2], "application/octet-stream")
+    return mime_type, content_type_of(mime_type)
+
+
+class Entries:
+    """Makes the descriptions. base_prefix: of the source. scheme: of its native URIs."""
+
+    def __init__(self, base_prefix: str, scheme: str) -> None:
+        self._base_prefix = base_prefix
+        self._start = f"{scheme}://"
+
+    def path_of(self, native_uri: str) -> tuple[str, ...]:
+        """The segments of a native URI. Raises NotFound for one of another scheme, and for the root."""
+        if not native_uri.lower().startswith(self._start):
+            raise NotFound(f"{shown(native_uri)}: the URIs of this source begin with {self._start}")
+        path = tuple(native_uri[len(self._start) :].split("/"))
+        if path == ("",):
+            raise NotFound(f"{shown(native_uri)}: names nothing")
+        return path
+
+    def _made(self, path: Iterable[str], **about: Any) -> ResourceMetadata:
+        segments = [segment_of(text) for text in path]
+        return self._at(segments, **about)
+
+    def _at(self, segments: list[str], **about: Any) -> ResourceMetadata:
+        native_uri = self._start + "/".join(segments)
+        uri = source_uri(self._base_prefix, native_uri)
+        if about.get("kind", "resource") == "resource":
+            mime_type, content_type = types_of(segments[-1])
+            about = {"mime_type": mime_type, "content_type": content_type, **about}
+        return ResourceMetadata(uri, native_uri, **{"name": show_component(segments[-1]), **about})
+
+    def schema(self, schema: Schema) -> ResourceMetadata:
+        return self._made(
+            [schema_text(schema.name)],
+            description=schema.comment,
+            kind="directory",
+            properties=_given(schema=printable(schema.name), comment=schema.comment),
+        )
+
+    def query_directory(self) -> ResourceMetadata:
+        return self._made([QUERIES], description="named queries of the configuration", kind="directory")
+
+    def table_name(self, schema: str, table: TableName) -> ResourceMetadata:
+        properties = _given(
+            schema=printable(schema),
+            table=printable(table.name),
+            table_kind=table.kind,
+            comment=table.comment,
+            estimated_rows=table.estimated_rows,
+        )
+        return self._made(_path(schema, table.name), description=table.comment, kind="directory", properties=properties)
+
+    def table(self, table: Table, lazy: bool) -> Iterator[ResourceMetadata]:
+        """What is in the directory of a table. lazy: whether what reads all rows has no size until it is opened."""
+        path, properties = _path(table.schema, table.name), table.properties()
+        for name, about in _ABOUT.items():
+            reads_rows = name not in ("schema.sql", "columns.json")
+            yield self._made([*path, name], description=about, properties=properties, lazy=lazy and reads_rows)
+        if table.primary_key:
+            about = f"rows by {', '.join(table.primary_key)}"
+            yield self._made([*path, "row"], description=printable(about), kind="directory", properties=properties)
+        if table.indexed:
+            about = f"rows by {', '.join(table.indexed)}"
+            yield self._made([*path, "by"], description=printable(about), kind="directory", properties=properties)
+
+    def column(self, table: Table, column: str) -> ResourceMetadata:
+        properties = {"column": printable(column), "column_type": table.column(column).type}
+        path = [*_path(table.schema, table.name), "by", identifier_text(column)]
+        return self._made(path, kind="directory", properties=properties)
+
+    def value(self, table: Table, column: str, value: KeyValue) -> ResourceMetadata:
+        path = [*_path(table.schema, table.name), "by", identifier_text(column), value_text(value)]
+        return self._made(path, kind="directory")
+
+    def row(self, table: Table, below: tuple[str, ...], key: Key) -> ResourceMetadata:
+        """A row in `row/`, or the link to it in a directory of `by/`."""
+        name = key_text(key) + ".json"
+        path = [*_path(table.schema, table.name), *below, name]
+        if below == ("row",):
+            return self._made(path)
+        return self._made(path, kind="symlink", target="../../../row/" + show_component(segment_of(name)))
+
+    def queries(self, queries: Iterable[Query]) -> Iterator[ResourceMetadata]:
+        """What is listed of the named queries: their SQL, and the results of those that need no values."""
+        for query in queries:
+            yield self.query(query, f"{query.name}.sql")
+            if not query.required:
+                yield self.query(query, f"{query.name}.csv")
+                yield self.query(query, f"{query.name}.ndjson")
+
+    def query(self, query: Query, segment: str) -> ResourceMetadata:
+        parameters = {name: parameter.type for name, parameter in query.parameters.items()}
+        return self._at(
+            [QUERIES, segment],
+            name=show_component(segment),
+            description=query.options.description,
+            properties=_given(query=query.name, parameters=parameters or None),
+            lazy=query.options.lazy and not segment.endswith(".sql"),
+        )
+
+
+def _path(schema: str, table: str) -> list[str]:
+    return [schema_text(schema), identifier_text(table)]
+
+
+def _given(**properties: Any) -> dict[str, Any]:
+    return {name: value for name, value in properties.items() if value is not None}
+
+
+def printable(text: str) -> str:
+    """A text that an attribute can hold: what is no UTF-8 is replaced."""
+    return text.encode("utf-8", "replace").decode()

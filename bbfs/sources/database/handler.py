@@ -1,0 +1,251 @@
+"""The tree of a database: schemas, tables, rows by their keys, and named queries.
+
+Native URIs are `sqlite://SCHEMA/TABLE/…` and `postgres://SCHEMA/TABLE/…`; how names and keys are written in them is in
+`bbfs.sources.database.names`. Every request is a transaction of its own, which sees one state of the database.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from bbfs.cache.content import MemoryContent
+from bbfs.errors import BbfsError, DeadlineExceeded, IsADirectory, NotFound, Unreachable
+from bbfs.model import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.sources import Services
+from bbfs.sources.database import entries
+from bbfs.sources.database.backend import Job, RowFormat, Session, Write
+from bbfs.sources.database.jobs import Jobs
+from bbfs.sources.database.names import (
+    QUERIES,
+    named,
+    shown,
+    text_identifier,
+    text_key,
+    text_of,
+    text_schema,
+    text_value,
+    value_text,
+)
+from bbfs.sources.database.options import DatabaseOptions, make_backend
+from bbfs.sources.database.queries import Query, parse_file_name
+from bbfs.sources.database.rendering import encoded
+from bbfs.sources.database.tables import Table, columns_json
+from bbfs.sources.options import parse_options
+from bbfs.tree import hide_component, show_component
+
+T = TypeVar("T")
+Path = tuple[str, ...]
+
+
+class DatabaseHandler:
+    """One database, asked in worker threads, at most `policy.concurrency` at once.
+
+    Raises ConfigError for options that cannot be used. Nothing is connected to before something is asked for.
+    """
+
+    def __init__(self, source: DataSource, services: Services) -> None:
+        self.source = source
+        self._options = parse_options(DatabaseOptions, source)
+        self._backend = backend = make_backend(source, self._options)
+        self._jobs = Jobs(backend, source.policy.concurrency)
+        self._spool = services.spool
+        self._entries = entries.Entries(source.base_prefix, source.scheme or backend.scheme)
+        self._queries = {name: Query(name, given) for name, given in self._options.queries.items()}
+        self._state = SourceState("idle")
+
+    @property
+    def state(self) -> SourceState:
+        """`down` after the database could not be reached, `up` after anything else."""
+        return self._state
+
+    async def aclose(self) -> None:
+        """Close the connections that nobody uses."""
+        await self._jobs.aclose()
+
+    async def list_directory(self, path: Path) -> Listing:
+        """The entries of a directory. path: segments of the native URI."""
+        if path == (QUERIES,) and self._queries:
+            return Listing(tuple(self._entries.queries(self._queries.values())), open=True)
+        texts = tuple(map(text_of, path))
+        return await self._ask(lambda session, _job: self._list(session, texts))
+
+    async def find(self, path: Path, name: str) -> ResourceMetadata:
+        """What has a name in a directory that does not list all it has."""
+        if path == (QUERIES,) and self._queries:
+            return self._find_query(name)
+        texts = (*map(text_of, path), named(name))
+        return await self._ask(lambda session, _job: self._find(session, texts))
+
+    async def load(self, native_uri: str) -> Loaded:
+        """The content of a file. Large ones go to the disk cache as they come."""
+        path = self._entries.path_of(native_uri)
+        if path[0] == QUERIES and len(path) == 2 and self._queries:
+            content = await self._load_query(path[1])
+        else:
+            texts = tuple(map(text_of, path))
+            content = await self._ask(lambda session, job: self._load(session, job, texts))
+        mime_type, content_type = entries.types_of(path[-1])
+        return Loaded((Part(native_uri, mime_type, content, content_type),))
+
+    async def _ask(self, work: Callable[[Session, Job], T]) -> T:
+        try:
+            result = await self._jobs.run(work)
+        except (Unreachable, DeadlineExceeded) as error:
+            self._state = SourceState("down", reason=str(error))
+            raise
+        except BbfsError:
+            self._state = SourceState("up")
+            raise
+        self._state = SourceState("up")
+        return result
+
+    # -- in the worker's thread --------------------------------------------------------------------------------------
+
+    def _list(self, session: Session, path: Path) -> Listing:
+        made = self._entries
+        if not path:
+            schemas = [schema for schema in session.schemas() if self._has(schema.name)]
+            return Listing((*map(made.schema, schemas), *([made.query_directory()] if self._queries else [])))
+        schema = self._schema(path[0])
+        if len(path) == 1:
+            return Listing(tuple(made.table_name(schema, table) for table in session.tables(schema)))
+        table = session.table(schema, text_identifier(path[1]))
+        match path[2:]:
+            case ():
+                return Listing(tuple(made.table(table, self._is_lazy(table))))
+            case ("row",) if table.primary_key:
+                return self._keys(session, table, ("row",), None)
+            case ("by",) if table.indexed:
+                return Listing(tuple(made.column(table, column) for column in table.indexed))
+            case ("by", column):
+                return self._values(session, table, self._indexed(table, column))
+            case ("by", column, value):
+                by = (self._indexed(table, column), text_value(value))
+                return self._keys(session, table, ("by", column, value), by)
+        raise NotFound(f"{shown('/'.join(path))}: no such directory")
+
+    def _has(self, schema: str) -> bool:
+        given = self._options.schemas
+        return schema in given if given is not None else not self._backend.is_system(schema)
+
+    def _schema(self, text: str) -> str:
+        schema = text_schema(text)
+        if not self._has(schema):
+            raise NotFound(f"schema {shown(schema)!r} is not shown; the option schemas says which are")
+        return schema
+
+    @staticmethod
+    def _indexed(table: Table, text: str) -> str:
+        column = text_identifier(text)
+        if column not in table.indexed:
+            there = ", ".join(table.indexed) or "none"
+            raise NotFound(
+                f"{shown(table.name)}: no index begins with column {shown(column)!r}; those that do: {there}"
+            )
+        return column
+
+    def _is_lazy(self, table: Table) -> bool:
+        return table.estimated_rows is None or table.estimated_rows > self._options.row_limit
+
+    def _keys(self, session: Session, table: Table, below: Path, by: Any) -> Listing:
+        limit = self._options.listed_rows
+        keys = session.keys(table, limit + 1, by)
+        listed = dict.fromkeys(keys[:limit])
+        problem = f"only the first {limit} rows are listed (listed_rows)" if len(keys) > limit else None
+        if len(listed) < min(limit, len(keys)):
+            problem = "rows whose key is NULL are not told apart"
+        return Listing(tuple(self._entries.row(table, below, key) for key in listed), problem=problem, open=True)
+
+    def _values(self, session: Session, table: Table, column: str) -> Listing:
+        limit = self._options.listed_rows
+        values = session.values(table, column, limit + 1)
+        problem = f"only the first {limit} values are listed (listed_rows)" if len(values) > limit else None
+        found = (self._entries.value(table, column, value) for value in dict.fromkeys(values[:limit]))
+        return Listing(tuple(found), problem=problem, open=True)
+
+    def _find(self, session: Session, path: Path) -> ResourceMetadata:
+        nothing = NotFound(f"{shown('/'.join(path))}: no such file")
+        if len(path) < 4:
+            raise nothing
+        *above, last = path[2:]
+        if above[0] in ("row", "by") and len(above) != 2 and not last.endswith(".json"):
+            raise nothing
+        table = session.table(self._schema(path[0]), text_identifier(path[1]))
+        match above:
+            case ("row",) | ("by", _, _):
+                by = None if above == ["row"] else (self._indexed(table, above[1]), text_value(above[2]))
+                key = self._key(table, last)
+                if session.has_key(table, key, by):
+                    return self._entries.row(table, tuple(above), key)
+            case ("by", text):
+                column, value = self._indexed(table, text), text_value(last)
+                if value_text(value) == last and session.has_value(table, column, value):
+                    return self._entries.value(table, column, value)
+        raise nothing
+
+    @staticmethod
+    def _key(table: Table, name: str) -> tuple[Any, ...]:
+        if not name.endswith(".json") or not table.primary_key:
+            raise NotFound(f"{shown(name)}: no such row")
+        return text_key(name.removesuffix(".json"), len(table.primary_key))
+
+    def _load(self, session: Session, job: Job, path: Path) -> Content:
+        schema = self._schema(path[0])
+        if len(path) == 1:
+            session.tables(schema)
+            raise IsADirectory(f"{shown(schema)}: is a schema")
+        table = session.table(schema, text_identifier(path[1]))
+        match path[2:]:
+            case ("schema.sql",):
+                return self._content(job, lambda write: write(encoded(session.definition(table))))
+            case ("columns.json",):
+                return self._content(job, lambda write: write(columns_json(table)))
+            case ("count",):
+                return self._content(job, lambda write: write(b"%d\n" % session.count(table)))
+            case ("rows.csv",) | ("rows.ndjson",):
+                form: RowFormat = "csv" if path[2] == "rows.csv" else "ndjson"
+                return self._content(job, lambda write: session.rows(table, form, write))
+            case ("row", name):
+                return self._row(session, job, table, name, None)
+            case ("by", column, value, name):
+                return self._row(session, job, table, name, (self._indexed(table, column), text_value(value)))
+            case () | ("row",) | ("by", *_):
+                raise IsADirectory(f"{shown('/'.join(path))}: is a directory")
+        raise NotFound(f"{shown('/'.join(path))}: no such file")
+
+    def _row(self, session: Session, job: Job, table: Table, name: str, by: Any) -> Content:
+        key = self._key(table, name)
+        row = session.row(table, key) if by is None or session.has_key(table, key, by) else None
+        if row is None:
+            raise NotFound(f"{shown(table.name)}: no row {shown(name)!r}")
+        return self._content(job, lambda write: write(row))
+
+    def _content(self, job: Job, make: Callable[[Write], None]) -> Content:
+        with self._spool() as spool:
+
+            def write(data: bytes) -> None:
+                if job.stopped:
+                    raise DeadlineExceeded("nobody waits for it any more")
+                spool.write(data)
+
+            make(write)
+            return spool.content()
+
+    # -- named queries -----------------------------------------------------------------------------------------------
+
+    def _find_query(self, name: str) -> ResourceMetadata:
+        segment = hide_component(name)
+        if show_component(segment) != name:
+            raise NotFound(f"{shown(name)}: no such name")
+        query, form, arguments = parse_file_name(segment, self._queries)
+        if form != "sql":
+            query.values(arguments)
+        return self._entries.query(query, segment)
+
+    async def _load_query(self, segment: str) -> Content:
+        query, form, arguments = parse_file_name(segment, self._queries)
+        if form == "sql":
+            return MemoryContent(query.source_text().encode())
+        values, rows = query.values(arguments), form
+        return await self._ask(
+            lambda session, job: self._content(job, lambda write: session.query(query, values, rows, write))
+        )

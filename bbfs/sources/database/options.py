@@ -1,0 +1,72 @@
+"""Options of a database source."""
+
+from typing import Any
+from urllib.parse import unquote
+
+from pydantic import Field, SecretStr, field_validator
+
+from bbfs.errors import ConfigError
+from bbfs.model import DataSource
+from bbfs.sources.database.backend import Backend
+from bbfs.sources.database.queries import QueryOptions, valid_name
+from bbfs.sources.database.sqlite import SqliteBackend
+from bbfs.sources.options import SourceOptions, local_path
+
+ROW_LIMIT = 100_000
+LISTED_ROWS = 10_000
+
+
+class DatabaseOptions(SourceOptions):
+    """Options of a database.
+
+    url: where it is, as SQLAlchemy writes it; a password may also be in `auth.password`. schemas: those that are shown,
+    instead of all but the system's. row_limit: a table of more rows, as far as that is known without counting, has
+    files of size 0 until they are opened. listed_rows: names that `row/` and the directories in `by/` list at most.
+    queries: the named queries.
+    """
+
+    url: SecretStr
+    schemas: tuple[str, ...] | None = None
+    row_limit: int = Field(default=ROW_LIMIT, ge=0)
+    listed_rows: int = Field(default=LISTED_ROWS, ge=0, le=1_000_000)
+    queries: dict[str, QueryOptions] = Field(default_factory=dict)
+
+    @field_validator("url")
+    @classmethod
+    def _has_scheme(cls, url: SecretStr) -> SecretStr:
+        if "://" not in url.get_secret_value():
+            raise ValueError("must be a URL such as sqlite:///path or postgresql://user@host/database")
+        return url
+
+    @field_validator("queries")
+    @classmethod
+    def _named(cls, queries: dict[str, Any]) -> dict[str, Any]:
+        for name in queries:
+            valid_name(name)
+        return queries
+
+
+def make_backend(source: DataSource, options: DatabaseOptions) -> Backend:
+    """The database that the URL names. Nothing is connected to yet. Raises ConfigError."""
+    where = f"sources[{source.id}].config.url"
+    url = options.url.get_secret_value()
+    scheme, _, rest = url.partition("://")
+    dialect, _, driver = scheme.lower().partition("+")
+    if dialect == "sqlite":
+        if driver not in ("", "pysqlite"):
+            raise ConfigError(f"{where}: SQLite is read by Python's own driver: sqlite:///path")
+        path = unquote(rest.partition("?")[0])
+        if not path.startswith("/") or path in ("/", "/:memory:"):
+            raise ConfigError(f"{where}: names no file: sqlite:///relative/path or sqlite:////absolute/path")
+        return SqliteBackend(local_path(source, path[1:]), source.policy.timeout)
+    try:
+        from bbfs.sources.database.generic import GenericBackend  # noqa: PLC0415 - of the extra "database"
+        from bbfs.sources.database.postgres import PostgresBackend  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise ConfigError(f"{where}: needs the extra 'database' (pip install 'bbfs[database]'): {error}") from None
+    password = source.auth.get("password")
+    if dialect in ("postgres", "postgresql"):
+        if driver not in ("", "psycopg"):
+            raise ConfigError(f"{where}: PostgreSQL is reached through psycopg: postgresql://user@host/database")
+        return PostgresBackend(where, "postgresql+psycopg://" + rest, password, source.policy)
+    return GenericBackend(where, url, password, source.policy)

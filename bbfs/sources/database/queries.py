@@ -1,0 +1,191 @@
+"""Named queries of the configuration, and the file names that run them. Pure.
+
+`sales?from=2026-01-01&region=EU.csv` runs the query `sales` with two values; without values it is `sales.csv`. A value
+is percent-encoded where it must be: `&` is `%26`, `/` is `%2F`, `%` is `%25`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal, TypeAlias
+from urllib.parse import unquote
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from bbfs.errors import InvalidUri, NotFound
+from bbfs.sources.database.names import shown
+
+ParameterType = Literal["text", "integer", "number", "boolean", "date", "timestamp"]
+Value: TypeAlias = str | int | Decimal | bool | date | datetime | None
+QueryValues: TypeAlias = Mapping[str, Value]
+FORMATS: tuple[Literal["csv", "ndjson"], ...] = ("csv", "ndjson")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_PARAMETER = re.compile(r"(?<![:\w\\]):([A-Za-z_]\w*)(?!:)|\\(:)")  # as SQLAlchemy's text() has it
+
+
+class ParameterOptions(BaseModel):
+    """A parameter of a query. default: the value, written as in a file name, where none is given."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    type: ParameterType = "text"
+    default: str | int | float | bool | None = None
+    description: str | None = None
+
+
+class QueryOptions(BaseModel):
+    """A named query: SQL with `:name` for each parameter (`\\:` is a colon).
+
+    parameters: those that are no required texts; a word alone is a type. lazy: whether only an open runs it, so that
+    its size is 0 until then.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    sql: str = Field(min_length=1)
+    description: str | None = None
+    parameters: dict[str, ParameterOptions] = {}
+    lazy: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        return {"sql": given} if isinstance(given, str) else given
+
+    @field_validator("parameters", mode="before")
+    @classmethod
+    def _short_parameters(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        return {name: {"type": value} if isinstance(value, str) else value for name, value in given.items()}
+
+    @model_validator(mode="after")
+    def _known(self) -> "QueryOptions":
+        names = [match[1] for match in _PARAMETER.finditer(self.sql) if match[1]]
+        for name, parameter in self.parameters.items():
+            if name not in names:
+                raise ValueError(f"parameter {name!r} is not in the SQL (as :{name})")
+            if parameter.default is not None:
+                parse_value(name, parameter.type, _written(parameter.default))
+        return self
+
+
+def _written(default: str | int | float | bool | None) -> str:
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def valid_name(name: str) -> str:
+    """Raises ValueError for what cannot be the name of a query."""
+    if not _NAME.fullmatch(name) or name.endswith((".csv", ".ndjson", ".sql")):
+        raise ValueError(f"{name!r} cannot be the name of a query: letters, digits, '_', '-' and '.'")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A named query. sql: with `%(name)s` or `:name` made by `with_placeholders`."""
+
+    name: str
+    options: QueryOptions
+
+    @property
+    def parameters(self) -> dict[str, ParameterOptions]:
+        """In the order of the SQL."""
+        found = dict.fromkeys(match[1] for match in _PARAMETER.finditer(self.options.sql) if match[1])
+        return {name: self.options.parameters.get(name, ParameterOptions()) for name in found}
+
+    @property
+    def required(self) -> list[str]:
+        return [name for name, parameter in self.parameters.items() if parameter.default is None]
+
+    def pyformat(self) -> str:
+        """The statement with `%(name)s` for each parameter, and `%%` for each percent sign."""
+        parts, position = [], 0
+        sql = self.statement
+        for match in _PARAMETER.finditer(sql):
+            parts.append(sql[position : match.start()].replace("%", "%%"))
+            parts.append(f"%({match[1]})s" if match[1] else ":")
+            position = match.end()
+        return "".join(parts) + sql[position:].replace("%", "%%")
+
+    def named(self) -> str:
+        """The statement with `:name` for each parameter, and plain colons."""
+        return _PARAMETER.sub(lambda match: match[0] if match[1] else ":", self.statement)
+
+    @property
+    def statement(self) -> str:
+        return self.options.sql.strip().rstrip(";").rstrip()
+
+    def source_text(self) -> str:
+        """The query with what there is to know of it, as SQL."""
+        lines = [f"-- {line}" for line in (self.options.description or "").splitlines()]
+        for name, parameter in self.parameters.items():
+            default = "" if parameter.default is None else f", {_written(parameter.default)} unless given"
+            about = "" if parameter.description is None else f": {parameter.description}"
+            lines.append(f"-- :{name} {parameter.type}{default}{about}")
+        return "\n".join([*lines, self.statement]) + ";\n"
+
+    def values(self, arguments: str | None) -> QueryValues:
+        """The values in what follows the `?` of a file name. Raises InvalidUri, which says what is wrong with them."""
+        given: dict[str, str] = {}
+        parameters = self.parameters
+        for pair in (arguments or "").split("&") if arguments else []:
+            name, equals, value = pair.partition("=")
+            name = unquote(name)
+            if not equals or name not in parameters:
+                there = ", ".join(parameters) or "none"
+                raise InvalidUri(f"query {self.name}: no parameter {shown(name)!r}; there are: {there}")
+            if name in given:
+                raise InvalidUri(f"query {self.name}: parameter {name!r} is given twice")
+            given[name] = value
+        missing = [name for name in self.required if name not in given]
+        if missing:
+            example = "&".join(f"{name}=…" for name in missing)
+            raise InvalidUri(f"query {self.name}: missing {', '.join(missing)}; ask for {self.name}?{example}.csv")
+        made: dict[str, Value] = {}
+        for name, parameter in parameters.items():
+            text = _decoded(name, given[name]) if name in given else _written(parameter.default)
+            made[name] = parse_value(name, parameter.type, text)
+        return made
+
+
+def _decoded(name: str, value: str) -> str:
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeError:
+        raise InvalidUri(f"parameter {name!r}: not UTF-8") from None
+
+
+def parse_value(name: str, type: ParameterType, text: str) -> Value:
+    """The value that is written in a file name. Raises InvalidUri."""
+    try:
+        match type:
+            case "integer":
+                return int(text)
+            case "number":
+                return Decimal(text)
+            case "boolean":
+                return {"true": True, "false": False}[text]
+            case "date":
+                return date.fromisoformat(text)
+            case "timestamp":
+                return datetime.fromisoformat(text)
+    except (ValueError, KeyError, InvalidOperation):
+        raise InvalidUri(f"parameter {name!r}: {shown(text)!r} is no {type}") from None
+    if "\0" in text:
+        raise InvalidUri(f"parameter {name!r}: a text with a zero byte")
+    return text
+
+
+def parse_file_name(
+    text: str, queries: Mapping[str, Query]
+) -> tuple[Query, Literal["csv", "ndjson", "sql"], str | None]:
+    """The query, the format and the arguments that a file name means. Raises NotFound."""
+    stem, _, ending = text.rpartition(".")
+    name, question, arguments = stem.partition("?")
+    query = queries.get(name)
+    if query is None or (ending not in FORMATS and not (ending == "sql" and not question)):
+        there = ", ".join(queries) or "none"
+        raise NotFound(f"{shown(text)}: no such query; there are: {there}, each with .csv, .ndjson and .sql")
+    chosen: Literal["csv", "ndjson", "sql"] = "sql" if ending == "sql" else "csv" if ending == "csv" else "ndjson"
+    return query, chosen, arguments if question else None

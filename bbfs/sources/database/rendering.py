@@ -1,0 +1,125 @@
+"""Rows as CSV and JSON, where the database does not write them itself. Pure.
+
+CSV is that of PostgreSQL's `COPY … (FORMAT csv, HEADER)`: NULL is nothing, an empty text is `""`, a value is quoted
+where it holds a comma, a quote or a line break, and lines end with a line feed. Blobs are `\\x` and hex in both forms,
+and so is in JSON a text that is no UTF-8.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from math import isfinite, isnan
+from typing import Any
+
+from bbfs.sources.database.backend import RowFormat, Write
+
+CHUNK = 1 << 18
+"""Bytes, about, that are written at once."""
+_QUOTED = re.compile(r'[,"\n\r]')
+
+
+def write_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], format: RowFormat, write: Write) -> None:
+    """All rows in one of the formats, of CSV with a line of names first."""
+    lines: list[str] = []
+    size = 0
+    if format == "csv":
+        lines.append(csv_line(columns))
+        make = csv_line
+    else:
+        names = [json_text(column) for column in columns]
+
+        def make(row: Sequence[Any]) -> str:
+            return _object(names, row, ",", ":") + "\n"
+
+    for row in rows:
+        line = make(row)
+        lines.append(line)
+        size += len(line)
+        if size >= CHUNK:
+            write(encoded("".join(lines)))
+            lines.clear()
+            size = 0
+    write(encoded("".join(lines)))
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8; bytes that the database had in a text and that are no UTF-8 stay as they are."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def csv_line(row: Sequence[Any]) -> str:
+    alone = len(row) == 1
+    return ",".join([_csv_field(value, alone) for value in row]) + "\n"
+
+
+def _csv_field(value: Any, alone: bool) -> str:
+    if value is None:
+        return ""
+    text = value if type(value) is str else value_as_text(value)
+    # `\\.` alone on a line would end the data of a COPY … FROM.
+    if not text or _QUOTED.search(text) or (alone and text == "\\."):
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def value_as_text(value: Any) -> str:
+    """A value as PostgreSQL would write it."""
+    match value:
+        case bool():
+            return "t" if value else "f"
+        case float():
+            return repr(value) if isfinite(value) else "NaN" if isnan(value) else f"{'-' * (value < 0)}Infinity"
+        case bytes() | bytearray() | memoryview():
+            return "\\x" + bytes(value).hex()
+        case datetime():
+            return value.isoformat(" ")
+        case dict() | list():
+            return json_text(value)
+    return str(value)
+
+
+def row_json(columns: Sequence[str], row: Sequence[Any]) -> bytes:
+    """One row as an object, with a line for each column."""
+    return encoded(_object([json_text(column) for column in columns], row, ",\n ", ":") + "\n")
+
+
+def _object(names: Sequence[str], row: Sequence[Any], comma: str, colon: str) -> str:
+    # Written by hand, since two columns of a query may have one name.
+    pairs = [f"{name}{colon}{json_text(value)}" for name, value in zip(names, row, strict=True)]
+    return "{" + comma.join(pairs) + "}"
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON."""
+    if isinstance(value, Decimal) and value.is_finite():
+        return str(value)  # with all its digits
+    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case str():
+            return value if _is_text(value) else "\\x" + encoded(value).hex()
+        case None | bool() | int():
+            return value
+        case float():
+            return value if isfinite(value) else value_as_text(value)
+        case dict():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case date() | time():
+            return value.isoformat()
+    return value_as_text(value)
+
+
+def _is_text(value: str) -> bool:
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
