@@ -1,5 +1,6 @@
 """Descriptions of what a database's tree has, with their native URIs. Pure."""
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -67,6 +68,8 @@ class Entries:
     def _at(self, segments: list[str], **about: Any) -> ResourceMetadata:
         native_uri = self._start + "/".join(segments)
         uri = source_uri(self._base_prefix, native_uri)
+        if "properties" in about:
+            about["properties"] = _printable(about["properties"])
         if about.get("kind", "resource") == "resource":
             mime_type, content_type = types_of(segments[-1])
             about = {"mime_type": mime_type, "content_type": content_type, **about}
@@ -77,20 +80,14 @@ class Entries:
             [schema_text(schema.name)],
             description=schema.comment,
             kind="directory",
-            properties=_given(schema=printable(schema.name), comment=schema.comment),
+            properties=_given(schema=schema.name, comment=schema.comment),
         )
 
     def query_directory(self) -> ResourceMetadata:
         return self._made([QUERIES], description="named queries of the configuration", kind="directory")
 
     def table_name(self, schema: str, table: TableName) -> ResourceMetadata:
-        properties = _given(
-            schema=printable(schema),
-            table=printable(table.name),
-            table_kind=table.kind,
-            comment=table.comment,
-            estimated_rows=table.estimated_rows,
-        )
+        properties = table.properties(schema)
         return self._made(_path(schema, table.name), description=table.comment, kind="directory", properties=properties)
 
     def table(self, table: Table, lazy: bool) -> Iterator[ResourceMetadata]:
@@ -101,13 +98,13 @@ class Entries:
             yield self._made([*path, name], description=about, properties=properties, lazy=lazy and reads_rows)
         if table.primary_key:
             about = f"rows by {', '.join(table.primary_key)}"
-            yield self._made([*path, "row"], description=printable(about), kind="directory", properties=properties)
+            yield self._made([*path, "row"], description=_printable(about), kind="directory", properties=properties)
         if table.indexed:
             about = f"rows by {', '.join(table.indexed)}"
-            yield self._made([*path, "by"], description=printable(about), kind="directory", properties=properties)
+            yield self._made([*path, "by"], description=_printable(about), kind="directory", properties=properties)
 
     def column(self, table: Table, column: str) -> ResourceMetadata:
-        properties = {"column": printable(column), "column_type": table.column(column).type}
+        properties = {"column": column, "column_type": table.column(column).type}
         path = [*_path(table.schema, table.name), "by", identifier_text(column)]
         return self._made(path, kind="directory", properties=properties)
 
@@ -150,6 +147,6 @@ def _given(**properties: Any) -> dict[str, Any]:
     return {name: value for name, value in properties.items() if value is not None}
 
 
-def printable(text: str) -> str:
-    """A text that an attribute can hold: what is no UTF-8 is replaced."""
-    return text.encode("utf-8", "replace").decode()
+def _printable(value: Any) -> Any:
+    """A value that an attribute can hold: what is no UTF-8 in its texts is replaced."""
+    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))

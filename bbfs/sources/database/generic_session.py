@@ -10,7 +10,9 @@ from uuid import UUID
 from sqlalchemy import Column as SqlColumn
 from sqlalchemy import Connection, MetaData, exc, func, inspect, select, text
 from sqlalchemy import Table as SqlTable
+from sqlalchemy.engine.reflection import ObjectKind
 from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.types import TypeEngine
 
 from bbfs.errors import Denied, NotFound
 from bbfs.sources.database.backend import RowFormat, Write
@@ -48,21 +50,43 @@ class GenericSession:
     def tables(self, schema: str) -> list[TableName]:
         if schema not in self._inspector.get_schema_names():
             raise NotFound(f"no schema {shown(schema)!r}")
-        tables = [TableName(name, "table") for name in self._inspector.get_table_names(schema)]
-        return tables + [TableName(name, "view") for name in self._inspector.get_view_names(schema)]
+        kinds = dict.fromkeys(self._inspector.get_table_names(schema), "table")
+        kinds |= dict.fromkeys(self._inspector.get_view_names(schema), "view")
+        columns = self._inspector.get_multi_columns(schema, kind=ObjectKind.ANY)
+        keys = self._inspector.get_multi_pk_constraint(schema)
+        return [
+            TableName(
+                name,
+                kind,
+                columns=tuple((each["name"], self._type(each["type"])) for each in columns.get((schema, name), ())),
+                primary_key=tuple((keys.get((schema, name)) or {}).get("constrained_columns", ())),
+            )
+            for name, kind in kinds.items()
+        ]
+
+    def _type(self, given: TypeEngine[Any]) -> str:
+        try:
+            return given.compile(self._connection.dialect)
+        except exc.CompileError:
+            return ""  # one that this dialect of SQLAlchemy does not know
 
     def table(self, schema: str, name: str) -> Table:
-        found = {table.name: table.kind for table in self.tables(schema)}
-        if name not in found:
+        if schema not in self._inspector.get_schema_names():
+            raise NotFound(f"no schema {shown(schema)!r}")
+        if name in self._inspector.get_table_names(schema):
+            kind = "table"
+        elif name in self._inspector.get_view_names(schema):
+            kind = "view"
+        else:
             raise NotFound(f"no table {shown(name)!r} in schema {shown(schema)!r}")
         made = SqlTable(name, MetaData(), schema=schema, autoload_with=self._connection, resolve_fks=False)
         indexes = sorted(made.indexes, key=lambda index: str(index.name))
         return Table(
             schema,
             name,
-            found[name],
+            kind,
             tuple(self._column(column) for column in made.columns),
-            tuple(column.name for column in made.primary_key.columns) if found[name] == "table" else (),
+            tuple(column.name for column in made.primary_key.columns) if kind == "table" else (),
             tuple(
                 Index(
                     str(index.name), tuple(index.columns.keys()), bool(index.unique), next(iter(index.columns.keys()))
@@ -88,7 +112,7 @@ class GenericSession:
         default = getattr(column.server_default, "arg", None)
         return Column(
             column.name,
-            column.type.compile(self._connection.dialect),
+            self._type(column.type),
             bool(column.nullable),
             None if default is None else str(default),
             column.comment,

@@ -236,9 +236,8 @@ class DatabaseHandler:
         segment = hide_component(name)
         if show_component(segment) != name:
             raise NotFound(f"{shown(name)}: no such name")
-        query, form, arguments = parse_file_name(segment, self._queries)
-        if form != "sql":
-            query.values(arguments)
+        # What is wrong with the values is said by the load: then the log and the file's attributes tell of it.
+        query, _, _ = parse_file_name(segment, self._queries)
         return self._entries.query(query, segment)
 
     async def _load_query(self, segment: str) -> Content:

@@ -17,7 +17,13 @@ ORDER BY nspname
 """
 SCHEMA = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1"
 TABLES = """
-SELECT c.relname, c.relkind::text, obj_description(c.oid, 'pg_class'), nullif(c.reltuples, -1)::bigint
+SELECT c.relname, c.relkind::text, obj_description(c.oid, 'pg_class'), nullif(c.reltuples, -1)::bigint,
+  ARRAY(SELECT ARRAY[a.attname::text, format_type(a.atttypid, a.atttypmod)] FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum),
+  ARRAY(SELECT a.attname::text FROM pg_catalog.pg_constraint k
+    CROSS JOIN LATERAL unnest(k.conkey) WITH ORDINALITY AS p(attnum, position)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = p.attnum
+    WHERE k.conrelid = c.oid AND k.contype = 'p' ORDER BY p.position)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 ORDER BY c.relname

@@ -41,7 +41,10 @@ class PostgresSession:
         if not self._all(catalog.SCHEMA, _plain(schema)):
             raise NotFound(f"no schema {shown(schema)!r}")
         rows = self._all(catalog.TABLES, schema)
-        return [TableName(name, catalog.KINDS[kind], comment, estimate) for name, kind, comment, estimate in rows]
+        return [
+            TableName(name, catalog.KINDS[kind], comment, estimate, tuple(map(tuple, columns)), tuple(key))
+            for name, kind, comment, estimate, columns, key in rows
+        ]
 
     def table(self, schema: str, name: str) -> Table:
         found = self._all(catalog.TABLE, _plain(schema), _plain(name))

@@ -38,7 +38,27 @@ class SqliteSession:
         self._require(schema)
         master = f"{quoted(schema)}.sqlite_master"
         rows = self._all(f"SELECT name, type FROM {master} WHERE type IN ('table', 'view') ORDER BY name")
-        return [TableName(name, kind) for name, kind in rows if not name.startswith("sqlite_")]
+        return [self._table_name(schema, *row) for row in rows if not row[0].startswith("sqlite_")]
+
+    def _table_name(self, schema: str, name: str, kind: str) -> TableName:
+        columns, key = self._columns_and_key(schema, name)
+        return TableName(name, kind, columns=tuple((each.name, each.type) for each in columns), primary_key=key)
+
+    def _columns_and_key(self, schema: str, table: str) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+        columns, key = [], {}
+        sql = "SELECT name, type, [notnull], dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?)"
+        try:
+            rows = self._all(sql, table, schema)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                raise
+            rows = []  # a view of what is not there any more, or a virtual table whose module is missing
+        for column, declared, not_null, default, position, hidden in rows:
+            if hidden != 1:  # a hidden column of a virtual table is no part of SELECT *
+                columns.append(Column(column, declared, not not_null, default, generated=_GENERATED.get(hidden)))
+            if position:
+                key[position] = column
+        return tuple(columns), tuple(key[position] for position in sorted(key))
 
     def _require(self, schema: str) -> None:
         if schema not in [known.name for known in self.schemas()]:
@@ -51,21 +71,13 @@ class SqliteSession:
         if not found or name.startswith("sqlite_"):
             raise NotFound(f"no table {shown(name)!r} in schema {shown(schema)!r}")
         kind = found[0][0]
-        columns, keys = [], {}
-        for column, declared, not_null, default, position, hidden in self._all(
-            "SELECT name, type, [notnull], dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?)", name, schema
-        ):
-            if hidden != 1:  # a hidden column of a virtual table is no part of SELECT *
-                generated = _GENERATED.get(hidden)
-                columns.append(Column(column, declared, not not_null, default, generated=generated))
-            if position:
-                keys[position] = column
+        columns, key = self._columns_and_key(schema, name)
         return Table(
             schema,
             name,
             kind,
-            tuple(columns),
-            tuple(keys[position] for position in sorted(keys)),
+            columns,
+            key,
             tuple(self._indexes(schema, name)),
             tuple(self._foreign_keys(schema, name)),
             estimated_rows=self._estimate(schema, name, kind, columns),

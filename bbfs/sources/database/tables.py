@@ -15,12 +15,31 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table in a listing. kind: `table`, `view`, `materialized view`, … estimated_rows: if the catalog says so."""
+    """A table in a listing. kind: `table`, `view`, `materialized view`, … estimated_rows: if the catalog says so.
+
+    columns: their names and types.
+    """
 
     name: str
     kind: str
     comment: str | None = None
     estimated_rows: int | None = None
+    columns: tuple[tuple[str, str], ...] = ()
+    primary_key: tuple[str, ...] = ()
+
+    def properties(self, schema: str) -> dict[str, Any]:
+        """What the extended attributes of its directory say."""
+        return _without_none(
+            {
+                "schema": schema,
+                "table": self.name,
+                "table_kind": self.kind,
+                "comment": self.comment,
+                "primary_key": ", ".join(self.primary_key) or None,
+                "columns": [{"name": name, "type": declared} for name, declared in self.columns],
+                "estimated_rows": self.estimated_rows,
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +155,10 @@ class Table:
 
     def properties(self) -> dict[str, Any]:
         """What the extended attributes of its directory and files say."""
-        return _without_none(
-            {
-                "schema": self.schema,
-                "table": self.name,
-                "table_kind": self.kind,
-                "comment": self.comment,
-                "primary_key": ", ".join(self.primary_key) or None,
-                "columns": [{"name": column.name, "type": column.type} for column in self.columns],
-                "indexed_columns": ", ".join(self.indexed) or None,
-                "estimated_rows": self.estimated_rows,
-            }
-        )
+        columns = tuple((column.name, column.type) for column in self.columns)
+        listed = TableName(self.name, self.kind, self.comment, self.estimated_rows, columns, self.primary_key)
+        indexed = {"indexed_columns": ", ".join(self.indexed)} if self.indexed else {}
+        return listed.properties(self.schema) | indexed
 
 
 def columns_json(table: Table) -> bytes:
