@@ -9,7 +9,7 @@ from bbfs.catalog import Catalog
 from bbfs.errors import Busy
 from bbfs.model import DataSource, SourceState
 from bbfs.places import Places
-from bbfs.sources import CanList, CanListDirectory, CanLoad, CanWatch, Handler
+from bbfs.sources import CanList, CanListDirectory, CanLoad, CanWatch, Handler, LoadsWhileWanted
 
 WAITERS_PER_SOURCE = 400
 """Programs that may wait for one source at once, far below what the daemon serves: a hung source starves nobody."""
@@ -21,6 +21,7 @@ class Source:
 
     misstates_sizes: whether one of its contents did not have the size that it had declared.
     loads, watches: the handler, if it can; to find that out takes a good part of a load's time.
+    loads_while_wanted: whether a load ends with the last program that waits for it.
     """
 
     data: DataSource
@@ -33,10 +34,12 @@ class Source:
     misstates_sizes: bool = False
     loads: CanLoad | None = field(init=False)
     watches: CanWatch | None = field(init=False)
+    loads_while_wanted: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.loads = self.handler if isinstance(self.handler, CanLoad) else None
         self.watches = self.handler if isinstance(self.handler, CanWatch) else None
+        self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
 
     @property
     def state(self) -> SourceState:

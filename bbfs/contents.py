@@ -163,7 +163,8 @@ class ContentLoader:
     async def ask(self, source: Source, key: tuple[Any, ...], request: Callable[[], Any]) -> Any:
         """The value of a request to a source that all who ask for `key` share. Raises BbfsError."""
         try:
-            return await self._flights.do(key, request, source.data.policy.timeout)
+            timeout = source.data.policy.timeout
+            return await self._flights.do(key, request, timeout, while_wanted=source.loads_while_wanted)
         except DeadlineExceeded as error:
             source.error = str(error)
             raise

@@ -16,9 +16,12 @@ log = logging.getLogger(__name__)
 
 
 class Flight:
-    """One request under way: `done` is set when `error` or `value` is. `deadline` is in trio's clock."""
+    """One request under way: `done` is set when `error` or `value` is. `deadline` is in trio's clock.
 
-    __slots__ = ("deadline", "done", "error", "scope", "value")
+    waiting: how many ask for it.
+    """
+
+    __slots__ = ("deadline", "done", "error", "scope", "value", "waiting")
 
     def __init__(self, deadline: float) -> None:
         self.done = trio.Event()
@@ -26,6 +29,7 @@ class Flight:
         self.scope = trio.CancelScope(deadline=deadline)
         self.error: BbfsError | None = None
         self.value: Any = None
+        self.waiting = 0
 
 
 class SingleFlight:
@@ -49,15 +53,28 @@ class SingleFlight:
             self._nursery.start_soon(self._run, key, request(), flight, name="flight")
         return flight
 
-    async def do(self, key: Hashable, request: Callable[[], Awaitable[Any]], timeout: float) -> Any:
+    async def do(
+        self, key: Hashable, request: Callable[[], Awaitable[Any]], timeout: float, *, while_wanted: bool = False
+    ) -> Any:
         """The value of `request`, shared with all who ask for `key` meanwhile.
+
+        while_wanted: when the last who asks gives up, so does the request; who asks then begins another.
 
         Raises the request's BbfsError, or DeadlineExceeded. A request that ends late (an SDK that shields its clean-up)
         keeps nobody waiting: the deadline bounds the wait as well as the work.
         """
         flight = self.begin(key, request, timeout)
-        with trio.CancelScope(deadline=flight.deadline):
-            await flight.done.wait()
+        flight.waiting += 1
+        try:
+            with trio.CancelScope(deadline=flight.deadline):
+                await flight.done.wait()
+        except trio.Cancelled:
+            if while_wanted and flight.waiting == 1:
+                flight.scope.cancel()
+                self._land(key, flight)
+            raise
+        finally:
+            flight.waiting -= 1
         if not flight.done.is_set():
             raise DeadlineExceeded(f"no answer within {timeout:g} s")
         if flight.error is not None:
@@ -87,5 +104,10 @@ class SingleFlight:
             log.exception("unforeseen error in a request for %r", key)
             flight.error = BbfsError(f"unforeseen {type(error).__name__}: {error}")
         finally:
-            del self._flights[key]
+            self._land(key, flight)
             flight.done.set()
+
+    def _land(self, key: Hashable, flight: Flight) -> None:
+        """Nobody is to join a flight any more."""
+        if self._flights.get(key) is flight:
+            del self._flights[key]

@@ -57,6 +57,17 @@ class CanLoad(Protocol):
 
 
 @runtime_checkable
+class LoadsWhileWanted(Protocol):
+    """Has loads that cost the source much: one ends when the last program that waits for it has given up.
+
+    The loads of others are finished for whoever comes next.
+    """
+
+    @property
+    def loads_while_wanted(self) -> bool: ...
+
+
+@runtime_checkable
 class CanStat(Protocol):
     """Metadata of one resource (exact size and etag included) without its content, and cheaply."""
 

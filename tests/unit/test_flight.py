@@ -36,10 +36,18 @@ class Request:
 class Asker:
     """One who asks in a task of its own, with what came of it."""
 
-    def __init__(self, flights: SingleFlight, request: Request, timeout: float = 30.0, key: str = "key") -> None:
+    def __init__(
+        self,
+        flights: SingleFlight,
+        request: Request,
+        timeout: float = 30.0,
+        key: str = "key",
+        *,
+        while_wanted: bool = False,
+    ) -> None:
         self.scope = trio.CancelScope()
         self.outcome: Any = None
-        self._ask = lambda: flights.do(key, request, timeout)
+        self._ask = lambda: flights.do(key, request, timeout, while_wanted=while_wanted)
 
     async def __call__(self) -> None:
         with self.scope:
@@ -206,3 +214,34 @@ def test_every_error_can_be_told_again() -> None:
     assert LoginRequired in all_errors()
     for kind in all_errors():
         assert str(kind(*kind("the text").args)) == "the text"
+
+
+@pytest.mark.semantics("S16")
+async def test_a_request_that_is_made_while_it_is_wanted_ends_with_the_last_who_asks(nursery: trio.Nursery) -> None:
+    flights, request = SingleFlight(nursery), Request("bytes")
+    first, second = (Asker(flights, request, while_wanted=True) for _ in range(2))
+    await ask(nursery, first, second)
+    first.scope.cancel()
+    await trio.testing.wait_all_tasks_blocked()
+    assert not request.cancelled
+    second.scope.cancel()
+    await trio.testing.wait_all_tasks_blocked()
+    assert request.cancelled
+    again = Request("other bytes")
+    other = Asker(flights, again, while_wanted=True)
+    await ask(nursery, other)
+    again.gate.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert (other.outcome, request.runs, again.runs) == ("other bytes", 1, 1)
+
+
+@pytest.mark.semantics("S16")
+async def test_a_request_goes_on_when_all_who_ask_give_up(nursery: trio.Nursery) -> None:
+    flights, request = SingleFlight(nursery), Request("bytes")
+    asker = Asker(flights, request)
+    await ask(nursery, asker)
+    asker.scope.cancel()
+    await trio.testing.wait_all_tasks_blocked()
+    assert not request.cancelled
+    assert flights.under_way("key")
+    request.gate.set()

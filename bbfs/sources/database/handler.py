@@ -53,6 +53,11 @@ class DatabaseHandler:
         self._state = SourceState("idle")
 
     @property
+    def loads_while_wanted(self) -> bool:
+        """A statement that nobody waits for is cancelled at the database."""
+        return True
+
+    @property
     def state(self) -> SourceState:
         """`down` after the database could not be reached, `up` after anything else."""
         return self._state
