@@ -232,10 +232,14 @@ class ResourceTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Values that a template's variable may have, in the source's order. more: there are others beside them."""
+    """Values that a template's variable may have, in the source's order.
+
+    more: there are others beside them. final: asking for longer beginnings brings none of these.
+    """
 
     values: tuple[str, ...] = ()
     more: bool = False
+    final: bool = False
 
 
 class Content(Protocol):

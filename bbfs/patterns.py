@@ -42,6 +42,7 @@ class Place:
     match: the resource that has this path, if one can. leads: whether longer paths may be resources; together with a
     match, only the source can tell which of the two it is. following: the segment of the names in the directory.
     variables: the values that the path has given so far. literal: whether the last name is the template's own.
+    queried: whether the last name ends with a query of the template.
     """
 
     match: Match | None
@@ -49,6 +50,7 @@ class Place:
     following: Segment | None
     variables: dict[str, Value]
     literal: bool
+    queried: bool = False
 
 
 class Pattern:
@@ -104,7 +106,10 @@ class Pattern:
             return None
         if ends:
             match = self._match(path, variables)
-            return None if match is None else Place(match, False, None, variables, self._literal(len(path)))
+            if match is None:
+                return None
+            queried = self._query is not None and "?" in path[-1]
+            return Place(match, False, None, variables, self._literal(len(path)), queried)
         if len(path) <= self._many:
             return Place(None, True, self._segments[len(path)], variables, self._literal(len(path)))
         return Place(self._match_rest(path, raw), True, self._segments[self._many], variables, False)

@@ -42,7 +42,7 @@ async def all_values(
             return
         new = [value for value in got.values if value not in found]
         found.update(dict.fromkeys(new))
-        if got.more and (new or all(value.startswith(start) for value in got.values)):
+        if got.more and not got.final and (new or all(value.startswith(start) for value in got.values)):
             seen = {value[len(start)] for value in found if value.startswith(start) and len(value) > len(start)}
             following.extend(start + letter for letter in sorted(seen | set(_USUAL)))
         elif got.more:

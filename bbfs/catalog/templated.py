@@ -72,10 +72,12 @@ _Placed = list[tuple[_Template, Place]]
 def _sorted_out(places: _Placed) -> tuple[_Placed, _Placed]:
     """The places that are resources for certain, and those that are directories for certain.
 
-    A name that a template spells out is not meant as the value of another's variable.
+    A name that a template spells out is not meant as the value of another's variable, and nor is a query.
     """
     files = [each for each in places if each[1].match is not None and not each[1].leads]
     leading = [each for each in places if each[1].match is None and each[1].leads]
+    if any(place.queried for _, place in files):
+        leading = [each for each in leading if each[1].literal]
     spelt_file, spelt_lead = (any(place.literal for _, place in some) for some in (files, leading))
     if spelt_file and not spelt_lead:
         leading = []

@@ -166,13 +166,14 @@ class FlatSource(Scripted):
 
 @dataclass
 class CompletingSource(FlatSource):
-    """A FlatSource that completes. values: of each variable; page: how many it answers at most.
+    """A FlatSource that completes. values: of each variable; page: how many it answers at most; final: as it says.
 
     completions: what was asked for: variable, value and context.
     """
 
     values: dict[str, list[str]] = field(default_factory=dict)
     page: int = 100
+    final: bool = False
     completions: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     COMPLETING = "(completion)"
 
@@ -180,7 +181,7 @@ class CompletingSource(FlatSource):
         self.completions.append((variable, value, dict(context)))
         await self._request(self.COMPLETING)
         found = [known for known in self.values.get(variable, ()) if known.startswith(value)]
-        return Completion(tuple(found[: self.page]), len(found) > self.page)
+        return Completion(tuple(found[: self.page]), len(found) > self.page, self.final)
 
 
 @dataclass

@@ -121,6 +121,17 @@ async def test_long_completions_are_asked_for_in_parts_and_bounded(nursery: trio
         assert len(source.completions) <= 300
 
 
+async def test_a_source_that_has_no_more_to_say_is_asked_once(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = CompletingSource(values={"slug": [f"a{number}" for number in range(30)]}, page=20, final=True)
+    source.template("x://k/{slug}")
+    async with World(nursery, source) as world:
+        assert len(await world.kernel.ls(f"{ROOT}/x/k")) == 20
+        assert source.completions == [("slug", "", {})]
+        assert "more values than are shown (20)" in caplog.text
+
+
 async def test_listed_resources_and_a_template_share_directories(nursery: trio.Nursery) -> None:
     source = CompletingSource(values={"slug": ["listed", "other"]})
     source.contents = {"x://k/listed": b"l", "x://k/other": b"o", "x://k/sub/x": b"s"}
@@ -203,6 +214,28 @@ async def test_a_query_is_the_last_name(nursery: trio.Nursery) -> None:
         assert await world.kernel.ls(f"{ROOT}/x") == []
         with pytest.raises(NotFound):
             await world.kernel.walk(f"{ROOT}/x/s?page=2")
+
+
+async def test_a_query_is_no_part_of_a_value_that_leads_on(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://pets/7": b"seven", "x://pets/7?full=1": b"all of it", "x://pets/7/name": b"Jo"})
+    source.contents["x://pets/a%3Fb/name"] = b"odd"
+    source.unlisted = set(source.contents)
+    for template in ("x://pets/{id}{?full}", "x://pets/{id}", "x://pets/{id}/name"):
+        source.template(template)
+    async with World(nursery, source) as world:
+        assert await world.kernel.cat(f"{ROOT}/x/pets/7?full=1") == b"all of it"
+        assert await world.kernel.cat(f"{ROOT}/x/pets/7/index") == b"seven"
+        assert await world.kernel.cat(f"{ROOT}/x/pets/7/name") == b"Jo"
+        assert await world.kernel.cat(f"{ROOT}/x/pets/a?b/name") == b"odd"
+
+
+async def test_a_listed_query_is_no_directory(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://pets/find?kind=cat": b"cats"})
+    for template in ("x://pets/{any}{?kind}", "x://pets/{id}/name"):
+        source.template(template)
+    async with World(nursery, source) as world:
+        assert await world.kernel.ls(f"{ROOT}/x/pets") == ["find?kind=cat"]
+        assert await world.kernel.cat(f"{ROOT}/x/pets/find?kind=cat") == b"cats"
 
 
 async def test_a_name_that_a_template_spells_out_is_no_value_of_another(nursery: trio.Nursery) -> None:
