@@ -20,6 +20,7 @@ def _database_scheme(config: Mapping[str, Any]) -> str | None:
 
 
 _OWN: dict[str, str | Callable[[Mapping[str, Any]], str | None] | None] = {
+    "api": None,
     "filesystem": "file",
     "memory": "memory",
     "database": _database_scheme,

@@ -180,6 +180,7 @@ class Services:
 
 
 _HANDLERS = {
+    ("bb", "api"): "bbfs.sources.api:ApiHandler",
     ("bb", "filesystem"): "bbfs.sources.filesystem:FilesystemHandler",
     ("bb", "memory"): "bbfs.sources.memory:MemoryHandler",
     ("bb", "database"): "bbfs.sources.database:DatabaseHandler",

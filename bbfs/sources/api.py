@@ -1,0 +1,284 @@
+"""REST APIs by their OpenAPI documents (`type = "api"`): every GET operation is a path.
+
+Native URIs are the URLs of the API. Operations that need nothing are listed; those with variables in their path, or
+with a query, are URI templates, whose values come from the API's own lists. What no path can say is left out, and the
+listing tells of it. Only URLs that an operation of the document has are ever asked for.
+"""
+
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import trio
+
+from bbfs.errors import BbfsError, ProtocolViolation
+from bbfs.model import Completion, DataSource, Listing, Loaded, Part, ResourceMetadata, ResourceTemplate, SourceState
+from bbfs.redaction import header_secrets
+from bbfs.sources import Services
+from bbfs.sources.api_document import Documents, shown
+from bbfs.sources.api_loading import DocumentReader
+from bbfs.sources.api_operations import Api, Call, Operation, Options, read
+from bbfs.sources.api_options import ApiOptions, ValuesFrom, document_url
+from bbfs.sources.api_pages import page_of
+from bbfs.sources.api_parameters import Parameter
+from bbfs.sources.api_requests import Answer, ApiRequests
+from bbfs.sources.api_security import Keyring, check
+from bbfs.sources.api_values import Lister, answers_for, hinted, lister, values_in, variable_at
+from bbfs.sources.media_types import content_type_of
+from bbfs.sources.options import parse_options
+from bbfs.sources.redirects import HARMLESS
+from bbfs.sources.web import WebClient
+from bbfs.templates import expand_template
+from bbfs.uri import source_uri
+
+_TOLD = 5
+"""Operations left out that the listing names one by one."""
+
+
+class ApiHandler:
+    """One API. Keeps the document as it was last read, and nothing of what the API answers.
+
+    Raises ConfigError for options and secrets that cannot be used.
+    """
+
+    def __init__(self, source: DataSource, services: Services) -> None:
+        self.source = source
+        options = self._options = parse_options(ApiOptions, source)
+        check(source.auth, f"sources[{source.id}].auth")
+        self._keyring = Keyring(source.auth)
+        headers = {**options.headers, **options.document_headers}
+        secrets = {
+            *self._keyring.secrets,
+            *header_secrets({k: v for k, v in headers.items() if k.lower() not in HARMLESS}),
+        }
+        self._client = WebClient(
+            source,
+            allow_private=options.allow_private,
+            max_body=options.max_body,
+            per_second=options.per_second,
+            secrets=secrets,
+        )
+        limiter = trio.CapacityLimiter(source.policy.concurrency)
+        self._limiter = limiter
+        self._requests = ApiRequests(
+            self._client,
+            services.spool,
+            self._keyring,
+            headers=options.headers,
+            max_pages=options.max_pages,
+            max_items=options.max_items,
+            max_bytes=options.max_body,
+            limiter=limiter,
+        )
+        self._reader = DocumentReader(
+            document_url(source, options.document),
+            self._client,
+            options.document_headers,
+            services.mount_point,
+            limiter,
+        )
+        self._reading = trio.Lock()
+        self._read: tuple[Documents, Api] | None = None
+        self._broken: str | None = None
+
+    @property
+    def state(self) -> SourceState:
+        """`down` while the document cannot be had or read, or the last request was not answered; else `up`."""
+        if self._broken is not None:
+            return SourceState("down", reason=self._broken)
+        state = self._client.state
+        if self._read is None:
+            return state
+        api = self._read[1]
+        up = "up" if state.state == "idle" else state.state
+        return SourceState(up, state.reason, protocol_version=f"OpenAPI {api.version}", server=api.title or None)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    # -- the document ------------------------------------------------------------------------------------------------
+
+    async def list(self) -> Listing:
+        """The operations that need no value, and the templates of the others, by the document as it is now."""
+        api = await self._api_now()
+        resources = [self._resource(operation, uri) for operation in api.operations for uri in operation.resources()]
+        templates = [template for operation in api.operations for template in _templates(operation)]
+        return Listing(tuple(resources), problem=self._problem(api), templates=tuple(templates))
+
+    async def _api_now(self) -> Api:
+        async with self._reading:
+            try:
+                documents = await self._reader.read()
+                if self._read is None or self._read[0] is not documents:
+                    o = self._options
+                    options = Options(o.server, o.server_variables, o.include, o.exclude, tuple(o.headers))
+                    api = await trio.to_thread.run_sync(read, documents.root, options, limiter=self._limiter)
+                    self._read = documents, api
+            except BbfsError as error:
+                self._broken = str(error)
+                raise
+            self._broken = None
+            return self._read[1]
+
+    async def _api(self) -> Api:
+        """The API as the document last said."""
+        return await self._api_now() if self._read is None else self._read[1]
+
+    def _problem(self, api: Api) -> str | None:
+        problems = list(api.left_out[:_TOLD])
+        if len(api.left_out) > _TOLD:
+            problems.append(f"{len(api.left_out) - _TOLD} more operations are left out")
+        problems += [f"auth.{shown(key)}: no security scheme of the document takes it" for key in
+                     self._keyring.unused(api.schemes)]  # fmt: skip
+        return "; ".join(problems) or None
+
+    def _resource(self, operation: Operation, uri: str) -> ResourceMetadata:
+        return ResourceMetadata(
+            uri=source_uri(self.source.base_prefix, uri),
+            native_uri=uri,
+            name=uri.rstrip("/").rpartition("/")[2],
+            title=operation.title,
+            description=operation.description,
+            mime_type=operation.mime_type,
+            content_type=content_type_of(operation.mime_type),
+            properties=_properties(operation),
+        )
+
+    # -- contents ----------------------------------------------------------------------------------------------------
+
+    async def load(self, native_uri: str) -> Loaded:
+        """What the API answers; of a list all pages within the bounds. Nothing is kept of a list that is cut beyond
+        this process, where nobody could say so."""
+        api = await self._api()
+        call = api.call(native_uri)
+        answer = await self._requests.answer(api, call)
+        metadata = self._described(call, native_uri, answer)
+        part = Part(native_uri, metadata.mime_type, answer.content, metadata.content_type)
+        return Loaded((part,), metadata=metadata, once=answer.truncated is not None)
+
+    def _described(self, call: Call, native_uri: str, answer: Answer) -> ResourceMetadata:
+        """What the document and the answer say of a content; of several pages no page's version or time counts."""
+        mime_type, _, parameters = answer.headers.get("content-type", "").partition(";")
+        mime_type = mime_type.strip().lower() or call.operation.mime_type or None
+        properties = _properties(call.operation)
+        charset = parameters.lower().partition("charset=")[2].strip(' "')
+        if charset:
+            properties["charset"] = charset
+        if len(answer.pages) > 1:
+            properties |= {"pages": len(answer.pages), "items": sum(len(page.items) for page in answer.pages)}
+        if answer.truncated is not None:
+            properties |= {"truncated": answer.truncated, "error": f"the list is cut: {answer.truncated}"}
+        single = len(answer.pages) <= 1
+        etag = answer.headers.get("etag") if single else None
+        return ResourceMetadata(
+            uri=source_uri(self.source.base_prefix, native_uri),
+            native_uri=native_uri,
+            name=native_uri.rstrip("/").rpartition("/")[2],
+            title=call.operation.title,
+            description=call.operation.description,
+            mime_type=mime_type,
+            content_type=content_type_of(mime_type),
+            modified_ns=_time(answer.headers.get("last-modified")) if single else None,
+            etag=etag if etag and etag.startswith('"') else None,
+            properties=properties,
+        )
+
+    # -- the values of variables -------------------------------------------------------------------------------------
+
+    async def complete(self, uri_template: str, variable: str, value: str, context: Mapping[str, str]) -> Completion:
+        """Values of a variable in a path: as configured, else by the document's own list of them, else from the API's
+        list above, else the document's examples."""
+        api = await self._api()
+        found = variable_at(api, uri_template, variable)
+        if found is None or not answers_for(api, found[0], uri_template, found[2]):
+            return Completion()
+        operation, parameter, index = found
+        configured = self._configured(operation, parameter)
+        if isinstance(configured, tuple):
+            return Completion(tuple(text for each in configured if (text := str(each)).startswith(value)))
+        if configured is None and parameter.values:
+            return Completion(tuple(each for each in parameter.values if each.startswith(value)))
+        source = self._lister(api, operation, parameter, index, configured)
+        if source is None:
+            return Completion(tuple(each for each in parameter.samples if each.startswith(value)))
+        uri = _url(source.operation, operation, context)
+        answer = await self._requests.answer(api, api.call(uri))
+        items = await trio.to_thread.run_sync(_items, answer, limiter=self._limiter)
+        values = [each for each in values_in(items, parameter, source.field) if each.startswith(value)]
+        return Completion(tuple(values), more=answer.truncated is not None, final=True)
+
+    def _configured(self, operation: Operation, parameter: Parameter) -> "tuple[str | int, ...] | ValuesFrom | None":
+        values = self._options.values
+        return values.get(f"{operation.path}#{parameter.name}", values.get(parameter.name))
+
+    @staticmethod
+    def _lister(
+        api: Api, operation: Operation, parameter: Parameter, index: int, configured: ValuesFrom | None
+    ) -> Lister | None:
+        if configured is None:
+            return hinted(api, parameter) or lister(api, operation, index)
+        found = lister(api, operation, index, configured.path)
+        if found is None:
+            raise ProtocolViolation(f"values: GET {shown(configured.path)} is no operation that lists anything")
+        return Lister(found.operation, tuple(configured.field.split(".")) if configured.field else None)
+
+
+def _templates(operation: Operation) -> list[ResourceTemplate]:
+    """Those of an operation. The one with a query comes first: the other would take a query for a part of a value."""
+    made = [operation.query_template, operation.base if operation.in_path and not operation.required else None]
+    return [
+        ResourceTemplate(
+            uri_template=template,
+            name=operation.operation_id or operation.path,
+            title=operation.title,
+            description=operation.description,
+            mime_type=operation.mime_type,
+        )
+        for template in made
+        if template is not None
+    ]
+
+
+def _properties(operation: Operation) -> dict[str, Any]:
+    """What the document says of an operation besides."""
+    said = {
+        "operation": f"GET {operation.path}",
+        "operation_id": operation.operation_id,
+        "tags": list(operation.tags) or None,
+        "deprecated": operation.deprecated or None,
+    }
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def _url(listing: Operation, operation: Operation, context: Mapping[str, str]) -> str:
+    """The URL of a list for the values that the variables before it have. Raises ProtocolViolation for one more."""
+    given = {parameter.name: context[parameter.variable] for parameter in operation.in_path
+             if parameter.variable in context}  # fmt: skip
+    in_order = [context.get(parameter.variable) for parameter in operation.in_path]
+    values: dict[str, str] = {}
+    for index, parameter in enumerate(listing.in_path):
+        value = given.get(parameter.name) or (in_order[index] if index < len(in_order) else None)
+        if value is None:
+            raise ProtocolViolation(f"GET {shown(listing.path)}: nothing gives {{{shown(parameter.name)}}} a value")
+        values[parameter.variable] = value
+    return expand_template(listing.base, values)
+
+
+def _items(answer: Answer) -> list[Any]:
+    """The items of a list. Raises ProtocolViolation for anything else."""
+    pages = answer.pages
+    if not pages:
+        page = page_of(answer.content.read(0, answer.content.size) or b"")
+        if page is None:
+            raise ProtocolViolation("the API answers no list of values")
+        pages = (page,)
+    return [item for page in pages for item in page.parsed]
+
+
+def _time(header: str | None) -> int | None:
+    """Nanoseconds since the epoch of an HTTP date."""
+    try:
+        return int(parsedate_to_datetime(header).timestamp()) * 1_000_000_000 if header else None
+    except (ValueError, OverflowError):
+        return None

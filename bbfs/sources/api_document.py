@@ -1,0 +1,209 @@
+"""An OpenAPI document and the documents that it refers to: parsed, and read along its references.
+
+JSON or YAML, of any version; what it says is read by `api_operations`. References (`$ref`) lead within a document and
+to other documents beneath the folder of the first one, never out of it.
+"""
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+from bbfs.errors import ConfigError, ProtocolViolation
+
+REFERENCES_IN_A_ROW = 32
+"""References that lead to references: more are a cycle, or as good as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Parsed documents by their URL. location: of the first; missing: why a document could not be had, by URL."""
+
+    location: str
+    parsed: Mapping[str, Any]
+    missing: Mapping[str, str]
+
+    @property
+    def root(self) -> "Node":
+        return Node(self, self.location, (), self.parsed[self.location])
+
+    def at(self, reference: str, base: str) -> "Node":
+        """What a reference in the document at `base` leads to. Raises ProtocolViolation that names it."""
+        url, pointer = urldefrag(urljoin(base, reference))
+        if url in self.missing:
+            raise ProtocolViolation(f"{shown(reference)}: {self.missing[url]}")
+        if url not in self.parsed:
+            raise ProtocolViolation(f"{shown(reference)}: not beneath the folder of the document")
+        if pointer and not pointer.startswith("/"):
+            raise ProtocolViolation(f"{shown(reference)}: no JSON pointer")
+        found, steps = self.parsed[url], tuple(_steps(pointer))
+        for step in steps:
+            try:
+                found = found[int(step)] if isinstance(found, list) else _keyed(found)[step]
+            except (LookupError, ValueError):
+                raise ProtocolViolation(f"{shown(reference)}: leads nowhere") from None
+        return Node(self, url, steps, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A place in a document. Going down from it follows references; `str` names the place for messages."""
+
+    documents: Documents
+    url: str
+    steps: tuple[str, ...]
+    value: Any
+
+    def __str__(self) -> str:
+        name = posixpath.basename(urlsplit(self.url).path) or self.url
+        pointer = "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in self.steps)
+        return shown(f"{unquote(name)}#{pointer}")
+
+    def get(self, key: str) -> "Node":
+        """What a key of an object leads to; a node whose value is None where there is no such key."""
+        return self._below(key, _keyed(self.value).get(key)).followed()
+
+    def items(self) -> Iterator[tuple[str, "Node"]]:
+        """The members of an object, or of an array by their index; nothing of anything else."""
+        if isinstance(self.value, list):
+            for index, value in enumerate(self.value):
+                yield str(index), self._below(str(index), value).followed()
+        else:
+            for key, value in _keyed(self.value).items():
+                yield key, self._below(key, value).followed()
+
+    def raw_items(self) -> Iterator[tuple[str, "Node"]]:
+        """As `items` of an object, references not followed: one that leads nowhere spoils no other member."""
+        for key, value in _keyed(self.value).items():
+            yield key, self._below(key, value)
+
+    def _below(self, step: str, value: Any) -> "Node":
+        return Node(self.documents, self.url, (*self.steps, step), value)
+
+    def followed(self) -> "Node":
+        """What the node refers to, itself if it is no reference. Raises ProtocolViolation.
+
+        What stands beside a reference comes first, as JSON Schema has it since OpenAPI 3.1.
+        """
+        node, beside = self, {}
+        for _ in range(REFERENCES_IN_A_ROW):
+            reference = _keyed(node.value).get("$ref")
+            if not isinstance(reference, str):
+                value = {**node.value, **beside} if beside and isinstance(node.value, dict) else node.value
+                return Node(node.documents, node.url, node.steps, value)
+            beside = {**{k: v for k, v in _keyed(node.value).items() if k != "$ref"}, **beside}
+            try:
+                node = self.documents.at(reference, node.url)
+            except ProtocolViolation as error:
+                raise ProtocolViolation(f"{node}: {error}") from None
+        raise ProtocolViolation(f"{self}: references that lead to each other")
+
+    def text(self, key: str) -> str | None:
+        """A member that is a text and not empty; numbers and truth values are no texts."""
+        value = _keyed(self.value).get(key)
+        return value if isinstance(value, str) and value else None
+
+    def flag(self, key: str) -> bool | None:
+        value = _keyed(self.value).get(key)
+        return value if isinstance(value, bool) else None
+
+
+def _keyed(value: Any) -> Mapping[str, Any]:
+    """An object with texts as keys (in YAML `200:` is a number), and an empty one for anything else."""
+    if not isinstance(value, dict):
+        return {}
+    if all(isinstance(key, str) for key in value):
+        return value
+    return {str(key): inner for key, inner in value.items()}
+
+
+def _steps(pointer: str) -> Iterator[str]:
+    for step in pointer.split("/")[1:]:
+        yield unquote(step).replace("~1", "/").replace("~0", "~")
+
+
+def parse(data: bytes, location: str) -> Any:
+    """The value of a document in JSON or YAML. Raises ProtocolViolation that names the line, ConfigError."""
+    what = posixpath.basename(unquote(urlsplit(location).path)) or location
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ProtocolViolation(f"{shown(what)}: not UTF-8 (byte {error.start})") from None
+    try:
+        if not text.lstrip().startswith(("{", "[")) or what.endswith((".yaml", ".yml")):
+            return _parse_yaml(text, what)
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ProtocolViolation(f"{shown(what)}:{error.lineno}: {error.msg} (column {error.colno})") from None
+    except RecursionError:
+        raise ProtocolViolation(f"{shown(what)}: nested too deeply") from None
+    except ValueError as error:
+        raise ProtocolViolation(f"{shown(what)}: {shown(str(error))}") from None
+
+
+def _parse_yaml(text: str, what: str) -> Any:
+    try:
+        import yaml  # noqa: PLC0415 - an optional package
+    except ImportError:
+        raise ConfigError(
+            f"{shown(what)}: documents in YAML need the package PyYAML (the extra 'web' of bbfs)"
+        ) from None
+    try:
+        return yaml.load(text, _loader(yaml))
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark is not None else ""
+        raise ProtocolViolation(f"{shown(what)}{line}: {shown(error.problem or 'no YAML')}") from None
+    except yaml.YAMLError as error:
+        raise ProtocolViolation(f"{shown(what)}: {shown(str(error))}") from None
+
+
+def _loader(yaml: Any) -> Any:
+    """A safe loader that takes for numbers and truth values what YAML 1.2 and JSON do: no `no`, no dates, no octals."""
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader: Any = type("Loader", (base,), {"yaml_implicit_resolvers": {}})
+    for kind, pattern, first in (
+        ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+        ("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
+        ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
+        ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+        ("merge", r"<<", "<"),
+    ):
+        loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"), list(first))
+    return loader
+
+
+def references(value: Any, base: str) -> set[str]:
+    """The URLs of the documents that a document refers to, itself left out. Cycles of YAML's aliases are safe."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    ahead = [value]
+    while ahead:
+        node = ahead.pop()
+        if not isinstance(node, dict | list) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, list):
+            ahead += node
+            continue
+        reference = node.get("$ref")
+        if isinstance(reference, str) and not reference.startswith("#"):
+            found.add(urldefrag(urljoin(base, reference))[0])
+        ahead += node.values()
+    return found - {base}
+
+
+def is_beneath(url: str, location: str) -> bool:
+    """Whether a document may be had on behalf of the one at `location`: it is in its folder, or below that."""
+    folder, asked = urlsplit(urljoin(location, ".")), urlsplit(url)
+    if (asked.scheme, asked.netloc) != (folder.scheme, folder.netloc) or asked.query:
+        return False
+    segments = [unquote(segment) for segment in asked.path.split("/")]
+    return asked.path.startswith(folder.path) and not any(s in (".", "..") or "/" in s or "\0" in s for s in segments)
+
+
+def shown(text: str, length: int = 200) -> str:
+    """A text of others for a message: printable ASCII, of bounded length."""
+    return ascii(text if len(text) <= length else text[: length - 1] + "~")[1:-1]

@@ -1,0 +1,239 @@
+"""Where the next page of a list is: by the Link header, a cursor or URL in the answer, a page number, an offset. Pure.
+
+What the document calls the parameters of an operation decides what can be followed; what the answer says comes first,
+guesses (the next number) last.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
+
+from bbfs.sources.api_pages import Page
+from bbfs.sources.api_parameters import Parameter
+
+_CURSOR = frozenset((
+    "cursor", "nextcursor", "pagecursor", "startcursor", "pagetoken", "nextpagetoken", "nexttoken", "continuationtoken",
+    "continuation", "continue", "marker", "nextmarker", "after", "startingafter", "startafter", "startkey",
+    "starttoken", "scrollid", "paginationtoken", "bookmark",
+))  # fmt: skip
+_PAGE = frozenset(("page", "pagenumber", "pageno", "pagenum", "pageindex", "currentpage"))
+_OFFSET = frozenset(("offset", "skip", "start", "startindex", "startat", "first"))
+_SIZE = frozenset((
+    "limit", "perpage", "pagesize", "size", "count", "maxresults", "maxitems", "maxpagesize", "take", "top", "rows",
+    "resultsperpage", "itemsperpage",
+))  # fmt: skip
+_NEXT = (
+    "next", "nextcursor", "nextpagetoken", "nexttoken", "nextpage", "nextlink", "nexturl", "nexthref", "nextpageurl",
+    "nextpagelink", "nextmarker", "nextoffset", "nextpagecursor", "continuationtoken", "continuation", "odatanextlink",
+    "endcursor", "after", "cursor", "bookmark",
+)  # fmt: skip
+_AROUND = (
+    "links", "meta", "metadata", "paging", "pagination", "pageinfo", "page", "responsemetadata", "cursors", "cursor",
+    "info", "data",
+)  # fmt: skip
+_MORE = ("hasmore", "hasnext", "hasnextpage", "more", "ismore")
+_TOTAL = ("total", "totalcount", "totalitems", "totalresults", "totalelements", "totalrecords", "recordcount")
+_PAGES = ("totalpages", "pagecount", "lastpage", "pages", "numpages")
+_DEEPEST = 3
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def plain(name: str) -> str:
+    """A name without its spelling: `next_page-token`, `nextPageToken` and `@next.page.token` are one."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+class Paging(NamedTuple):
+    """The query parameters of an operation that choose a page."""
+
+    cursors: tuple[Parameter, ...] = ()
+    page: Parameter | None = None
+    offset: Parameter | None = None
+    size: Parameter | None = None
+
+    @classmethod
+    def of(cls, query: Sequence[Parameter]) -> "Paging":
+        def find(names: frozenset[str]) -> list[Parameter]:
+            return [each for each in query if plain(each.name.rpartition("[")[2]) in names and not each.exploded]
+
+        numbered = [each for each in find(_PAGE | _OFFSET) if each.type in ("integer", "number", None)]
+        page = next((each for each in numbered if plain(each.name.rpartition("[")[2]) in _PAGE), None)
+        offset = next((each for each in numbered if each is not page and each in find(_OFFSET)), None)
+        return cls(tuple(find(_CURSOR)), page, offset, next(iter(find(_SIZE)), None))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The parameters by which whoever asks chooses a page: then nothing is followed."""
+        return frozenset(each.name for each in (*self.cursors, self.page, self.offset, self.size) if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """How to go on. kind: `given` by the server, `guessed` (the next number), `end`, or `lost`: there is more, and
+    `why` nobody can ask for it."""
+
+    kind: Literal["given", "guessed", "end", "lost"]
+    url: str = ""
+    why: str = ""
+
+
+END = Next("end")
+
+
+def next_page(
+    paging: Paging, url: str, headers: Mapping[str, str], pages: Sequence[Page], numbers: Mapping[str, int]
+) -> Next:
+    """What follows the last of `pages`, which `url` gave. numbers: the first page and offset, by parameter name."""
+    link = _link(headers.get("link", ""))
+    if link is not None:
+        return _followed(url, link)
+    page = pages[-1]
+    said = _Said(page)
+    if said.more is False:
+        return END
+    for name, value in said.next_values():
+        if value in (None, "", False, {}):
+            return END
+        found = _by_value(paging, url, name, value)
+        if found is not None:
+            return found
+    got = sum(len(each.items) for each in pages)
+    if not page.items:
+        return END
+    total = said.number(_TOTAL)
+    if total is None:
+        total = _number(headers.get("x-total-count", headers.get("x-total")))
+    if total is not None and got >= total:
+        return END
+    if paging.page is not None:
+        return _next_number(paging.page, url, said, len(pages), numbers)
+    if paging.offset is not None:
+        return Next("guessed", _with(url, paging.offset.name, str(numbers.get(paging.offset.name, 0) + got)))
+    return END
+
+
+def first_numbers(paging: Paging) -> dict[str, int]:
+    """The page and offset that a request has which says nothing of them."""
+    found: dict[str, int] = {}
+    for parameter, usual in ((paging.page, 1), (paging.offset, 0)):
+        if parameter is not None:
+            default = parameter.default
+            found[parameter.name] = default if isinstance(default, int) and default >= 0 else usual
+    return found
+
+
+def _next_number(page: Parameter, url: str, said: "_Said", count: int, numbers: Mapping[str, int]) -> Next:
+    first = numbers.get(page.name, 1)
+    last = said.number(_PAGES)
+    if said.last is True or (last is not None and count >= last):
+        return END
+    return Next("guessed", _with(url, page.name, str(first + count)))
+
+
+def _by_value(paging: Paging, url: str, name: str, value: Any) -> Next | None:
+    """How to go on with what an answer calls the next page; None where it is no such thing."""
+    if isinstance(value, dict):
+        value = next((value[key] for key in ("href", "url", "cursor", "after") if value.get(key)), None)
+    if isinstance(value, str) and re.match(r"https?://|/|\?", value):
+        asked, there = urlsplit(url), urlsplit(urljoin(url, value))
+        return _followed(url, value) if paging.names or there.path == asked.path else None
+    if isinstance(value, bool) or not isinstance(value, str | int) or not paging.names:
+        return None
+    if isinstance(value, int) or value.isdigit():
+        numbered = paging.offset if "offset" in name else paging.page
+        if numbered is not None and not (paging.cursors and "cursor" in name):
+            return Next("given", _with(url, numbered.name, str(value)))
+    cursors = {plain(each.name): each for each in paging.cursors}
+    chosen = cursors.get(name) or cursors.get(name.removeprefix("next")) or next(iter(paging.cursors), None)
+    if chosen is not None:
+        return Next("given", _with(url, chosen.name, str(value)))
+    if paging.page is not None or paging.offset is not None:
+        return None
+    return Next("lost", why="the document names no parameter for the API's cursor")
+
+
+def _followed(url: str, link: str) -> Next:
+    """A link of the server, to the same origin only. One to plain http is followed over https where that is used."""
+    try:
+        asked, there = urlsplit(url), urlsplit(urljoin(url, link))
+        if there.scheme == "http" and asked.scheme == "https" and there.port in (None, 80):
+            there = there._replace(scheme="https", netloc=there.netloc.removesuffix(":80"))
+        same = _origin(asked) == _origin(there)
+    except ValueError:
+        return Next("lost", why="the API's link to the next page is no URL")
+    if not same or there.username is not None:
+        return Next("lost", why="the API's next page is at another server")
+    return Next("given", there._replace(fragment="").geturl())
+
+
+def _origin(parts: Any) -> tuple[str, str | None, int | None]:
+    return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)
+
+
+def _with(url: str, name: str, value: str) -> str:
+    """A URL with one query parameter set."""
+    base, _, query = url.partition("?")
+    pairs = [pair for pair in query.split("&") if pair and unquote(pair.partition("=")[0]) != name]
+    return f"{base}?" + "&".join([*pairs, quote(name, safe="") + "=" + quote(value, safe="")])
+
+
+def without(url: str, names: frozenset[str]) -> str:
+    """A URL without these query parameters, which are secrets that a server may have echoed."""
+    if not names or not any(name in names for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)):
+        return url
+    base, _, query = url.partition("?")
+    kept = [pair for pair in query.split("&") if unquote(pair.partition("=")[0]) not in names]
+    return f"{base}?{'&'.join(kept)}" if kept else base
+
+
+def _link(header: str) -> str | None:
+    """The target of `rel=next` (RFC 8288)."""
+    for target, parameters in re.findall(
+        r"<([^<>]*)>((?:\s*;\s*[^\s;,=]+(?:\s*=\s*(?:\"[^\"]*\"|[^\s;,\"]+))?)*)", header
+    ):
+        for quoted, bare in re.findall(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^\s;,\"]+))", parameters, re.IGNORECASE):
+            if "next" in (quoted or bare).lower().split():
+                return target
+    return None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+class _Said:
+    """What a page says of pages, its items left out."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._facts = list(self._walk(page.value, 0))
+        self.more = next((v for n, v in self._facts if n in _MORE and isinstance(v, bool)), None)
+        self.last = next((v for n, v in self._facts if n == "last" and isinstance(v, bool)), None)
+
+    def _walk(self, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+        if not isinstance(value, dict) or depth >= _DEEPEST:
+            return
+        inner: list[Any] = []
+        for key, below in value.items():
+            name = plain(key)
+            yield name, below
+            if name in _AROUND and isinstance(below, dict):
+                inner.append(below)
+        for below in inner:
+            yield from self._walk(below, depth + 1)
+
+    def next_values(self) -> Iterator[tuple[str, Any]]:
+        for wanted in _NEXT:
+            for name, value in self._facts:
+                if name == wanted:
+                    yield name, value
+
+    def number(self, names: Sequence[str]) -> int | None:
+        """The first of these facts that is a number."""
+        for wanted in names:
+            for name, value in self._facts:
+                if name == wanted and isinstance(value, int) and not isinstance(value, bool):
+                    return value
+        return None

@@ -1,0 +1,332 @@
+"""What an OpenAPI document (3.0, 3.1) offers to read: its GET operations, each with the URLs that it has. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
+
+from bbfs.errors import InvalidUri, NotFound, ProtocolViolation
+from bbfs.patterns import Pattern
+from bbfs.sources.api_document import Node, shown
+from bbfs.sources.api_parameters import Parameter, on_the_wire, parameters
+from bbfs.sources.api_security import Requirement, Scheme, requirements, schemes
+from bbfs.templates import expand_template
+
+LONGEST_URL = 16_384
+"""Characters: servers take 8 to 16 KB."""
+LISTED_AT_MOST = 100
+"""Resources that the values of required query parameters may make of one operation."""
+VARIABLES_IN_A_SEGMENT = 3
+_IN_PATH = "!$&'()*+,;=:@-._~"  # RFC 3986, pchar without what `quote` leaves alone
+_STREAMS = frozenset(("text/event-stream", "multipart/x-mixed-replace"))
+
+
+class Options(NamedTuple):
+    """What the configuration says of an API. include, exclude: globs over the paths of the document."""
+
+    server: str | None = None
+    server_variables: Mapping[str, str] = {}
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One GET operation.
+
+    path: as the document has it. base: its URL with an expression for each variable of the path, without a query.
+    returns: the media types of a success. links: by name of the operation (its `operationId`) the parameters that
+    values of its answers are for.
+    """
+
+    path: str
+    base: str
+    in_path: tuple[Parameter, ...]
+    in_query: tuple[Parameter, ...]
+    regex: re.Pattern[str] = field(repr=False)
+    security: tuple[Requirement, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    returns: tuple[str, ...] = ()
+    operation_id: str | None = None
+    title: str | None = None
+    description: str | None = None
+    tags: tuple[str, ...] = ()
+    deprecated: bool = False
+    links: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+
+    @property
+    def required(self) -> tuple[Parameter, ...]:
+        """The query parameters without which the operation answers nothing."""
+        return tuple(parameter for parameter in self.in_query if parameter.required)
+
+    @property
+    def query_template(self) -> str | None:
+        """The URI template with the query, if there is any."""
+        if not self.in_query:
+            return None
+        return f"{self.base}{{?{','.join(parameter.expression for parameter in self.in_query)}}}"
+
+    @property
+    def mime_type(self) -> str | None:
+        """The media type of the content, where the document says so."""
+        return self.returns[0] if self.returns and "*" not in self.returns[0] else None
+
+    def resources(self) -> Iterator[str]:
+        """The URLs that can be listed: nothing of them has to be known, or the document says all that there is."""
+        if self.in_path:
+            return
+        choices = [parameter.values or ([_default(parameter)] if _default(parameter) else []) for parameter in
+                   self.required]  # fmt: skip
+        count = 1
+        for choice in choices:
+            count *= len(choice)
+        if not 0 < count <= LISTED_AT_MOST:
+            return
+        template = self.query_template or self.base
+        for values in product(*choices):
+            pairs = zip(self.required, values, strict=True)
+            yield expand_template(template, {p.variable: [v] if p.exploded else v for p, v in pairs})
+
+
+def _default(parameter: Parameter) -> str:
+    return "" if parameter.default is None else str(parameter.default)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: the operation, its values by the parameters' names, and the URL as it goes out (without secrets)."""
+
+    operation: Operation
+    values: Mapping[str, str]
+    asked: tuple[str, ...]
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """What a document offers. operations: those with fewer variables in front first, as OpenAPI matches paths.
+
+    left_out: what has no path, each with the reason.
+    """
+
+    title: str
+    version: str
+    operations: tuple[Operation, ...]
+    schemes: Mapping[str, Scheme]
+    left_out: tuple[str, ...]
+
+    def call(self, native_uri: str) -> Call:
+        """The request behind a URL. Raises NotFound for one that no operation of the document has."""
+        if len(native_uri) > LONGEST_URL:
+            raise NotFound(f"{shown(native_uri)}: a URL of {len(native_uri)} characters is too long")
+        base, question, query = native_uri.partition("?")
+        for operation in self.operations:
+            found = operation.regex.fullmatch(base)
+            if found is None:
+                continue
+            values = {p.name: _value(p, text) for p, text in zip(operation.in_path, found.groups(), strict=True)}
+            if any(part in (".", "..") for value in values.values() for part in value.split("/")):
+                raise NotFound(f"{shown(native_uri)}: a value that leads out of its place")
+            pairs = parse_qsl(query, keep_blank_values=True)
+            asked = tuple(dict.fromkeys(name for name, _ in pairs))
+            wrong = _refused(operation, asked)
+            if wrong is not None:
+                raise NotFound(f"{shown(native_uri)}: {wrong}")
+            if "#" in native_uri or not (native_uri.isascii() and native_uri.isprintable()):
+                break
+            path, query = on_the_wire(base, query, operation.base, (*operation.in_path, *operation.in_query))
+            return Call(operation, values, asked, path + question + query)
+        raise NotFound(f"{shown(native_uri)}: no operation of the document has this URL")
+
+
+def _value(parameter: Parameter, text: str) -> str:
+    text = text.removeprefix(".") if parameter.style == "." else text
+    return unquote(text.partition("=")[2] if parameter.style == ";" else text)
+
+
+def _refused(operation: Operation, asked: Sequence[str]) -> str | None:
+    """Why a query is none of an operation."""
+    unknown = [name for name in asked if name not in {parameter.name for parameter in operation.in_query}]
+    lacking = [parameter.name for parameter in operation.required if parameter.name not in asked]
+    if unknown:
+        return f"GET {shown(operation.path)} has no query parameter {shown(unknown[0])}"
+    return f"GET {shown(operation.path)} needs the query parameter {shown(lacking[0])}" if lacking else None
+
+
+def read(root: Node, options: Options) -> Api:
+    """What a document offers. Raises ProtocolViolation where it is none of OpenAPI 3, or names no server.
+
+    An operation that cannot be read or made a path is left out, and `Api.left_out` says so.
+    """
+    version = root.text("openapi") or str((root.value if isinstance(root.value, dict) else {}).get("openapi", ""))
+    if not version.startswith("3."):
+        what = "Swagger 2, which is to be converted" if root.get("swagger").value else "no OpenAPI document"
+        raise ProtocolViolation(f"{root}: {what}; OpenAPI 3.0 and 3.1 are read")
+    if not isinstance(root.get("paths").value, dict):
+        raise ProtocolViolation(f"{root}/paths: no object")
+    about = root.get("info")
+    known = schemes(root.get("components"))
+    everywhere = requirements(root.get("security")) or ()
+    operations: list[Operation] = []
+    left_out: list[str] = []
+    for path, item in root.get("paths").raw_items():
+        if not path.startswith("/") or not _is_included(path, options):
+            continue
+        try:
+            item = item.followed()
+            if not isinstance(item.get("get").value, dict):
+                continue
+            operations.append(_operation(path, item, root, known, everywhere, options))
+        except (ProtocolViolation, InvalidUri) as error:
+            left_out.append(f"GET {shown(path)}: {error}")
+    operations.sort(key=lambda operation: [_openness(part) for part in operation.base.split("/")])
+    return Api(about.text("title") or "", version, tuple(operations), known, tuple(left_out))
+
+
+def _openness(segment: str) -> tuple[int, str]:
+    """Sorts what a template spells out before what is partly variable, and that before what is wholly so."""
+    return (0 if "{" not in segment else 2 if segment.startswith("{") and segment.endswith("}") else 1), segment
+
+
+def _operation(
+    path: str,
+    item: Node,
+    root: Node,
+    known: Mapping[str, Scheme],
+    everywhere: tuple[Requirement, ...],
+    options: Options,
+) -> Operation:
+    """Raises ProtocolViolation and InvalidUri for what has no path."""
+    get = item.get("get")
+    if "?" in path or "#" in path:
+        raise ProtocolViolation("a path with a query or a fragment")
+    hidden = [scheme.name for scheme in known.values() if scheme.kind == "query"]
+    found = parameters(path, (item.get("parameters"), get.get("parameters")), options.headers, hidden)
+    if found.lacking:
+        raise ProtocolViolation(f"needs a value for {', '.join(found.lacking)}, which the option headers can give")
+    returns, links = _answers(get)
+    if returns and _STREAMS.issuperset(returns):
+        raise ProtocolViolation(f"answers a stream without end ({returns[0]})")
+    server = _server(get, item, root, options)
+    base, regex = _template(server, path, found.path)
+    security = requirements(get.get("security"))
+    tags = get.get("tags").value
+    operation = Operation(
+        path=path,
+        base=base,
+        in_path=found.path,
+        in_query=found.query,
+        regex=regex,
+        security=everywhere if security is None else security,
+        headers=found.headers,
+        returns=returns,
+        operation_id=get.text("operationId"),
+        title=get.text("summary") or item.text("summary"),
+        description=get.text("description") or item.text("description"),
+        tags=tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else (),
+        deprecated=bool(get.flag("deprecated")),
+        links=links,
+    )
+    for template in (operation.query_template, base if found.path else None):
+        if template is not None:
+            Pattern(template)
+    return operation
+
+
+def _template(server: str, path: str, in_path: Sequence[Parameter]) -> tuple[str, re.Pattern[str]]:
+    """The URI template of a path, and the regular expression of its URLs."""
+    by_name = {parameter.name: parameter for parameter in in_path}
+    base, regex, seen = server, re.escape(server), set[str]()
+    for segment in path[1:].split("/"):
+        base, regex = base + "/", regex + "/"
+        pieces = re.split(r"\{([^{}]*)\}", segment)
+        if len(pieces) // 2 > VARIABLES_IN_A_SEGMENT:
+            raise ProtocolViolation("too many variables between two slashes")
+        for index, piece in enumerate(pieces):
+            if index % 2 == 0:
+                if "{" in piece or "}" in piece:
+                    raise ProtocolViolation("a brace without another")
+                literal = quote(piece, safe=_IN_PATH + "%")
+                base, regex = base + literal, regex + re.escape(literal)
+                continue
+            parameter = by_name[piece]
+            if not piece or piece in seen:
+                raise ProtocolViolation(f"the variable {{{shown(piece)}}} twice, or without a name")
+            seen.add(piece)
+            base += f"{{{parameter.style}{parameter.expression}}}"
+            regex += rf"({re.escape(parameter.style)}[^/?#]+?)"
+    return base, re.compile(regex)
+
+
+def _server(get: Node, item: Node, root: Node, options: Options) -> str:
+    """The URL that an operation's path goes on from. Raises ProtocolViolation."""
+    place, url = "the option server", options.server
+    if url is None:
+        found = next((each for node in (get, item, root) for _, each in node.get("servers").items()), None)
+        place, url = (f"{root}/servers", "/") if found is None else (str(found), found.text("url") or "/")
+        for name, value in _server_variables(found, options):
+            url = url.replace(f"{{{name}}}", value)
+        url = urljoin(root.documents.location, url)
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable, parts = False, urlsplit("")
+    if not usable:
+        raise ProtocolViolation(f"{place}: {shown(url)} is no http or https URL; the option server names one")
+    if parts.username is not None or parts.query or parts.fragment or "{" in url or not url.isascii():
+        raise ProtocolViolation(f"{place}: a URL with a user name, a query, a fragment, or a variable without a value")
+    return quote(url.rstrip("/"), safe=_IN_PATH + "/%[]")
+
+
+def _server_variables(server: Node | None, options: Options) -> Iterator[tuple[str, str]]:
+    for name, about in server.get("variables").items() if server is not None else ():
+        value = options.server_variables.get(
+            name, about.value.get("default") if isinstance(about.value, dict) else None
+        )
+        if value is not None:
+            yield name, str(value)
+
+
+def _answers(get: Node) -> tuple[tuple[str, ...], tuple[tuple[str, Mapping[str, Any]], ...]]:
+    """The media types of a success, JSON first, and the links of its answers."""
+    responses = {code.upper(): node for code, node in get.get("responses").raw_items()}
+    codes = [*sorted(code for code in responses if code.startswith("2")), "DEFAULT"]
+    links: list[tuple[str, Mapping[str, Any]]] = []
+    for code in codes:
+        if code not in responses:
+            continue
+        try:
+            response = responses[code].followed()
+            for _, link in response.get("links").items():
+                leads_to, given = link.text("operationId") or link.text("operationRef"), link.get("parameters").value
+                if leads_to and isinstance(given, dict):
+                    links.append((leads_to, given))
+            types = [name.partition(";")[0].strip().lower() for name, _ in response.get("content").raw_items()]
+        except ProtocolViolation:
+            continue
+        if types or code != "DEFAULT":
+            return tuple(sorted(dict.fromkeys(types), key=lambda each: not is_json(each))), tuple(links)
+    return (), tuple(links)
+
+
+def is_json(media_type: str | None) -> bool:
+    """Whether a media type is JSON (RFC 8259, RFC 6839)."""
+    essence = (media_type or "").partition(";")[0].strip().lower()
+    return essence == "application/json" or essence.endswith("+json")
+
+
+def _is_included(path: str, options: Options) -> bool:
+    if options.include and not any(_glob(glob).fullmatch(path) for glob in options.include):
+        return False
+    return not any(_glob(glob).fullmatch(path) for glob in options.exclude)
+
+
+def _glob(text: str) -> re.Pattern[str]:
+    """`*` and `?` within a segment, `**` over any number of them."""
+    made = {"/**": "(?:/.*)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    pieces: Iterable[str] = re.split(r"(/\*\*|\*\*|\*|\?)", text)
+    return re.compile("".join(made.get(piece, re.escape(piece)) for piece in pieces), re.DOTALL)

@@ -1,0 +1,82 @@
+"""The options of a REST API (`[sources.config]`)."""
+
+import re
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from bbfs.config.quantities import parse_size
+from bbfs.errors import ConfigError
+from bbfs.model import DataSource
+from bbfs.sources.api_document import shown
+from bbfs.sources.api_loading import file_url
+from bbfs.sources.options import SourceOptions, local_path
+from bbfs.sources.web import MAX_BODY
+
+MAX_PAGES, MAX_ITEMS = 10, 10_000
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+
+
+class ValuesFrom(SourceOptions):
+    """Where values come from: an operation's path in the document, and the member of its items (dots go down)."""
+
+    path: str
+    field: str | None = None
+
+
+class ApiOptions(SourceOptions):
+    """Options of a REST API.
+
+    document: the OpenAPI document: a URL, or a path (`~` is the home directory). server: URL that the paths go on from,
+    in the place of the document's; server_variables: values for the variables of the document's. headers: sent with
+    every request to the API, document_headers: with those for the document. include, exclude: globs over the
+    document's paths. values: by the name of a variable, or PATH#NAME, its values or where they come from. max_pages,
+    max_items: what is followed of a list. max_body: bytes of an answer. per_second: requests in a second.
+    allow_private: whether addresses may be asked that are not public.
+    """
+
+    document: str = Field(min_length=1)
+    server: str | None = None
+    server_variables: dict[str, str] = Field(default={})
+    headers: dict[str, str] = Field(default={})
+    document_headers: dict[str, str] = Field(default={})
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    values: dict[str, tuple[str | int, ...] | ValuesFrom] = Field(default={})
+    max_pages: int = Field(default=MAX_PAGES, ge=1, le=1000)
+    max_items: int = Field(default=MAX_ITEMS, ge=1)
+    max_body: Annotated[int, BeforeValidator(parse_size), Field(ge=1)] = MAX_BODY
+    per_second: float | None = Field(default=None, gt=0)
+    allow_private: bool = False
+
+    @field_validator("headers", "document_headers")
+    @classmethod
+    def _sendable(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not _TOKEN.fullmatch(name):
+                raise ValueError(f"{shown(name, 40)} is no name of a header")
+            if not (value.isascii() and value.isprintable()) or value != value.strip():
+                raise ValueError(f"the value of {name} cannot be sent")
+        return headers
+
+    @field_validator("server")
+    @classmethod
+    def _absolute(cls, server: str | None) -> str | None:
+        if server is not None and (urlsplit(server).scheme not in ("http", "https") or not urlsplit(server).hostname):
+            raise ValueError("should be an http or https URL")
+        return server
+
+
+def document_url(source: DataSource, document: str) -> str:
+    """The URL of a document given as a URL or a path. Raises ConfigError."""
+    where = f"sources[{source.id}].config.document"
+    scheme, separator, _ = document.partition("://")
+    if not separator:
+        return file_url(local_path(source, document))
+    parts = urlsplit(document)
+    if scheme.lower() not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{where}: should be an http or https URL, or a path")
+    if parts.username is not None:
+        raise ConfigError(f"{where}: a user name belongs in document_headers, not in a URL")
+    return parts._replace(fragment="").geturl()

@@ -1,0 +1,137 @@
+"""Pages of a JSON list as they stand in an answer, and put together to one. Pure.
+
+Items are taken over as they are written: no number changes, no key moves. A page is an array, or an object with an
+array of items in it (`{"items": […], "next": …}`), which may be one level down (`{"data": {"items": […]}}`).
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder()
+_ITEMS = (
+    "items", "data", "results", "result", "value", "values", "records", "entries", "content", "hits", "rows", "list",
+    "elements", "objects", "resources", "documents", "nodes", "members",
+)  # fmt: skip
+_AROUND = ("data", "_embedded", "result", "response", "hits", "body", "payload")
+"""Members that hold the object with the items in many APIs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page. text: all of it; start, end: where the array is in it; items: its items as they are written.
+
+    value: the page parsed; of an array page the array. where: the keys that lead to the array.
+    """
+
+    text: str
+    start: int
+    end: int
+    items: tuple[str, ...]
+    value: Any
+    where: tuple[str, ...]
+
+    @property
+    def parsed(self) -> list[Any]:
+        """The items as values."""
+        found = self.value
+        for key in self.where:
+            found = found[key]
+        return found
+
+
+def page_of(body: bytes, hint: str = "", where: tuple[str, ...] | None = None) -> Page | None:
+    """The page in an answer, None if it is no list. hint: how the items may be called. where: as in an earlier page."""
+    try:
+        text = body.decode("utf-8-sig")
+        value = json.loads(text)
+        if where is None:
+            where = _place(value, hint)
+        if where is None:
+            return None
+        start = _find(text, where)
+        if start is None or text[start] != "[":
+            return None
+        items, end = _items(text, start)
+    except (ValueError, RecursionError, IndexError):
+        return None
+    return Page(text, start, end, tuple(items), value, where)
+
+
+def joined(pages: Sequence[Page]) -> bytes:
+    """One text of all pages: the last page with the items of all, one a line where each is written in one."""
+    last = pages[-1]
+    items = ",\n".join(item for page in pages for item in page.items)
+    array = f"[\n{items}\n]" if items else "[]"
+    return f"{last.text[: last.start]}{array}{last.text[last.end :].rstrip()}\n".encode()
+
+
+def _place(value: Any, hint: str) -> tuple[str, ...] | None:
+    """The keys that lead to the items."""
+    if isinstance(value, list):
+        return ()
+    if not isinstance(value, dict):
+        return None
+    key = _key_of_items(value, hint)
+    if key is not None:
+        return (key,)
+    for around in _AROUND:
+        inner = value.get(around)
+        if isinstance(inner, dict):
+            key = _key_of_items(inner, hint)
+            if key is not None:
+                return around, key
+    return None
+
+
+def _key_of_items(value: dict[str, Any], hint: str) -> str | None:
+    arrays = [key for key, inner in value.items() if isinstance(inner, list)]
+    if hint in arrays:
+        return hint
+    named = next((key for key in _ITEMS if key in arrays), None)
+    return named or (arrays[0] if len(arrays) == 1 else None)
+
+
+def _find(text: str, where: Sequence[str]) -> int | None:
+    """Where the value that keys lead to begins. Of a key that is there twice the last counts, as for `json`."""
+    position = _skip(text, 0)
+    for key in where:
+        places = [at for name, at in _members(text, position) if name == key]
+        if not places:
+            return None
+        position = places[-1]
+    return position
+
+
+def _members(text: str, start: int) -> Iterator[tuple[str, int]]:
+    """The members of the object at `start`: their names, and where their values begin."""
+    position = _skip(text, start + 1)
+    while text[position] != "}":
+        name, position = _DECODER.raw_decode(text, position)
+        position = _skip(text, _skip(text, position) + 1)
+        yield name, position
+        _, position = _DECODER.raw_decode(text, position)
+        position = _skip(text, position)
+        if text[position] == ",":
+            position = _skip(text, position + 1)
+
+
+def _items(text: str, start: int) -> tuple[list[str], int]:
+    """The items of the array at `start` as they are written, and where it ends."""
+    items: list[str] = []
+    position = _skip(text, start + 1)
+    while text[position] != "]":
+        _, end = _DECODER.raw_decode(text, position)
+        items.append(text[position:end])
+        position = _skip(text, end)
+        if text[position] == ",":
+            position = _skip(text, position + 1)
+    return items, position + 1
+
+
+def _skip(text: str, position: int) -> int:
+    found = _SPACE.match(text, position)
+    return position if found is None else found.end()

@@ -1,0 +1,175 @@
+"""Requests to an API: with the credentials that the document asks for, and all pages of a list within bounds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+from urllib.parse import quote
+
+import trio
+
+from bbfs.cache.content import MemoryContent
+from bbfs.cache.spool import Spool
+from bbfs.errors import NotFound, ProtocolViolation
+from bbfs.model import Content
+from bbfs.sources.api_next import Next, Paging, first_numbers, next_page, without
+from bbfs.sources.api_operations import Api, Call, Operation, is_json
+from bbfs.sources.api_pages import Page, joined, page_of
+from bbfs.sources.api_security import Keyring
+from bbfs.sources.web import WebClient, WebStream
+
+T = TypeVar("T")
+PARSED_AT_ONCE = 256 << 10
+"""Bytes of an answer that are parsed on the event loop (a few ms); more are in a thread."""
+_COOKIE = "!#$&'()*+-./:<=>?@[]^_`{|}~"
+"""What a cookie's value holds as it is (RFC 6265, section 4.1.1), beside letters and digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a call. pages: those it is made of, where it is a list. truncated: why it is not all there is.
+
+    headers: of the first page, with names in lower case.
+    """
+
+    content: Content
+    headers: Mapping[str, str]
+    pages: tuple[Page, ...] = ()
+    truncated: str | None = None
+
+
+class ApiRequests:
+    """Sends the requests of one source. Keeps nothing of them.
+
+    headers: of the configuration. max_pages, max_items, max_bytes: no page is asked for once there is so much.
+    """
+
+    def __init__(
+        self,
+        client: WebClient,
+        spool: Callable[[], Spool],
+        keyring: Keyring,
+        *,
+        headers: Mapping[str, str],
+        max_pages: int,
+        max_items: int,
+        max_bytes: int,
+        limiter: trio.CapacityLimiter,
+    ) -> None:
+        self._client = client
+        self._spool = spool
+        self._keyring = keyring
+        self._headers = dict(headers)
+        self._max_pages = max_pages
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._limiter = limiter
+
+    async def answer(self, api: Api, call: Call) -> Answer:
+        """The content of a resource, of a list all pages. Raises BbfsError."""
+        headers, body = await self._get(api, call.operation, call.url)
+        if not isinstance(body, bytes):
+            return Answer(body, headers)
+        first = Answer(MemoryContent(body), headers)
+        paging = Paging.of(call.operation.in_query)
+        if not paging.names.isdisjoint(call.asked) or not (paging.names or "link" in headers or b"ext" in body):
+            return first
+        hint = call.operation.path.rstrip("/").rpartition("/")[2]
+        page = await self._parsed(partial(page_of, body, hint), len(body))
+        if page is None:
+            return first
+        pages, truncated = await self._following(api, call, paging, page, headers, len(body))
+        if len(pages) == 1:
+            return Answer(first.content, headers, pages, truncated)
+        text = await self._parsed(partial(joined, pages), sum(len(each.text) for each in pages))
+        return Answer(MemoryContent(text), headers, pages, truncated)
+
+    async def _following(
+        self, api: Api, call: Call, paging: Paging, page: Page, headers: Mapping[str, str], size: int
+    ) -> tuple[tuple[Page, ...], str | None]:
+        """All pages from the first one on, and why these are not all."""
+        pages, url, seen, numbers = [page], call.url, {call.url}, first_numbers(paging)
+        secret = frozenset(s.name for s in api.schemes.values() if s.kind == "query")
+        while True:
+            following = next_page(paging, url, headers, pages, numbers)
+            going_on = without(following.url, secret)
+            bound = self._bound(pages, size)
+            if following.kind == "lost":
+                return tuple(pages), following.why
+            if following.kind == "end" or going_on in seen:
+                return tuple(pages), None
+            if bound is not None:
+                return tuple(pages), f"{bound}; there {'is' if following.kind == 'given' else 'may be'} more"
+            seen.add(going_on)
+            got = await self._page(api, call.operation, going_on, following, page.where)
+            if isinstance(got, str):
+                return tuple(pages), got or None
+            url, (headers, following_page, length) = going_on, got
+            size += length
+            if following.kind == "guessed" and following_page.items in ((), pages[-1].items):
+                return tuple(pages), None  # beyond the end, or the API knows no such parameter after all
+            pages.append(following_page)
+
+    def _bound(self, pages: Sequence[Page], size: int) -> str | None:
+        items = sum(len(each.items) for each in pages)
+        if len(pages) >= self._max_pages:
+            return f"{len(pages)} pages with {items} items were read (max_pages)"
+        if items >= self._max_items:
+            return f"{items} items were read (max_items)"
+        return f"{size} bytes were read (max_body)" if size >= self._max_bytes else None
+
+    async def _page(
+        self, api: Api, operation: Operation, url: str, following: Next, where: tuple[str, ...]
+    ) -> tuple[Mapping[str, str], Page, int] | str:
+        """The page at a URL; or, where a guess was wrong, why there is none: empty if that is simply the end."""
+        try:
+            headers, body = await self._get(api, operation, url)
+        except NotFound:
+            if following.kind == "guessed":
+                return ""
+            raise
+        except ProtocolViolation as error:
+            if following.kind == "guessed":
+                return f"the API refuses the next page: {error}"
+            raise
+        if not isinstance(body, bytes):
+            body.close()
+            raise ProtocolViolation(f"GET {operation.path}: the next page is no JSON")
+        page = await self._parsed(partial(page_of, body, "", where), len(body))
+        if page is None:
+            raise ProtocolViolation(f"GET {operation.path}: the next page has no array where the first one has")
+        return headers, page, len(body)
+
+    async def _get(self, api: Api, operation: Operation, url: str) -> tuple[Mapping[str, str], bytes | Content]:
+        """The headers of an answer, by names in lower case, and its body: bytes of JSON, a content of anything else."""
+        known = self._keyring.credentials(operation.security, api.schemes)
+        headers = {"Accept": _accept(operation), **operation.headers, **self._headers, **known.headers}
+        if known.cookies:
+            cookies = [f"{name}={quote(value, safe=_COOKIE)}" for name, value in known.cookies]
+            headers["Cookie"] = "; ".join([*([headers["Cookie"]] if "Cookie" in headers else []), *cookies])
+        if known.query:
+            pairs = [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in known.query]
+            url += ("&" if "?" in url else "?") + "&".join(pairs)
+        async with self._client.stream(url, headers=headers) as stream:
+            got = {name.lower(): value for name, value in stream.headers.items()}
+            if is_json(got.get("content-type")):
+                return got, await stream.read()
+            return got, await self._spooled(stream)
+
+    async def _spooled(self, stream: WebStream) -> Content:
+        """A body of any length, in memory or on disk."""
+        with self._spool() as spool:
+            async for piece in stream:
+                await trio.to_thread.run_sync(spool.write, piece, limiter=self._limiter)
+            return await trio.to_thread.run_sync(spool.content, limiter=self._limiter)
+
+    async def _parsed(self, work: Callable[[], T], size: int) -> T:
+        """What `work` makes of so many bytes of text."""
+        if size <= PARSED_AT_ONCE:
+            return work()
+        return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
+
+
+def _accept(operation: Operation) -> str:
+    """The media types of the document, JSON first, and anything else rather than nothing (RFC 9110, section 12.5.1)."""
+    return ", ".join([*operation.returns, "*/*;q=0.1"]) if operation.returns else "application/json, */*;q=0.1"

@@ -1,0 +1,155 @@
+"""The values that a variable of a path has: where the API lists them, and which member of an item is the one. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bbfs.sources.api_next import plain
+from bbfs.sources.api_operations import Api, Operation
+from bbfs.sources.api_parameters import Parameter
+
+_USUAL = ("id", "uuid", "guid", "key", "slug", "name", "login", "username", "code", "number")
+_BODY = "$response.body#"
+
+
+@dataclass(frozen=True, slots=True)
+class Lister:
+    """The operation whose answer has the values of a variable. field: the steps to the value in each item, or None
+    for whatever looks like it."""
+
+    operation: Operation
+    field: tuple[str, ...] | None = None
+
+
+def variable_at(api: Api, uri_template: str, variable: str) -> tuple[Operation, Parameter, int] | None:
+    """The operation of a template and the parameter behind its variable, with the place among those of the path."""
+    for operation in api.operations:
+        if uri_template in (operation.base, operation.query_template):
+            for index, parameter in enumerate(operation.in_path):
+                if parameter.variable == variable:
+                    return operation, parameter, index
+    return None
+
+
+def answers_for(api: Api, operation: Operation, uri_template: str, index: int) -> bool:
+    """Whether it is this template that the values of a variable are given for.
+
+    All templates that begin alike make the same names in a directory, so one of them is enough; each would cost the
+    same requests. Names that stand for nothing without a query are not among them.
+    """
+    if uri_template != (operation.query_template if operation.required else operation.base):
+        return False
+    beginning = shape(_upto(operation, index))
+    for other in api.operations:
+        if len(other.in_path) <= index or shape(_upto(other, index)) != beginning:
+            continue
+        if not (other.required and _ends_with(other, index)):
+            return other is operation
+    return False
+
+
+def shape(base: str) -> str:
+    """A template without the names of its variables."""
+    return re.sub(r"\{[^{}]*\}", "{}", base)
+
+
+def _upto(operation: Operation, index: int) -> str:
+    """The base up to the end of the segment of a variable."""
+    matches = list(re.finditer(r"\{[^{}]*\}", operation.base))
+    end = operation.base.find("/", matches[index].end())
+    return operation.base if end == -1 else operation.base[:end]
+
+
+def _ends_with(operation: Operation, index: int) -> bool:
+    return _upto(operation, index).rstrip("/") == operation.base.rstrip("/")
+
+
+def lister(api: Api, operation: Operation, index: int, path: str | None = None) -> Lister | None:
+    """The operation that lists the values of a variable: on the path above it, or at `path` of the document."""
+    if path is not None:
+        return next((Lister(each) for each in api.operations if each.path == path and not each.required), None)
+    whole = shape(_upto(operation, index))
+    above, _, last = whole.rpartition("/")
+    wanted = [above, above + "/", above + last.partition("{}")[2]]
+    for candidate in wanted:
+        for each in api.operations:
+            if shape(each.base) == candidate and not each.required and len(each.in_path) <= index:
+                return Lister(each, _linked(each, operation, operation.in_path[index]))
+    return None
+
+
+def hinted(api: Api, parameter: Parameter) -> Lister | None:
+    """The operation that the parameter itself names, by the extension `x-ms-dynamic-values` of many documents."""
+    wanted, path = parameter.dynamic.get("operationId"), parameter.dynamic.get("value-path")
+    found = next((each for each in api.operations if wanted and each.operation_id == wanted), None)
+    if found is None or found.required or found.in_path:
+        return None
+    return Lister(found, tuple(path.split("/")) if isinstance(path, str) and path else None)
+
+
+def _linked(listing: Operation, operation: Operation, parameter: Parameter) -> tuple[str, ...] | None:
+    """The steps to the value in an item, where the document links the list's answer to the operation's parameter."""
+    for leads_to, given in listing.links:
+        if leads_to != operation.operation_id and not leads_to.endswith(_reference(operation)):
+            continue
+        said = given.get(parameter.name, given.get(f"path.{parameter.name}"))
+        if isinstance(said, str) and said.startswith(_BODY):
+            steps = said[len(_BODY) :].split("/")[1:]
+            numbers = [place for place, step in enumerate(steps) if step.isdigit() or step == "*"]
+            return tuple(steps[numbers[-1] + 1 :]) if numbers else tuple(steps[-1:])
+    return None
+
+
+def _reference(operation: Operation) -> str:
+    return "#/paths/" + operation.path.replace("~", "~0").replace("/", "~1") + "/get"
+
+
+def values_in(items: Sequence[Any], parameter: Parameter, field: Sequence[str] | None) -> list[str]:
+    """The values that items give, in their order, each once; items without one are passed over."""
+    if field is None:
+        chosen = _field(items, parameter)
+        field = () if chosen is None else (chosen,)
+    found = (_scalar(_at(item, field)) for item in items)
+    return list(dict.fromkeys(value for value in found if value is not None))
+
+
+def _field(items: Sequence[Any], parameter: Parameter) -> str | None:
+    """The member that holds the value: called like the parameter, like what the parameter ends with, or as usual.
+
+    One whose values are of the parameter's type comes first: `{repo}` is a name where the items' ids are numbers.
+    """
+    objects = [item for item in items if isinstance(item, Mapping)]
+    keys = {plain(key): key for item in objects[:100] for key in item}
+    name = plain(parameter.name)
+    words = plain(re.split(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])", parameter.name)[-1])
+    candidates = [keys[each] for each in dict.fromkeys((name, words, *_USUAL)) if each in keys]
+    for key in candidates:
+        if any(_fits(item.get(key), parameter.type) for item in objects):
+            return key
+    likely = [key for key in candidates if plain(key) in (name, words, "id")]
+    return next((key for key in likely if any(_scalar(item.get(key)) is not None for item in objects)), None)
+
+
+def _at(item: Any, field: Sequence[str]) -> Any:
+    for step in field:
+        item = item.get(step) if isinstance(item, Mapping) else None
+    return item
+
+
+def _fits(value: Any, kind: str | None) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind in ("integer", "number"):
+        return isinstance(value, int | float)
+    return isinstance(value, str) if kind == "string" else isinstance(value, str | int)
+
+
+def _scalar(value: Any) -> str | None:
+    """A value as a path can hold it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        text = str(value)
+        return text if text not in ("", ".", "..") else None
+    return None
