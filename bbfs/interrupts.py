@@ -54,14 +54,17 @@ class Interrupts:
     """The requests that wait, with the threads that sent them. `run` looks at them all, in one task."""
 
     def __init__(self) -> None:
-        self._waiting: dict[trio.CancelScope, int] = {}
+        self._waiting: dict[trio.CancelScope, tuple[int, bool]] = {}
         self._some = trio.Event()
 
     @contextmanager
-    def watching(self, pid: int) -> Iterator[trio.CancelScope]:
-        """A scope that is cancelled when the thread `pid` should not wait any longer."""
+    def watching(self, pid: int, *, until_gone: bool = True) -> Iterator[trio.CancelScope]:
+        """A scope that is cancelled when the thread `pid` should not wait any longer.
+
+        until_gone: whether that is so when it is gone; it is not where another one may be waiting.
+        """
         with trio.CancelScope() as scope:
-            self._waiting[scope] = pid
+            self._waiting[scope] = (pid, until_gone)
             self._some.set()
             try:
                 yield scope
@@ -74,6 +77,6 @@ class Interrupts:
             await trio.sleep(LOOK_EVERY)
             if not self._waiting:
                 self._some = trio.Event()
-            for scope, pid in list(self._waiting.items()):
-                if wants_out(pid):
+            for scope, (pid, until_gone) in list(self._waiting.items()):
+                if wants_out(pid) and (until_gone or Path("/proc", str(pid)).exists()):
                     scope.cancel()

@@ -88,6 +88,7 @@ class Operations(pyfuse3.Operations):
         self.interrupts = interrupts
         self._files = files
         self._owner = owner
+        self._openers: dict[int, int] = {}  # the threads that opened what reads of its source, by handle
 
     async def _waiting(self, ctx: RequestContext, request: Coroutine[Any, Any, T]) -> T:
         """What may wait for a source: the waiting program can be interrupted and killed."""
@@ -191,15 +192,27 @@ class Operations(pyfuse3.Operations):
         # An inode is one version of its content, so its pages stay true however often it is opened; but not where each
         # open makes a version of its own.
         anew = self._files.shares_inode(handle)
+        if self._files.waits_for_source(handle):
+            self._openers[handle] = ctx.pid
+            anew = True
         return FileInfo(fh=FileHandleT(handle), keep_cache=not anew, direct_io=anew)
 
     @answers
     async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
         data = self._files.read_now(fh, off, size)
-        return await self._files.read(fh, off, size) if data is None else data
+        if data is not None:
+            return data
+        opener = self._openers.get(fh)
+        if opener is None:
+            return await self._files.read(fh, off, size)
+        # A read does not say who waits for it. Mostly it is whoever opened the file.
+        with self.interrupts.watching(opener, until_gone=False):
+            return await self._files.read(fh, off, size)
+        raise FUSEError(errno.EINTR)
 
     @answers
     async def release(self, fh: FileHandleT) -> None:
+        self._openers.pop(fh, None)
         self._files.release(fh)
 
     @answers

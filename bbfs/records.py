@@ -156,8 +156,9 @@ class Record:
             metadata = replace(metadata, content_type=old.content_type)
         before, self.declared = self.declared, (metadata.size, metadata.modified_ns, metadata.etag)
         changed = before != self.declared
-        if not changed and metadata.properties is None and old.properties is not None:
-            metadata = replace(metadata, etag=old.etag, modified_ns=old.modified_ns, properties=old.properties)
+        if not changed and old.properties is not None:
+            properties = {**old.properties, **(metadata.properties or {})}
+            metadata = replace(metadata, etag=old.etag, modified_ns=old.modified_ns, properties=properties)
         self.metadata = metadata
         if changed:
             self.suspect()

@@ -22,7 +22,7 @@ from bbfs.errors import (
 )
 from bbfs.handles import Attributes, OpenFile, OpenFiles, Opening
 from bbfs.inodes import Inode, InodeTable
-from bbfs.model import Content
+from bbfs.model import Content, WaitsForSource
 from bbfs.naming import Names, as_bytes
 from bbfs.records import Node, Path, Record
 from bbfs.resources import ResourceManager
@@ -238,8 +238,12 @@ class FileSystem:
         """Whether opens of the same inode may have other bytes, so that the kernel must keep none of them."""
         return self._files[handle].shares_inode
 
+    def waits_for_source(self, handle: int) -> bool:
+        """Whether reads may wait for the source: the kernel must hold none of them for other files then."""
+        return isinstance(self._files[handle].content, WaitsForSource)
+
     def read_now(self, handle: int, offset: int, length: int) -> bytes | None:
-        """A slice of what the handle pins, or None where that means waiting for a local disk."""
+        """A slice of what the handle pins, or None where that means waiting for a disk, or for the source."""
         return self._files[handle].content.read(offset, length)
 
     async def read(self, handle: int, offset: int, length: int) -> bytes:

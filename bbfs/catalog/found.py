@@ -98,6 +98,23 @@ def last_segment(native_uri: str) -> str:
     return native_uri.rstrip("/").rpartition("/")[2]
 
 
+def own_segment(metadata: ResourceMetadata, directory_uri: str | None) -> str | None:
+    """What names the own content of a directory in it (S5), None for any other entry.
+
+    directory_uri: without a slash at its end. The content has the same URI, or one with an empty last segment, which is
+    written `%2F`. The segment shows as `index` with its extension, and gives way to an entry whose name that is.
+    """
+    if directory_uri is None or metadata.kind != "resource":
+        return None
+    if metadata.native_uri.rstrip("/") == directory_uri:
+        hidden = "%69"
+    elif metadata.native_uri == directory_uri + "/%2F":
+        hidden = "%69%6E"
+    else:
+        return None
+    return hidden + tree.hide_component(tree.index_name(metadata.mime_type)[hidden.count("%") :])
+
+
 def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -> None:
     """A description with an etag is as good as a load: the version, and so the inode, follow from it."""
     if metadata.etag is not None and metadata.size is not None and metadata.kind == "resource":

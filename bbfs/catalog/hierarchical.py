@@ -8,7 +8,7 @@ from cachetools import LRUCache
 
 from bbfs import tree
 from bbfs.catalog.base import Children, Surroundings
-from bbfs.catalog.found import FoundNames, last_segment, settle
+from bbfs.catalog.found import FoundNames, last_segment, own_segment, settle
 from bbfs.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model import DataSource, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.records import DIRECTORY, Lease, Node, Path, Record, record_node
@@ -231,9 +231,16 @@ class DirectoryCatalog:
             segments.append(segment)
         return tuple(segments)
 
+    def _own_uri(self, path: Path) -> str | None:
+        """The native URI of a directory that is listed, without a slash at its end; None for the root."""
+        listed = self._directories.get(path[:-1]) if path else None
+        record = listed.entries.get(path[-1]) if listed is not None else None
+        return None if record is None else record.metadata.native_uri.rstrip("/")
+
     def _install(self, path: Path, listing: Listing) -> _Listed:
         now = self._around.clock()
-        by_segment = {last_segment(m.native_uri): m for m in listing.resources}
+        own = self._own_uri(path)
+        by_segment = {own_segment(m, own) or last_segment(m.native_uri): m for m in listing.resources}
         segments = tree.names(list(by_segment), literal=self._literal)
         old = self._directories.get(path)
         entries: dict[str, Record] = {}

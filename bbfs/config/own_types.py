@@ -19,11 +19,18 @@ def _database_scheme(config: Mapping[str, Any]) -> str | None:
     return {"postgresql": "postgres", "": None}.get(dialect, dialect)
 
 
+def _url_scheme(config: Mapping[str, Any]) -> str | None:
+    """The scheme of the option `url`; a URL that has none is refused by the handler."""
+    scheme, found, _ = str(config.get("url", "")).partition("://")
+    return scheme.lower() if found else None
+
+
 _OWN: dict[str, str | Callable[[Mapping[str, Any]], str | None] | None] = {
     "api": None,
+    "database": _database_scheme,
     "filesystem": "file",
     "memory": "memory",
-    "database": _database_scheme,
+    "storage": _url_scheme,
 }
 """The fixed scheme of each type, or how it follows from the options; None where the schemes are the source's own."""
 

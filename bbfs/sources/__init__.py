@@ -181,9 +181,10 @@ class Services:
 
 _HANDLERS = {
     ("bb", "api"): "bbfs.sources.api:ApiHandler",
+    ("bb", "database"): "bbfs.sources.database:DatabaseHandler",
     ("bb", "filesystem"): "bbfs.sources.filesystem:FilesystemHandler",
     ("bb", "memory"): "bbfs.sources.memory:MemoryHandler",
-    ("bb", "database"): "bbfs.sources.database:DatabaseHandler",
+    ("bb", "storage"): "bbfs.sources.storage.handler:StorageHandler",
 }
 _MCP_HANDLER = "bbfs.sources.mcp:McpHandler"
 """By access method and type. Every MCP server speaks the same protocol, whatever type its configuration calls it."""

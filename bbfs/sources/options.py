@@ -1,8 +1,9 @@
 """Validation of the options of one source (`[sources.config]`): unknown keys are refused with a suggestion."""
 
 import os
+from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -20,12 +21,17 @@ class SourceOptions(BaseModel):
 
 def parse_options(options: type[OptionsT], source: DataSource) -> OptionsT:
     """The options in `source.config`. Raises ConfigError that names each bad key as `sources[ID].config.KEY`."""
+    return parse_table(options, source.config, f"sources[{source.id}].config")
+
+
+def parse_table(options: type[OptionsT], values: Mapping[str, Any], where: str) -> OptionsT:
+    """The options in a table. Raises ConfigError that names each bad key as `where.KEY`."""
     try:
-        return options.model_validate(dict(source.config))
+        return options.model_validate(dict(values))
     except ValidationError as error:
         # The values are left out of the text: an option may hold a secret.
         problems = [
-            _problem(options, source, problem["loc"], problem["type"], problem["msg"])
+            _problem(options, where, problem["loc"], problem["type"], problem["msg"])
             for problem in error.errors(include_url=False, include_input=False, include_context=False)
         ]
     raise ConfigError("; ".join(problems))
@@ -36,10 +42,8 @@ def local_path(source: DataSource, path: str) -> str:
     return os.path.abspath(os.path.join(source.base or "", os.path.expanduser(path)))
 
 
-def _problem(
-    options: type[SourceOptions], source: DataSource, location: tuple[int | str, ...], kind: str, message: str
-) -> str:
-    where = ".".join([f"sources[{source.id}].config", *map(str, location)])
+def _problem(options: type[SourceOptions], table: str, location: tuple[int | str, ...], kind: str, message: str) -> str:
+    where = ".".join([table, *map(str, location)])
     if kind == "missing":
         return f"{where}: this option is required"
     if kind != "extra_forbidden":

@@ -1,0 +1,302 @@
+"""Remote file systems through fsspec: SFTP, FTP, GitHub, and fsspec's own memory.
+
+They are used in threads, each of which ends by the time-out of its connection. A connection that has died since it was
+last used is made again once.
+"""
+
+import ftplib
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from bbfs.cache.content import MemoryContent
+from bbfs.errors import (
+    BbfsError,
+    Busy,
+    ConfigError,
+    DeadlineExceeded,
+    Denied,
+    IsADirectory,
+    LoginRequired,
+    NotADirectory,
+    NotFound,
+    Outdated,
+    ProtocolViolation,
+    Unreachable,
+)
+from bbfs.sources.storage.addresses import Names, shown
+from bbfs.sources.storage.backend import Item, Listed, Opened, Threads
+from bbfs.sources.storage.members import stays_inside
+from bbfs.sources.storage.options import Configured, expand
+from bbfs.sources.storage.ranges import RangedContent
+
+T = TypeVar("T")
+_PACKAGES = {
+    "sftp": ("fsspec", "paramiko"),
+    "ftp": ("fsspec",),
+    "github": ("fsspec", "requests"),
+    "memory": ("fsspec",),
+}
+_ATTEMPTS = 4
+_ERRORS: dict[str, type[BbfsError]] = {
+    "FileNotFoundError": NotFound,
+    "PermissionError": Denied,
+    "NotADirectoryError": NotADirectory,
+    "IsADirectoryError": IsADirectory,
+    "BadHostKeyException": Denied,
+    "UnknownHost": Denied,
+    "AuthenticationException": LoginRequired,
+    "TimeoutError": DeadlineExceeded,
+    "Timeout": DeadlineExceeded,
+    "SSHException": Unreachable,
+    "EOFError": Unreachable,
+    "ConnectionError": Unreachable,
+    "OSError": Unreachable,
+    "RequestException": Unreachable,
+    "Error": Unreachable,
+    "UnicodeError": ProtocolViolation,
+    "ValueError": ProtocolViolation,
+}
+"""By the names of the exceptions and those they are made of, the nearest first, so that no package need be there."""
+
+
+class FilesystemBackend:
+    """One directory of a remote file system."""
+
+    def __init__(self, configured: Configured) -> None:
+        source, place = configured.source, configured.place
+        self._configured = configured
+        self._place = place
+        self._timeout = source.policy.timeout
+        self._max_memory = configured.common.max_memory
+        self._list_limit = configured.common.list_limit
+        # ftplib has one conversation on one connection.
+        self._threads = Threads(1 if place.scheme == "ftp" else source.policy.concurrency)
+        self._lock = threading.Lock()
+        self._made: Any = None
+        for package in _PACKAGES[place.scheme]:
+            try:
+                import_module(package)
+            except ImportError:
+                message = f"type storage, {place.scheme}: needs the package {package}"
+                raise ConfigError(f"sources[{source.id}]: {message}") from None
+        self._failures: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, KeyError, ftplib.Error)
+        if place.scheme == "sftp":
+            self._failures += (import_module("paramiko").SSHException,)
+
+    async def aclose(self) -> None:
+        """Ends the connection, in a thread: that may wait for the other side."""
+        made, self._made = self._made, None
+        if made is not None:
+            await self._threads.run(_close, made)
+
+    async def list(self, path: Names) -> Listed:
+        entries = await self._call(path, lambda fs: fs.ls(self._path(path), detail=True))
+        items: list[Item] = []
+        left_out: list[str] = []
+        for entry in entries[: self._list_limit]:
+            name = entry["name"].rstrip("/").rpartition("/")[2]
+            if name in ("", ".", ".."):
+                continue
+            item = _described((*path, name), entry)
+            if item.kind == "symlink":
+                item = await self._link(item, entry)
+            if item is None:
+                left_out.append(name)
+            else:
+                items.append(item)
+        if (
+            len(entries) == 1
+            and entries[0].get("type") == "file"
+            and entries[0]["name"].strip("/") == self._path(path).strip("/")
+        ):
+            raise NotADirectory(self._what(path))
+        problems: list[str] = []
+        if left_out:
+            told = ", ".join(shown(name) for name in left_out[:3])
+            problems.append(f"{self._what(path)}: links that lead elsewhere are left out: {told}")
+        if len(entries) > self._list_limit:
+            problems.append(f"{self._what(path)}: only the first {self._list_limit} names are listed (list_limit)")
+        return Listed(tuple(items), "; ".join(problems) or None)
+
+    async def _link(self, item: Item, entry: Any) -> Item | None:
+        """A symbolic link with its target; None for one that leads out of the place."""
+        target = await self._call(item.path, lambda fs: fs.ftp.readlink(entry["name"]))
+        if target is None or not stays_inside(item.path, target):
+            return None
+        return Item(item.path, "symlink", modified_ns=item.modified_ns, target=target)
+
+    async def stat(self, path: Names, *, is_directory: bool) -> Item:
+        entry = await self._call(path, lambda fs: self._info(fs, path))
+        item = _described(path, entry)
+        if is_directory != (item.kind == "directory"):
+            raise NotADirectory(self._what(path)) if is_directory else IsADirectory(self._what(path))
+        return item
+
+    def _info(self, fs: Any, path: Names) -> Any:
+        if self._place.scheme != "sftp":
+            return fs.info(self._path(path))
+        # What fsspec asks follows links, and the listing does not.
+        entry = fs._decode_stat(fs.ftp.lstat(self._path(path)))
+        if entry["type"] == "link":
+            raise PermissionError("a symbolic link, and links are not followed")
+        return entry
+
+    async def open(self, path: Names) -> Opened:
+        for _ in range(_ATTEMPTS):
+            item = await self.stat(path, is_directory=False)
+            size = item.size or 0
+            if size > self._max_memory:
+                version = f"{item.modified_ns or 0:x}-{size:x}"
+                content = RangedContent(self._fetch(path, item), size, version, self._what(path), self._timeout)
+                return Opened(content, item)
+            try:
+                return Opened(MemoryContent(await self._fetch(path, item)(0, size)), item)
+            except Outdated:
+                continue
+        raise Busy(f"{self._what(path)}: changed while it was read, {_ATTEMPTS} times in a row")
+
+    def _fetch(self, path: Names, item: Item) -> Callable[[int, int], Any]:
+        """Reads ranges, and looks afterwards whether the file still is what the item describes."""
+
+        def read(fs: Any, offset: int, length: int) -> bytes:
+            data = fs.cat_file(self._path(path), start=offset, end=offset + length) if length else b""
+            now = _described(path, self._info(fs, path))
+            if (now.size, now.modified_ns, now.etag) != (item.size, item.modified_ns, item.etag) or len(data) != length:
+                raise Outdated(f"{self._what(path)}: was changed while it was open")
+            return bytes(data)
+
+        async def fetch(offset: int, length: int) -> bytes:
+            return await self._call(path, lambda fs: read(fs, offset, length))
+
+        return fetch
+
+    # -- the connection ----------------------------------------------------------------------------------------------
+
+    async def _call(self, path: Names, function: Callable[[Any], T]) -> T:
+        try:
+            answer: Any = await self._threads.run(self._with_connection, function)
+            return answer
+        except BbfsError:
+            raise
+        except self._failures as error:
+            raise _translated(error, self._what(path)) from None
+
+    def _with_connection(self, function: Callable[[Any], T]) -> T:
+        with self._lock:
+            fs, is_new = self._made, self._made is None
+            if fs is None:
+                fs = self._made = self._connected()
+        try:
+            return function(fs)
+        except self._failures as error:
+            if not _is_of_connection(error):
+                raise
+            with self._lock:
+                if self._made is fs:
+                    self._made = None
+            if is_new or isinstance(error, TimeoutError):
+                raise
+        with self._lock:
+            fs = self._made = self._made or self._connected()
+        return function(fs)
+
+    def _connected(self) -> Any:
+        place, auth, options = self._place, self._configured.auth, self._configured.options
+        common: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
+        if place.scheme == "memory":
+            return import_module("fsspec.implementations.memory").MemoryFileSystem(**common)
+        if place.scheme == "github":
+            owner, _, rest = place.authority.partition(":")
+            repository, _, reference = rest.partition("@")
+            kind = import_module("fsspec.implementations.github").GithubFileSystem
+            login = {"username": auth.username or "x-access-token", "token": auth.token} if auth.token else {}
+            return kind(owner, repository, reference or None, timeout=(self._timeout, self._timeout), **login, **common)
+        url = urlsplit(f"{place.scheme}://{place.authority}")
+        username = auth.username or url.username
+        if place.scheme == "ftp":
+            kind = import_module("fsspec.implementations.ftp").FTPFileSystem
+            return kind(
+                url.hostname, url.port or 21, username, auth.password,
+                timeout=self._timeout, encoding=options.encoding, tls=options.tls, **common,
+            )  # fmt: skip
+        source = self._configured.source
+        known_hosts = expand(source, options.known_hosts) if options.known_hosts else None
+        key_file = expand(source, options.key_file) if options.key_file else None
+        sftp = import_module("bbfs.sources.storage.sftp")
+        return sftp.connect(
+            url.hostname or "", url.port or 22, username, auth.password, auth.passphrase, known_hosts, key_file,
+            self._timeout,
+        )  # fmt: skip
+
+    def _path(self, path: Names) -> str:
+        names = (*self._place.prefix, *path)
+        if any(name in ("", ".", "..") for name in path):
+            raise NotFound(f"{self._what(path)}: no name of a file")
+        if self._place.scheme == "memory":
+            names = (self._place.authority, *names)
+        return "/".join(names) if self._place.scheme == "github" else "/" + "/".join(names)
+
+    def _what(self, path: Names) -> str:
+        return shown(self._place.native_uri((*self._place.above, *path)))
+
+
+def _described(path: Names, entry: Any) -> Item:
+    kind = {"directory": "directory", "link": "symlink"}.get(entry["type"], "resource")
+    sha = entry.get("sha")
+    if kind == "directory":
+        return Item(path, "directory", modified_ns=_modified_ns(entry))
+    properties = {"git_blob": sha} if sha else None
+    size = entry.get("size")
+    return Item(
+        path, "symlink" if kind == "symlink" else "resource", size, _modified_ns(entry), sha, properties=properties
+    )
+
+
+def _modified_ns(entry: Any) -> int | None:
+    """The time of the last modification: SFTP says it as a time, FTP as digits in UTC (RFC 3659, section 2.3)."""
+    said = entry.get("mtime") or entry.get("modify") or entry.get("modified") or entry.get("created")
+    if isinstance(said, str):
+        try:
+            said = datetime.strptime(said[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+        except ValueError:
+            return None
+    return int(said.timestamp()) * 1_000_000_000 if isinstance(said, datetime) else None
+
+
+def _close(made: Any) -> None:
+    try:
+        client = getattr(made, "client", None) or getattr(made, "ftp", None)
+        if client is not None:
+            client.close()
+    except (OSError, EOFError):
+        pass  # it was closed by the other side
+
+
+def _is_of_connection(error: Exception) -> bool:
+    if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError | IsADirectoryError | BbfsError):
+        return False
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & {"OSError", "EOFError", "SSHException", "error_temp", "error_proto"})
+
+
+def _translated(error: Exception, what: str) -> BbfsError:
+    """An error of a library, whose text is not passed on: it may hold what the library was given."""
+    response = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
+    if status is not None:
+        kind = {401: LoginRequired, 403: Denied, 404: NotFound, 429: Busy}.get(status, Unreachable)
+        return kind(f"{what}: status {status}")
+    code = str(error)[:3]
+    for kind_of in type(error).__mro__:
+        if kind_of.__name__ == "error_perm":
+            return {"530": LoginRequired, "550": NotFound, "553": Denied}.get(code, ProtocolViolation)(
+                f"{what}: {code}"
+            )
+        known = _ERRORS.get(kind_of.__name__)
+        if known is not None:
+            return known(f"{what}: {type(error).__name__}")
+    return ProtocolViolation(f"{what}: {type(error).__name__}")

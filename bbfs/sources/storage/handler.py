@@ -1,0 +1,145 @@
+"""Storage sources (`type = "storage"`): translates between the tree of bbfs and one backend.
+
+Native URIs are those of the place itself, such as `s3://bucket/prefix/key`. The tree begins at the root of the scheme:
+the directories that lead to the configured place have the next name on the way to it in them, and nothing else.
+"""
+
+import os
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import trio
+
+from bbfs.errors import BbfsError, ConfigError, DeadlineExceeded, IsADirectory, LoginRequired, Unreachable
+from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.sources import Services
+from bbfs.sources.media_types import content_type_of, mime_type_of_name
+from bbfs.sources.storage.addresses import Names, name_of
+from bbfs.sources.storage.archives import ArchiveBackend
+from bbfs.sources.storage.backend import Backend, Item
+from bbfs.sources.storage.filesystems import FilesystemBackend
+from bbfs.sources.storage.objects import ObjectBackend
+from bbfs.sources.storage.options import Configured, configure
+from bbfs.sources.storage.s3 import S3Backend
+from bbfs.uri import source_uri
+
+T = TypeVar("T")
+_A_TURN = 1000
+"""Entries that are described before other tasks have their turn."""
+
+
+class StorageHandler:
+    """One place in an object store, an archive, or a remote file system. Raises ConfigError when it is made."""
+
+    def __init__(self, source: DataSource, services: Services) -> None:
+        self.source = source
+        configured = configure(source)
+        self._place = configured.place
+        self._backend = backend_of(configured, services)
+        self._state = SourceState("idle")
+
+    @property
+    def state(self) -> SourceState:
+        """`down` after the store could not be reached, or wanted other credentials; `up` after any other answer."""
+        return self._state
+
+    async def aclose(self) -> None:
+        await self._backend.aclose()
+
+    async def list_directory(self, path: tuple[str, ...]) -> Listing:
+        """The entries of a directory, in the store's order. path: URI segments below the root of the scheme."""
+        names = tuple(name_of(segment) for segment in path)
+        inner = self._place.inside(names)
+        if inner is None:
+            following = self._place.above[: len(names) + 1]
+            return Listing((self._directory(following),))
+        listed = await self._asked(self._backend.list(inner))
+        entries: list[ResourceMetadata] = []
+        for number, item in enumerate(listed.items, 1):
+            entries.append(self._metadata(item))
+            if number % _A_TURN == 0:
+                await trio.lowlevel.checkpoint()
+        return Listing(tuple(entries), problem=listed.problem)
+
+    async def stat(self, native_uri: str) -> ResourceMetadata:
+        names, is_directory = self._place.names(native_uri)
+        inner = self._place.inside(names)
+        if inner is None or (not inner and is_directory):
+            return self._directory(names)
+        return self._metadata(await self._asked(self._backend.stat(inner, is_directory=is_directory)))
+
+    async def load(self, native_uri: str) -> Loaded:
+        names, is_directory = self._place.names(native_uri)
+        inner = self._place.inside(names)
+        if inner is not None and is_directory and inner:
+            await self._asked(self._backend.stat(inner, is_directory=True))
+        if inner is None or is_directory:
+            raise IsADirectory(f"{self._place.native_uri(names)}: is a directory")
+        opened = await self._asked(self._backend.open(inner))
+        metadata = self._metadata(opened.item)
+        part = Part(native_uri, metadata.mime_type, opened.content, metadata.content_type)
+        return Loaded((part,), metadata=metadata)
+
+    async def _asked(self, answer: Awaitable[T]) -> T:
+        """What the backend answers, noting how the source fares."""
+        try:
+            result = await answer
+        except (Unreachable, DeadlineExceeded, LoginRequired, ConfigError) as error:
+            self._state = SourceState("down", reason=str(error))
+            raise
+        except BbfsError:
+            self._state = SourceState("up")
+            raise
+        self._state = SourceState("up")
+        return result
+
+    def _directory(self, names: Names) -> ResourceMetadata:
+        native_uri = self._place.native_uri(names, is_directory=True)
+        name = _readable(names[-1]) if names else self.source.name
+        return ResourceMetadata(source_uri(self.source.base_prefix, native_uri), native_uri, name, kind="directory")
+
+    def _metadata(self, item: Item) -> ResourceMetadata:
+        names = (*self._place.above, *item.path)
+        native_uri = self._place.native_uri(names, is_directory=item.kind == "directory")
+        name = _readable(names[-1] or names[-2]) if names else self.source.name
+        mime_type = None
+        if item.kind == "resource":
+            # The name comes first: a listing has nothing else, and the type is to be the same whoever says it.
+            mime_type = mime_type_of_name(name) or item.mime_type
+        return ResourceMetadata(
+            uri=source_uri(self.source.base_prefix, native_uri),
+            native_uri=native_uri,
+            name=name,
+            mime_type=mime_type,
+            content_type=content_type_of(mime_type),
+            size=item.size,
+            modified_ns=item.modified_ns,
+            etag=item.etag,
+            kind=item.kind,
+            target=item.target,
+            properties=item.properties,
+        )
+
+
+def _readable(name: str) -> str:
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def backend_of(configured: Configured, services: Services) -> Backend:
+    """What reads the place of a source, by its scheme. Raises ConfigError where a package for it is missing."""
+    scheme = configured.place.scheme
+    if scheme == "s3":
+        return S3Backend(configured)
+    if scheme in ("zip", "tar"):
+        _refuse_mount_point(configured, services.mount_point)
+        return ArchiveBackend(configured, services.spool)
+    return ObjectBackend(configured) if scheme in ("gs", "az", "webdav", "webdavs") else FilesystemBackend(configured)
+
+
+def _refuse_mount_point(configured: Configured, mount_point: str | None) -> None:
+    """A process must not touch the mount that it serves."""
+    if mount_point is None or configured.file is None:
+        return
+    mounted, file = os.path.realpath(mount_point), os.path.realpath(configured.file)
+    if file == mounted or file.startswith(mounted.rstrip("/") + "/"):
+        raise ConfigError(f"sources[{configured.source.id}].config.url: the archive is below the mount point")

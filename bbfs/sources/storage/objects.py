@@ -1,0 +1,239 @@
+"""Object stores through obstore: Google Cloud Storage, Azure Blob Storage, and WebDAV.
+
+obstore takes keys for paths: one with an empty name, `.` or `..` in it has no place there, and it refuses to list the
+directory that has such a key, which is told as what it is.
+"""
+
+import base64
+from collections.abc import Callable
+from datetime import timedelta
+from importlib import import_module
+from itertools import islice
+from typing import Any, TypeVar
+
+from bbfs.cache.content import MemoryContent
+from bbfs.errors import (
+    BbfsError,
+    ConfigError,
+    DeadlineExceeded,
+    Denied,
+    IsADirectory,
+    LoginRequired,
+    NotADirectory,
+    NotFound,
+    NotSupported,
+    Outdated,
+    ProtocolViolation,
+    Unreachable,
+)
+from bbfs.sources.storage.addresses import Names, shown
+from bbfs.sources.storage.backend import Item, Listed, Opened, Threads
+from bbfs.sources.storage.options import Configured
+from bbfs.sources.storage.ranges import RangedContent
+
+T = TypeVar("T")
+_ERRORS: dict[str, type[BbfsError]] = {
+    "FileNotFoundError": NotFound,
+    "PermissionDeniedError": Denied,
+    "UnauthenticatedError": LoginRequired,
+    "PreconditionError": Outdated,
+    "NotSupportedError": NotSupported,
+}
+_UNUSABLE = ("", ".", "..")
+
+
+class ObjectBackend:
+    """One bucket, container or collection, from one prefix on."""
+
+    def __init__(self, configured: Configured) -> None:
+        source = configured.source
+        self._place = configured.place
+        self._prefix = configured.place.prefix
+        self._timeout = source.policy.timeout
+        self._max_memory = configured.common.max_memory
+        self._list_limit = configured.common.list_limit
+        self._threads = Threads(source.policy.concurrency)
+        self._has_directories = self._place.scheme.startswith("webdav")
+        try:
+            stores, self._obstore = import_module("obstore.store"), import_module("obstore")
+            self._failures = (import_module("obstore.exceptions").BaseError, OSError, ValueError, TypeError)
+        except ImportError:
+            message = f"type storage, {self._place.scheme}: needs the package obstore (the extra 'storage')"
+            raise ConfigError(f"sources[{source.id}]: {message}") from None
+        try:
+            self._store = _store(stores, configured)
+        except self._failures as error:  # its text may have the secret that it does not like
+            raise ConfigError(
+                f"sources[{source.id}]: {self._place.scheme} cannot be used like this ({type(error).__name__})"
+            ) from None
+
+    async def aclose(self) -> None:
+        """Connections end with the store."""
+
+    async def list(self, path: Names) -> Listed:
+        """A directory as a whole: obstore asks for its pages by itself."""
+        prefix = "/".join((*self._prefix, *path))
+        found = await self._call(path, self._obstore.list_with_delimiter, self._store, prefix or None)
+        items: dict[Names, Item] = {}
+        for meta in found["objects"]:
+            name = self._last(meta["path"])
+            if name is not None and meta["path"] != prefix:
+                items[(*path, name)] = _described((*path, name), meta)
+        for directory in found["common_prefixes"]:
+            name = self._last(directory)
+            if name is not None:
+                items[(*path, name)] = Item((*path, name), "directory")
+        own = await self._own(path) if prefix and not self._has_directories else ()
+        if path and not items and not found["objects"] and not self._has_directories:
+            raise NotADirectory(self._what(path)) if own else NotFound(self._what(path))
+        if len(items) > self._list_limit:
+            problem = f"{self._what(path)}: only the first {self._list_limit} names are listed (list_limit)"
+            return Listed((*own, *islice(items.values(), self._list_limit)), problem)
+        return Listed((*own, *items.values()))
+
+    async def _own(self, path: Names) -> tuple[Item, ...]:
+        """The object that has the name of a directory."""
+        try:
+            return (await self.stat(path, is_directory=False),)
+        except (NotFound, Denied, IsADirectory):
+            return ()
+
+    @staticmethod
+    def _last(path: str) -> str | None:
+        return path.rstrip("/").rpartition("/")[2] or None
+
+    async def stat(self, path: Names, *, is_directory: bool) -> Item:
+        if is_directory:
+            await self.list(path)
+            return Item(path, "directory")
+        result = await self._call(path, self._obstore.get, self._store, self._key(path), options={"head": True})
+        return _described(path, result.meta, result.attributes)
+
+    async def open(self, path: Names) -> Opened:
+        """With one request for what it is, and one for the whole of a small object."""
+        key = self._key(path)
+        item = await self.stat(path, is_directory=False)
+        size = item.size or 0
+        if size > self._max_memory:
+            content = RangedContent(self._fetch(path, key, item), size, _version(item), self._what(path), self._timeout)
+            return Opened(content, item)
+        data = await self._fetch(path, key, item)(0, size) if size else b""
+        return Opened(MemoryContent(data), item)
+
+    def _fetch(self, path: Names, key: str, item: Item) -> Callable[[int, int], Any]:
+        """Reads ranges of exactly the version that an item describes."""
+
+        def read(offset: int, length: int) -> bytes:
+            options: dict[str, Any] = {"range": (offset, offset + length)}
+            if item.etag is not None:
+                options["if_match"] = item.etag
+            result = self._obstore.get(self._store, key, options=options)
+            now = _described(path, result.meta)
+            if (now.size, now.etag, now.modified_ns) != (item.size, item.etag, item.modified_ns):
+                raise Outdated(f"{self._what(path)}: was replaced while it was open")
+            data = bytes(result.bytes())
+            if len(data) != length:
+                raise ProtocolViolation(f"{self._what(path)}: {len(data)} bytes came of {length} asked for")
+            return data
+
+        async def fetch(offset: int, length: int) -> bytes:
+            return await self._call(path, read, offset, length)
+
+        return fetch
+
+    async def _call(self, path: Names, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        try:
+            return await self._threads.run(function, *arguments, **named)
+        except BbfsError:
+            raise
+        except self._failures as error:
+            raise _translated(error, self._what(path)) from None
+
+    def _key(self, path: Names) -> str:
+        names = (*self._prefix, *path)
+        if not names:
+            raise IsADirectory(f"{self._what(path)}: is no object")
+        if any(name in _UNUSABLE for name in names):
+            raise NotFound(f"{self._what(path)}: no name that can be asked for")
+        return "/".join(names)
+
+    def _what(self, path: Names) -> str:
+        return shown(self._place.native_uri((*self._place.above, *path)))
+
+
+def _store(stores: Any, configured: Configured) -> Any:
+    place, options, auth = configured.place, configured.options, configured.auth
+    timeout = timedelta(seconds=configured.source.policy.timeout)
+    client: dict[str, Any] = {"timeout": timeout, "connect_timeout": timeout}
+    common = {"client_options": client, "retry_config": {"max_retries": 0, "retry_timeout": timeout}}
+    endpoint = getattr(options, "endpoint", None)
+    if endpoint is not None and endpoint.startswith("http:"):
+        client["allow_http"] = True
+    if place.scheme == "gs":
+        config = {"service_account_key": auth.service_account, "base_url": endpoint}
+        config["skip_signature"] = True if auth.service_account is None else None
+        return stores.GCSStore(place.authority, config=_given(config), **common)
+    if place.scheme == "az":
+        config = {"account_name": options.account, "account_key": auth.access_key, "endpoint": endpoint}
+        config |= {"sas_key": auth.sas_token, "token": auth.token}
+        config["skip_signature"] = True if not (auth.access_key or auth.sas_token or auth.token) else None
+        return stores.AzureStore(place.authority, config=_given(config), **common)
+    if place.scheme == "webdav":
+        client["allow_http"] = True
+    if auth.username is not None:
+        pair = base64.b64encode(f"{auth.username}:{auth.password or ''}".encode()).decode()
+        client["default_headers"] = {"authorization": f"Basic {pair}"}
+    return stores.HTTPStore(f"{'https' if place.scheme == 'webdavs' else 'http'}://{place.authority}", **common)
+
+
+def _given(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def _described(path: Names, meta: Any, attributes: dict[str, str] | None = None) -> Item:
+    modified = meta["last_modified"]
+    said = {key.lower().replace("-", "_"): value for key, value in (attributes or {}).items()}
+    mime_type = said.pop("content_type", None)
+    known = {"content_disposition", "content_encoding", "content_language", "cache_control", "storage_class"}
+    properties: dict[str, Any] = {key: said.pop(key) for key in known & said.keys()}
+    if said:
+        properties["user_metadata"] = said
+    if meta["version"] is not None:
+        properties["version_id"] = meta["version"]
+    if mime_type is not None:
+        properties["stored_type"] = mime_type
+    is_generic = mime_type in (None, "application/octet-stream", "binary/octet-stream")
+    return Item(
+        path,
+        "resource",
+        meta["size"],
+        int(modified.timestamp()) * 1_000_000_000,
+        meta["e_tag"],
+        None if is_generic else mime_type,
+        properties or None,
+    )
+
+
+def _version(item: Item) -> str:
+    return item.etag or f"{item.modified_ns or 0:x}-{item.size or 0:x}"
+
+
+def _translated(error: Exception, what: str) -> BbfsError:
+    """An error of obstore, whose text is not passed on: it may have URLs with secrets, and pages of a server, in it."""
+    for kind in type(error).__mro__:
+        if kind.__name__ in _ERRORS:
+            return _ERRORS[kind.__name__](what)
+        if kind.__name__ == "InvalidPathError":
+            return ProtocolViolation(
+                f"{what}: there are keys with empty names, '.' or '..', which cannot be listed here"
+            )
+    if isinstance(error, ValueError):
+        return NotFound(f"{what}: no name that can be asked for")
+    text = str(error).lower()
+    if "timed out" in text or "timeout" in text:
+        return DeadlineExceeded(f"{what}: the server did not answer in time")
+    if any(f"status code: {status}" in text for status in ("401", "407")):
+        return LoginRequired(what)
+    if "error sending request" in text or "connect" in text or "status code: 5" in text or "dns" in text:
+        return Unreachable(f"{what}: the server cannot be reached, or failed")
+    return ProtocolViolation(f"{what}: the server answered what cannot be used ({type(error).__name__})")

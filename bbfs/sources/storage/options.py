@@ -1,0 +1,215 @@
+"""The options of a storage source: its URL, taken apart, and the options and secrets that belong to its scheme."""
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+from urllib.parse import unquote, urlsplit
+
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from bbfs.errors import ConfigError, NotFound
+from bbfs.model import DataSource
+from bbfs.sources.options import SourceOptions, local_path, parse_options, parse_table
+from bbfs.sources.storage.addresses import Place, name_of
+
+ELSEWHERE = {
+    "file": 'type = "filesystem"',
+    "local": 'type = "filesystem"',
+    "http": 'type = "url"',
+    "https": 'type = "url"',
+}
+"""Schemes that have a source type of their own."""
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class StorageOptions(SourceOptions):
+    """What every storage source has.
+
+    url: where the tree begins. options: of the scheme. max_memory: bytes up to which an object is read as a whole when
+    it is opened; larger ones are read in ranges. list_limit: names of one directory that are listed at most.
+    """
+
+    url: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    max_memory: int = Field(default=8 << 20, ge=1, le=1 << 30)
+    list_limit: int = Field(default=100_000, ge=1, le=1_000_000)
+
+
+class SchemeTable(SourceOptions):
+    """Base of the tables of one scheme; keys in snake_case or camelCase."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class S3Options(SchemeTable):
+    """endpoint: URL of another server than Amazon's. path_style: the bucket in the path instead of the host's name."""
+
+    endpoint: str | None = Field(default=None, pattern=r"^https?://[^/?#@]+/?$")
+    region: str = Field(default="us-east-1", pattern=r"^[a-z0-9-]+$")
+    path_style: bool | None = None
+    requester_pays: bool = False
+
+
+class S3Auth(SchemeTable):
+    access_key: str | None = None
+    secret_key: str | None = None
+    session_token: str | None = None
+
+
+class GcsOptions(SchemeTable):
+    endpoint: str | None = Field(default=None, pattern=r"^https?://[^/?#@]+/?$")
+
+
+class GcsAuth(SchemeTable):
+    """service_account: the JSON text of a service account's key."""
+
+    service_account: str | None = None
+
+
+class AzureOptions(SchemeTable):
+    account: str
+    endpoint: str | None = Field(default=None, pattern=r"^https?://[^?#@]+$")
+
+
+class AzureAuth(SchemeTable):
+    access_key: str | None = None
+    sas_token: str | None = None
+    token: str | None = None
+
+
+class NoOptions(SchemeTable):
+    pass
+
+
+class Password(SchemeTable):
+    username: str | None = None
+    password: str | None = None
+
+
+class SftpOptions(SchemeTable):
+    """known_hosts: a file with the keys of hosts (OpenSSH's own is read as well). key_file: a private key."""
+
+    known_hosts: str | None = None
+    key_file: str | None = None
+
+
+class SftpAuth(Password):
+    passphrase: str | None = None
+
+
+class FtpOptions(SchemeTable):
+    tls: bool = False
+    encoding: str = "utf-8"
+
+
+class GithubAuth(SchemeTable):
+    username: str | None = None
+    token: str | None = None
+
+
+class ZipOptions(SchemeTable):
+    """encoding: of member names that do not say that they are UTF-8."""
+
+    encoding: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """What there is to configure of a scheme. path_only: its URLs have no authority."""
+
+    options: type[SchemeTable]
+    auth: type[SchemeTable]
+    path_only: bool = False
+
+
+SCHEMES: dict[str, Scheme] = {
+    "s3": Scheme(S3Options, S3Auth),
+    "gs": Scheme(GcsOptions, GcsAuth),
+    "az": Scheme(AzureOptions, AzureAuth),
+    "webdav": Scheme(NoOptions, Password),
+    "webdavs": Scheme(NoOptions, Password),
+    "sftp": Scheme(SftpOptions, SftpAuth),
+    "ftp": Scheme(FtpOptions, Password),
+    "github": Scheme(NoOptions, GithubAuth),
+    "memory": Scheme(NoOptions, NoOptions),
+    "zip": Scheme(ZipOptions, NoOptions, path_only=True),
+    "tar": Scheme(NoOptions, NoOptions, path_only=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """A storage source as it is configured. file: the path of an archive. auth: holds secrets, and has no `repr`."""
+
+    source: DataSource
+    place: Place
+    common: StorageOptions
+    options: Any
+    auth: Any = field(repr=False)
+    file: str | None = None
+    refused: ClassVar[str] = "secrets belong into the table auth, not into the URL"
+
+
+def configure(source: DataSource) -> Configured:
+    """The options of a source, checked. Raises ConfigError, whose text holds no value that may be secret."""
+    common = parse_options(StorageOptions, source)
+    where = f"sources[{source.id}].config.url"
+    scheme, found, rest = common.url.partition("://")
+    scheme = scheme.lower()
+    if not found or not scheme:
+        raise ConfigError(f"{where}: expected SCHEME://…, such as s3://bucket/prefix or zip:///path/to.zip")
+    known = SCHEMES.get(scheme)
+    if known is None:
+        if scheme in ELSEWHERE:
+            raise ConfigError(f"{where}: {scheme}:// is read by another type of source: {ELSEWHERE[scheme]}")
+        raise ConfigError(f"{where}: unknown scheme {scheme!r}; there are: {', '.join(sorted(SCHEMES))}")
+    options = parse_table(known.options, common.options, f"sources[{source.id}].config.options")
+    auth = parse_table(known.auth, source.auth, f"sources[{source.id}].auth")
+    file = None
+    if known.path_only:
+        file = local_path(source, unquote(rest) if not rest.startswith("./") else unquote(rest[2:]))
+        place = Place(scheme, "", tuple(name for name in file.split("/") if name))
+        if "\0" in file or not place.prefix:
+            raise ConfigError(f"{where}: expected the path of a file: {scheme}:///path/to/archive")
+    else:
+        place = _remote(scheme, rest, where)
+    return Configured(source, place, common, options, auth, file)
+
+
+def _remote(scheme: str, rest: str, where: str) -> Place:
+    authority, _, path = rest.partition("/")
+    if "?" in authority or "#" in authority or not authority:
+        raise ConfigError(f"{where}: expected {scheme}://NAME/PATH")
+    userinfo, at, _ = authority.rpartition("@")
+    if scheme == "github":
+        if not re.fullmatch(r"[^:@/]+:[^:@/]+(@.+)?", authority):
+            raise ConfigError(f"{where}: expected github://OWNER:REPOSITORY@REFERENCE/PATH")
+    elif ":" in userinfo:
+        raise ConfigError(f"{where}: {Configured.refused}")
+    elif scheme in ("s3", "gs", "az"):
+        if at or not _BUCKET.fullmatch(authority):
+            raise ConfigError(f"{where}: {scheme}:// is followed by the name of a bucket")
+    else:
+        _check_port(f"{scheme}://{authority}", where)
+    try:
+        names = tuple(name_of(segment) for segment in path.strip("/").split("/") if path.strip("/"))
+    except NotFound as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return Place(scheme, authority, names)
+
+
+def _check_port(url: str, where: str) -> None:
+    try:
+        parts = urlsplit(url)
+        if parts.hostname and (parts.port is None or parts.port > 0):
+            return
+    except ValueError:
+        pass  # told below, without the value
+    raise ConfigError(f"{where}: no host, or a port that is none")
+
+
+def expand(source: DataSource, path: str) -> str:
+    """A path among the options as an absolute one."""
+    return os.fspath(local_path(source, path))

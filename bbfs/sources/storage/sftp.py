@@ -1,0 +1,61 @@
+"""SFTP by fsspec and paramiko, with hosts that are known and time-outs throughout."""
+
+from typing import Any
+
+import paramiko
+from fsspec.implementations.sftp import SFTPFileSystem
+
+from bbfs.errors import Denied
+
+
+class _RefuseUnknown(paramiko.MissingHostKeyPolicy):
+    def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
+        raise Denied(
+            f"the key of the host {hostname!a} ({key.get_name()}) is in no known_hosts file: "
+            "connect once with ssh, or name a file with the option known_hosts"
+        )
+
+
+class _Sftp(SFTPFileSystem):
+    """fsspec's, but that it takes no host on trust."""
+
+    def _connect(self) -> None:
+        known_hosts, timeout = self.ssh_kwargs.pop("known_hosts"), self.ssh_kwargs["timeout"]
+        self.client = paramiko.SSHClient()
+        self.client.load_system_host_keys()
+        if known_hosts is not None:
+            self.client.load_host_keys(known_hosts)
+        self.client.set_missing_host_key_policy(_RefuseUnknown())
+        self.client.connect(self.host, **self.ssh_kwargs)
+        self.ftp = self.client.open_sftp()
+        channel = self.ftp.get_channel()
+        if channel is not None:
+            channel.settimeout(timeout)
+
+
+def connect(
+    host: str,
+    port: int,
+    username: str | None,
+    password: str | None,
+    passphrase: str | None,
+    known_hosts: str | None,
+    key_file: str | None,
+    timeout: float,
+) -> SFTPFileSystem:
+    """A connection. timeout: seconds for each step and each answer. Raises what paramiko raises, and Denied."""
+    return _Sftp(
+        host,
+        port=port,
+        username=username,
+        password=password,
+        passphrase=passphrase,
+        key_filename=key_file,
+        known_hosts=known_hosts,
+        timeout=timeout,
+        banner_timeout=timeout,
+        auth_timeout=timeout,
+        channel_timeout=timeout,
+        skip_instance_cache=True,
+        use_listings_cache=False,
+    )

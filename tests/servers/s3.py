@@ -1,0 +1,18 @@
+"""An S3 server on a free port of this machine, which it prints. It keeps everything in memory.
+
+`python s3.py [strict]`: a strict one checks signatures and rights from the first request on.
+"""
+
+import os
+import sys
+
+if "strict" in sys.argv:
+    os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = "0"
+
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+if __name__ == "__main__":
+    server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)
+    print(server.port, flush=True)
+    server.serve_forever()
