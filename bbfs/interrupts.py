@@ -50,6 +50,10 @@ def wants_out(pid: int, proc: Path = Path("/proc")) -> bool:
     return bool(pending & (~masks.get(b"SigCgt", 0) | _mask(_ENDING)))
 
 
+def _is_there(pid: int) -> bool:
+    return Path("/proc", str(pid)).exists()
+
+
 class Interrupts:
     """The requests that wait, with the threads that sent them. `run` looks at them all, in one task."""
 
@@ -78,5 +82,5 @@ class Interrupts:
             if not self._waiting:
                 self._some = trio.Event()
             for scope, (pid, until_gone) in list(self._waiting.items()):
-                if wants_out(pid) and (until_gone or Path("/proc", str(pid)).exists()):
+                if wants_out(pid) and (until_gone or _is_there(pid)):
                     scope.cancel()

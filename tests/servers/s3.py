@@ -9,7 +9,10 @@ import sys
 if "strict" in sys.argv:
     os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = "0"
 
-from moto.server import DomainDispatcherApplication, create_backend_app
+from moto.server import (  # its own program takes them from here
+    DomainDispatcherApplication,  # pyright: ignore[reportPrivateImportUsage]
+    create_backend_app,  # pyright: ignore[reportPrivateImportUsage]
+)
 from werkzeug.serving import make_server
 
 if __name__ == "__main__":
