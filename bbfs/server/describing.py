@@ -3,11 +3,11 @@
 from typing import Any
 
 from bbfs.attached import Source
-from bbfs.catalog import FlatCatalog
+from bbfs.catalog import DirectoryCatalog, FlatCatalog
 from bbfs.records import Path, Record
 from bbfs.resources import ResourceManager
 from bbfs.sources.media_types import content_type_of
-from bbfs.tree import native_of
+from bbfs.tree import native_of, plain_path
 from bbfs.uri import source_uri
 
 _LEFT_OUT = frozenset(("originalUri", "fetchedAt", "cache", "etag", "path"))
@@ -28,6 +28,8 @@ def resource(manager: ResourceManager, source: Source, record: Record, path: Pat
         known.pop("lastModified", None)  # it is only when bbfs first saw it, or saw it change
     if known["contentType"] == "unknown":
         known["contentType"] = content_type_of(known.get("mimeType"))
+    if not path and isinstance(source.catalog, DirectoryCatalog):
+        path = plain_path(record.metadata.native_uri, source.data.scheme).path
     if path:
         known["path"] = shown_path(source, path)
     return {**known, "kind": record.metadata.kind}

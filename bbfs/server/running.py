@@ -53,6 +53,6 @@ async def _service(config: Config, settings: Settings) -> AsyncGenerator[Service
                     nursery.start_soon(listen, scope)
                     async with trio.open_nursery() as upkeep:
                         upkeep.start_soon(manager.keep_flushing)
-                        yield Service(manager, depth=settings.depth, most_bytes=settings.most_bytes)
+                        yield Service(manager, upkeep, depth=settings.depth, most_bytes=settings.most_bytes)
                         upkeep.cancel_scope.cancel()
             nursery.cancel_scope.cancel()

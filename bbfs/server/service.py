@@ -1,47 +1,89 @@
 """bbfs as an MCP server: what answers each request of the protocol, in both its eras."""
 
 import logging
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
 import mcp_types as types
+import trio
+from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourcesListChanged
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
+from bbfs.errors import BbfsError, InvalidUri, IsADirectory, NotADirectory, NotFound
+from bbfs.model import ResourceTemplate
+from bbfs.records import Record
 from bbfs.resources import ResourceManager
+from bbfs.server.completing import complete
+from bbfs.server.contents import Budget, items_of
+from bbfs.server.faults import Fault, described
+from bbfs.server.finding import certain
+from bbfs.server.following import Following
+from bbfs.server.offering import Offering
+from bbfs.server.subscribers import Subscribers
 from bbfs.server.tools import Tools, definitions
+from bbfs.uri import parse_data_source_uri
+from bbfs.xattrs import plain
 
 log = logging.getLogger(__name__)
 
 MAX_RESULT = 4 << 20
 """Bytes of all contents of one answer, by default."""
+RESOURCE_NOT_FOUND = -32002
+"""The code of "resource not found" up to 2025-11-25; since then it is INVALID_PARAMS."""
 _INSTRUCTIONS = (
     "Files, databases and other MCP servers as data sources. load_datasource tells what a data source holds, "
     "load_resources loads it."
 )
+_STATIC_TTL = 3600.0
+_WRONG = (NotFound, InvalidUri, IsADirectory, NotADirectory, Fault)
+"""What the client has asked wrongly for."""
 
 Context = ServerRequestContext[Any, Any]
 
 
 class Service(Server[Any]):
-    """The server over one ResourceManager.
+    """The server over one ResourceManager; its tasks are in `nursery`.
 
     depth: how far load_datasource goes down by default. most_bytes: of the contents of one answer.
     """
 
-    def __init__(self, manager: ResourceManager, *, depth: int | None = None, most_bytes: int = MAX_RESULT) -> None:
+    def __init__(
+        self,
+        manager: ResourceManager,
+        nursery: trio.Nursery,
+        *,
+        depth: int | None = None,
+        most_bytes: int = MAX_RESULT,
+    ) -> None:
         self._manager = manager
+        self._most_bytes = most_bytes
         self._tools = Tools(manager, depth, most_bytes)
+        self._subscribers = Subscribers(nursery, lambda tell: Following(manager, nursery, tell))
+        self._offering = Offering(manager, nursery, lambda: self._subscribers.tell(ResourcesListChanged()))
         super().__init__(
             "bbfs",
             version=version("bbfs"),
             title="bbfs",
             instructions=_INSTRUCTIONS,
+            cache_hints=_cache_hints(),
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=self._listen,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            on_completion=self._complete,
         )
+        self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
 
     def create_initialization_options(
         self,
@@ -54,6 +96,79 @@ class Service(Server[Any]):
             notification_options or NotificationOptions(resources_changed=True), experimental_capabilities, extensions
         )
 
+    def close_streams(self) -> None:
+        """End all `subscriptions/listen` streams in the way the protocol has for it."""
+        self._subscribers.close()
+
+    # -- resources ---------------------------------------------------------------------------------------------------
+
+    async def _list_resources(
+        self, _ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        try:
+            records, cursor = await self._offering.resources(params.cursor if params is not None else None)
+        except Fault as error:
+            raise MCPError(types.INVALID_PARAMS, str(error)) from error
+        return types.ListResourcesResult(resources=[self._resource(record) for record in records], next_cursor=cursor)
+
+    async def _list_templates(
+        self, _ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        try:
+            templates, cursor = await self._offering.templates(params.cursor if params is not None else None)
+        except Fault as error:
+            raise MCPError(types.INVALID_PARAMS, str(error)) from error
+        return types.ListResourceTemplatesResult(
+            resource_templates=[_template(each) for each in templates], next_cursor=cursor
+        )
+
+    async def _read(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        try:
+            loaded = await self._manager.load_resource(params.uri)
+            base_prefix = parse_data_source_uri(params.uri).base_prefix
+            items = await items_of(loaded, base_prefix, Budget(self._most_bytes))
+        except BbfsError as error:
+            raise _failure(ctx, params.uri, certain(self._manager, params.uri, error)) from error
+        return types.ReadResourceResult(contents=[item.contents() for item in items])
+
+    def _resource(self, record: Record) -> types.Resource:
+        known = self._manager.size_now(record)
+        metadata = record.metadata
+        return types.Resource(
+            uri=metadata.uri,
+            name=metadata.name,
+            title=metadata.title,
+            description=metadata.description,
+            mime_type=metadata.mime_type,
+            size=known[0] if known is not None else None,
+            annotations=_annotations(metadata.annotations),
+        )
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    async def _initialized(self, ctx: Context, _params: types.NotificationParams | None) -> None:
+        """A client of the handshake era is ready: from now on it hears of list changes."""
+        self._subscribers.subscriber(ctx)
+
+    async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        """Any URI of a source will do, for a resource may come to be."""
+        try:
+            await self._subscribers.subscribe(ctx, params.uri)
+        except BbfsError as error:
+            raise _failure(ctx, params.uri, certain(self._manager, params.uri, error)) from error
+        return types.EmptyResult()
+
+    async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+        self._subscribers.unsubscribe(ctx, params.uri)
+        return types.EmptyResult()
+
+    async def _listen(
+        self, ctx: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        return await self._subscribers.listen(ctx, params)
+
+    # -- tools and completion ----------------------------------------------------------------------------------------
+
     async def _list_tools(self, _ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=definitions([s.data.id for s in self._manager.sources.values()]))
 
@@ -62,3 +177,53 @@ class Service(Server[Any]):
             return await self._tools.call(params.name, params.arguments)
         except KeyError:
             raise MCPError(types.INVALID_PARAMS, f"no tool {params.name!r}") from None
+
+    async def _complete(self, _ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        if not isinstance(params.ref, types.ResourceTemplateReference):
+            raise MCPError(types.INVALID_PARAMS, "there are no prompts to complete")
+        context = (params.context.arguments if params.context is not None else None) or {}
+        argument = params.argument
+        try:
+            found = await complete(self._manager, params.ref.uri, argument.name, argument.value, context)
+        except BbfsError as error:
+            code = types.INVALID_PARAMS if isinstance(error, _WRONG) else types.INTERNAL_ERROR
+            raise MCPError(code, str(error), described(error)) from error
+        return types.CompleteResult(completion=types.Completion(values=list(found.values), has_more=found.more))
+
+
+def _cache_hints() -> Mapping[CacheableMethod, CacheHint]:
+    # What the sources let be kept is for bbfs to know: a client asks, and is answered from the cache.
+    static = CacheHint(round(_STATIC_TTL * 1000), "private")
+    return {"tools/list": static, "server/discover": static}
+
+
+def _failure(ctx: Context, uri: str, error: BbfsError | Fault) -> MCPError:
+    """An error of the protocol: not found as each era has it, all else that was asked wrongly, and what failed."""
+    found = described(error)
+    if found["code"] in ("resource_not_found", "data_source_not_found"):
+        modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
+    else:
+        code = types.INVALID_PARAMS if isinstance(error, _WRONG) else types.INTERNAL_ERROR
+    return MCPError(code, found["message"], {"uri": uri, **found})
+
+
+def _template(template: ResourceTemplate) -> types.ResourceTemplate:
+    return types.ResourceTemplate(
+        uri_template=template.uri_template,
+        name=template.name,
+        title=template.title,
+        description=template.description,
+        mime_type=template.mime_type,
+        annotations=_annotations(template.annotations),
+    )
+
+
+def _annotations(given: Mapping[str, Any] | None) -> types.Annotations | None:
+    """The annotations of the source, unless they are not what the protocol has."""
+    if given is None:
+        return None
+    try:
+        return types.Annotations.model_validate(plain(given))
+    except ValidationError:
+        return None
