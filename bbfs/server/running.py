@@ -2,16 +2,20 @@
 
 import logging
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import trio
 
-from bbfs.composition import compose, resource_manager, store_path
+from bbfs.composition import Composition, compose, resource_manager, store_path
 from bbfs.config import Config
 from bbfs.server.service import MAX_RESULT, Service
 from bbfs.server.stdio import stdio
+
+if TYPE_CHECKING:
+    from bbfs.server.http import Listener  # the HTTP stack is for those who serve over HTTP
 
 log = logging.getLogger(__name__)
 
@@ -27,32 +31,64 @@ class Settings:
 
 
 def serve_stdio(config: Config, settings: Settings) -> None:
-    """Serve one client until its input ends or an ending signal comes; the sources are at an end then, too."""
-    trio.run(_serve_stdio, config, settings)
+    """Serve one client until its input ends or an ending signal comes; the sources are at an end then, too.
+
+    Raises ConfigError.
+    """
+
+    async def serve(service: Service, stop: trio.Event) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def cancel() -> None:
+                await stop.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(cancel)
+            async with stdio() as (incoming, outgoing):
+                await service.run(incoming, outgoing, service.create_initialization_options())
+            nursery.cancel_scope.cancel()
+
+    trio.run(_run, compose(config, lasting=True), config, settings, serve)
 
 
-async def _serve_stdio(config: Config, settings: Settings) -> None:
-    async with _service(config, settings) as service, stdio() as (incoming, outgoing):
-        await service.run(incoming, outgoing, service.create_initialization_options())
+def serve_http(config: Config, settings: Settings, listener: "Listener", ready: Callable[[str], None]) -> None:
+    """Serve any number of clients until an ending signal comes. ready: gets the URL once connections are taken.
+
+    Raises ConfigError.
+    """
+
+    async def serve(service: Service, stop: trio.Event) -> None:
+        ready(listener.url)
+        await listener.run(service, stop)
+
+    trio.run(_run, compose(config, lasting=True), config, settings, serve)
+
+
+async def _run(
+    composition: Composition,
+    config: Config,
+    settings: Settings,
+    serve: Callable[[Service, trio.Event], Awaitable[None]],
+) -> None:
+    async with _ending() as stop, resource_manager(config, composition, store_path()) as manager:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(manager.keep_flushing)
+            await serve(Service(manager, nursery, depth=settings.depth, most_bytes=settings.most_bytes), stop)
+            nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def _service(config: Config, settings: Settings) -> AsyncGenerator[Service]:
-    """The service over the sources of a configuration. An ending signal cancels the block, and only that."""
-    composition = compose(config, lasting=True)
+async def _ending() -> AsyncGenerator[trio.Event]:
+    """An event that the ending signals set. Later signals are heard until the block ends, and cut nothing short."""
     with trio.open_signal_receiver(*ENDING) as signals:
         async with trio.open_nursery() as nursery:
+            stop = trio.Event()
 
-            async def listen(scope: trio.CancelScope) -> None:
+            async def listen() -> None:
                 async for number in signals:
                     log.info("%s: ending", signal.Signals(number).name)
-                    scope.cancel()
+                    stop.set()
 
-            async with resource_manager(config, composition, store_path()) as manager:
-                with trio.CancelScope() as scope:
-                    nursery.start_soon(listen, scope)
-                    async with trio.open_nursery() as upkeep:
-                        upkeep.start_soon(manager.keep_flushing)
-                        yield Service(manager, upkeep, depth=settings.depth, most_bytes=settings.most_bytes)
-                        upkeep.cancel_scope.cancel()
+            nursery.start_soon(listen)
+            yield stop
             nursery.cancel_scope.cancel()
