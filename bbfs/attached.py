@@ -9,7 +9,15 @@ from bbfs.catalog import Catalog
 from bbfs.errors import Busy
 from bbfs.model import DataSource, SourceState
 from bbfs.places import Places
-from bbfs.sources import CanList, CanListDirectory, CanLoad, CanWatch, Handler, LoadsWhileWanted
+from bbfs.sources import (
+    CanList,
+    CanListDirectory,
+    CanLoad,
+    CanLoadIfChanged,
+    CanWatch,
+    Handler,
+    LoadsWhileWanted,
+)
 
 WAITERS_PER_SOURCE = 400
 """Programs that may wait for one source at once, far below what the daemon serves: a hung source starves nobody."""
@@ -20,7 +28,7 @@ class Source:
     """A data source at work: its handler, its tree, its bound on requests in flight, and how it fares.
 
     misstates_sizes: whether one of its contents did not have the size that it had declared.
-    loads, watches: the handler, if it can; to find that out takes a good part of a load's time.
+    loads, reloads, watches: the handler, if it can; to find that out takes a good part of a load's time.
     loads_while_wanted: whether a load ends with the last program that waits for it.
     """
 
@@ -33,11 +41,13 @@ class Source:
     error: str | None = None
     misstates_sizes: bool = False
     loads: CanLoad | None = field(init=False)
+    reloads: CanLoadIfChanged | None = field(init=False)
     watches: CanWatch | None = field(init=False)
     loads_while_wanted: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.loads = self.handler if isinstance(self.handler, CanLoad) else None
+        self.reloads = self.handler if isinstance(self.handler, CanLoadIfChanged) else None
         self.watches = self.handler if isinstance(self.handler, CanWatch) else None
         self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
 

@@ -38,6 +38,7 @@ from bbfs.model import Content, Loaded
 from bbfs.parts import name_parts
 from bbfs.places import Place
 from bbfs.records import Path, Record
+from bbfs.reloading import reload
 from bbfs.tiered import LowerTiers
 
 log = logging.getLogger(__name__)
@@ -211,6 +212,7 @@ class ContentLoader:
     async def _load_at(self, source: Source, loading: Loading, place: Place) -> Sequence[Content]:
         """From another machine that has it or is loading it, else from the source, for the other machines as well."""
         handler, record = source.loads, loading.record
+        native_uri = record.metadata.native_uri
         try:
             async with place:
                 if not source.data.capabilities.read or handler is None:
@@ -221,7 +223,7 @@ class ContentLoader:
                     return self._take(source, record, found, outdated=loading.outdated)
                 self.loads += 1
                 loading.begin_anew()
-                loaded = await handler.load(record.metadata.native_uri)
+                loaded = await reload(source, record, self.kept(record), self._tiers) or await handler.load(native_uri)
         except BbfsError as error:
             self._failed(source, record, error)
             raise

@@ -61,9 +61,10 @@ class Policy:
 _DEFAULTS_BY_TYPE: dict[str, dict[str, Any]] = {
     "filesystem": {"listing_ttl": 1.0, "content_ttl": 1.0, "disk": False},
     "memory": {"disk": False},
+    "url": {"listing_ttl": 600.0, "content_ttl": 60.0},
 }
 """A local folder is asked again by one system call, so what it says is believed for a second only, and is on a disk.
-What is held in memory is not to be on a disk.
+What is held in memory is not to be on a disk. Web servers expect a program to ask now and then, not all the time.
 """
 
 
@@ -310,6 +311,14 @@ class Loaded:
         """Whether the source itself says which version this is."""
         said = self.metadata
         return said is not None and said.etag is not None and said.size is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The answer to a load of what is kept already: the source still has that. ttl, metadata: as in `Loaded`."""
+
+    ttl: float | None = None
+    metadata: ResourceMetadata | None = None
 
 
 @dataclass(frozen=True, slots=True)

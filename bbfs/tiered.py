@@ -137,6 +137,14 @@ class LowerTiers:
         seen = record.fetched_at is None or found.kept.fetched_at >= record.fetched_at
         return found if seen or found.kept.version == record.digest else None
 
+    async def same(self, source: Source, record: Record) -> Found | None:
+        """The version of a resource that was last seen, as the disk has it, whatever its age; or None."""
+        key = (source.fingerprint, record.metadata.native_uri)
+        if not self._on_disk(source, record) or self._absent(key):
+            return None
+        found = await self._from_disk(key)
+        return found if found is not None and found.kept.version == record.digest else None
+
     async def _from_disk(self, key: tuple[str, str]) -> Found | None:
         unwritten = self._unwritten.get(key)
         if unwritten is not None:

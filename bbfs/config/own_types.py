@@ -31,6 +31,7 @@ _OWN: dict[str, str | Callable[[Mapping[str, Any]], str | None] | None] = {
     "filesystem": "file",
     "memory": "memory",
     "storage": _url_scheme,
+    "url": None,
 }
 """The fixed scheme of each type, or how it follows from the options; None where the schemes are the source's own."""
 

@@ -21,6 +21,7 @@ from bbfs.model import (
     ResourceMetadata,
     SourceEvent,
     SourceState,
+    Unchanged,
 )
 
 
@@ -65,6 +66,15 @@ class LoadsWhileWanted(Protocol):
 
     @property
     def loads_while_wanted(self) -> bool: ...
+
+
+@runtime_checkable
+class CanLoadIfChanged(Protocol):
+    """A load that costs little where the source still has what bbfs keeps."""
+
+    async def load_if_changed(self, native_uri: str, version: str) -> Loaded | Unchanged:
+        """version: of the content that is kept (`Content.version`), as an earlier load of this handler gave it."""
+        ...
 
 
 @runtime_checkable
@@ -185,6 +195,7 @@ _HANDLERS = {
     ("bb", "filesystem"): "bbfs.sources.filesystem:FilesystemHandler",
     ("bb", "memory"): "bbfs.sources.memory:MemoryHandler",
     ("bb", "storage"): "bbfs.sources.storage.handler:StorageHandler",
+    ("bb", "url"): "bbfs.sources.url:UrlHandler",
 }
 _MCP_HANDLER = "bbfs.sources.mcp:McpHandler"
 """By access method and type. Every MCP server speaks the same protocol, whatever type its configuration calls it."""

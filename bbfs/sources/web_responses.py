@@ -43,8 +43,8 @@ class WebResponse:
 class WebStream:
     """An answer whose body is read piece by piece: `async for piece in stream`, or `receive` until it gives b"".
 
-    limit: bytes of the decoded body, more raises TooLarge. Other errors are ProtocolViolation, DeadlineExceeded and
-    Unreachable. To be closed by whoever opened it, `aclose`, read to its end or not.
+    limit: bytes of the decoded body, more raises TooLarge; it counts from the first read on. Other errors are
+    ProtocolViolation, DeadlineExceeded and Unreachable. To be closed by whoever opened it, read to its end or not.
     """
 
     def __init__(self, response: httpcore2.Response, url: str, limit: int) -> None:
@@ -52,7 +52,7 @@ class WebStream:
         self.url = url
         self.headers: Mapping[str, str] = httpx2.Headers(response.headers)
         self._what = shown_url(url)
-        self._limit = limit
+        self.limit = limit
         self._received = 0
         self._response = response
         self._pieces: AsyncGenerator[bytes] | None = None
@@ -79,12 +79,12 @@ class WebStream:
     async def receive(self) -> bytes:
         """The next bytes of the body, 1 MiB at most; none at its end."""
         if self._pieces is None:
-            if self.length is not None and self.length > self._limit:
+            if self.length is not None and self.length > self.limit:
                 raise self._too_large()
             self._pieces = self._decoded()
         piece = await anext(self._pieces, b"")
         self._received += len(piece)
-        if self._received > self._limit:
+        if self._received > self.limit:
             raise self._too_large()
         return piece
 
@@ -99,7 +99,7 @@ class WebStream:
         await self._response.aclose()
 
     def _too_large(self) -> TooLarge:
-        return TooLarge(f"{self._what}: more than {self._limit} bytes (option max_body)")
+        return TooLarge(f"{self._what}: more than {self.limit} bytes (option max_body)")
 
     async def _decoded(self) -> AsyncGenerator[bytes]:
         decoder = _decoder(self._coding, self._what)
@@ -119,7 +119,7 @@ class WebStream:
             await chunks.aclose()  # type: ignore[attr-defined]
 
 
-class _Inflater:
+class Inflater:
     """Undoes gzip and deflate; of gzip several members may follow each other (RFC 1952, section 2.2)."""
 
     def __init__(self, what: str) -> None:
@@ -148,11 +148,11 @@ class _Inflater:
             raise ProtocolViolation(f"{self._what}: the coded body ends too early")
 
 
-def _decoder(coding: str, what: str) -> _Inflater | None:
+def _decoder(coding: str, what: str) -> Inflater | None:
     if coding == "identity":
         return None
     if coding in (CODINGS, "x-gzip", "deflate"):
-        return _Inflater(what)
+        return Inflater(what)
     raise ProtocolViolation(f"{what}: a content coding that was not asked for: {coding[:40]!a}")
 
 

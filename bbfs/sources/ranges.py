@@ -1,0 +1,154 @@
+"""A large body that is read in ranges (RFC 9110, section 14) while it is open, pinned to one version.
+
+A read that the blocks at hand cannot answer asks the server, for the block it wants and, where a program reads on in
+order, for the next one as well. The kernel has few requests in flight for pages that it reads ahead, for all files of
+the mount together, so a read waits for seconds at most; and after one that waited in vain, reads fail at once for a
+while, or a server that hangs would keep those of other sources waiting again and again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+import trio
+
+from bbfs.errors import BbfsError, DeadlineExceeded, Outdated, ProtocolViolation
+from bbfs.sources.web import WebClient
+from bbfs.sources.web_responses import WebStream, shown_url
+
+BLOCK = 1 << 20
+"""Bytes that are asked for at least."""
+KEPT = 4
+"""Blocks that an open file holds."""
+LONGEST_WAIT = 10.0
+"""Seconds that one read waits at most, whatever the source's `timeout`."""
+FAILS_FOR = 5.0
+"""Seconds after a read that waited in vain for which others fail at once."""
+_CHANGED = frozenset({200, 412, 416})
+
+
+class RangeContent:
+    """One version of a body, `size` bytes. first: those at its beginning that are there already.
+
+    validator: what `If-Range` pins the version by. headers: of each request. When the server has another version, a
+    read raises Outdated, and so does each later one. Safe to use from several tasks: one asks, the others wait for it.
+    """
+
+    def __init__(
+        self,
+        client: WebClient,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        size: int,
+        version: str,
+        validator: str,
+        first: bytes,
+        timeout: float,
+    ) -> None:
+        self._client = client
+        self._url = url
+        self._headers = {**headers, "if-range": validator}
+        self._size = size
+        self._version = version
+        self._wait = min(timeout, LONGEST_WAIT)
+        self._what = shown_url(url)
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        if len(first) == min(BLOCK, size):
+            self._blocks[0] = first
+        self._last = -1
+        self._asking = trio.Lock()
+        self._failed: BbfsError | None = None
+        self._failed_until = 0.0
+
+    def __repr__(self) -> str:
+        return f"<RangeContent {self._what} of {self._size} bytes>"
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def version(self) -> str:
+        return self._version
+
+    def read(self, offset: int, length: int) -> bytes | None:
+        """The bytes at `offset`, or None if the server must be asked for some of them."""
+        end = min(offset + length, self._size)
+        pieces: list[bytes] = []
+        while offset < end:
+            number, start = divmod(offset, BLOCK)
+            block = self._blocks.get(number)
+            if block is None:
+                return None
+            self._blocks.move_to_end(number)
+            piece = block[start : start + end - offset]
+            pieces.append(piece)
+            offset += len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def read_waiting(self, offset: int, length: int) -> bytes:
+        """As `read`, and asks the server for what is missing. Raises BbfsError."""
+        end = min(offset + length, self._size)
+        pieces: list[bytes] = []
+        with trio.move_on_after(self._wait):
+            while offset < end:
+                # A block at a time: a request may be for more bytes than are held.
+                step = min(end, (offset // BLOCK + 1) * BLOCK) - offset
+                piece = self.read(offset, step)
+                if piece is None:
+                    await self._ask(offset // BLOCK)
+                else:
+                    pieces.append(piece)
+                    offset += len(piece)
+            return b"".join(pieces)
+        self._fail(DeadlineExceeded(f"{self._what}: no range within {self._wait:g} s"))
+        raise DeadlineExceeded(f"{self._what}: no range within {self._wait:g} s")
+
+    def close(self) -> None:
+        """Gives nothing back: several open files may share the content, and connections are the client's."""
+
+    def _fail(self, error: BbfsError) -> None:
+        self._failed, self._failed_until = error, trio.current_time() + FAILS_FOR
+
+    async def _ask(self, number: int) -> None:
+        """Have a block, and the next one if the one before was the last that was asked for."""
+        async with self._asking:
+            if number in self._blocks:
+                return
+            if self._failed is not None and (
+                isinstance(self._failed, Outdated) or trio.current_time() < self._failed_until
+            ):
+                raise type(self._failed)(*self._failed.args)
+            follows = number == self._last + 1 and number > 0
+            start = number * BLOCK
+            end = min(start + (2 * BLOCK if follows else BLOCK), self._size)
+            try:
+                data = await self._range(start, end)
+            except BbfsError as error:
+                self._fail(type(error)(*error.args))
+                raise
+            for at in range(0, len(data), BLOCK):
+                self._blocks[number + at // BLOCK] = data[at : at + BLOCK]
+                self._last = number + at // BLOCK
+            while len(self._blocks) > KEPT:
+                self._blocks.popitem(last=False)
+
+    async def _range(self, start: int, end: int) -> bytes:
+        headers = {**self._headers, "range": f"bytes={start}-{end - 1}", "accept-encoding": "identity"}
+        async with self._client.stream(self._url, headers=headers, accept=_CHANGED, limit=end - start) as stream:
+            if stream.status != 206:
+                raise Outdated(f"{self._what}: changed while it was open")
+            self._require(stream, start, end)
+            data = await stream.read()
+        if len(data) != end - start:
+            raise ProtocolViolation(f"{self._what}: {len(data)} bytes for a range of {end - start}")
+        return data
+
+    def _require(self, stream: WebStream, start: int, end: int) -> None:
+        """Raises ProtocolViolation for another range than was asked for, and Outdated for one of another body."""
+        said = stream.headers.get("content-range", "").strip().lower()
+        place, _, whole = said.removeprefix("bytes ").partition("/")
+        if place.strip() != f"{start}-{end - 1}":
+            raise ProtocolViolation(f"{self._what}: answers the range {said[:60]!a}, not bytes {start}-{end - 1}")
+        if whole.strip() not in ("*", str(self._size)):
+            raise Outdated(f"{self._what}: changed its size while it was open")

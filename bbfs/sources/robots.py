@@ -1,0 +1,78 @@
+"""What sites ask of programs that follow their links (RFC 9309): which pages to leave alone, and how fast to go."""
+
+from dataclasses import dataclass
+
+import httpx2
+import trio
+from protego import Protego
+
+from bbfs.errors import Denied, ProtocolViolation
+from bbfs.sources.redirects import origin
+from bbfs.sources.web import WebClient
+from bbfs.sources.web_responses import shown_url
+
+KEPT = 3600.0
+"""Seconds for which a robots.txt holds. RFC 9309 (section 2.4) allows a day."""
+_LIMIT = 500 << 10
+"""Bytes of it that count (RFC 9309, section 2.5)."""
+_LONGEST_DELAY = 30.0
+"""Seconds between two requests at most: with more, nothing could be read in time."""
+_UNAVAILABLE = frozenset(range(400, 500)) - {408, 425, 429}
+"""Statuses that say there are no rules (RFC 9309, section 2.3.1.3). Others are errors, and nothing is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """rules: None allows everything. until: when to ask again, in trio's clock."""
+
+    rules: Protego | None
+    until: float
+
+
+class Robots:
+    """The rules of all sites that a source leads to. agent: the name that rules are looked up by.
+
+    heeded: whether to ask at all.
+    """
+
+    def __init__(self, client: WebClient, agent: str, *, heeded: bool = True) -> None:
+        self._heeded = heeded
+        self._client = client
+        self._agent = agent
+        self._rules: dict[str, _Rules] = {}
+        self._asking: dict[str, trio.Lock] = {}
+
+    async def allow(self, url: str) -> None:
+        """Raises Denied where the site wants the page left alone, and BbfsError where it cannot be asked."""
+        if not self._heeded:
+            return
+        site = origin(httpx2.URL(url))
+        rules = self._rules.get(site)
+        if rules is None or trio.current_time() >= rules.until:
+            async with self._asking.setdefault(site, trio.Lock()):
+                rules = self._rules.get(site)
+                if rules is None or trio.current_time() >= rules.until:
+                    rules = self._rules[site] = _Rules(await self._ask(site), trio.current_time() + KEPT)
+        if rules.rules is not None and not rules.rules.can_fetch(url, self._agent):
+            raise Denied(f"{shown_url(url)}: robots.txt asks to leave it alone (option robots)")
+
+    async def _ask(self, site: str) -> Protego | None:
+        said = bytearray()
+        async with self._client.stream(f"{site}/robots.txt", accept=_UNAVAILABLE) as stream:
+            if not 200 <= stream.status < 300:
+                return None
+            async for piece in stream:
+                said += piece
+                if len(said) >= _LIMIT:
+                    break
+        try:
+            rules = Protego.parse(bytes(said[:_LIMIT]).decode("utf-8", "replace"))
+        except ValueError as exc:
+            raise ProtocolViolation(f"{site}/robots.txt: cannot be understood: {exc}") from exc
+        delay = rules.crawl_delay(self._agent)
+        rate = rules.request_rate(self._agent)
+        if rate is not None and rate.requests:
+            delay = max(delay or 0.0, rate.seconds / rate.requests)
+        if delay:
+            self._client.slow_down(site, min(float(delay), _LONGEST_DELAY))
+        return rules

@@ -1,0 +1,208 @@
+"""Sitemaps (sitemaps.org, protocol 0.9): XML, XML indexes of them, plain text; each may be gzipped. All within bounds.
+
+XML is read as it comes and without a document type, so there are no entities that could grow.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from xml.parsers import expat
+
+from bbfs.errors import Denied, InvalidUri, NotFound, ProtocolViolation, TooLarge
+from bbfs.sources.web import WebClient
+from bbfs.sources.web_responses import Inflater, WebStream, shown_url
+
+MAX_SITEMAP = 64 << 20
+"""Bytes of one sitemap, unpacked. The protocol allows 50 MB."""
+MAX_SITEMAPS = 1000
+"""Sitemaps that one leads to. The protocol allows an index to name 50 000."""
+_LONGEST_TEXT = 8192
+"""Characters of one URL."""
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class SitemapEntry:
+    """A page as a sitemap names it. modified_ns: its `lastmod`, nanoseconds since the epoch."""
+
+    url: str
+    modified_ns: int | None = None
+
+
+@dataclass(slots=True)
+class Sitemap:
+    """What is in sitemaps. problems: in words, what is missing."""
+
+    entries: list[SitemapEntry] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+async def read_sitemap(
+    client: WebClient, url: str, headers: Callable[[str], Mapping[str, str]], max_urls: int
+) -> Sitemap:
+    """All pages of a sitemap, and of those that it leads to, `max_urls` at most.
+
+    headers: those of a request for a URL. Raises BbfsError for what cannot be had or is no sitemap; of a sitemap that
+    an index names, only what a later try may bring is raised, and the rest is a problem.
+    """
+    found = Sitemap()
+    ahead, seen = deque([url]), {url}
+    while ahead:
+        current = ahead.popleft()
+        try:
+            parser = await _read(client, current, headers(current), max_urls - len(found.entries))
+        except (NotFound, Denied, ProtocolViolation, TooLarge, InvalidUri) as error:
+            if current == url:
+                raise
+            found.problems.append(str(error))
+            continue
+        found.entries += parser.entries
+        if parser.is_full:
+            found.problems.append(f"{shown_url(url)}: has more than {max_urls} URLs (option max_urls)")
+            break
+        for below in parser.sitemaps:
+            if below not in seen and len(seen) >= MAX_SITEMAPS:
+                found.problems.append(f"{shown_url(url)}: leads to more than {MAX_SITEMAPS} sitemaps")
+                break
+            if below not in seen:
+                seen.add(below)
+                ahead.append(below)
+    return found
+
+
+async def _read(client: WebClient, url: str, headers: Mapping[str, str], room: int) -> "SitemapParser":
+    parser = SitemapParser(shown_url(url), room)
+    async with client.stream(url, headers=headers, limit=MAX_SITEMAP) as stream:
+        await _feed(parser, stream, shown_url(url))
+    return parser
+
+
+async def _feed(parser: "SitemapParser", stream: WebStream, what: str) -> None:
+    inflater: Inflater | None = None
+    size, is_first = 0, True
+    async for piece in stream:
+        if is_first and piece.startswith(_GZIP):
+            inflater = Inflater(what)
+        is_first = False
+        for plain in (piece,) if inflater is None else inflater.feed(piece):
+            size += len(plain)
+            if size > MAX_SITEMAP:
+                raise TooLarge(f"{what}: a sitemap of more than {MAX_SITEMAP} bytes")
+            parser.feed(plain)
+            if parser.is_full:
+                return
+    if inflater is not None:
+        inflater.end()
+    parser.end()
+
+
+class SitemapParser:
+    """Takes in one sitemap piece by piece; keeps `room` entries. Raises ProtocolViolation for what is none."""
+
+    def __init__(self, what: str, room: int) -> None:
+        self.entries: list[SitemapEntry] = []
+        self.sitemaps: list[str] = []
+        self.is_full = False
+        self._what = what
+        self._room = room
+        self._expat: expat.XMLParserType | None = None
+        self._lines: bytes | None = None
+        self._open: list[str] = []
+        self._text: list[str] | None = None
+        self._length = 0
+        self._said: dict[str, str] = {}
+
+    def feed(self, piece: bytes) -> None:
+        if self._expat is None and self._lines is None:
+            if piece.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"<":
+                self._expat = self._xml()
+            else:
+                self._lines = b""
+        if self._expat is not None:
+            self._parse(piece, is_last=False)
+            return
+        *lines, self._lines = ((self._lines or b"") + piece).split(b"\n")
+        for line in lines:
+            self._line(line)
+        if len(self._lines) > _LONGEST_TEXT:
+            raise ProtocolViolation(f"{self._what}: is no sitemap")
+
+    def end(self) -> None:
+        if self._expat is not None:
+            self._parse(b"", is_last=True)
+        elif self._lines:
+            self._line(self._lines)
+
+    def _line(self, line: bytes) -> None:
+        text = line.decode("utf-8", "replace").removeprefix("\ufeff").strip()
+        if not text:
+            return
+        if not text.startswith(("http://", "https://")):
+            raise ProtocolViolation(f"{self._what}: is no sitemap")
+        self._add(SitemapEntry(text))
+
+    def _add(self, entry: SitemapEntry) -> None:
+        if len(self.entries) >= self._room:
+            self.is_full = True
+        else:
+            self.entries.append(entry)
+
+    # -- XML ---------------------------------------------------------------------------------------------------------
+
+    def _xml(self) -> expat.XMLParserType:
+        parser = expat.ParserCreate(namespace_separator=" ")
+        parser.StartDoctypeDeclHandler = self._refuse
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        return parser
+
+    def _parse(self, piece: bytes, *, is_last: bool) -> None:
+        assert self._expat is not None
+        try:
+            self._expat.Parse(piece, is_last)
+        except expat.ExpatError as exc:
+            raise ProtocolViolation(f"{self._what}: is no sitemap: {exc}") from exc
+
+    def _refuse(self, *_: object) -> None:
+        raise ProtocolViolation(f"{self._what}: a sitemap with a document type is refused")
+
+    def _start(self, name: str, _: object) -> None:
+        local = name.rpartition(" ")[2]
+        if not self._open and local not in ("urlset", "sitemapindex"):
+            raise ProtocolViolation(f"{self._what}: is no sitemap, but {local[:40]!a}")
+        self._open.append(local)
+        if len(self._open) == 2:
+            self._said = {}
+        elif len(self._open) == 3 and local in ("loc", "lastmod"):
+            self._text, self._length = [], 0
+        elif len(self._open) > 64:
+            raise ProtocolViolation(f"{self._what}: is no sitemap: too deep")
+
+    def _characters(self, text: str) -> None:
+        if self._text is not None:
+            self._length += len(text)
+            if self._length <= _LONGEST_TEXT:
+                self._text.append(text)
+
+    def _end(self, _: str) -> None:
+        local = self._open.pop()
+        if self._text is not None and len(self._open) == 2:
+            self._said[local] = "".join(self._text).strip() if self._length <= _LONGEST_TEXT else ""
+            self._text = None
+        elif len(self._open) == 1 and self._said.get("loc"):
+            if self._open[0] == "urlset" and local == "url":
+                self._add(SitemapEntry(self._said["loc"], _nanoseconds(self._said.get("lastmod", ""))))
+            elif self._open[0] == "sitemapindex" and local == "sitemap" and len(self.sitemaps) <= MAX_SITEMAPS:
+                self.sitemaps.append(self._said["loc"])
+
+
+def _nanoseconds(lastmod: str) -> int | None:
+    """A W3C date and time as nanoseconds since the epoch; UTC where it names no zone."""
+    try:
+        when = datetime.fromisoformat(lastmod)
+    except ValueError:
+        return None
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return int(when.timestamp()) * 1_000_000_000

@@ -1,0 +1,249 @@
+"""Web pages (`type = "url"`): a list of URLs, the links of an `llms.txt`, the pages of a sitemap.
+
+Native URIs are the URLs. What the configuration names is asked for without further ado; what was found in an llms.txt
+or a sitemap, as its site's robots.txt allows. Nothing is kept of a page but what to ask with whether it has changed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from bbfs.cache.content import MemoryContent
+from bbfs.cache.spool import IN_MEMORY
+from bbfs.cache.tiers import digest_of
+from bbfs.errors import ConfigError, NotFound, NotSupported
+from bbfs.model import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState, Unchanged
+from bbfs.sources import Services
+from bbfs.sources.http_headers import (
+    Validators,
+    may_be_kept,
+    media_type,
+    modified_ns,
+    properties,
+    range_validator,
+    strong_etag,
+    time_to_live,
+)
+from bbfs.sources.media_types import content_type_of, mime_type_of_name
+from bbfs.sources.options import parse_options
+from bbfs.sources.ranges import BLOCK, RangeContent
+from bbfs.sources.url_listing import Found, Search, Where
+from bbfs.sources.url_options import Credentials, UrlOptions, llms_txt_place, refuse_secrets_in_urls
+from bbfs.sources.url_pages import MARKDOWN, Page, expected_type, page_name, with_renderings
+from bbfs.sources.web import WebClient, WebStream
+from bbfs.sources.web_responses import shown_url
+from bbfs.uri import source_uri
+
+_NOT_MODIFIED = 304
+_HTML = ("text/html", "application/xhtml+xml")
+_EXTRA = "needs packages that are not installed: pip install 'bbfs[web]'"
+
+
+class UrlHandler:
+    """One set of web pages. Raises ConfigError for options that cannot be used."""
+
+    def __init__(self, source: DataSource, services: Services) -> None:
+        self.source = source
+        self._options = options = parse_options(UrlOptions, source)
+        refuse_secrets_in_urls(source)
+        llms_txt, llms_path = llms_txt_place(options, source)
+        where = Where(options.urls, llms_txt, llms_path, options.sitemap, options.markdown, options.max_urls)
+        credentials = Credentials(source, options.headers, where.named)
+        self._headers = credentials.for_url
+        self._client = WebClient(
+            source,
+            headers={"user-agent": options.user_agent},
+            allow_private=options.allow_private,
+            max_body=options.max_body,
+            per_second=options.per_second,
+            secrets=credentials.secrets,
+            proxy=options.proxy,
+        )
+        self._search = Search(where, self._client, self._headers)
+        named = where.named_pages()
+        self._named: Mapping[str, Page] = with_renderings(named) if options.markdown and where.is_complete else named
+        self._pages: Mapping[str, Page] | None = self._named if where.is_complete else None
+        self._searching = trio.Lock()
+        self._validators: dict[str, Validators] = {}
+        self._spool = services.spool
+        self._threads = trio.CapacityLimiter(2)
+        self._robots = _robots(source, self._client, options) if not where.is_complete else None
+        self._to_markdown = _to_markdown(source) if options.markdown else None
+
+    @property
+    def state(self) -> SourceState:
+        return self._client.state
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    async def list(self) -> Listing:
+        """All pages. Asks for the llms.txt and the sitemap, if there are any, and for no page."""
+        found = await self._search.all() if self._robots is not None else Found(self._named)
+        self._pages = found.pages
+        for uri in self._validators.keys() - found.pages.keys():
+            del self._validators[uri]
+        resources = tuple(self._listed(uri, page) for uri, page in found.pages.items())
+        return Listing(resources, found.ttl, found.problem)
+
+    def _listed(self, uri: str, page: Page) -> ResourceMetadata:
+        mime_type = expected_type(page, uri)
+        return ResourceMetadata(
+            uri=source_uri(self.source.base_prefix, uri),
+            native_uri=uri,
+            name=page_name(uri) or uri,
+            title=page.title,
+            description=page.description,
+            mime_type=mime_type,
+            content_type=content_type_of(mime_type),
+            modified_ns=page.modified_ns,
+        )
+
+    async def _page(self, native_uri: str) -> Page:
+        """Raises NotFound for what is not listed: this source is no way to any other page."""
+        page = self._named.get(native_uri)
+        if page is None and self._pages is None:
+            async with self._searching:
+                if self._pages is None:
+                    await self.list()  # an earlier mount has listed it, or it was asked for by its URI alone
+        page = page or (self._pages or {}).get(native_uri)
+        if page is None:
+            raise NotFound(f"{shown_url(native_uri)}: is none of the pages of this source")
+        return page
+
+    # -- contents ----------------------------------------------------------------------------------------------------
+
+    async def load(self, native_uri: str) -> Loaded:
+        """A page as its server sends it, or its rendering."""
+        loaded = await self._load(native_uri, None)
+        assert isinstance(loaded, Loaded)
+        return loaded
+
+    async def load_if_changed(self, native_uri: str, version: str) -> Loaded | Unchanged:
+        """As `load`, unless the server says that it still has what was loaded as `version`."""
+        validators = self._validators.get(native_uri)
+        return await self._load(
+            native_uri, validators if validators is not None and validators.version == version else None
+        )
+
+    async def _load(self, native_uri: str, known: Validators | None) -> Loaded | Unchanged:
+        page = await self._page(native_uri)
+        if self._robots is not None and not page.named:
+            await self._robots.allow(page.url)
+        # Without a content coding the length that the server states is that of the content, and ranges are of it.
+        headers = {**self._headers(page.url), "accept-encoding": "identity"}
+        conditions = known.conditions if known is not None else {}
+        accept = frozenset({_NOT_MODIFIED}) if conditions else frozenset()
+        async with self._client.stream(page.url, headers={**headers, **conditions}, accept=accept) as stream:
+            ttl = time_to_live(stream.headers)
+            if stream.status == _NOT_MODIFIED:
+                return Unchanged(ttl)
+            mime_type, _ = media_type(stream.headers)
+            mime_type = mime_type or mime_type_of_name(page_name(page.url))
+            if page.rendering:
+                content, mime_type = await self._rendering(page, stream, mime_type)
+            else:
+                content = await self._content(page, stream, headers)
+            validators = Validators.of(stream.headers, content.version)
+            if validators is not None:
+                self._validators[native_uri] = validators
+            else:
+                self._validators.pop(native_uri, None)
+            metadata = self._loaded(native_uri, page, stream, mime_type)
+        part = Part(native_uri, mime_type, content, content_type_of(mime_type))
+        return Loaded((part,), ttl, metadata, once=not may_be_kept(stream.headers))
+
+    def _loaded(self, native_uri: str, page: Page, stream: WebStream, mime_type: str | None) -> ResourceMetadata:
+        said: dict[str, Any] = properties(stream.status, page.url, stream.url, stream.headers)
+        if page.rendering:
+            said = {**said, "charset": "utf-8", "rendered_from": page.url}
+        return ResourceMetadata(
+            uri=source_uri(self.source.base_prefix, native_uri),
+            native_uri=native_uri,
+            name=page_name(native_uri) or native_uri,
+            mime_type=mime_type,
+            content_type=content_type_of(mime_type),
+            modified_ns=modified_ns(stream.headers),
+            etag=None if page.rendering else strong_etag(stream.headers),
+            properties=said,
+        )
+
+    async def _content(self, page: Page, stream: WebStream, headers: Mapping[str, str]) -> Content:
+        validator = range_validator(stream.headers)
+        in_ranges = "bytes" in stream.headers.get("accept-ranges", "").lower() and validator is not None
+        if not in_ranges or stream.length is None or stream.length <= self._options.max_memory:
+            return await self._whole(stream)
+        size, first = stream.length, bytearray()
+        stream.limit = size
+        async for piece in stream:
+            first += piece
+            if len(first) >= BLOCK:
+                break
+        assert validator is not None
+        return RangeContent(
+            self._client,
+            page.url,
+            headers,
+            size=size,
+            version=digest_of(f"{page.url} {validator} {size}".encode()),
+            validator=validator,
+            first=bytes(first[:BLOCK]),
+            timeout=self.source.policy.timeout,
+        )
+
+    async def _whole(self, stream: WebStream) -> Content:
+        """The body, in memory or on disk."""
+        with self._spool() as spool:
+            held: list[bytes] = []
+            size = 0
+            async for piece in stream:
+                held.append(piece)
+                size += len(piece)
+                if size > IN_MEMORY:
+                    # Not abandoned when cancelled: it would write to what is closed meanwhile.
+                    await trio.to_thread.run_sync(spool.write, b"".join(held), limiter=self._threads)
+                    held, size = [], 0
+            if spool.size:
+                await trio.to_thread.run_sync(spool.write, b"".join(held), limiter=self._threads)
+                return await trio.to_thread.run_sync(spool.content, limiter=self._threads)
+            spool.write(b"".join(held))
+            return spool.content()
+
+    async def _rendering(self, page: Page, stream: WebStream, mime_type: str | None) -> tuple[Content, str]:
+        assert self._to_markdown is not None
+        if mime_type not in _HTML and not (mime_type or "").startswith("text/"):
+            raise NotSupported(f"{shown_url(page.url)}: {mime_type or 'of no type'}, which has no Markdown")
+        stream.limit = min(stream.limit, self._to_markdown.MAX_PAGE)
+        body = await stream.read()
+        if mime_type not in _HTML:
+            return MemoryContent(body), mime_type or MARKDOWN
+        _, charset = media_type(stream.headers)
+        text = await trio.to_thread.run_sync(
+            self._to_markdown.to_markdown,
+            body,
+            charset,
+            shown_url(page.url),
+            abandon_on_cancel=True,
+            limiter=self._threads,
+        )
+        return MemoryContent(text), MARKDOWN
+
+
+def _robots(source: DataSource, client: WebClient, options: UrlOptions) -> Any:
+    """Who asks the sites what they allow; everything is allowed with `robots = false`."""
+    try:
+        from bbfs.sources.robots import Robots  # noqa: PLC0415 - of the extra "web"
+    except ImportError as exc:
+        raise ConfigError(f"sources[{source.id}].config: llms_txt and sitemap: {_EXTRA}") from exc
+    return Robots(client, options.user_agent.partition("/")[0], heeded=options.robots)
+
+
+def _to_markdown(source: DataSource) -> Any:
+    try:
+        from bbfs.sources import html_markdown  # noqa: PLC0415 - of the extra "web"
+    except ImportError as exc:
+        raise ConfigError(f"sources[{source.id}].config.markdown: {_EXTRA}") from exc
+    return html_markdown

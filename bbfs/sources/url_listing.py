@@ -1,0 +1,123 @@
+"""The pages of a URL source: what its configuration names, and what is found in an llms.txt or a sitemap."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import trio
+
+from bbfs.errors import NotFound, ProtocolViolation
+from bbfs.sources.http_headers import time_to_live
+from bbfs.sources.llms_txt import links
+from bbfs.sources.sitemaps import read_sitemap
+from bbfs.sources.url_pages import Page, page_url, with_renderings
+from bbfs.sources.web import WebClient
+from bbfs.sources.web_responses import shown_url
+
+_LLMS_TXT = 4 << 20
+"""Bytes of an llms.txt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where pages are looked for. llms_txt: URL; llms_path: a file. markdown: whether there are renderings."""
+
+    urls: tuple[str, ...] = ()
+    llms_txt: str | None = None
+    llms_path: str | None = None
+    sitemap: str | None = None
+    markdown: bool = False
+    max_urls: int = 50_000
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The URLs of the configuration, sitemap included."""
+        return frozenset(url for url in (*self.urls, self.llms_txt, self.sitemap) if url is not None)
+
+    def named_pages(self) -> dict[str, Page]:
+        """The pages that are there whatever else is found."""
+        urls = (*self.urls, *((self.llms_txt,) if self.llms_txt else ()))
+        return {url: Page(url, named=True) for url in urls}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing has to be asked for to know all pages."""
+        return not (self.llms_txt or self.llms_path or self.sitemap)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """pages: by native URI, in the order in which they were found. ttl: seconds, where a server says."""
+
+    pages: Mapping[str, Page]
+    ttl: float | None = None
+    problem: str | None = None
+
+
+class Search:
+    """Finds pages. headers: of a request for a URL."""
+
+    def __init__(self, where: Where, client: WebClient, headers: Callable[[str], Mapping[str, str]]) -> None:
+        self._where = where
+        self._client = client
+        self._headers = headers
+
+    async def all(self) -> Found:
+        """Everything there is. Raises BbfsError where an llms.txt or a sitemap cannot be had."""
+        where = self._where
+        pages = where.named_pages()
+        problems: list[str] = []
+        ttl: float | None = None
+        if where.llms_txt is not None:
+            response = await self._client.get(where.llms_txt, headers=self._headers(where.llms_txt), max_body=_LLMS_TXT)
+            ttl = time_to_live(response.headers)
+            self._add_links(pages, problems, response.body, where.llms_txt)
+        if where.llms_path is not None:
+            self._add_links(pages, problems, await trio.to_thread.run_sync(_file, where.llms_path), None)
+        if where.sitemap is not None:
+            await self._add_sitemap(pages, problems, where.sitemap)
+        if len(pages) > where.max_urls:
+            problems.append(f"more than {where.max_urls} URLs (option max_urls)")
+            pages = dict(list(pages.items())[: where.max_urls])
+        return Found(with_renderings(pages) if where.markdown else pages, ttl, "; ".join(problems) or None)
+
+    def _add_links(self, pages: dict[str, Page], problems: list[str], text: bytes, base: str | None) -> None:
+        unusable = 0
+        for link in links(text.decode("utf-8", "replace")):
+            url = page_url(link.url, base)
+            if url is None:
+                unusable += 1
+            elif url not in pages:
+                pages[url] = Page(url, False, link.title, link.description)
+            elif pages[url].title is None:
+                pages[url] = replace(pages[url], title=link.title, description=link.description)
+        if unusable:
+            problems.append(f"llms.txt: {unusable} links are no web addresses")
+
+    async def _add_sitemap(self, pages: dict[str, Page], problems: list[str], sitemap: str) -> None:
+        found = await read_sitemap(self._client, sitemap, self._headers, self._where.max_urls)
+        unusable = 0
+        for entry in found.entries:
+            url = page_url(entry.url)
+            if url is None:
+                unusable += 1
+            else:
+                known = pages.get(url) or Page(url, named=False)
+                pages[url] = replace(known, modified_ns=entry.modified_ns)
+        if unusable:
+            problems.append(f"{shown_url(sitemap)}: {unusable} entries are no web addresses")
+        problems += found.problems[:3]
+        if len(found.problems) > 3:
+            problems.append(f"and {len(found.problems) - 3} more")
+
+
+def _file(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_LLMS_TXT + 1)
+    except FileNotFoundError as exc:
+        raise NotFound(f"{path}: there is no such file") from exc
+    except OSError as exc:
+        raise ProtocolViolation(f"{path}: {exc.strerror}") from exc
+    if len(text) > _LLMS_TXT:
+        raise ProtocolViolation(f"{path}: more than {_LLMS_TXT} bytes, which is no llms.txt")
+    return text

@@ -1,0 +1,125 @@
+"""The options of a URL source, and what it may show of itself to whom."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+from pydantic import Field, field_validator, model_validator
+
+from bbfs.errors import ConfigError
+from bbfs.model import DataSource
+from bbfs.sources.options import SourceOptions, local_path
+from bbfs.sources.redirects import origin
+from bbfs.sources.url_pages import page_url
+from bbfs.sources.web import MAX_BODY, USER_AGENT
+
+
+class UrlOptions(SourceOptions):
+    """Options of a URL source. At least one of the first three is given.
+
+    urls: pages. llms_txt: URL or file of an llms.txt, whose links are pages. sitemap: URL of one, or of an index.
+    markdown: list a rendering as Markdown beside each page that may be HTML. robots: whether what was found rather than
+    named is asked for as robots.txt allows. per_second: requests to one site in a second at most. max_urls: pages that
+    are listed at most. max_body: bytes of a page that is loaded whole. max_memory: bytes above which a page is read in
+    ranges where the server can. headers: sent to the sites that the configuration names. user_agent: how bbfs calls
+    itself. allow_private: whether addresses of this machine and of private networks may be asked. proxy: URL of an HTTP
+    proxy.
+    """
+
+    urls: tuple[str, ...] = ()
+    llms_txt: str | None = None
+    sitemap: str | None = None
+    markdown: bool = False
+    robots: bool = True
+    per_second: float | None = Field(default=None, gt=0, le=1000)
+    max_urls: int = Field(default=50_000, ge=1, le=1_000_000)
+    max_body: int = Field(default=MAX_BODY, ge=1, le=1 << 40)
+    max_memory: int = Field(default=1 << 20, ge=0, le=1 << 30)
+    headers: Mapping[str, str] = Field(default_factory=dict)
+    user_agent: str = Field(default=USER_AGENT, min_length=1, max_length=500, pattern=r"^[\x20-\x7e]+$")
+    allow_private: bool = False
+    proxy: str | None = None
+
+    @field_validator("urls")
+    @classmethod
+    def _pages(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_page(url) for url in urls)
+
+    @field_validator("sitemap")
+    @classmethod
+    def _sitemap_page(cls, sitemap: str | None) -> str | None:
+        return None if sitemap is None else _page(sitemap)
+
+    @model_validator(mode="after")
+    def _something(self) -> "UrlOptions":
+        if not (self.urls or self.llms_txt or self.sitemap):
+            raise ValueError("one of urls, llms_txt and sitemap is required")
+        return self
+
+
+def _page(text: str) -> str:
+    url = page_url(text)
+    if url is None:
+        raise ValueError("must be http:// or https:// URLs without user and password (those belong in auth)")
+    return url
+
+
+def llms_txt_place(options: UrlOptions, source: DataSource) -> tuple[str | None, str | None]:
+    """The URL of the llms.txt, or its path."""
+    text = options.llms_txt
+    if text is None:
+        return None, None
+    if text.lower().startswith(("http://", "https://")):
+        url = page_url(text)
+        if url is None:
+            raise ConfigError(f"sources[{source.id}].config.llms_txt: is no URL that can be asked for")
+        return url, None
+    return None, local_path(source, text)
+
+
+def refuse_secrets_in_urls(source: DataSource) -> None:
+    """A URL is the path of a page, for all to see, so nothing secret may be in one (S30)."""
+    given: Any = source.config.get("urls")
+    texts = [*(given if isinstance(given, list | tuple) else ()), source.config.get("llms_txt")]
+    for text in texts:
+        # Strings that were made from references say which; see `bbfs.config.interpolation`.
+        secrets = getattr(text, "secrets", frozenset())
+        if any(secret and secret in str(text) for secret in secrets):
+            raise ConfigError(
+                f"sources[{source.id}].config: a URL made from a reference would show its value in a path; "
+                "what is secret belongs in auth or headers"
+            )
+
+
+class Credentials:
+    """The headers that the sites get which the configuration names, and no other site.
+
+    Of `auth`: `token` (a bearer token), or `username` and `password`. Raises ConfigError.
+    """
+
+    def __init__(self, source: DataSource, headers: Mapping[str, str], named: frozenset[str]) -> None:
+        """named: URLs."""
+        self._sites = frozenset(origin(httpx2.URL(url)) for url in named)
+        self._headers = {**headers, **_authorization(source)}
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What of them is to be kept out of messages."""
+        return frozenset(part for value in self._headers.values() for part in (value, value.partition(" ")[2]) if part)
+
+    def for_url(self, url: str) -> dict[str, str]:
+        """The headers of a request."""
+        return dict(self._headers) if origin(httpx2.URL(url)) in self._sites else {}
+
+
+def _authorization(source: DataSource) -> dict[str, str]:
+    keys = frozenset(source.auth)
+    if not keys:
+        return {}
+    if keys == {"token"}:
+        return {"Authorization": f"Bearer {source.auth['token']}"}
+    if keys == {"username", "password"}:
+        pair = f"{source.auth['username']}:{source.auth['password']}".encode()
+        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+    raise ConfigError(f"sources[{source.id}].auth: expected token, or username and password")

@@ -1,0 +1,93 @@
+"""Which pages a URL source has, and by which URIs. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import httpx2
+
+from bbfs.sources.media_types import mime_type_of_name
+from bbfs.sources.redirects import is_web
+
+LONGEST_URL = 8192
+_HTML = (None, "text/html", "application/xhtml+xml")
+MARKDOWN = "text/markdown"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page. named: the configuration names it, rather than a page that is named there.
+
+    rendering: the native URI is that of its rendering as Markdown, and `url` is still where it comes from.
+    """
+
+    url: str
+    named: bool
+    title: str | None = None
+    description: str | None = None
+    modified_ns: int | None = None
+    rendering: bool = False
+
+
+def page_url(text: str, base: str | None = None) -> str | None:
+    """The URL of a page in its normal form, without a fragment; None for what is none. base: what it is relative to.
+
+    Scheme and host are in lower case, a default port is left out, and characters that a URL must not have are encoded.
+    """
+    try:
+        url = httpx2.URL(text) if base is None else httpx2.URL(base).join(text)
+        url = url.copy_with(fragment=None)
+        if not is_web(url) or url.userinfo:
+            return None
+        if not url.path:
+            url = url.copy_with(path="/")
+        normal = str(url)
+    except (httpx2.InvalidURL, ValueError, TypeError):
+        return None
+    return normal if len(normal) <= LONGEST_URL else None
+
+
+def with_renderings(pages: Mapping[str, Page]) -> dict[str, Page]:
+    """The pages by their URIs, each that may be HTML followed by its rendering, under a URI that no page has."""
+    taken = set(pages)
+    uris: dict[str, str] = {}
+    # In an order of their own: what a rendering is called must not depend on that of the listing.
+    for uri in sorted(pages):
+        if may_be_html(uri):
+            uris[uri] = rendering_uri(uri, taken)
+            taken.add(uris[uri])
+    found: dict[str, Page] = {}
+    for uri, page in pages.items():
+        found[uri] = page
+        if uri in uris:
+            found[uris[uri]] = Page(
+                page.url, page.named, page.title, page.description, page.modified_ns, rendering=True
+            )
+    return found
+
+
+def rendering_uri(uri: str, taken: Iterable[str]) -> str:
+    """`…/page.md` for `…/page`, `…/index.html.md` for `…/`; with a number where there is such a page already."""
+    stem = f"{uri}index.html" if uri.endswith("/") else uri
+    candidate, number = f"{stem}.md", 1
+    while candidate in taken:
+        number += 1
+        candidate = f"{stem}~{number}.md"
+    return candidate
+
+
+def may_be_html(uri: str) -> bool:
+    """Whether the name of a page leaves it open that it is HTML."""
+    return mime_type_of_name(page_name(uri)) in _HTML
+
+
+def page_name(uri: str) -> str:
+    """The last part of the path of a URL that is not empty, or its host."""
+    parts = [part for part in uri.partition("?")[0].split("/") if part]
+    return parts[-1] if len(parts) > 2 else ""
+
+
+def expected_type(page: Page, uri: str) -> str | None:
+    """The media type of a page before it was asked for, where a name has to be made of it (S5)."""
+    if page.rendering:
+        return MARKDOWN
+    return "text/html" if uri.endswith("/") else None
