@@ -16,7 +16,7 @@ def to_markdown(page: bytes, charset: str | None, what: str) -> bytes:
     charset: as its server says; a page may say it itself. Links stay as they are. Raises ProtocolViolation.
     """
     if b"<" not in page:
-        return page.decode(charset or "utf-8", "replace").encode()
+        page = b"<p>" + page  # what looks like a file name or a URL makes the parser warn
     try:
         soup = BeautifulSoup(page, "html.parser", from_encoding=charset)
         for element in soup(_LEFT_OUT):

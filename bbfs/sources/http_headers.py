@@ -12,8 +12,9 @@ from typing import Any
 
 from bbfs.sources.web_responses import shown_url
 
-LONGEST_TTL = 86400.0
-"""Seconds. A server that says more is asked again after a day all the same, which costs little if nothing is new."""
+SHORTEST_TTL, LONGEST_TTL = 5.0, 86400.0
+"""Seconds. Many servers say 0 of everything, as browsers ask once a click; here a program looks at a file and then
+opens it, which is to be one request. One that says more than a day is asked again all the same."""
 _MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+", re.ASCII)
 _SECONDS = re.compile(r"(?:^|[,\s])(max-age|s-maxage)\s*=\s*\"?(\d{1,10})")
 
@@ -85,16 +86,16 @@ def media_type(headers: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 
 def time_to_live(headers: Mapping[str, str]) -> float | None:
-    """Seconds for which the answer is fresh, or None where the server leaves that open."""
+    """Seconds for which the answer is fresh, within bounds, or None where the server leaves that open."""
     said = headers.get("cache-control", "").lower()
     if "no-cache" in said or "no-store" in said:
-        return 0.0
+        return SHORTEST_TTL
     found = dict(_SECONDS.findall(said))
     if "max-age" not in found:
         return None
     age = headers.get("age", "")
     spent = float(age[:10]) if age.isascii() and age.isdigit() else 0.0
-    return min(max(float(found["max-age"]) - spent, 0.0), LONGEST_TTL)
+    return min(max(float(found["max-age"]) - spent, SHORTEST_TTL), LONGEST_TTL)
 
 
 def may_be_kept(headers: Mapping[str, str]) -> bool:
@@ -102,11 +103,10 @@ def may_be_kept(headers: Mapping[str, str]) -> bool:
     return "no-store" not in headers.get("cache-control", "").lower()
 
 
-def properties(status: int, url: str, final_url: str, headers: Mapping[str, str]) -> dict[str, Any]:
+def properties(url: str, final_url: str, headers: Mapping[str, str]) -> dict[str, Any]:
     """What is shown of an answer besides its type, time and entity tag. Nothing of it is secret."""
     _, charset = media_type(headers)
     given = {
-        "http_status": status,
         "charset": charset,
         "final_url": shown_url(final_url) if final_url != url else None,
         "content_language": headers.get("content-language"),

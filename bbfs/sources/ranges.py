@@ -8,10 +8,12 @@ while, or a server that hangs would keep those of other sources waiting again an
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from http import HTTPStatus
 
 import trio
 
 from bbfs.errors import BbfsError, DeadlineExceeded, Outdated, ProtocolViolation
+from bbfs.sources.http_headers import range_validator
 from bbfs.sources.web import WebClient
 from bbfs.sources.web_responses import WebStream, shown_url
 
@@ -23,7 +25,23 @@ LONGEST_WAIT = 10.0
 """Seconds that one read waits at most, whatever the source's `timeout`."""
 FAILS_FOR = 5.0
 """Seconds after a read that waited in vain for which others fail at once."""
-_CHANGED = frozenset({200, 412, 416})
+_CHANGED = frozenset({412, 416})
+"""Statuses that say, as 200 does, that there is no such range any more."""
+
+
+def whole_size(stream: WebStream) -> int | None:
+    """Bytes of the whole body of an answer that is all of it or a part from its beginning, as its server says."""
+    if stream.status != HTTPStatus.PARTIAL_CONTENT:
+        return stream.length
+    place, _, whole = stream.headers.get("content-range", "").strip().lower().removeprefix("bytes ").partition("/")
+    return int(whole) if place.strip().startswith("0-") and whole.isascii() and whole.isdigit() else None
+
+
+def is_pinned(stream: WebStream) -> bool:
+    """Whether the rest of an answer can be had in ranges of exactly this version."""
+    is_part = stream.status == HTTPStatus.PARTIAL_CONTENT
+    can_range = is_part or "bytes" in stream.headers.get("accept-ranges", "").lower()
+    return can_range and range_validator(stream.headers) is not None and (whole_size(stream) or 0) > 0
 
 
 class RangeContent:
@@ -136,7 +154,7 @@ class RangeContent:
     async def _range(self, start: int, end: int) -> bytes:
         headers = {**self._headers, "range": f"bytes={start}-{end - 1}", "accept-encoding": "identity"}
         async with self._client.stream(self._url, headers=headers, accept=_CHANGED, limit=end - start) as stream:
-            if stream.status != 206:
+            if stream.status != HTTPStatus.PARTIAL_CONTENT:
                 raise Outdated(f"{self._what}: changed while it was open")
             self._require(stream, start, end)
             data = await stream.read()

@@ -5,6 +5,7 @@ or a sitemap, as its site's robots.txt allows. Nothing is kept of a page but wha
 """
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import trio
@@ -12,7 +13,7 @@ import trio
 from bbfs.cache.content import MemoryContent
 from bbfs.cache.spool import IN_MEMORY
 from bbfs.cache.tiers import digest_of
-from bbfs.errors import ConfigError, NotFound, NotSupported
+from bbfs.errors import ConfigError, NotFound, NotSupported, ProtocolViolation
 from bbfs.model import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState, Unchanged
 from bbfs.sources import Services
 from bbfs.sources.http_headers import (
@@ -27,15 +28,14 @@ from bbfs.sources.http_headers import (
 )
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import parse_options
-from bbfs.sources.ranges import BLOCK, RangeContent
-from bbfs.sources.url_listing import Found, Search, Where
+from bbfs.sources.ranges import BLOCK, RangeContent, is_pinned, whole_size
+from bbfs.sources.url_listing import Search, Where, portioned
 from bbfs.sources.url_options import Credentials, UrlOptions, llms_txt_place, refuse_secrets_in_urls
-from bbfs.sources.url_pages import MARKDOWN, Page, expected_type, page_name, with_renderings
+from bbfs.sources.url_pages import MARKDOWN, Page, expected_type, page_name
 from bbfs.sources.web import WebClient, WebStream
 from bbfs.sources.web_responses import shown_url
 from bbfs.uri import source_uri
 
-_NOT_MODIFIED = 304
 _HTML = ("text/html", "application/xhtml+xml")
 _EXTRA = "needs packages that are not installed: pip install 'bbfs[web]'"
 
@@ -61,9 +61,9 @@ class UrlHandler:
             proxy=options.proxy,
         )
         self._search = Search(where, self._client, self._headers)
-        named = where.named_pages()
-        self._named: Mapping[str, Page] = with_renderings(named) if options.markdown and where.is_complete else named
-        self._pages: Mapping[str, Page] | None = self._named if where.is_complete else None
+        self._named = where.named_pages()
+        self._pages: Mapping[str, Page] | None = None
+        self._ranged: set[str] = set()
         self._searching = trio.Lock()
         self._validators: dict[str, Validators] = {}
         self._spool = services.spool
@@ -82,12 +82,13 @@ class UrlHandler:
 
     async def list(self) -> Listing:
         """All pages. Asks for the llms.txt and the sitemap, if there are any, and for no page."""
-        found = await self._search.all() if self._robots is not None else Found(self._named)
+        found = await self._search.all()
         self._pages = found.pages
         for uri in self._validators.keys() - found.pages.keys():
             del self._validators[uri]
-        resources = tuple(self._listed(uri, page) for uri, page in found.pages.items())
-        return Listing(resources, found.ttl, found.problem)
+        self._ranged &= found.pages.keys()
+        resources = tuple([self._listed(uri, page) async for uri, page in portioned(found.pages.items())])
+        return Listing(resources, problem=found.problem)
 
     def _listed(self, uri: str, page: Page) -> ResourceMetadata:
         mime_type = expected_type(page, uri)
@@ -136,17 +137,26 @@ class UrlHandler:
         # Without a content coding the length that the server states is that of the content, and ranges are of it.
         headers = {**self._headers(page.url), "accept-encoding": "identity"}
         conditions = known.conditions if known is not None else {}
-        accept = frozenset({_NOT_MODIFIED}) if conditions else frozenset()
+        accept = {int(HTTPStatus.NOT_MODIFIED)} if conditions else set[int]()
+        in_ranges = native_uri in self._ranged
+        if in_ranges:
+            # Known to be large: the rest would be on its way before the connection could be closed.
+            conditions = {**conditions, "range": f"bytes=0-{BLOCK - 1}"}
+            accept.add(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
         async with self._client.stream(page.url, headers={**headers, **conditions}, accept=accept) as stream:
             ttl = time_to_live(stream.headers)
-            if stream.status == _NOT_MODIFIED:
+            if stream.status == HTTPStatus.NOT_MODIFIED:
                 return Unchanged(ttl)
+            if in_ranges and not self._is_large(stream):
+                # It is no longer what it was: small, or without a validator.
+                self._ranged.discard(native_uri)
+                return await self._load(native_uri, None)
             mime_type, _ = media_type(stream.headers)
             mime_type = mime_type or mime_type_of_name(page_name(page.url))
             if page.rendering:
                 content, mime_type = await self._rendering(page, stream, mime_type)
             else:
-                content = await self._content(page, stream, headers)
+                content = await self._content(native_uri, page, stream, headers)
             validators = Validators.of(stream.headers, content.version)
             if validators is not None:
                 self._validators[native_uri] = validators
@@ -157,7 +167,7 @@ class UrlHandler:
         return Loaded((part,), ttl, metadata, once=not may_be_kept(stream.headers))
 
     def _loaded(self, native_uri: str, page: Page, stream: WebStream, mime_type: str | None) -> ResourceMetadata:
-        said: dict[str, Any] = properties(stream.status, page.url, stream.url, stream.headers)
+        said: dict[str, Any] = properties(page.url, stream.url, stream.headers)
         if page.rendering:
             said = {**said, "charset": "utf-8", "rendered_from": page.url}
         return ResourceMetadata(
@@ -171,18 +181,19 @@ class UrlHandler:
             properties=said,
         )
 
-    async def _content(self, page: Page, stream: WebStream, headers: Mapping[str, str]) -> Content:
-        validator = range_validator(stream.headers)
-        in_ranges = "bytes" in stream.headers.get("accept-ranges", "").lower() and validator is not None
-        if not in_ranges or stream.length is None or stream.length <= self._options.max_memory:
+    async def _content(self, native_uri: str, page: Page, stream: WebStream, headers: Mapping[str, str]) -> Content:
+        validator, size = range_validator(stream.headers), whole_size(stream)
+        if validator is None or size is None or not self._is_large(stream):
+            if stream.status == HTTPStatus.PARTIAL_CONTENT:
+                raise ProtocolViolation(f"{shown_url(page.url)}: answers a part that nobody has asked for")
             return await self._whole(stream)
-        size, first = stream.length, bytearray()
+        self._ranged.add(native_uri)
+        first = bytearray()
         stream.limit = size
         async for piece in stream:
             first += piece
             if len(first) >= BLOCK:
                 break
-        assert validator is not None
         return RangeContent(
             self._client,
             page.url,
@@ -193,6 +204,9 @@ class UrlHandler:
             first=bytes(first[:BLOCK]),
             timeout=self.source.policy.timeout,
         )
+
+    def _is_large(self, stream: WebStream) -> bool:
+        return is_pinned(stream) and (whole_size(stream) or 0) > self._options.max_memory
 
     async def _whole(self, stream: WebStream) -> Content:
         """The body, in memory or on disk."""

@@ -1,20 +1,25 @@
 """The pages of a URL source: what its configuration names, and what is found in an llms.txt or a sitemap."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import trio
 
 from bbfs.errors import NotFound, ProtocolViolation
-from bbfs.sources.http_headers import time_to_live
 from bbfs.sources.llms_txt import links
 from bbfs.sources.sitemaps import read_sitemap
-from bbfs.sources.url_pages import Page, page_url, with_renderings
+from bbfs.sources.url_pages import Page, may_be_html, page_url, rendering_uri
 from bbfs.sources.web import WebClient
 from bbfs.sources.web_responses import shown_url
 
 _LLMS_TXT = 4 << 20
 """Bytes of an llms.txt."""
+
+
+PORTION = 500
+"""Pages that are gone through at a time, with a turn for other tasks in between."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,9 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """pages: by native URI, in the order in which they were found. ttl: seconds, where a server says."""
+    """pages: by native URI, in the order in which they were found. problem: in words, what is missing."""
 
     pages: Mapping[str, Page]
-    ttl: float | None = None
     problem: str | None = None
 
 
@@ -66,10 +70,8 @@ class Search:
         where = self._where
         pages = where.named_pages()
         problems: list[str] = []
-        ttl: float | None = None
         if where.llms_txt is not None:
             response = await self._client.get(where.llms_txt, headers=self._headers(where.llms_txt), max_body=_LLMS_TXT)
-            ttl = time_to_live(response.headers)
             self._add_links(pages, problems, response.body, where.llms_txt)
         if where.llms_path is not None:
             self._add_links(pages, problems, await trio.to_thread.run_sync(_file, where.llms_path), None)
@@ -78,7 +80,7 @@ class Search:
         if len(pages) > where.max_urls:
             problems.append(f"more than {where.max_urls} URLs (option max_urls)")
             pages = dict(list(pages.items())[: where.max_urls])
-        return Found(with_renderings(pages) if where.markdown else pages, ttl, "; ".join(problems) or None)
+        return Found(await with_renderings(pages) if where.markdown else pages, "; ".join(problems) or None)
 
     def _add_links(self, pages: dict[str, Page], problems: list[str], text: bytes, base: str | None) -> None:
         unusable = 0
@@ -96,7 +98,7 @@ class Search:
     async def _add_sitemap(self, pages: dict[str, Page], problems: list[str], sitemap: str) -> None:
         found = await read_sitemap(self._client, sitemap, self._headers, self._where.max_urls)
         unusable = 0
-        for entry in found.entries:
+        async for entry in portioned(found.entries):
             url = page_url(entry.url)
             if url is None:
                 unusable += 1
@@ -108,6 +110,31 @@ class Search:
         problems += found.problems[:3]
         if len(found.problems) > 3:
             problems.append(f"and {len(found.problems) - 3} more")
+
+
+async def portioned(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items, with a turn for other tasks now and then."""
+    for number, item in enumerate(items):
+        if number % PORTION == 0:
+            await trio.lowlevel.checkpoint()
+        yield item
+
+
+async def with_renderings(pages: Mapping[str, Page]) -> dict[str, Page]:
+    """The pages by their URIs, each that may be HTML followed by its rendering, under a URI that no page has."""
+    taken = set(pages)
+    uris: dict[str, str] = {}
+    # In an order of their own: what a rendering is called must not depend on that of the listing.
+    async for uri in portioned(sorted(pages)):
+        if may_be_html(uri):
+            uris[uri] = rendering_uri(uri, taken)
+            taken.add(uris[uri])
+    found: dict[str, Page] = {}
+    async for uri, page in portioned(pages.items()):
+        found[uri] = page
+        if uri in uris:
+            found[uris[uri]] = replace(page, rendering=True)
+    return found
 
 
 def _file(path: str) -> bytes:

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from bbfs.errors import ConfigError
 from bbfs.model import DataSource
 from bbfs.sources.options import SourceOptions, local_path
-from bbfs.sources.redirects import origin
+from bbfs.sources.redirects import is_web, origin
 from bbfs.sources.url_pages import page_url
 from bbfs.sources.web import MAX_BODY, USER_AGENT
 
@@ -50,6 +50,18 @@ class UrlOptions(SourceOptions):
     @classmethod
     def _sitemap_page(cls, sitemap: str | None) -> str | None:
         return None if sitemap is None else _page(sitemap)
+
+    @field_validator("proxy")
+    @classmethod
+    def _http_proxy(cls, proxy: str | None) -> str | None:
+        if proxy is not None:
+            try:
+                usable = httpx2.Proxy(proxy).url
+            except (httpx2.InvalidURL, ValueError):
+                usable = None
+            if usable is None or not is_web(usable):
+                raise ValueError("must be the http:// or https:// URL of a proxy")
+        return proxy
 
     @model_validator(mode="after")
     def _something(self) -> "UrlOptions":

@@ -1,6 +1,7 @@
 """Which pages a URL source has, and by which URIs. Pure."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Container
 from dataclasses import dataclass
 
 import httpx2
@@ -9,6 +10,7 @@ from bbfs.sources.media_types import mime_type_of_name
 from bbfs.sources.redirects import is_web
 
 LONGEST_URL = 8192
+_NO_PATH = re.compile(r"^([a-z]+://[^/?]+)(?=\?|$)")
 _HTML = (None, "text/html", "application/xhtml+xml")
 MARKDOWN = "text/markdown"
 
@@ -38,34 +40,13 @@ def page_url(text: str, base: str | None = None) -> str | None:
         url = url.copy_with(fragment=None)
         if not is_web(url) or url.userinfo:
             return None
-        if not url.path:
-            url = url.copy_with(path="/")
-        normal = str(url)
+        normal = _NO_PATH.sub(r"\1/", str(url))
     except (httpx2.InvalidURL, ValueError, TypeError):
         return None
     return normal if len(normal) <= LONGEST_URL else None
 
 
-def with_renderings(pages: Mapping[str, Page]) -> dict[str, Page]:
-    """The pages by their URIs, each that may be HTML followed by its rendering, under a URI that no page has."""
-    taken = set(pages)
-    uris: dict[str, str] = {}
-    # In an order of their own: what a rendering is called must not depend on that of the listing.
-    for uri in sorted(pages):
-        if may_be_html(uri):
-            uris[uri] = rendering_uri(uri, taken)
-            taken.add(uris[uri])
-    found: dict[str, Page] = {}
-    for uri, page in pages.items():
-        found[uri] = page
-        if uri in uris:
-            found[uris[uri]] = Page(
-                page.url, page.named, page.title, page.description, page.modified_ns, rendering=True
-            )
-    return found
-
-
-def rendering_uri(uri: str, taken: Iterable[str]) -> str:
+def rendering_uri(uri: str, taken: Container[str]) -> str:
     """`…/page.md` for `…/page`, `…/index.html.md` for `…/`; with a number where there is such a page already."""
     stem = f"{uri}index.html" if uri.endswith("/") else uri
     candidate, number = f"{stem}.md", 1

@@ -212,6 +212,7 @@ class WebClient:
 
     async def _answer(self, request: httpx2.Request, accept: AbstractSet[int], limit: int) -> WebStream:
         """The answer to a request: after redirects and pauses, one with a status that was asked for."""
+        await trio.lowlevel.checkpoint()  # one that is cancelled already has a deadline in the past, which says nothing
         deadline = min(trio.current_effective_deadline(), trio.current_time() + self._timeout)
         redirects = pauses = 0
         while True:

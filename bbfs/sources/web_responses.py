@@ -189,6 +189,7 @@ def shown_url(url: httpx2.URL | str) -> str:
     """A URL for a message: without what may be secret in it."""
     try:
         parsed = httpx2.URL(url)
-    except httpx2.InvalidURL:
-        return ascii(str(url)[:80])
+    except (httpx2.InvalidURL, ValueError):
+        text = str(url)
+        return "an unusable URL" if "@" in text or "?" in text else ascii(text[:80])
     return ascii(str(parsed.copy_with(userinfo=b"", query=None, fragment=None))[:300])[1:-1]

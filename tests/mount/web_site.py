@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -61,6 +62,17 @@ class WebSite:
             assert time.monotonic() < deadline, f"only {len(found)} requests for {path}"
             time.sleep(0.01)
         return found
+
+    def answer_robots(self, status: int) -> None:
+        """From now on `/robots.txt` is answered with a status and nothing else."""
+        (self.root / "robots.txt.status").write_text(str(status))
+
+    def stall(self) -> None:
+        """Let it answer nothing until `go_on`, though it takes connections."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         self._process.kill()

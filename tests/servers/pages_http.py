@@ -109,6 +109,10 @@ def file(handler: Handler) -> None:
     """A file below the root; `/files/` before its path may be left out."""
     names = handler.names[1:] if handler.names[0] == "files" else handler.names
     path = handler.server.root.joinpath(*names)
+    told = path.with_name(path.name + ".status")
+    if told.exists():
+        handler.reply(int(told.read_text()))
+        return
     if not path.is_file():
         handler.reply(404, b"no such page")
         return
@@ -123,7 +127,8 @@ def file(handler: Handler) -> None:
     if etag is not None and handler.headers["if-none-match"] == etag:
         handler.begin(304, **{key: value for key, value in headers.items() if key != "content_type"})
         return
-    if etag is None and handler.headers["if-modified-since"] in (headers["last_modified"], "never"):
+    since = handler.headers["if-modified-since"]
+    if etag is None and since is not None and since == headers["last_modified"]:
         handler.begin(304, **{key: value for key, value in headers.items() if key != "content_type"})
         return
     wanted = handler.headers["range"]
@@ -235,6 +240,22 @@ def coded(handler: Handler) -> None:
     }
     coding = "zstd" if handler.names[1] == "other" else "gzip"
     handler.reply(200, bodies.get(handler.names[1], whole), content_encoding=coding)
+
+
+@oddity
+def odd_ranges(handler: Handler) -> None:
+    """`/odd-ranges/WHAT`: a large body whose ranges are not those that are asked for."""
+    size = 3 << 20
+    headers = {"etag": '"1"', "accept_ranges": "bytes"}
+    if not handler.headers["range"]:
+        handler.reply(200, b"x" * size, **headers)
+        return
+    said, body = {
+        "wrong-range": (f"bytes 0-{(1 << 20) - 1}/{size}", 1 << 20),
+        "short-range": (f"bytes {1 << 20}-{(2 << 20) - 1}/{size}", 1000),
+        "other-size": (f"bytes {1 << 20}-{(2 << 20) - 1}/{size + 1}", 1 << 20),
+    }[handler.names[1]]
+    handler.reply(206, b"x" * body, content_range=said, **headers)
 
 
 @oddity
