@@ -98,7 +98,8 @@ class DataSource:
     id: unique within a configuration; name: the part of the URI prefix (same alphabet, see `bbfs.uri`).
     uri_prefix: `{access_method}-{type}+{name}` where the schemes are the source's own, with `+{scheme}` where there is
         one fixed scheme. It names the source's directory (`docs/semantics.md` S1).
-    config: options of the source's type, validated by its handler. auth: secrets, already resolved; never printed.
+    config: options of the source's type, validated by its handler, which may hold secrets. auth: secrets, already
+        resolved. Neither is ever printed.
     tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31).
     shared: whether its contents are shared with other machines; None leaves it to `bbfs.sharing`.
     base: the directory that relative paths among the options start from: that of the configuration file, or None for
@@ -112,7 +113,7 @@ class DataSource:
     uri_prefix: str
     capabilities: Capabilities = Capabilities()
     policy: Policy = Policy()
-    config: Mapping[str, Any] = field(default_factory=_empty)
+    config: Mapping[str, Any] = field(default_factory=_empty, repr=False)
     auth: Mapping[str, str] = field(default_factory=_empty, repr=False)
     mcp: McpServer | None = None
     title: str | None = None

@@ -6,6 +6,7 @@ listing tells of it. Only URLs that an operation of the document has are ever as
 """
 
 from collections.abc import Mapping
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -279,6 +280,10 @@ def _items(answer: Answer) -> list[Any]:
 def _time(header: str | None) -> int | None:
     """Nanoseconds since the epoch of an HTTP date."""
     try:
-        return int(parsedate_to_datetime(header).timestamp()) * 1_000_000_000 if header else None
+        if header is None:
+            return None
+        moment = parsedate_to_datetime(header)
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)  # RFC 5322: `-0000` has no zone
+        return int(moment.timestamp()) * 1_000_000_000
     except (ValueError, OverflowError):
         return None

@@ -16,13 +16,13 @@ from bbfs.sources.api_parameters import Parameter
 _CURSOR = frozenset((
     "cursor", "nextcursor", "pagecursor", "startcursor", "pagetoken", "nextpagetoken", "nexttoken", "continuationtoken",
     "continuation", "continue", "marker", "nextmarker", "after", "startingafter", "startafter", "startkey",
-    "starttoken", "scrollid", "paginationtoken", "bookmark",
+    "starttoken", "scrollid", "paginationtoken", "bookmark", "skiptoken",
 ))  # fmt: skip
 _PAGE = frozenset(("page", "pagenumber", "pageno", "pagenum", "pageindex", "currentpage"))
-_OFFSET = frozenset(("offset", "skip", "start", "startindex", "startat", "first"))
+_OFFSET = frozenset(("offset", "skip", "start", "startindex", "startat", "pageoffset"))
 _SIZE = frozenset((
     "limit", "perpage", "pagesize", "size", "count", "maxresults", "maxitems", "maxpagesize", "take", "top", "rows",
-    "resultsperpage", "itemsperpage",
+    "resultsperpage", "itemsperpage", "pagelimit", "first",
 ))  # fmt: skip
 _NEXT = (
     "next", "nextcursor", "nextpagetoken", "nexttoken", "nextpage", "nextlink", "nexturl", "nexthref", "nextpageurl",
@@ -56,12 +56,13 @@ class Paging(NamedTuple):
     @classmethod
     def of(cls, query: Sequence[Parameter]) -> "Paging":
         def find(names: frozenset[str]) -> list[Parameter]:
-            return [each for each in query if plain(each.name.rpartition("[")[2]) in names and not each.exploded]
+            return [each for each in query if plain(each.name) in names and not each.exploded]
 
         numbered = [each for each in find(_PAGE | _OFFSET) if each.type in ("integer", "number", None)]
-        page = next((each for each in numbered if plain(each.name.rpartition("[")[2]) in _PAGE), None)
-        offset = next((each for each in numbered if each is not page and each in find(_OFFSET)), None)
-        return cls(tuple(find(_CURSOR)), page, offset, next(iter(find(_SIZE)), None))
+        page = next((each for each in find(_PAGE) if each in numbered), None)
+        offset = next((each for each in find(_OFFSET) if each in numbered), None)
+        cursors = [*find(_CURSOR), *(each for each in find(_PAGE) if each not in numbered)]
+        return cls(tuple(cursors), page, offset, next(iter(find(_SIZE)), None))
 
     @property
     def names(self) -> frozenset[str]:
@@ -83,9 +84,9 @@ END = Next("end")
 
 
 def next_page(
-    paging: Paging, url: str, headers: Mapping[str, str], pages: Sequence[Page], numbers: Mapping[str, int]
+    paging: Paging, url: str, headers: Mapping[str, str], pages: Sequence[Page], first: Mapping[str, int]
 ) -> Next:
-    """What follows the last of `pages`, which `url` gave. numbers: the first page and offset, by parameter name."""
+    """What follows the last of `pages`, which `url` gave. first: the first page and offset, by parameter name."""
     link = _link(headers.get("link", ""))
     if link is not None:
         return _followed(url, link)
@@ -108,28 +109,30 @@ def next_page(
     if total is not None and got >= total:
         return END
     if paging.page is not None:
-        return _next_number(paging.page, url, said, len(pages), numbers)
+        last = said.number(_PAGES)
+        if said.last is True or (last is not None and len(pages) >= last):
+            return END
+        return Next("guessed", _with(url, paging.page.name, str(first[paging.page.name] + len(pages))))
     if paging.offset is not None:
-        return Next("guessed", _with(url, paging.offset.name, str(numbers.get(paging.offset.name, 0) + got)))
+        return Next("guessed", _with(url, paging.offset.name, str(first[paging.offset.name] + got)))
     return END
 
 
-def first_numbers(paging: Paging) -> dict[str, int]:
-    """The page and offset that a request has which says nothing of them."""
+def first_numbers(paging: Paging, page: Page) -> tuple[dict[str, int], bool]:
+    """The number and the offset of the first page, by parameter name, and whether the number is sure.
+
+    The page itself may say them, or the document's default. Else pages begin with 0 or 1, which only a request shows.
+    """
     found: dict[str, int] = {}
-    for parameter, usual in ((paging.page, 1), (paging.offset, 0)):
-        if parameter is not None:
-            default = parameter.default
-            found[parameter.name] = default if isinstance(default, int) and default >= 0 else usual
-    return found
-
-
-def _next_number(page: Parameter, url: str, said: "_Said", count: int, numbers: Mapping[str, int]) -> Next:
-    first = numbers.get(page.name, 1)
-    last = said.number(_PAGES)
-    if said.last is True or (last is not None and count >= last):
-        return END
-    return Next("guessed", _with(url, page.name, str(first + count)))
+    sure = True
+    for parameter in (paging.page, paging.offset):
+        if parameter is None:
+            continue
+        said = _Said(page).number((plain(parameter.name),))
+        default = parameter.default if isinstance(parameter.default, int) else None
+        sure = sure and (parameter is paging.offset or said is not None or default is not None)
+        found[parameter.name] = max(0, said if said is not None else default or 0)
+    return found, sure
 
 
 def _by_value(paging: Paging, url: str, name: str, value: Any) -> Next | None:
@@ -137,8 +140,9 @@ def _by_value(paging: Paging, url: str, name: str, value: Any) -> Next | None:
     if isinstance(value, dict):
         value = next((value[key] for key in ("href", "url", "cursor", "after") if value.get(key)), None)
     if isinstance(value, str) and re.match(r"https?://|/|\?", value):
-        asked, there = urlsplit(url), urlsplit(urljoin(url, value))
-        return _followed(url, value) if paging.names or there.path == asked.path else None
+        found = _followed(url, value)
+        is_same = urlsplit(found.url).path == urlsplit(url).path
+        return found if paging.names or is_same else None
     if isinstance(value, bool) or not isinstance(value, str | int) or not paging.names:
         return None
     if isinstance(value, int) or value.isdigit():

@@ -20,6 +20,8 @@ LISTED_AT_MOST = 100
 """Resources that the values of required query parameters may make of one operation."""
 VARIABLES_IN_A_SEGMENT = 3
 _IN_PATH = "!$&'()*+,;=:@-._~"  # RFC 3986, pchar without what `quote` leaves alone
+_SENDABLE = re.compile(r"[!$-;=?-Z\[\]_a-z~]+")  # RFC 3986, without the fragment
+_HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _STREAMS = frozenset(("text/event-stream", "multipart/x-mixed-replace"))
 
 
@@ -135,7 +137,7 @@ class Api:
             wrong = _refused(operation, asked)
             if wrong is not None:
                 raise NotFound(f"{shown(native_uri)}: {wrong}")
-            if "#" in native_uri or not (native_uri.isascii() and native_uri.isprintable()):
+            if not _SENDABLE.fullmatch(native_uri):
                 break
             path, query = on_the_wire(base, query, operation.base, (*operation.in_path, *operation.in_query))
             return Call(operation, values, asked, path + question + query)
@@ -269,7 +271,7 @@ def _server(get: Node, item: Node, root: Node, options: Options) -> str:
         place, url = (f"{root}/servers", "/") if found is None else (str(found), found.text("url") or "/")
         for name, value in _server_variables(found, options):
             url = url.replace(f"{{{name}}}", value)
-        url = urljoin(root.documents.location, url)
+        url = url if _HAS_SCHEME.match(url) else urljoin(root.documents.location, url)
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0

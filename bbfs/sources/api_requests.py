@@ -72,7 +72,8 @@ class ApiRequests:
             return Answer(body, headers)
         first = Answer(MemoryContent(body), headers)
         paging = Paging.of(call.operation.in_query)
-        if not paging.names.isdisjoint(call.asked) or not (paging.names or "link" in headers or b"ext" in body):
+        told = "link" in headers or b"ext" in body  # of the next page, or nextPage
+        if not paging.names.isdisjoint(call.asked) or not (paging.names or told):
             return first
         hint = call.operation.path.rstrip("/").rpartition("/")[2]
         page = await self._parsed(partial(page_of, body, hint), len(body))
@@ -88,16 +89,19 @@ class ApiRequests:
         self, api: Api, call: Call, paging: Paging, page: Page, headers: Mapping[str, str], size: int
     ) -> tuple[tuple[Page, ...], str | None]:
         """All pages from the first one on, and why these are not all."""
-        pages, url, seen, numbers = [page], call.url, {call.url}, first_numbers(paging)
+        pages, url, seen = [page], call.url, {call.url}
+        first, sure = first_numbers(paging, page)
         secret = frozenset(s.name for s in api.schemes.values() if s.kind == "query")
         while True:
-            following = next_page(paging, url, headers, pages, numbers)
+            following = next_page(paging, url, headers, pages, first)
             going_on = without(following.url, secret)
             bound = self._bound(pages, size)
             if following.kind == "lost":
                 return tuple(pages), following.why
-            if following.kind == "end" or going_on in seen:
+            if following.kind == "end":
                 return tuple(pages), None
+            if going_on in seen:
+                return tuple(pages), "the API's next page is one that was read already"
             if bound is not None:
                 return tuple(pages), f"{bound}; there {'is' if following.kind == 'given' else 'may be'} more"
             seen.add(going_on)
@@ -107,7 +111,10 @@ class ApiRequests:
             url, (headers, following_page, length) = going_on, got
             size += length
             if following.kind == "guessed" and following_page.items in ((), pages[-1].items):
-                return tuple(pages), None  # beyond the end, or the API knows no such parameter after all
+                if sure or not following_page.items:
+                    return tuple(pages), None  # beyond the end, or the API knows no such parameter after all
+                sure, first = True, {name: number + 1 for name, number in first.items()}
+                continue
             pages.append(following_page)
 
     def _bound(self, pages: Sequence[Page], size: int) -> str | None:

@@ -6,13 +6,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from bbfs.errors import ConfigError
-from bbfs.sources.api_document import Node, shown
+from bbfs.sources.api_document import Node
 
 Requirement: TypeAlias = tuple[str, ...]
 """The names of schemes that a request must satisfy together; none of them is a request without credentials."""
-
-KEYS = ("token", "username", "password", "apiKey")
-"""Keys of `auth` that serve any scheme of their kind; any other key is the name of a scheme."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +82,8 @@ class Keyring:
         """The secret for a scheme, if there is one."""
         if scheme.kind is None:
             return None
-        if name in self._auth and name not in KEYS:
-            return self._auth[name]
+        if name in self._auth and name not in ("username", "password"):
+            return self._auth[name]  # a key of `auth` may be the name of a scheme
         if scheme.kind == "basic":
             given = self._auth.get("username"), self._auth.get("password")
             return None if given[0] is None or given[1] is None else ":".join(map(str, given))
@@ -134,8 +131,3 @@ def _combined(given: Iterable[tuple[Scheme, str]]) -> Credentials:
 def _basic(username: str, password: str = "") -> str:
     """RFC 7617."""
     return b64encode(f"{username}:{password}".encode()).decode()
-
-
-def described(known: Mapping[str, Scheme]) -> str:
-    """The schemes of a document for a message."""
-    return ", ".join(f"{shown(name)} ({scheme.kind or 'not supported'})" for name, scheme in known.items()) or "none"

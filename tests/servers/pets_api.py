@@ -92,6 +92,48 @@ def elsewhere(response: Response, page: int = 1) -> list[int]:
     return [page]
 
 
+@app.get("/zero")
+def zero(page: int | None = None) -> list[int]:
+    """Pages that begin with 0, which nothing says."""
+    return [(page or 0) * 10 + number for number in range(2)] if (page or 0) < 3 else []
+
+
+@app.get("/one")
+def one(page: int | None = None) -> list[int]:
+    """Pages that begin with 1, which nothing says; beyond the last there is nothing at all."""
+    if (page or 1) > 3:
+        raise HTTPException(404, "no such page")
+    return [(page or 1) * 10]
+
+
+@app.get("/limited")
+def limited(page: int = 1) -> list[int]:
+    if page > 2:
+        raise HTTPException(422, "only the first 2 pages can be had")
+    return [page]
+
+
+@app.get("/deaf")
+def deaf(request: Request, page: int = 1) -> list[str]:
+    """Takes no notice of the page."""
+    return ["always the same"]
+
+
+@app.get("/circle")
+def circle(cursor: str = "a") -> dict[str, Any]:
+    return {"items": [cursor], "next_cursor": {"a": "b", "b": "c", "c": "b"}[cursor]}
+
+
+@app.get("/broken")
+def broken(page: int = 1) -> Any:
+    return [page] if page == 1 else {"sorry": "no list"}
+
+
+@app.get("/large")
+def large(page: int = 1) -> list[str]:
+    return ["x" * 1000] * 1000
+
+
 @app.get("/kinds/{kind}")
 def kind(kind: Kind) -> str:
     return kind.value

@@ -1,0 +1,188 @@
+"""OpenAPI documents: JSON and YAML, references, what is broken in them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from web_site import WebSite
+
+from bbfs.errors import ConfigError, ProtocolViolation, TooLarge, Unreachable
+from bbfs.model import DataSource
+from bbfs.sources import api_loading
+from bbfs.sources.api_document import Documents, Node, is_beneath, parse, references
+from bbfs.sources.api_loading import DocumentReader, file_url
+from bbfs.sources.web import WebClient
+
+AT = "file:///apis/pets/openapi.yaml"
+
+
+def root(value: Any, **others: Any) -> Node:
+    parsed = {AT: value, **{f"file:///apis/pets/{name}.yaml": other for name, other in others.items()}}
+    return Documents(AT, parsed, {"file:///apis/pets/gone.yaml": "no such file"}).root
+
+
+def web_client() -> WebClient:
+    return WebClient(DataSource("a", "a", "api", "bb", "bb-api+a"), allow_private=True)
+
+
+def reader(url: str, client: WebClient | None = None, **options: Any) -> DocumentReader:
+    return DocumentReader(
+        url, client or web_client(), options.get("headers", {}), options.get("mount_point"), trio.CapacityLimiter(2)
+    )
+
+
+def test_yaml_is_read_as_json_is() -> None:
+    text = b"""
+answers: {200: fine, 404: gone}
+no: [yes, no, on, off, y, 2020-01-01, 012, 0x1f, 1_000, "1", 1e3, 1.5, .5, true, null, ~, -3]
+base: &base {a: 1}
+more: {<<: *base, b: 2}
+"""
+    found = parse(text, AT)
+    assert found["no"] == [
+        *("yes", "no", "on", "off", "y", "2020-01-01", "012", "0x1f", "1_000", "1"),
+        *(1000.0, 1.5, 0.5, True, None, None, -3),
+    ]
+    assert found["more"] == {"a": 1, "b": 2}
+    node = root(found)
+    assert node.get("answers").text("200") == "fine"
+
+
+@pytest.mark.parametrize(
+    ("data", "location", "said"),
+    [
+        (b'{\n"a": }', "https://h/api.json", "api.json:2: Expecting value"),
+        (b"a:\n  b: [\n", "file:///x/a%20b.yaml", "a b.yaml:3"),
+        (b"\xff", "https://h/api.json", "not UTF-8 (byte 0)"),
+        (b"[" * 100_000, "https://h/api.json", "nested too deeply"),
+        (b"a: !!python/object/apply:os.system [true]", AT, "openapi.yaml:1: could not determine a constructor"),
+        (b"? [a]\n: 1", AT, "unhashable key"),
+    ],
+)
+def test_a_document_that_cannot_be_parsed_is_named_with_its_line(data: bytes, location: str, said: str) -> None:
+    with pytest.raises(ProtocolViolation) as caught:
+        parse(data, location)
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_references_lead_through_documents() -> None:
+    node = root(
+        {
+            "a": {"$ref": "#/b~1c/1"},
+            "b/c": [0, {"$ref": "other.yaml#/x%20y"}],
+            "d": {"$ref": "other.yaml"},
+            "s": {"$ref": "#/plain", "description": "its own"},
+            "plain": {"description": "theirs", "type": "string"},
+        },
+        other={"x y": {"here": {"$ref": "#/z"}}, "z": "end"},
+    )
+    assert node.get("a").get("here").value == "end"
+    assert str(node.get("a")) == "other.yaml#/x y"
+    assert node.get("d").text("z") == "end"
+    assert node.get("s").value == {"description": "its own", "type": "string"}
+    assert node.get("nothing").value is None
+    assert dict(node.get("nothing").items()) == {}
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("#/nothing/here", "leads nowhere"),
+        ("#/a/x", "leads nowhere"),
+        ("#anchor", "no JSON pointer"),
+        ("gone.yaml#/x", "no such file"),
+        ("../secret.yaml", "not beneath the folder"),
+        ("https://example.com/x.yaml", "not beneath the folder"),
+        ("#/self", "lead to each other"),
+        ("#/one", "lead to each other"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_named(reference: str, said: str) -> None:
+    node = root(
+        {"a": [1], "self": {"$ref": "#/self"}, "one": {"$ref": "#/two"}, "two": {"$ref": "#/one"},
+         "bad": {"$ref": reference}}
+    )  # fmt: skip
+    with pytest.raises(ProtocolViolation) as caught:
+        node.get("bad")
+    assert said in str(caught.value)
+    assert "openapi.yaml#/" in str(caught.value)
+
+
+def test_a_document_that_refers_to_itself_ends() -> None:
+    value: dict[str, Any] = {"a": [{"$ref": "b.yaml#/x"}], "c": {"$ref": "#/a"}}
+    value["d"] = value
+    assert references(value, AT) == {"file:///apis/pets/b.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("url", "beneath"),
+    [
+        ("https://h/a/b.yaml", True),
+        ("https://h/a/x/y.yaml", True),
+        ("https://h/b.yaml", False),
+        ("https://h/a/%2e%2e/b.yaml", False),
+        ("https://h/a/..%2fb.yaml", False),
+        ("https://h/a/b.yaml?x", False),
+        ("http://h/a/b.yaml", False),
+        ("https://h:8443/a/b.yaml", False),
+        ("file:///a/b.yaml", False),
+    ],
+)
+def test_other_documents_are_had_from_beneath_the_first_alone(url: str, beneath: bool) -> None:
+    assert is_beneath(url, "https://h/a/openapi.yaml") is beneath
+
+
+async def test_files_are_read_with_what_they_refer_to(tmp_path: Path) -> None:
+    folder = tmp_path / "an api"
+    (folder / "parts").mkdir(parents=True)
+    (tmp_path / "secret.yaml").write_text("x: secret")
+    (folder / "link.yaml").symlink_to(tmp_path / "secret.yaml")
+    (folder / "api.yaml").write_text(
+        "{a: {$ref: parts/p.yaml#/x}, b: {$ref: link.yaml#/x}, c: {$ref: ../secret.yaml#/x}, d: {$ref: none.yaml}}"
+    )
+    (folder / "parts/p.yaml").write_text("{x: {$ref: '../back.json#/y'}}")
+    (folder / "back.json").write_text('{"y": "found"}')
+    reading = reader(file_url(str(folder / "api.yaml")))
+    documents = await reading.read()
+    assert documents.root.get("a").value == "found"
+    for key, said in (("b", "symbolic link"), ("c", "not beneath"), ("d", "No such file")):
+        with pytest.raises(ProtocolViolation, match=said):
+            documents.root.get(key)
+    assert await reading.read() is documents
+    (folder / "back.json").write_text('{"y": "changed"}')
+    assert (await reading.read()).root.get("a").value == "changed"
+
+
+async def test_a_document_over_http_is_read_with_what_it_refers_to(tmp_path: Path) -> None:
+    site, client = WebSite(tmp_path), web_client()
+    try:
+        site.write("api/openapi.json", '{"a": {"$ref": "parts.json#/x"}}')
+        site.write("api/parts.json", '{"x": "found"}')
+        reading = reader(f"{site.url}/files/api/openapi.json", client, headers={"X-Key": "secret"})
+        assert (await reading.read()).root.get("a").value == "found"
+        assert {each["headers"].get("x-key") for each in site.requests()} == {"secret"}
+        with pytest.raises(Unreachable):
+            await reader(f"{site.url}/files/api/nothing.json", client).read()
+    finally:
+        await client.aclose()
+        site.stop()
+
+
+async def test_what_is_no_document_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unreachable, match=r"the document: .*No such file"):
+        await reader(file_url(str(tmp_path / "none.yaml"))).read()
+    with pytest.raises(Unreachable):
+        await reader(file_url(str(tmp_path))).read()
+    with pytest.raises(Unreachable, match="no regular file"):
+        await reader("file:///dev/null").read()
+    (tmp_path / "long.json").write_text("1" * 100)
+    monkeypatch.setattr(api_loading, "MAX_DOCUMENT", 99)
+    with pytest.raises(TooLarge, match="99 bytes"):
+        await reader(file_url(str(tmp_path / "long.json"))).read()
+
+
+def test_a_document_on_the_mount_itself_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="mount point"):
+        reader(file_url(str(tmp_path / "mnt/api.yaml")), mount_point=str(tmp_path / "mnt"))

@@ -1,0 +1,314 @@
+"""The handler of REST APIs against a real server with a real document (FastAPI), and a hand-written one."""
+
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from pets_server import AUTH, PetsServer
+from web_site import WebSite
+
+from bbfs.errors import (
+    BbfsError,
+    Busy,
+    ConfigError,
+    DeadlineExceeded,
+    Denied,
+    NotFound,
+    ProtocolViolation,
+    TooLarge,
+    Unreachable,
+)
+from bbfs.model import Completion, DataSource, Loaded, Policy
+from bbfs.sources import Services
+from bbfs.sources.api import ApiHandler
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PetsServer]:
+    server = PetsServer(tmp_path_factory.mktemp("pets"))
+    yield server
+    server.stop()
+
+
+def source(config: Mapping[str, Any], auth: Mapping[str, str] | None = None, **policy: Any) -> DataSource:
+    return DataSource(
+        "pets", "pets", "api", "bb", "bb-api+pets", policy=Policy(**policy), config=config, auth=auth or {}
+    )
+
+
+@asynccontextmanager
+async def handler(
+    document: str, auth: Mapping[str, str] | None = None, timeout: float = 10.0, **config: Any
+) -> AsyncIterator[ApiHandler]:
+    made = ApiHandler(
+        source({"document": document, "allow_private": True, **config}, auth, timeout=timeout), Services()
+    )
+    try:
+        with trio.fail_after(30):
+            yield made
+    finally:
+        await made.aclose()
+
+
+def said(loaded: Loaded) -> Any:
+    return json.loads(loaded.parts[0].content.read(0, 1 << 30) or b"")
+
+
+def properties(loaded: Loaded) -> Mapping[str, Any]:
+    assert loaded.metadata is not None
+    return loaded.metadata.properties or {}
+
+
+@pytest.mark.parametrize(
+    ("path", "items", "requests"),
+    [
+        ("/zero", [0, 1, 10, 11, 20, 21], 4),
+        ("/one", [10, 20, 30], 5),
+        ("/deaf", ["always the same"], 2),
+    ],
+)
+async def test_numbers_are_tried_until_there_is_no_more(
+    server: PetsServer, path: str, items: list[Any], requests: int
+) -> None:
+    before = len(server.requests(path))
+    async with handler(server.document) as api:
+        loaded = await api.load(server.url + path)
+    assert said(loaded) == items
+    assert "truncated" not in properties(loaded)
+    assert len(server.requests(path)) - before == requests
+
+
+@pytest.mark.parametrize(
+    ("path", "items", "why"),
+    [
+        ("/limited", [1, 2], "refuses the next page: .*422.*only the first 2 pages"),
+        ("/circle", ["a", "b", "c"], "read already"),
+        ("/linked", list(range(1, 11)), "10 pages with 10 items were read .max_pages.; there is more"),
+    ],
+)
+async def test_a_list_that_is_not_whole_says_why(server: PetsServer, path: str, items: Any, why: str) -> None:
+    async with handler(server.document) as api:
+        loaded = await api.load(server.url + path)
+    found = properties(loaded)
+    assert loaded.once
+    items_of = said(loaded)
+    assert (items_of["items"] if isinstance(items_of, dict) else items_of) == items
+    assert re.search(why, found["truncated"])
+    assert found["error"].endswith(found["truncated"])
+
+
+async def test_bounds_are_those_of_the_options(server: PetsServer) -> None:
+    async with handler(server.document, max_pages=2) as api:
+        assert said(await api.load(f"{server.url}/linked")) == [1, 2]
+    async with handler(server.document, max_items=12) as api:
+        loaded = await api.load(f"{server.url}/pets")
+        assert len(said(loaded)) == 20
+        assert properties(loaded)["truncated"] == "20 items were read (max_items); there may be more"
+    async with handler(server.document, max_pages=1) as api:
+        loaded = await api.load(f"{server.url}/orders/")
+        assert len(said(loaded)["orders"]) == 4
+        assert said(loaded)["meta"]["next_cursor"] == "after-4"
+        assert "max_pages" in properties(loaded)["truncated"]
+
+
+async def test_an_answer_beyond_the_limit_is_too_large(server: PetsServer) -> None:
+    async with handler(server.document, max_body="500kB") as api:
+        with pytest.raises(TooLarge, match="max_body"):
+            await api.load(f"{server.url}/large")
+
+
+async def test_a_later_page_that_is_none_is_an_error(server: PetsServer) -> None:
+    async with handler(server.document) as api:
+        with pytest.raises(ProtocolViolation, match="no array where the first one has"):
+            await api.load(f"{server.url}/broken")
+
+
+async def test_values_come_from_where_they_are_configured(server: PetsServer) -> None:
+    values = {
+        "pet_id": {"path": "/pets", "field": "name"},
+        "/kinds/{kind}#kind": ["a b"],
+        "code": [404, "500"],
+        "photo": {"path": "/nothing"},
+    }
+    async with handler(server.document, values=values) as api:
+
+        async def complete(path: str, variable: str, value: str = "", **context: str) -> Completion:
+            return await api.complete(server.url + path, variable, value, context)
+
+        assert (await complete("/pets/{pet_id}", "pet_id")).values[:2] == ("pet 1", "pet 2")
+        assert (await complete("/pets/{pet_id}", "pet_id", "pet 2")).values[:2] == ("pet 2", "pet 20")
+        assert await complete("/kinds/{kind}", "kind") == Completion(("a b",))
+        assert await complete("/status/{code}", "code", "5") == Completion(("500",))
+        assert await complete("/pets/{pet_id}/photos", "pet_id") == Completion()
+        with pytest.raises(ProtocolViolation, match="/nothing"):
+            await complete("/pets/{pet_id}/photos/{photo}", "photo", pet_id="1")
+        assert await complete("/elsewhere{?page}", "page") == Completion()
+
+
+async def test_values_beyond_the_bounds_are_told(server: PetsServer) -> None:
+    async with handler(server.document, max_pages=1) as api:
+        found = await api.complete(f"{server.url}/pets/{{pet_id}}", "pet_id", "", {})
+        assert (len(found.values), found.more, found.final) == (10, True, True)
+
+
+@pytest.mark.semantics("S23")
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("/status/404", NotFound),
+        ("/status/403", Denied),
+        ("/status/400", ProtocolViolation),
+        ("/status/500", Unreachable),
+        ("/status/504", DeadlineExceeded),
+        ("/status/429", Busy),
+    ],
+)
+async def test_statuses_are_errors(server: PetsServer, path: str, error: type[BbfsError]) -> None:
+    async with handler(server.document) as api:
+        with pytest.raises(error):
+            await api.load(server.url + path)
+        assert api.state.state == "up"
+
+
+async def test_an_api_that_does_not_answer_is_down(server: PetsServer, tmp_path: Path) -> None:
+    async with handler(server.document, timeout=0.3) as api:
+        assert api.state.state == "idle"
+        with pytest.raises(DeadlineExceeded):
+            await api.load(f"{server.url}/hang")
+        assert api.state.state == "down"
+        await api.load(f"{server.url}/plain")
+        assert (api.state.state, api.state.server) == ("up", "Pets")
+    async with handler(str(tmp_path / "nothing.yaml")) as api:
+        with pytest.raises(Unreachable):
+            await api.list()
+        assert api.state.state == "down"
+        assert "nothing.yaml" in (api.state.reason or "")
+
+
+@pytest.mark.semantics("S30")
+async def test_secrets_are_in_nothing_that_is_told(server: PetsServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    told: list[str] = []
+    headers = {"X-Tenant": "tenant-s3cret"}
+    async with handler(server.document, AUTH, headers=headers, exclude=["/hang", "/large", "/broken"]) as api:
+        listing = await api.list()
+        told.append(repr(listing))
+        for resource in listing.resources:
+            try:
+                told.append(repr((await api.load(resource.native_uri)).metadata))
+            except BbfsError as error:
+                told.append(repr(error))
+        told += [repr(api.source), repr(api), repr(api.state)]
+    said = "\n".join([*told, *caplog.messages])
+    assert "the key *** is a teapot" in said
+    assert server.requests("/needs-header")[-1]["headers"]["x-tenant"] == "tenant-s3cret"
+    secrets = ("tenant-s3cret", AUTH["token"], AUTH["password"], AUTH["apiKey"], "k3y%26of%3Dapi", "YW5uOnBhc3M6dzByZA")
+    assert [secret for secret in secrets if secret in said] == []
+    document = [each for each in server.requests("/openapi.json") if "x-tenant" in each["headers"]]
+    assert document == []  # the document may be another server's
+
+
+async def test_a_document_by_hand_stands_in_a_file_and_changes(server: PetsServer, tmp_path: Path) -> None:
+    document = tmp_path / "petstore.yaml"
+    text = f"""
+openapi: 3.0.3
+info: {{title: Petstore, version: 1.0.0}}
+servers: [{{url: "{server.url}"}}]
+paths:
+  /pets:
+    get:
+      summary: List all pets
+      operationId: listPets
+      parameters:
+        - {{$ref: "parts.yaml#/limit"}}
+      responses: {{"200": {{content: {{application/json: {{}}}}}}}}
+  /pets/{{petId}}:
+    get:
+      operationId: showPetById
+      parameters: [{{name: petId, in: path, required: true, schema: {{type: string}}}}]
+      responses: {{"200": {{content: {{application/json: {{}}}}}}}}
+"""
+    document.write_text(text)
+    (tmp_path / "parts.yaml").write_text("limit: {name: limit, in: query, schema: {type: integer, format: int32}}")
+    async with handler("petstore.yaml") as api:
+        with pytest.raises(Unreachable):
+            await api.list()
+    made = ApiHandler(
+        DataSource(
+            "p", "p", "api", "bb", "bb-api+p", base=str(tmp_path),
+            config={"document": "petstore.yaml", "allow_private": True},
+        ),
+        Services(),
+    )  # fmt: skip
+    listing = await made.list()
+    assert listing.problem is None
+    assert [each.native_uri for each in listing.resources] == [f"{server.url}/pets"]
+    assert [each.uri_template for each in listing.templates] == [
+        f"{server.url}/pets{{?limit}}",
+        f"{server.url}/pets/{{petId}}",
+    ]
+    assert (listing.resources[0].title, listing.resources[0].mime_type) == ("List all pets", "application/json")
+    found = await made.complete(f"{server.url}/pets/{{petId}}", "petId", "", {})
+    assert found.values[:2] == ("pet 1", "pet 2")  # texts, as the document wants
+    document.write_text(text.replace("/pets/{petId}", "/kinds/{petId}"))
+    assert next(each.uri_template for each in (await made.list()).templates) == f"{server.url}/kinds/{{petId}}"
+    document.write_text("openapi: 3.0.3\npaths:\n  - none")
+    with pytest.raises(ProtocolViolation, match=r"petstore\.yaml#/paths: no object"):
+        await made.list()
+    assert said(await made.load(f"{server.url}/kinds/cat")) == "cat"  # by the last one that could be read
+    await made.aclose()
+
+
+async def test_a_key_is_sent_to_no_other_server(tmp_path: Path) -> None:
+    site = WebSite(tmp_path)
+    document = tmp_path / "api.json"
+    schemes = {"k": {"type": "apiKey", "in": "header", "name": "X-Key"}}
+    paths = {"/redirect-to": {"get": {"security": [{"k": []}], "parameters": [{"name": "url", "in": "query"}]}}}
+    document.write_text(
+        json.dumps({"openapi": "3.1.0", "servers": [{"url": site.url}], "paths": paths,
+                    "components": {"securitySchemes": schemes}})
+    )  # fmt: skip
+    try:
+        async with handler(str(document), {"apiKey": "s3cret-key"}, headers={"X-Other": "s3cret-too"}) as api:
+            with pytest.raises(BbfsError):
+                await api.load(f"{site.url}/redirect-to?url=http://127.0.0.2:1/")
+        asked = site.await_requests("/redirect-to?url=http://127.0.0.2:1/", 1)
+        assert asked[0]["headers"]["x-key"] == "s3cret-key"
+        assert asked[0]["headers"]["x-other"] == "s3cret-too"
+    finally:
+        site.stop()
+
+
+@pytest.mark.parametrize(
+    ("config", "auth", "said"),
+    [
+        ({}, {}, "config.document: this option is required"),
+        ({"document": "ftp://h/x"}, {}, "config.document"),
+        ({"document": "https://u:pw@h/x"}, {}, "document_headers"),
+        ({"document": "x", "servr": "y"}, {}, "did you mean 'server'"),
+        ({"document": "x", "server": "h/x"}, {}, "config.server: should be an http or https URL"),
+        ({"document": "x", "headers": {"A b": "c"}}, {}, "no name of a header"),
+        ({"document": "x", "headers": {"A": "s3cr\net"}}, {}, "the value of A cannot be sent"),
+        ({"document": "x", "max_pages": 0}, {}, "config.max_pages"),
+        ({"document": "x", "max_body": "much"}, {}, "config.max_body"),
+        ({"document": "x"}, {"token": ""}, "auth.token: is empty"),
+    ],
+)
+async def test_options_that_cannot_be_used_are_refused(config: dict[str, Any], auth: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ApiHandler(source(config, auth), Services())
+    assert said in str(caught.value)
+    assert "pw" not in str(caught.value)
+    assert "s3cr" not in str(caught.value)
+
+
+async def test_private_addresses_are_refused_unless_they_are_allowed(server: PetsServer) -> None:
+    async with handler(server.document, allow_private=False) as api:
+        with pytest.raises(Denied, match="allow_private"):
+            await api.list()
