@@ -1,5 +1,8 @@
 """The catalog of PostgreSQL: statements that read no row of a user's table, and values of their answers."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from bbfs.sources.database.tables import Column, ForeignKey, Index
 
 KINDS = {
@@ -28,7 +31,7 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE n.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 ORDER BY c.relname
 """
-TABLE = """
+_TABLE = """
 SELECT c.oid, c.relkind::text, obj_description(c.oid, 'pg_class'),
   CASE WHEN c.relkind IN ('r', 'p', 'm') THEN (
     WITH RECURSIVE parts AS (
@@ -37,43 +40,50 @@ SELECT c.oid, c.relkind::text, obj_description(c.oid, 'pg_class'),
       WHEN p.reltuples >= 0 AND p.relpages > 0 THEN
         p.reltuples / p.relpages * (pg_relation_size(p.oid) / current_setting('block_size')::bigint)
       ELSE pg_relation_size(p.oid) / 40.0 END)
-    FROM pg_catalog.pg_class p JOIN parts ON p.oid = parts.part WHERE p.relkind <> 'p') END
+    FROM pg_catalog.pg_class p JOIN parts ON p.oid = parts.part WHERE p.relkind <> 'p') END::float8,
+  {parts}
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 """
 """The estimate is the planner's: rows a page at the last ANALYZE, times pages now; before that, 40 bytes a row."""
-COLUMNS = """
-SELECT a.attname, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull, pg_get_expr(d.adbin, d.adrelid),
-  col_description(a.attrelid, a.attnum), a.attidentity::text, a.attgenerated::text
+_COLUMNS = """
+SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, NOT a.attnotnull AS nullable,
+  pg_get_expr(d.adbin, d.adrelid) AS default, col_description(a.attrelid, a.attnum) AS comment,
+  a.attidentity::text AS identity, a.attgenerated::text AS generated
 FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped
+WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 """
-PRIMARY_KEY = """
-SELECT a.attname FROM pg_catalog.pg_constraint c
-CROSS JOIN LATERAL unnest(c.conkey) WITH ORDINALITY AS k(attnum, position)
-JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum
-WHERE c.conrelid = $1 AND c.contype = 'p' ORDER BY k.position
+_PRIMARY_KEY = """
+SELECT a.attname AS name FROM pg_catalog.pg_constraint o
+CROSS JOIN LATERAL unnest(o.conkey) WITH ORDINALITY AS k(attnum, position)
+JOIN pg_catalog.pg_attribute a ON a.attrelid = o.conrelid AND a.attnum = k.attnum
+WHERE o.conrelid = c.oid AND o.contype = 'p' ORDER BY k.position
 """
-INDEXES = """
-SELECT c.relname, i.indisunique,
-  ARRAY(SELECT pg_get_indexdef(i.indexrelid, k, true) FROM generate_series(1, i.indnkeyatts) k),
+_INDEXES = """
+SELECT r.relname AS name, i.indisunique AS unique,
+  ARRAY(SELECT pg_get_indexdef(i.indexrelid, k, true) FROM generate_series(1, i.indnkeyatts) k) AS columns,
   CASE WHEN m.amname = 'btree' AND i.indisvalid AND i.indpred IS NULL THEN
-    (SELECT a.attname FROM pg_catalog.pg_attribute a WHERE a.attrelid = i.indrelid AND a.attnum = i.indkey[0]) END
-FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
-JOIN pg_catalog.pg_am m ON m.oid = c.relam
-WHERE i.indrelid = $1 ORDER BY c.relname
+    (SELECT a.attname FROM pg_catalog.pg_attribute a WHERE a.attrelid = i.indrelid AND a.attnum = i.indkey[0])
+    END AS leading
+FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid
+JOIN pg_catalog.pg_am m ON m.oid = r.relam
+WHERE i.indrelid = c.oid ORDER BY r.relname
 """
-FOREIGN_KEYS = """
-SELECT n.nspname, t.relname,
-  ARRAY(SELECT a.attname FROM unnest(c.conkey) WITH ORDINALITY AS k(attnum, position)
-    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum ORDER BY k.position)::text[],
-  ARRAY(SELECT a.attname FROM unnest(c.confkey) WITH ORDINALITY AS k(attnum, position)
-    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = k.attnum ORDER BY k.position)::text[]
-FROM pg_catalog.pg_constraint c JOIN pg_catalog.pg_class t ON t.oid = c.confrelid
-JOIN pg_catalog.pg_namespace n ON n.oid = t.relnamespace
-WHERE c.conrelid = $1 AND c.contype = 'f' ORDER BY c.conname
+_FOREIGN_KEYS = """
+SELECT s.nspname AS schema, t.relname AS table,
+  ARRAY(SELECT a.attname FROM unnest(o.conkey) WITH ORDINALITY AS k(attnum, position)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = o.conrelid AND a.attnum = k.attnum ORDER BY k.position) AS columns,
+  ARRAY(SELECT a.attname FROM unnest(o.confkey) WITH ORDINALITY AS k(attnum, position)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = o.confrelid AND a.attnum = k.attnum ORDER BY k.position)
+    AS references
+FROM pg_catalog.pg_constraint o JOIN pg_catalog.pg_class t ON t.oid = o.confrelid
+JOIN pg_catalog.pg_namespace s ON s.oid = t.relnamespace
+WHERE o.conrelid = c.oid AND o.contype = 'f' ORDER BY o.conname
 """
+_PARTS = (_COLUMNS, _PRIMARY_KEY, _INDEXES, _FOREIGN_KEYS)
+TABLE = _TABLE.format(parts=", ".join(f"(SELECT coalesce(json_agg(q), '[]') FROM ({part}) AS q)" for part in _PARTS))
+"""All of a table in one statement: the database may be far away. The parts are lists of objects."""
 CONSTRAINTS = """
 SELECT conname, pg_get_constraintdef(oid) FROM pg_catalog.pg_constraint
 WHERE conrelid = $1 AND contype IN ('p', 'u', 'c', 'f', 'x') ORDER BY position(contype::text in 'pucxf'), conname
@@ -93,26 +103,26 @@ WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped AND a.attcollation
 """
 
 
-def column(
-    name: str, type: str, nullable: bool, default: str | None, comment: str | None, identity: str, generated: str
-) -> Column:
-    """A row of COLUMNS. The expression of a generated column is no default."""
+def column(given: Mapping[str, Any]) -> Column:
+    """A column of TABLE. The expression of a generated one is no default."""
+    default, generated = given["default"], given["generated"]
     return Column(
-        name,
-        type,
-        nullable,
+        given["name"],
+        given["type"],
+        given["nullable"],
         None if generated else default,
-        comment,
+        given["comment"],
         default if generated else None,
-        _IDENTITY.get(identity),
+        _IDENTITY.get(given["identity"]),
     )
 
 
-def index(name: str, unique: bool, columns: list[str], leading: str | None) -> Index:
-    """A row of INDEXES."""
-    return Index(name, tuple(columns), unique, leading)
+def index(given: Mapping[str, Any]) -> Index:
+    """An index of TABLE."""
+    return Index(given["name"], tuple(given["columns"]), given["unique"], given["leading"])
 
 
-def foreign_key(own_schema: str, schema: str, table: str, columns: list[str], references: list[str]) -> ForeignKey:
-    """A row of FOREIGN_KEYS."""
-    return ForeignKey(tuple(columns), table, tuple(references), None if schema == own_schema else schema)
+def foreign_key(own_schema: str, given: Mapping[str, Any]) -> ForeignKey:
+    """A foreign key of TABLE."""
+    schema = None if given["schema"] == own_schema else given["schema"]
+    return ForeignKey(tuple(given["columns"]), given["table"], tuple(given["references"]), schema)

@@ -50,17 +50,17 @@ class PostgresSession:
         found = self._all(catalog.TABLE, _plain(schema), _plain(name))
         if not found:
             raise NotFound(f"no table {shown(name)!r} in schema {shown(schema)!r}")
-        identity, kind, comment, estimate = found[0]
+        identity, kind, comment, estimate, columns, key, indexes, foreign_keys = found[0]
         if kind == "v":
             estimate = self._planned(schema, name)
         return Table(
             schema,
             name,
             catalog.KINDS[kind],
-            tuple(catalog.column(*row) for row in self._all(catalog.COLUMNS, identity)),
-            tuple(column for (column,) in self._all(catalog.PRIMARY_KEY, identity)),
-            tuple(catalog.index(*row) for row in self._all(catalog.INDEXES, identity)),
-            tuple(catalog.foreign_key(schema, *row) for row in self._all(catalog.FOREIGN_KEYS, identity)),
+            tuple(map(catalog.column, columns)),
+            tuple(part["name"] for part in key),
+            tuple(map(catalog.index, indexes)),
+            tuple(catalog.foreign_key(schema, each) for each in foreign_keys),
             comment,
             None if estimate is None else int(estimate),
             identity,
