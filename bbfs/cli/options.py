@@ -29,7 +29,8 @@ _FOREIGN_LOGGERS = {
 NO_SOURCES = """no sources to work with. Give them in one of three ways:
   a configuration file:            --config FILE (by default ~/.config/bbfs/config.toml)
   the file of an MCP host:         --mcp-config ~/.claude.json
-  on the command line:             --mcp 'docs=uvx some-server'  or  --dir notes=~/notes"""
+  on the command line:             --mcp 'docs=uvx some-server'  or  --dir notes=~/notes
+                                   or  --source app=sqlite:///home/me/app.db"""
 
 
 class NoSources(ConfigError):
@@ -60,12 +61,13 @@ class SourceChoice:
     mcp_config: tuple[str, ...]
     mcp: tuple[str, ...]
     folders: tuple[str, ...]
+    others: tuple[str, ...]
     verbosity: Verbosity
 
     @property
     def given(self) -> bool:
         """Whether any option names sources; without one, a mount or the default configuration file is meant."""
-        return bool(self.config_file or self.mcp_config or self.mcp or self.folders)
+        return bool(self.config_file or self.mcp_config or self.mcp or self.folders or self.others)
 
     def load(self, left_out: Callable[[str], object] | None = None) -> "Config":
         """The configuration file, explicit or default, with the sources of the other options added.
@@ -102,6 +104,7 @@ class SourceChoice:
             groups.append((path, free))
         groups += [("--mcp", [configuration.source_from_mcp_argument(text)]) for text in self.mcp]
         groups += [("--dir", [configuration.source_from_dir_argument(text)]) for text in self.folders]
+        groups += [("--source", [configuration.source_from_url_argument(text)]) for text in self.others]
         return replace(loaded, sources=configuration.merge(*groups))
 
     def _elsewhere(self, path: str, counts: Mapping[str, int]) -> None:
@@ -145,6 +148,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option("--mcp", multiple=True, metavar="[NAME=]COMMAND|URL", help="An MCP server.")
     @click.option("--dir", "folders", multiple=True, metavar="[NAME=]PATH", help="A local folder.")
+    @click.option("--source", "others", multiple=True, metavar="[NAME=]URL", help="A database, a store, a web page, …")
     @verbosity_options
     @functools.wraps(command)
     def wrapped(
@@ -154,9 +158,10 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         mcp_config: tuple[str, ...],
         mcp: tuple[str, ...],
         folders: tuple[str, ...],
+        others: tuple[str, ...],
         **rest: Any,
     ) -> Any:
-        return command(SourceChoice(config_file, mcp_config, mcp, folders, verbosity), *args, **rest)
+        return command(SourceChoice(config_file, mcp_config, mcp, folders, others, verbosity), *args, **rest)
 
     return wrapped
 

@@ -8,6 +8,7 @@ from bbfs.config.arguments import source_from_dir_argument, source_from_mcp_argu
 from bbfs.config.hosts import import_mcp_hosts
 from bbfs.config.naming import give_way, merge
 from bbfs.config.toml import Config, MountOptions, default_config_path, load_config
+from bbfs.config.urls import source_from_url_argument
 
 __all__ = [
     "Config",
@@ -19,4 +20,5 @@ __all__ = [
     "merge",
     "source_from_dir_argument",
     "source_from_mcp_argument",
+    "source_from_url_argument",
 ]

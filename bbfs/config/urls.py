@@ -1,0 +1,97 @@
+"""Sources named by what they are at: `--source [NAME=]URL`. The URL says of which type it is."""
+
+import os
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+from bbfs.config.interpolation import Interpolator, UnresolvedReference, expand_user
+from bbfs.config.naming import VALID_NAME, slug
+from bbfs.config.own_types import fixed_scheme
+from bbfs.errors import ConfigError
+from bbfs.model import DataSource, Policy
+from bbfs.uri import build_uri_prefix, native_scheme
+
+_DATABASES = ("sqlite", "postgres", "postgresql", "mysql", "mariadb", "mssql", "oracle")
+_STORES = ("s3", "gs", "az", "sftp", "ftp", "github", "webdav", "webdavs", "zip", "tar")
+_FILES = (
+    (re.compile(r"\.(?:db|sqlite|sqlite3)\Z"), "sqlite:///"),
+    (re.compile(r"\.(?:zip|jar|whl|epub|docx|xlsx|pptx|odt|ods)\Z"), "zip://"),
+    (re.compile(r"\.(?:tar|tgz|tbz2|txz|tar\.(?:gz|bz2|xz))\Z"), "tar://"),
+)
+"""What the name of a file says of what it is, and how its URL begins."""
+_PAGES = (
+    (re.compile(r"/llms(?:-\w+)?\.txt\Z"), "url", "llms_txt"),
+    (re.compile(r"/sitemap[\w.-]*\.xml(?:\.gz)?\Z"), "url", "sitemap"),
+    (re.compile(r"/(?:openapi|swagger)[\w.-]*\.(?:json|ya?ml)\Z|/openapi\Z"), "api", "document"),
+)
+"""What the path of a web page says of what it is: type and option. Any other is a page to be mounted by itself."""
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})=(.*)", re.DOTALL)
+
+
+def source_from_url_argument(text: str, *, environ: Mapping[str, str] | None = None) -> DataSource:
+    """The source of `NAME=URL`, or of a URL, which is named after what it leads to. A path of a known kind is one too.
+
+    References (`${env:…}`) are resolved. Raises ConfigError, whose text names the argument by its name alone: the rest
+    may hold a secret.
+    """
+    environ = os.environ if environ is None else environ
+    named = _NAMED.fullmatch(text.strip())
+    name, written = named.groups() if named else ("", text.strip())
+    label = f"--source {name}" if name else "--source"
+    try:
+        url = _as_url(Interpolator(environ, os.getcwd()).resolve(written), environ)
+    except UnresolvedReference as error:
+        raise ConfigError(f"{label}: {error}") from None
+    type, option = _kind(url)
+    if type is None:
+        known = ", ".join(f"{scheme}://" for scheme in ("https", *_DATABASES[:3], *_STORES))
+        raise ConfigError(f"{label}: expected NAME=URL with one of {known}, or a database or archive file")
+    config: dict[str, Any] = {option: [url] if option == "urls" else url}
+    name = name or _name(url)
+    scheme = fixed_scheme(type, config)
+    prefix = build_uri_prefix("bb", type, name, scheme)
+    policy = Policy.of_type(type)
+    return DataSource(name, name, type, "bb", uri_prefix=prefix, policy=policy, config=MappingProxyType(config))
+
+
+def _as_url(text: str, environ: Mapping[str, str]) -> str:
+    """The URL of a file that is named by its path; any other text as it is."""
+    if native_scheme(text) is None:
+        path = os.path.abspath(expand_user(text, environ))
+        for pattern, opening in _FILES:
+            if pattern.search(path):
+                return opening + path
+    return text
+
+
+def _kind(url: str) -> tuple[str | None, str]:
+    """The type of a source at a URL, and the option that takes it; no type if nobody knows."""
+    scheme = (native_scheme(url) or "").partition("+")[0].lower()
+    if scheme in _DATABASES:
+        return "database", "url"
+    if scheme in _STORES:
+        return "storage", "url"
+    if scheme in ("http", "https"):
+        path = urlsplit(url).path
+        return next(((type, option) for pattern, type, option in _PAGES if pattern.search(path)), ("url", "urls"))
+    return None, ""
+
+
+def _name(url: str) -> str:
+    """What a source is called that nobody has named: the database, the archive, the bucket, or the host."""
+    parts = urlsplit(url)
+    last = parts.path.rstrip("/").rpartition("/")[2]
+    is_file = any(pattern.search(last) for pattern, _ in _FILES)
+    is_database = (native_scheme(url) or "").partition("+")[0].lower() in _DATABASES
+    try:
+        host = parts.hostname or ""
+    except ValueError:
+        host = ""
+    text = re.sub(r"(?<=.)\.\w+\Z", "", last) if is_file else last if is_database and last else host or last
+    found = slug(text)
+    return found if VALID_NAME.fullmatch(found) else "source"
+
+

@@ -1,0 +1,60 @@
+"""Sources named by their URL on the command line."""
+
+import os
+
+import pytest
+
+from bbfs.config import source_from_url_argument
+from bbfs.errors import ConfigError
+from bbfs.model import DataSource
+
+ENVIRON = {"HOME": "/home/me", "PASSWORD": "s3cret", "DSN": "postgresql://me:s3cret@db.example:5432/shop"}
+
+
+def source(text: str) -> DataSource:
+    return source_from_url_argument(text, environ=ENVIRON)
+
+
+@pytest.mark.semantics("S1")
+@pytest.mark.parametrize(
+    ("text", "prefix", "config"),
+    [
+        ("app=sqlite:////srv/app.db", "bb-database+app+sqlite", {"url": "sqlite:////srv/app.db"}),
+        ("postgres://me@db.example/shop", "bb-database+shop+postgres", {"url": "postgres://me@db.example/shop"}),
+        ("postgresql+psycopg://h/shop", "bb-database+shop+postgres", {"url": "postgresql+psycopg://h/shop"}),
+        ("db=${env:DSN}", "bb-database+db+postgres", {"url": ENVIRON["DSN"]}),
+        ("s3://logs/2026", "bb-storage+logs+s3", {"url": "s3://logs/2026"}),
+        ("~/app.db", "bb-database+app+sqlite", {"url": "sqlite:////home/me/app.db"}),
+        ("old=~/backup.tar.gz", "bb-storage+old+tar", {"url": "tar:///home/me/backup.tar.gz"}),
+        ("zip:///srv/a b.zip", "bb-storage+a-b+zip", {"url": "zip:///srv/a b.zip"}),
+        ("https://example.com/a/b", "bb-url+example.com", {"urls": ["https://example.com/a/b"]}),
+        ("docs=https://example.com/llms.txt", "bb-url+docs", {"llms_txt": "https://example.com/llms.txt"}),
+        ("https://example.com/sitemap.xml.gz", "bb-url+example.com", {"sitemap": "https://example.com/sitemap.xml.gz"}),
+        ("pets=https://h.example/v3/openapi.json", "bb-api+pets", {"document": "https://h.example/v3/openapi.json"}),
+    ],
+)
+def test_the_url_says_what_it_is(text: str, prefix: str, config: dict[str, object]) -> None:
+    made = source(text)
+    assert made.uri_prefix == prefix
+    assert dict(made.config) == config
+    assert made.id == made.name == prefix.split("+")[1]
+
+
+def test_a_relative_file_starts_where_bbfs_was_started() -> None:
+    assert source("x=data.zip").config["url"] == f"zip://{os.getcwd()}/data.zip"
+
+
+@pytest.mark.parametrize("text", ["", "x", "x=", "x=notes", "gopher://h/x", "x=/etc/passwd", "x=http:"])
+def test_what_it_cannot_be_told_of_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--source"):
+        source(text)
+
+
+@pytest.mark.semantics("S30")
+def test_no_message_holds_what_may_be_secret() -> None:
+    with pytest.raises(ConfigError, match="NOT_SET") as caught:
+        source("db=postgres://me:s3cret@h/${env:NOT_SET}")
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        source("db=odd://me:s3cret@h/x")
+    assert "s3cret" not in str(caught.value)
