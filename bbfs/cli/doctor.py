@@ -173,7 +173,9 @@ def _mounts() -> Iterator[Check]:
 
 def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> Iterator[Check]:
     if not config.sources:
-        yield Check("configuration", "warn", "no sources", "name some: --config, --mcp-config, --mcp, --dir or --source")
+        yield Check(
+            "configuration", "warn", "no sources", "name some: --config, --mcp-config, --mcp, --dir or --source"
+        )
         return
     if config.shared is not None:
         yield _shared_cache(config.shared, config.sources)

@@ -74,7 +74,7 @@ def _kind(url: str) -> tuple[str | None, str]:
         return "database", "url"
     if scheme in _STORES:
         return "storage", "url"
-    if scheme in ("http", "https"):
+    if scheme in ("http", "https") and urlsplit(url).netloc:
         path = urlsplit(url).path
         return next(((type, option) for pattern, type, option in _PAGES if pattern.search(path)), ("url", "urls"))
     return None, ""
@@ -93,5 +93,3 @@ def _name(url: str) -> str:
     text = re.sub(r"(?<=.)\.\w+\Z", "", last) if is_file else last if is_database and last else host or last
     found = slug(text)
     return found if VALID_NAME.fullmatch(found) else "source"
-
-

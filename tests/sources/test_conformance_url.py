@@ -35,7 +35,12 @@ class _Url(SourceConformance):
                 site.write(path.partition("?")[0].replace("%20", " "), data, accept_ranges="bytes")
             made = {f"{site.url}/{path}": data for path, data in PAGES.items()}
             self.known = made  # pyright: ignore[reportAttributeAccessIssue] - what the class promises is of one test
-            self.unknown = (f"{site.url}/nothing", f"{site.url}/a.txt/below", f"{site.url}/a.txt?x=1", "http://h/")
+            self.unknown = (  # pyright: ignore[reportAttributeAccessIssue] - as above
+                f"{site.url}/nothing",
+                f"{site.url}/a.txt/below",
+                f"{site.url}/a.txt?x=1",
+                "http://h/",
+            )
             config = {**self.options(site, list(made)), "allow_private": True, **self.config}
             source = DataSource("web", "web", "url", "bb", "bb-url+web", config=config)
             handler = UrlHandler(source, Services())
