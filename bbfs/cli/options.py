@@ -64,6 +64,11 @@ class SourceChoice:
     others: tuple[str, ...]
     verbosity: Verbosity
 
+    @classmethod
+    def none(cls, verbosity: Verbosity) -> "SourceChoice":
+        """No option names any: what is mounted is meant."""
+        return cls(None, (), (), (), (), verbosity)
+
     @property
     def given(self) -> bool:
         """Whether any option names sources; without one, a mount or the default configuration file is meant."""

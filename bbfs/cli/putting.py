@@ -64,7 +64,7 @@ def put(
         with _source(name) as file:
             return await trees.each(opened, (_where(where, name),), _putter(file, said))
 
-    well = trees.run(SourceChoice(None, (), (), (), verbosity), work)
+    well = trees.run(SourceChoice.none(verbosity), work)
     click.get_current_context().exit(0 if well else 1)
 
 

@@ -49,5 +49,5 @@ def refresh(verbosity: Verbosity, operands: tuple[str, ...]) -> None:
     async def work(opened: "Trees") -> bool:
         return await trees.each(opened, operands, drop)
 
-    well = trees.run(SourceChoice(None, (), (), (), (), verbosity), work)
+    well = trees.run(SourceChoice.none(verbosity), work)
     click.get_current_context().exit(0 if well else 1)

@@ -45,16 +45,16 @@ def source_from_url_argument(text: str, *, environ: Mapping[str, str] | None = N
         url = _as_url(Interpolator(environ, os.getcwd()).resolve(written), environ)
     except UnresolvedReference as error:
         raise ConfigError(f"{label}: {error}") from None
-    type, option = _kind(url)
-    if type is None:
+    kind, option = _kind(url)
+    if kind is None:
         known = ", ".join(f"{scheme}://" for scheme in ("https", *_DATABASES[:3], *_STORES))
         raise ConfigError(f"{label}: expected NAME=URL with one of {known}, or a database or archive file")
     config: dict[str, Any] = {option: [url] if option == "urls" else url}
     name = name or _name(url)
-    scheme = fixed_scheme(type, config)
-    prefix = build_uri_prefix("bb", type, name, scheme)
-    policy = Policy.of_type(type)
-    return DataSource(name, name, type, "bb", uri_prefix=prefix, policy=policy, config=MappingProxyType(config))
+    scheme = fixed_scheme(kind, config)
+    prefix = build_uri_prefix("bb", kind, name, scheme)
+    policy = Policy.of_type(kind)
+    return DataSource(name, name, kind, "bb", uri_prefix=prefix, policy=policy, config=MappingProxyType(config))
 
 
 def _as_url(text: str, environ: Mapping[str, str]) -> str:
@@ -76,7 +76,7 @@ def _kind(url: str) -> tuple[str | None, str]:
         return "storage", "url"
     if scheme in ("http", "https") and urlsplit(url).netloc:
         path = urlsplit(url).path
-        return next(((type, option) for pattern, type, option in _PAGES if pattern.search(path)), ("url", "urls"))
+        return next(((kind, option) for pattern, kind, option in _PAGES if pattern.search(path)), ("url", "urls"))
     return None, ""
 
 
