@@ -101,7 +101,7 @@ def json_text(value: Any) -> str:
 def _plain(value: Any) -> Any:
     match value:
         case str():
-            return value if _is_text(value) else "\\x" + encoded(value).hex()
+            return value if is_text(value) else "\\x" + encoded(value).hex()
         case None | bool() | int():
             return value
         case float():
@@ -115,7 +115,8 @@ def _plain(value: Any) -> Any:
     return value_as_text(value)
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
+    """Whether a text came from UTF-8."""
     if value.isascii():
         return True
     try:

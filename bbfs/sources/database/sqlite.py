@@ -10,7 +10,17 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from urllib.parse import quote
 
-from bbfs.errors import BbfsError, Busy, DeadlineExceeded, Denied, NotFound, ProtocolViolation, TooLarge, Unreachable
+from bbfs.errors import (
+    BbfsError,
+    Busy,
+    DeadlineExceeded,
+    Denied,
+    NotFound,
+    NotSupported,
+    ProtocolViolation,
+    TooLarge,
+    Unreachable,
+)
 from bbfs.sources.database.backend import Job
 from bbfs.sources.database.sqlite_session import SqliteSession
 
@@ -21,7 +31,6 @@ _FAULTS: dict[int, type[BbfsError]] = {
     sqlite3.SQLITE_LOCKED: Busy,
     sqlite3.SQLITE_PERM: Denied,
     sqlite3.SQLITE_READONLY: Denied,
-    sqlite3.SQLITE_AUTH: Denied,
     sqlite3.SQLITE_INTERRUPT: DeadlineExceeded,
     sqlite3.SQLITE_CORRUPT: ProtocolViolation,
     sqlite3.SQLITE_NOTADB: ProtocolViolation,
@@ -76,14 +85,14 @@ class SqliteBackend:
         return False
 
     def fault(self, error: Exception) -> BbfsError | None:
-        if not isinstance(error, sqlite3.Error):
+        if isinstance(error, UnicodeEncodeError):
+            return NotSupported("a name that is no UTF-8 cannot be asked for")
+        if not isinstance(error, sqlite3.Error | sqlite3.Warning):  # the latter for a second statement
             return None
         code = getattr(error, "sqlite_errorcode", None)
         if code is None:
             return BbfsError(f"SQLite: {error}")
         kind = _FAULTS.get(code & 0xFF, BbfsError)
-        if code & 0xFF in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
-            return kind(f"SQLite: {error}; the source is read-only, and a query may only read")
         if "no such table" in str(error):
             kind = NotFound
         return kind(f"SQLite: {error}")

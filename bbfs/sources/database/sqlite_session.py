@@ -8,7 +8,7 @@ from bbfs.errors import Denied, NotFound
 from bbfs.sources.database.backend import RowFormat, Write
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
 from bbfs.sources.database.queries import Query, QueryValues
-from bbfs.sources.database.rendering import row_json, value_as_text, write_rows
+from bbfs.sources.database.rendering import encoded, is_text, row_json, value_as_text, write_rows
 from bbfs.sources.database.tables import Column, ForeignKey, Index, Schema, Table, TableName
 
 FETCHED = 1000
@@ -141,8 +141,8 @@ class SqliteSession:
 
     def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
         parts = ", ".join(map(quoted, table.primary_key))
-        where, values = ("", []) if by is None else (f" WHERE {quoted(by[0])} IS ?", [_stored_in(table, *by)])
-        rows = self._all(f"SELECT {parts} FROM {_from(table)}{where} ORDER BY {parts} LIMIT ?", *values, limit)
+        where, values = _where(table, [] if by is None else [by])
+        rows = self._all(f"SELECT {parts} FROM {_from(table)} WHERE {where} ORDER BY {parts} LIMIT ?", *values, limit)
         affinities = _affinities(table)
         return [tuple(map(key_value, row, affinities)) for row in rows]
 
@@ -164,9 +164,10 @@ class SqliteSession:
         return self._find(table, key, by) is not None
 
     def has_value(self, table: Table, column: str, value: KeyValue) -> bool:
-        sql = f"SELECT DISTINCT {quoted(column)} FROM {_from(table)} WHERE {quoted(column)} IS ? COLLATE BINARY LIMIT 9"
+        where, values = _where(table, [(column, value)])
+        sql = f"SELECT DISTINCT {quoted(column)} FROM {_from(table)} WHERE {where} COLLATE BINARY LIMIT 9"
         affinity = _affinity(table, column)
-        return any(key_value(found, affinity) == value for (found,) in self._all(sql, stored(value, affinity)))
+        return any(key_value(found, affinity) == value for (found,) in self._all(sql, *values))
 
     def row(self, table: Table, key: Key) -> bytes | None:
         row = self._find(table, key, None)
@@ -174,31 +175,36 @@ class SqliteSession:
 
     def _find(self, table: Table, key: Key, by: tuple[str, KeyValue] | None) -> Sequence[Any] | None:
         """The row whose key is written exactly so, though the database may take other spellings for the same."""
-        conditions = [f"{quoted(column)} IS ?" for column in table.primary_key]
+        where, values = _where(table, [*zip(table.primary_key, key, strict=True), *([] if by is None else [by])])
         affinities = _affinities(table)
-        values = list(map(stored, key, affinities))
-        if by is not None:
-            conditions.append(f"{quoted(by[0])} IS ?")
-            values.append(_stored_in(table, *by))
         parts = ", ".join(map(quoted, table.primary_key))
-        where = " AND ".join(conditions)
         for row in self._all(f"SELECT {parts}, {_columns(table)} FROM {_from(table)} WHERE {where} LIMIT 9", *values):
             if tuple(map(key_value, row, affinities)) == key:
                 return row[len(affinities) :]
         return None
 
     def query(self, query: Query, values: QueryValues, format: RowFormat, write: Write) -> None:
-        self._connection.set_authorizer(_only_reading)
+        refused = False
+
+        def only_reading(action: int, *_: Any) -> int:
+            nonlocal refused
+            refused = refused or action not in _READING
+            return sqlite3.SQLITE_DENY if action not in _READING else sqlite3.SQLITE_OK
+
+        self._connection.set_authorizer(only_reading)
         made = {name: value if isinstance(value, int) else _bound(value) for name, value in values.items()}
-        self._write(query.named(), made, format, write)
+        try:
+            self._write(query.named(), made, format, write)
+        except sqlite3.Error as error:
+            if refused:
+                raise Denied(
+                    f"query {query.name}: {error}; the source is read-only, and a query may only read"
+                ) from None
+            raise
 
 
 def _bound(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else value_as_text(value)
-
-
-def _only_reading(action: int, *_: Any) -> int:
-    return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
 
 
 def quoted(name: str) -> str:
@@ -214,8 +220,17 @@ def _columns(table: Table) -> str:
     return ", ".join(quoted(column.name) for column in table.columns)
 
 
-def _stored_in(table: Table, column: str, value: KeyValue) -> Any:
-    return stored(value, _affinity(table, column))
+def _where(table: Table, conditions: Sequence[tuple[str, KeyValue]]) -> tuple[str, list[Any]]:
+    """A condition that columns have values, and the values to bind."""
+    parts, values = ["true"], []
+    for column, value in conditions:
+        bound = stored(value, _affinity(table, column))
+        placeholder = "?"
+        if isinstance(bound, str) and not is_text(bound):
+            bound, placeholder = encoded(bound), "CAST(? AS text)"
+        parts.append(f"{quoted(column)} IS {placeholder}")
+        values.append(bound)
+    return " AND ".join(parts), values
 
 
 def _affinities(table: Table) -> list[Affinity]:

@@ -1,0 +1,402 @@
+"""What a database source does with what goes wrong, with secrets, and with many requests at once."""
+
+import os
+import re
+import signal
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import trio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from postgres_server import PASSWORD, PostgresServer
+
+from bbfs.cache.spool import Spool
+from bbfs.errors import (
+    BbfsError,
+    Busy,
+    ConfigError,
+    DeadlineExceeded,
+    Denied,
+    IsADirectory,
+    ProtocolViolation,
+    TooLarge,
+    Unreachable,
+)
+from bbfs.model import DataSource, Policy
+from bbfs.sources import Services, build
+from bbfs.sources.database import DatabaseHandler
+from bbfs.sources.database import postgres as postgres_backend
+from bbfs.sources.database.rendering import csv_line
+
+BOUND = 20
+POLICY = Policy()
+
+
+def source_of(url: str, policy: Policy = POLICY, **config: Any) -> DataSource:
+    auth = config.pop("auth", {})
+    scheme = "sqlite" if url.startswith("sqlite") else "postgres"
+    given = {"url": url, **config}
+    return DataSource("db", "db", "database", "bb", f"bb-database+db+{scheme}", policy=policy, config=given, auth=auth)
+
+
+@asynccontextmanager
+async def handler(source: DataSource, services: Services | None = None) -> AsyncIterator[DatabaseHandler]:
+    made = build(source, services or Services())
+    assert isinstance(made, DatabaseHandler)
+    try:
+        with trio.fail_after(BOUND):
+            yield made
+    finally:
+        await made.aclose()
+
+
+async def text_of(made: DatabaseHandler, native_uri: str) -> str:
+    content = (await made.load(native_uri)).parts[0].content
+    return (content.read(0, content.size) or b"").decode()
+
+
+def sqlite_file(path: Path, script: str) -> str:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+    return f"sqlite:///{path}"
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not await trio.to_thread.run_sync(condition):  # noqa: ASYNC110 - a server does not tell by itself
+        await trio.sleep(0.02)
+
+
+# -- SQLite ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.semantics("S23")
+async def test_a_sqlite_file_that_is_missing_is_unreachable_and_may_come(tmp_path: Path) -> None:
+    async with handler(source_of(f"sqlite:///{tmp_path}/a.db")) as made:
+        with pytest.raises(Unreachable, match="No such file"):
+            await made.list_directory(())
+        assert made.state.state == "down"
+        assert not (tmp_path / "a.db").exists()
+        sqlite_file(tmp_path / "a.db", "CREATE TABLE t (x); INSERT INTO t VALUES (1)")
+        assert await text_of(made, "sqlite://main/t/rows.csv") == "x\n1\n"
+        assert made.state.state == "up"
+
+
+@pytest.mark.semantics("S23")
+async def test_what_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "a.db").write_bytes(b"no database " * 100)
+    async with handler(source_of(f"sqlite:///{tmp_path}/a.db")) as made:
+        with pytest.raises(ProtocolViolation, match="not a database"):
+            await made.list_directory(())
+
+
+@pytest.mark.semantics("S23")
+async def test_a_sqlite_file_that_somebody_has_locked_is_busy(tmp_path: Path) -> None:
+    url = sqlite_file(tmp_path / "a.db", "CREATE TABLE t (x)")
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        async with handler(source_of(url, Policy(timeout=0.3))) as made:
+            with pytest.raises(Busy, match="locked"):
+                await made.list_directory(())
+
+
+@pytest.mark.semantics("S28")
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM t",
+        "INSERT INTO t VALUES (2)",
+        "CREATE TABLE u (x)",
+        "PRAGMA user_version = 5",
+        "PRAGMA query_only = OFF",
+        "ATTACH '{directory}/other.db' AS other",
+        "SELECT 1 FROM t; DELETE FROM t",
+        "VACUUM INTO '{directory}/made.db'",
+        "COMMIT",
+    ],
+)
+async def test_a_query_of_sqlite_may_only_read(tmp_path: Path, sql: str) -> None:
+    url = sqlite_file(tmp_path / "a.db", "CREATE TABLE t (x); INSERT INTO t VALUES (1)")
+    before = (tmp_path / "a.db").read_bytes()
+    async with handler(source_of(url, queries={"q": sql.format(directory=tmp_path)})) as made:
+        with pytest.raises(BbfsError, match=r"read-only|cannot VACUUM|one statement at a time"):
+            await made.load("sqlite://query/q.csv")
+    assert (tmp_path / "a.db").read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.db"]
+
+
+async def test_texts_that_are_no_utf_8_keep_their_bytes(tmp_path: Path) -> None:
+    url = sqlite_file(
+        tmp_path / "a.db",
+        "CREATE TABLE t (k text PRIMARY KEY, v); INSERT INTO t VALUES (CAST(x'ff41' AS text), CAST(x'fe' AS text))",
+    )
+    async with handler(source_of(url)) as made:
+        loaded = await made.load("sqlite://main/t/rows.csv")
+        assert loaded.parts[0].content.read(0, 99) == b"k,v\n\xffA,\xfe\n"
+        (row,) = (await made.list_directory(("main", "t", "row"))).resources
+        assert row.native_uri == "sqlite://main/t/row/%FFA.json"
+        assert await text_of(made, row.native_uri) == '{"k":"\\\\xff41",\n "v":"\\\\xfe"}\n'
+
+
+async def test_a_sqlite_table_is_lazy_by_its_last_row_and_a_view_by_the_file(tmp_path: Path) -> None:
+    url = sqlite_file(
+        tmp_path / "a.db",
+        "CREATE TABLE large (x integer PRIMARY KEY, t text); CREATE TABLE small (x); INSERT INTO small VALUES (1);"
+        "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r LIMIT 3000)"
+        " INSERT INTO large SELECT x, 'ttttttttt' FROM r;"
+        "CREATE TABLE keyed (k text PRIMARY KEY) WITHOUT ROWID; CREATE VIEW v AS SELECT * FROM large;"
+        "CREATE TABLE sparse (x integer PRIMARY KEY); INSERT INTO sparse VALUES (9000000000000000000)",
+    )
+    async with handler(source_of(url, row_limit=2999)) as made:
+        lazy = {
+            table: {entry.name for entry in (await made.list_directory(("main", table))).resources if entry.lazy}
+            for table in ("large", "small", "keyed", "v")
+        }
+        rows = {"rows.csv", "rows.ndjson", "count"}
+        assert lazy == {"large": rows, "small": set(), "keyed": rows, "v": set()}
+    async with handler(source_of(url, row_limit=10_000)) as made:
+        for table in ("large", "sparse", "keyed", "v"):
+            assert not any(entry.lazy for entry in (await made.list_directory(("main", table))).resources), table
+
+
+async def test_directories_are_told_from_files(tmp_path: Path) -> None:
+    url = sqlite_file(tmp_path / "a.db", "CREATE TABLE t (x integer PRIMARY KEY, y); CREATE INDEX i ON t (y)")
+    async with handler(source_of(url)) as made:
+        for path in ("", "/t", "/t/row", "/t/by", "/t/by/y", "/t/by/y/1"):
+            with pytest.raises(IsADirectory):
+                await made.load(f"sqlite://main{path}")
+
+
+@pytest.mark.semantics("S16", "S22")
+async def test_a_cancelled_request_ends_what_sqlite_does(tmp_path: Path) -> None:
+    forever = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT count(*) FROM r"
+    url = sqlite_file(tmp_path / "a.db", "CREATE TABLE t (x)")
+    async with handler(source_of(url, Policy(concurrency=1), queries={"forever": forever})) as made:
+        with trio.move_on_after(0.3):
+            await made.load("sqlite://query/forever.csv")
+        # With one thread in all, this waits until the other has ended.
+        assert await text_of(made, "sqlite://main/t/count") == "0\n"
+
+
+# -- PostgreSQL ------------------------------------------------------------------------------------------------------
+
+
+def over(server: PostgresServer, name: str, policy: Policy = POLICY, **config: Any) -> DataSource:
+    return source_of(server.url(name), policy, auth={"password": PASSWORD}, **config)
+
+
+@pytest.fixture(scope="module")
+def filled(postgres: PostgresServer) -> str:
+    statements = (
+        "CREATE TABLE t (id integer PRIMARY KEY, v text)",
+        "INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 20000) AS i",
+        "CREATE TABLE closed (id integer PRIMARY KEY)",
+        "CREATE ROLE guest LOGIN PASSWORD 'guest'",
+        "GRANT SELECT ON t TO guest",
+        "CREATE VIEW closed_view AS SELECT * FROM closed",
+        "CREATE TABLE parts (id integer, y integer, PRIMARY KEY (id, y)) PARTITION BY RANGE (y)",
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10)",
+        "INSERT INTO parts SELECT i, i % 10 FROM generate_series(1, 2000) AS i",
+        "ANALYZE",
+    )
+    return postgres.create("filled", statements)
+
+
+@pytest.mark.semantics("S23")
+async def test_what_a_role_may_not_read_is_denied(postgres: PostgresServer, filled: str) -> None:
+    async with handler(source_of(postgres.url(filled, "guest", "guest"))) as made:
+        tables = {entry.name for entry in (await made.list_directory(("public",))).resources}
+        assert tables == {"t", "closed", "closed_view", "parts", "parts_1"}
+        assert await text_of(made, "postgres://public/t/count") == "20000\n"
+        for table in ("closed", "closed_view"):
+            await made.list_directory(("public", table))
+            with pytest.raises(Denied, match="permission denied"):
+                await made.load(f"postgres://public/{table}/rows.csv")
+
+
+@pytest.mark.semantics("S28")
+@pytest.mark.parametrize(
+    ("sql", "error"),
+    [
+        ("DELETE FROM t RETURNING id", Denied),
+        ("SELECT set_config('transaction_read_only', 'off', false)", BbfsError),
+        ("SELECT 1) TO STDOUT; COMMIT; DELETE FROM t; COPY (SELECT 1", BbfsError),
+        ("SELECT 1; DELETE FROM t", BbfsError),
+        ("SELECT nextval('s')", Denied),
+    ],
+)
+async def test_a_query_of_postgres_may_only_read(postgres: PostgresServer, sql: str, error: type[BbfsError]) -> None:
+    statements = ("CREATE TABLE t (id integer)", "INSERT INTO t VALUES (1)", "CREATE SEQUENCE s")
+    name = postgres.create(f"reading{abs(hash(sql))}", statements)
+    async with handler(over(postgres, name, queries={"q": sql})) as made:
+        for form in ("csv", "ndjson"):
+            with pytest.raises(BbfsError) as caught:
+                await made.load(f"postgres://query/q.{form}")
+            if form == "csv":
+                assert caught.type is error
+        assert await text_of(made, "postgres://public/t/count") == "1\n"
+
+
+async def test_all_of_a_partitioned_table_counts(postgres: PostgresServer, filled: str) -> None:
+    async with handler(over(postgres, filled, row_limit=1999)) as made:
+        entries = {entry.name: entry for entry in (await made.list_directory(("public", "parts"))).resources}
+        assert entries["rows.csv"].lazy
+        assert (entries["rows.csv"].properties or {})["estimated_rows"] == 2000
+        assert (await text_of(made, "postgres://public/parts/rows.csv")).count("\n") == 2001
+        assert '"y":7' in await text_of(made, "postgres://public/parts/row/7,7.json")
+
+
+async def test_connections_are_as_many_as_requests_at_once(postgres: PostgresServer, filled: str) -> None:
+    most = 0
+
+    def connections() -> int:
+        with postgres.connect(filled) as connection:
+            sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'bbfs' AND datname = %s"
+            return connection.execute(sql, (filled,)).fetchall()[0][0]
+
+    async with handler(over(postgres, filled, Policy(concurrency=3))) as made:
+        async with trio.open_nursery() as nursery:
+
+            async def watch(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+                nonlocal most
+                task_status.started()
+                while True:
+                    most = max(most, await trio.to_thread.run_sync(connections))
+
+            await nursery.start(watch)
+            async with trio.open_nursery() as loads:
+                for number in range(1, 200):
+                    loads.start_soon(made.load, f"postgres://public/t/row/{number}.json")
+            nursery.cancel_scope.cancel()
+        assert 1 <= most <= 3
+    await until(lambda: connections() == 0)
+
+
+@pytest.mark.semantics("S22")
+async def test_a_server_that_takes_no_cancellation_gets_its_connection_closed(
+    postgres: PostgresServer, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_backend, "STOPPING", 0.3)
+    queries = {"pid": "SELECT pg_backend_pid() AS pid", "slow": "SELECT pg_sleep(50)"}
+    async with handler(over(postgres, filled, Policy(concurrency=1), queries=queries)) as made:
+        pid = int((await text_of(made, "postgres://query/pid.csv")).split()[1])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(made.load, "postgres://query/slow.csv")
+            await until(lambda: _state(postgres, pid) == "active")
+            os.kill(pid, signal.SIGSTOP)  # from now on it hears nothing
+            nursery.cancel_scope.cancel()
+        try:
+            # With one thread in all, this waits until the other has been given up.
+            assert int((await text_of(made, "postgres://query/pid.csv")).split()[1]) != pid
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def _state(server: PostgresServer, pid: int) -> str:
+    with server.connect("postgres") as connection:
+        return connection.execute("SELECT state FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchall()[0][0]
+
+
+@pytest.mark.semantics("S20", "S23")
+async def test_a_connection_that_the_server_ends_is_made_again(postgres: PostgresServer, filled: str) -> None:
+    async with handler(over(postgres, filled)) as made:
+        assert await text_of(made, "postgres://public/t/count") == "20000\n"
+        with postgres.connect("postgres") as connection:
+            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'bbfs'")
+        assert await text_of(made, "postgres://public/t/count") == "20000\n"
+
+
+async def test_what_is_too_large_for_the_spool_ends_and_leaves_the_connection_usable(
+    postgres: PostgresServer, filled: str
+) -> None:
+    services = Services(spool=lambda: Spool(None, 100_000))
+    async with handler(over(postgres, filled, Policy(concurrency=1)), services) as made:
+        with pytest.raises(TooLarge, match="100000 bytes"):
+            await made.load("postgres://public/t/rows.csv")
+        assert await text_of(made, "postgres://public/t/count") == "20000\n"
+
+
+async def test_one_load_sees_one_state_of_the_database(postgres: PostgresServer, filled: str) -> None:
+    """A row that is written while COPY runs is in none of it."""
+    queries = {"twice": "SELECT count(*) FROM t, pg_sleep(0.5) UNION ALL SELECT count(*) FROM t"}
+    async with handler(over(postgres, filled, queries=queries)) as made:
+        assert await text_of(made, "postgres://query/twice.csv") == "count\n20000\n20000\n"
+        with pytest.raises(DeadlineExceeded):
+            async with handler(over(postgres, filled, Policy(timeout=0.2), queries=queries)) as hasty:
+                await hasty.load("postgres://query/twice.csv")
+
+
+# -- options and secrets ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.semantics("S30")
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({}, "this option is required"),
+        ({"url": "nonsense"}, "must be a URL"),
+        ({"url": "sqlite://"}, "names no file"),
+        ({"url": "sqlite:///:memory:"}, "names no file"),
+        ({"url": "sqlite+aiosqlite:///x"}, "Python's own driver"),
+        ({"url": "postgresql+asyncpg://user:hunter2@host/db"}, "through psycopg"),
+        ({"url": "postgresql://user:hunter2@host:port/db"}, "not a URL"),
+        ({"url": "unheard+of://user:hunter2@host/db"}, "unheard"),
+        ({"url": "sqlite:///x", "queries": {"a/b": "SELECT 1"}}, "cannot be the name of a query"),
+        ({"url": "sqlite:///x", "queries": {"a.csv": "SELECT 1"}}, "cannot be the name of a query"),
+        ({"url": "sqlite:///x", "rows": 5}, "unknown option"),
+        ({"url": "sqlite:///x", "row_limit": -1}, "row_limit"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(config: dict[str, Any], words: str) -> None:
+    source = DataSource("db", "db", "database", "bb", "bb-database+db", config=config)
+    with pytest.raises(ConfigError, match=re.escape(words)) as caught:
+        build(source, Services())
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.semantics("S23", "S30")
+async def test_no_password_is_in_what_is_said(postgres: PostgresServer) -> None:
+    secret = "p%&/ä s"
+    url = postgres.url("postgres", quote(secret, safe=""))
+    for source in (source_of(url), source_of(postgres.url("postgres"), auth={"password": secret})):
+        async with handler(source) as made:
+            with pytest.raises(Denied, match="password authentication failed") as caught:
+                await made.list_directory(())
+            told = f"{caught.value!r} {caught.value.__cause__!r} {made.state!r} {made!r} {vars(made)!r}"
+            assert secret not in told
+            assert quote(secret, safe="") not in told
+
+
+@pytest.mark.semantics("S23")
+async def test_a_server_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
+    async with handler(source_of(f"postgresql:///db?host={tmp_path}")) as made:
+        with pytest.raises(Unreachable):
+            await made.list_directory(())
+        assert made.state.state == "down"
+
+
+# -- CSV -------------------------------------------------------------------------------------------------------------
+
+FIELDS = st.none() | st.text(st.sampled_from('ab,"\n\r\\. \t;é'), max_size=4)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(FIELDS, min_size=1, max_size=3))
+def test_lines_of_csv_are_those_of_copy(csv_connection: Any, row: list[str | None]) -> None:
+    columns = ", ".join("%s::text" for _ in row)
+    statement = csv_connection.mogrify(f"COPY (SELECT {columns}) TO STDOUT (FORMAT csv)", row)
+    with csv_connection.copy(statement) as copy:
+        assert csv_line(row).encode() == b"".join(map(bytes, copy))
+
+
+@pytest.fixture(scope="module")
+def csv_connection(postgres: PostgresServer) -> Any:
+    from psycopg import ClientCursor
+
+    with postgres.connect("postgres") as connection, ClientCursor(connection) as cursor:
+        yield cursor
