@@ -59,8 +59,8 @@ class Session(Protocol):
         """Raises NotFound for a schema that there is not."""
         ...
 
-    def table(self, schema: str, name: str) -> Table:
-        """Raises NotFound."""
+    def table(self, schema: str, name: str, *, keys_only: bool = False) -> Table:
+        """Raises NotFound. keys_only: its primary key and indexes will do, to find rows."""
         ...
 
     def definition(self, table: Table) -> str:

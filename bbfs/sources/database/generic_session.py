@@ -70,7 +70,7 @@ class GenericSession:
         except exc.CompileError:
             return ""  # one that this dialect of SQLAlchemy does not know
 
-    def table(self, schema: str, name: str) -> Table:
+    def table(self, schema: str, name: str, *, keys_only: bool = False) -> Table:
         if schema not in self._inspector.get_schema_names():
             raise NotFound(f"no schema {shown(schema)!r}")
         if name in self._inspector.get_table_names(schema):

@@ -113,7 +113,8 @@ class DatabaseHandler:
         schema = self._schema(path[0])
         if len(path) == 1:
             return Listing(tuple(made.table_name(schema, table) for table in session.tables(schema)))
-        table = session.table(schema, text_identifier(path[1]))
+        keys_only = len(path) > 2 and path[2:] != ("by",)
+        table = session.table(schema, text_identifier(path[1]), keys_only=keys_only)
         match path[2:]:
             case ():
                 return Listing(tuple(made.table(table, self._is_lazy(table))))
@@ -174,7 +175,7 @@ class DatabaseHandler:
         *above, last = path[2:]
         if above[0] in ("row", "by") and len(above) != 2 and not last.endswith(".json"):
             raise nothing
-        table = session.table(self._schema(path[0]), text_identifier(path[1]))
+        table = session.table(self._schema(path[0]), text_identifier(path[1]), keys_only=True)
         match above:
             case ("row",) | ("by", _, _):
                 by = None if above == ["row"] else (self._indexed(table, above[1]), text_value(above[2]))
@@ -198,7 +199,7 @@ class DatabaseHandler:
         if len(path) == 1:
             session.tables(schema)
             raise IsADirectory(f"{shown(schema)}: is a schema")
-        table = session.table(schema, text_identifier(path[1]))
+        table = session.table(schema, text_identifier(path[1]), keys_only=len(path) > 3)
         match path[2:]:
             case ("schema.sql",):
                 return self._content(job, lambda write: write(encoded(session.definition(table))))

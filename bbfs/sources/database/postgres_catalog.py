@@ -84,6 +84,20 @@ WHERE o.conrelid = c.oid AND o.contype = 'f' ORDER BY o.conname
 _PARTS = (_COLUMNS, _PRIMARY_KEY, _INDEXES, _FOREIGN_KEYS)
 TABLE = _TABLE.format(parts=", ".join(f"(SELECT coalesce(json_agg(q), '[]') FROM ({part}) AS q)" for part in _PARTS))
 """All of a table in one statement: the database may be far away. The parts are lists of objects."""
+KEYS = """
+SELECT c.relkind::text,
+  ARRAY(SELECT a.attname::text FROM pg_catalog.pg_constraint o
+    CROSS JOIN LATERAL unnest(o.conkey) WITH ORDINALITY AS k(attnum, position)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = o.conrelid AND a.attnum = k.attnum
+    WHERE o.conrelid = c.oid AND o.contype = 'p' ORDER BY k.position),
+  ARRAY(SELECT a.attname::text FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid
+    JOIN pg_catalog.pg_am m ON m.oid = r.relam
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+    WHERE i.indrelid = c.oid AND m.amname = 'btree' AND i.indisvalid AND i.indpred IS NULL)
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+"""
+"""What finds rows: the kind, the primary key, and the columns that indexes begin with."""
 CONSTRAINTS = """
 SELECT conname, pg_get_constraintdef(oid) FROM pg_catalog.pg_constraint
 WHERE conrelid = $1 AND contype IN ('p', 'u', 'c', 'f', 'x') ORDER BY position(contype::text in 'pucxf'), conname

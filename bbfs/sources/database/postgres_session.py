@@ -14,7 +14,7 @@ from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.postgres_definition import definition
 from bbfs.sources.database.queries import Query, QueryValues
 from bbfs.sources.database.rendering import CHUNK
-from bbfs.sources.database.tables import Schema, Table, TableName
+from bbfs.sources.database.tables import Index, Schema, Table, TableName
 
 _CSV = "FORMAT csv, HEADER"
 _LINES = "FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01'"
@@ -46,10 +46,14 @@ class PostgresSession:
             for name, kind, comment, estimate, columns, key in rows
         ]
 
-    def table(self, schema: str, name: str) -> Table:
-        found = self._all(catalog.TABLE, _plain(schema), _plain(name))
+    def table(self, schema: str, name: str, *, keys_only: bool = False) -> Table:
+        found = self._all(catalog.KEYS if keys_only else catalog.TABLE, _plain(schema), _plain(name))
         if not found:
             raise NotFound(f"no table {shown(name)!r} in schema {shown(schema)!r}")
+        if keys_only:
+            kind, key, leading = found[0]
+            indexes = tuple(Index("", (), leading=column) for column in leading)
+            return Table(schema, name, catalog.KINDS[kind], (), tuple(key), indexes)
         identity, kind, comment, estimate, columns, key, indexes, foreign_keys = found[0]
         if kind == "v":
             estimate = self._planned(schema, name)

@@ -64,7 +64,7 @@ class SqliteSession:
         if schema not in [known.name for known in self.schemas()]:
             raise NotFound(f"no schema {shown(schema)!r}")
 
-    def table(self, schema: str, name: str) -> Table:
+    def table(self, schema: str, name: str, *, keys_only: bool = False) -> Table:
         self._require(schema)
         master = f"{quoted(schema)}.sqlite_master"
         found = self._all(f"SELECT type, rootpage FROM {master} WHERE name = ? AND type IN ('table', 'view')", name)
@@ -79,8 +79,8 @@ class SqliteSession:
             columns,
             key,
             tuple(self._indexes(schema, name)),
-            tuple(self._foreign_keys(schema, name)),
-            estimated_rows=self._estimate(schema, name, kind, columns),
+            () if keys_only else tuple(self._foreign_keys(schema, name)),
+            estimated_rows=None if keys_only else self._estimate(schema, name, kind, columns),
         )
 
     def _indexes(self, schema: str, table: str) -> Iterator[Index]:

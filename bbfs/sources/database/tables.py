@@ -100,19 +100,19 @@ class Table:
 
     @property
     def indexed(self) -> tuple[str, ...]:
-        """The columns by which rows are found through an index, in the table's order; of a table without a key, none.
+        """The columns by which rows are found through an index; of a table without a key, none.
 
         A primary key of one column is not among them: it has `row/`.
         """
         if not self.primary_key:
             return ()
         first, *others = self.primary_key
-        leading = {index.leading for index in self.indexes}
+        leading = dict.fromkeys(index.leading for index in self.indexes if index.leading is not None)
         if others:
-            leading.add(first)
+            leading[first] = None
         else:
-            leading.discard(first)
-        return tuple(column.name for column in self.columns if column.name in leading)
+            leading.pop(first, None)
+        return tuple(leading)
 
     def document(self) -> dict[str, Any]:
         """All of it for `columns.json`; what is not known is left out."""
