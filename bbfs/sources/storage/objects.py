@@ -84,12 +84,20 @@ class ObjectBackend:
             if name is not None:
                 items[(*path, name)] = Item((*path, name), "directory")
         own = await self._own(path) if prefix and not self._has_directories else ()
-        if path and not items and not found["objects"] and not self._has_directories:
-            raise NotADirectory(self._what(path)) if own else NotFound(self._what(path))
+        if path and not items and not found["objects"]:
+            await self._require_directory(path, own)
         if len(items) > self._list_limit:
             problem = f"{self._what(path)}: only the first {self._list_limit} names are listed (list_limit)"
             return Listed((*own, *islice(items.values(), self._list_limit)), problem)
         return Listed((*own, *items.values()))
+
+    async def _require_directory(self, path: Names, own: tuple[Item, ...]) -> None:
+        """Raises NotFound or NotADirectory for what has nothing in it; over WebDAV, it may be there all the same."""
+        if not self._has_directories:
+            raise NotADirectory(self._what(path)) if own else NotFound(self._what(path))
+        above = {item.path: item.kind for item in (await self.list(path[:-1])).items}
+        if above.get(path) != "directory":
+            raise NotADirectory(self._what(path)) if path in above else NotFound(self._what(path))
 
     async def _own(self, path: Names) -> tuple[Item, ...]:
         """The object that has the name of a directory."""
@@ -230,7 +238,7 @@ def _translated(error: Exception, what: str) -> BbfsError:
     if isinstance(error, ValueError):
         return NotFound(f"{what}: no name that can be asked for")
     text = str(error).lower()
-    if "timed out" in text or "timeout" in text:
+    if "kind: timeout" in text or "timedout" in text:
         return DeadlineExceeded(f"{what}: the server did not answer in time")
     if any(f"status code: {status}" in text for status in ("401", "407")):
         return LoginRequired(what)

@@ -57,5 +57,4 @@ def connect(
         auth_timeout=timeout,
         channel_timeout=timeout,
         skip_instance_cache=True,
-        use_listings_cache=False,
     )

@@ -121,7 +121,7 @@ class TarArchive:
             self.members.add_directory(info.name, modified_ns)
         elif info.isreg():
             parts: Any = info.sparse
-            sparse = None if parts is None else tuple((int(at), int(size)) for at, size in parts)
+            sparse = None if parts is None else tuple((int(at), int(size)) for at, size in parts if size)
             member = TarMember(info.offset_data, info.size, f"{version}-{info.offset_data:x}", sparse)
             if info.size < 0:
                 self.members.leave_out(info.name, "has no size")

@@ -1,0 +1,292 @@
+"""Storage through obstore and fsspec: real servers for WebDAV, SFTP and FTP, and what stands in for the others."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import paramiko
+import pytest
+import trio
+from fsspec.implementations.memory import MemoryFileSystem
+from object_stores import Relay
+from programs import wait_until
+
+from bbfs.errors import (
+    BbfsError,
+    ConfigError,
+    DeadlineExceeded,
+    Denied,
+    IsADirectory,
+    LoginRequired,
+    NotADirectory,
+    NotFound,
+    Outdated,
+    Unreachable,
+)
+from bbfs.model import DataSource, Policy
+from bbfs.sources import Services
+from bbfs.sources.storage.handler import StorageHandler
+from bbfs.testing import list_all, read_whole
+
+USER, PASSWORD = "user", "password-of-tests-91cc"
+LARGE = os.urandom(3 << 20)
+FILES = {
+    "plain.txt": b"plain\n",
+    "deep/er/sp ace.md": b"# deep\n",
+    "deep/ünï#?.bin": b"\0\xff",
+    "empty": b"",
+    "large": LARGE,
+}
+
+
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
+        return probe.getsockname()[1]
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module", params=["webdav", "sftp", "ftp"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int, Path]]:
+    """rclone (of FTP pyftpdlib), serving a folder by one protocol: the scheme, the port, the folder."""
+    root, home = tmp_path_factory.mktemp("root"), tmp_path_factory.mktemp("home")
+    for name, data in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    port = free_port()
+    command = [
+        "rclone", "serve", request.param, str(root), "--addr", f"127.0.0.1:{port}", "--user", USER, "--pass", PASSWORD,
+        "--dir-cache-time", "0s", "--config", str(home / "none"), "--cache-dir", str(home),
+    ]  # fmt: skip
+    if request.param == "ftp":
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "pyftpdlib",
+            "-i",
+            "127.0.0.1",
+            "-p",
+            str(port),
+            "-d",
+            str(root),
+        ]
+        command += ["-u", USER, "-P", PASSWORD]
+    quiet, environ = subprocess.DEVNULL, {**os.environ, "HOME": str(home)}
+    process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=environ)
+    try:
+        wait_until(lambda: answers(port), "the server listens", 20)
+        yield request.param, port, root
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def known_hosts(port: int, directory: Path) -> str:
+    """A file with the key of the server on this port."""
+    file = directory / f"known_hosts-{port}"
+    if not file.exists():
+        with closing(paramiko.Transport(("127.0.0.1", port))) as transport:
+            transport.start_client(timeout=10)
+            key = transport.get_remote_server_key()
+        file.write_text(f"[127.0.0.1]:{port} {key.get_name()} {key.get_base64()}\n")
+    return str(file)
+
+
+def source(
+    scheme: str, place: str, *, timeout: float = 10.0, password: str | None = PASSWORD, **config: Any
+) -> DataSource:
+    auth = {"username": USER, "password": password} if password is not None else {}
+    return DataSource(
+        "far", "far", "storage", "bb", f"bb-storage+far+{scheme}",
+        policy=Policy(timeout=timeout), config={"url": f"{scheme}://{place}", **config}, auth=auth,
+    )  # fmt: skip
+
+
+def source_of(server: tuple[str, int, Path], port: int | None = None, path: str = "/", **given: Any) -> DataSource:
+    scheme, own_port, root = server
+    port = port or own_port
+    if scheme == "sftp":
+        given.setdefault("options", {"known_hosts": known_hosts(own_port, root.parent)})
+        if port != own_port:
+            text = Path(given["options"]["known_hosts"]).read_text().replace(str(own_port), str(port))
+            file = root.parent / f"known_hosts-{port}"
+            file.write_text(text)
+            given["options"] = {"known_hosts": str(file)}
+    return source(scheme, f"127.0.0.1:{port}{path}", **given)
+
+
+@asynccontextmanager
+async def opened(made: DataSource) -> AsyncIterator[StorageHandler]:
+    handler = StorageHandler(made, Services())
+    try:
+        yield handler
+    finally:
+        with trio.move_on_after(5):
+            await handler.aclose()
+
+
+@pytest.mark.semantics("S15")
+async def test_what_the_server_has_is_listed_and_read(server: tuple[str, int, Path]) -> None:
+    async with opened(source_of(server, max_memory=1 << 20)) as handler:
+        found: dict[str, bytes] = {}
+        for entry in await list_all(handler):
+            if entry.kind == "resource":
+                content = (await handler.load(entry.native_uri)).parts[0].content
+                assert content.size == entry.size
+                found[entry.native_uri] = await read_whole(content)
+                assert await content.read_waiting(1, 2) == found[entry.native_uri][1:3]
+                stat = await handler.stat(entry.native_uri)
+                assert (stat.size, stat.modified_ns) == (entry.size, entry.modified_ns)
+        assert sorted(found.values()) == sorted(FILES.values())
+        place = f"{server[0]}://127.0.0.1:{server[1]}"
+        assert found[f"{place}/deep/%C3%BCn%C3%AF%23%3F.bin"] == b"\0\xff"
+
+
+@pytest.mark.semantics("S23")
+async def test_what_is_not_there_or_no_file_is_told_apart(server: tuple[str, int, Path]) -> None:
+    async with opened(source_of(server, path="/deep")) as handler:
+        place = f"{server[0]}://127.0.0.1:{server[1]}"
+        for uri in (f"{place}/deep/nothing", f"{place}/plain.txt", f"{place}/deep/%2E%2E/plain.txt", "s3://x/y"):
+            with pytest.raises(NotFound):
+                await handler.load(uri)
+        with pytest.raises((IsADirectory, NotFound)):
+            await handler.load(f"{place}/deep/er")
+        with pytest.raises((NotFound, NotADirectory)):
+            await handler.list_directory((f"127.0.0.1:{server[1]}", "deep", "nothing"))
+
+
+@pytest.mark.semantics("S13")
+async def test_a_file_that_changes_while_it_is_read_is_never_mixed(server: tuple[str, int, Path]) -> None:
+    place, file = f"{server[0]}://127.0.0.1:{server[1]}", server[2] / "changing"
+    file.write_bytes(b"1" * (3 << 20))
+    os.utime(file, (1_700_000_000, 1_700_000_000))
+    async with opened(source_of(server, max_memory=1 << 20)) as handler:
+        content = (await handler.load(f"{place}/changing")).parts[0].content
+        assert await content.read_waiting(0, 4) == b"1111"
+        file.write_bytes(b"2" * (3 << 20))
+        with pytest.raises(Outdated):
+            await content.read_waiting(2 << 20, 4)
+        anew = (await handler.load(f"{place}/changing")).parts[0].content
+        assert await anew.read_waiting(2 << 20, 4) == b"2222"
+    file.unlink()
+
+
+@pytest.mark.semantics("S23", "S30")
+async def test_a_wrong_password_wants_a_login_and_is_not_told(server: tuple[str, int, Path]) -> None:
+    async with opened(source_of(server, password="wrong-geheim")) as handler:
+        with pytest.raises(LoginRequired) as caught:
+            await handler.list_directory((f"127.0.0.1:{server[1]}",))
+        assert handler.state.state == "down"
+        assert "geheim" not in str(caught.value) + str(handler.state) + repr(handler.source)
+
+
+@pytest.mark.parametrize("server", ["webdav", "sftp"], indirect=True)  # FTP has connections for data past the relay
+@pytest.mark.semantics("S22", "S23")
+async def test_a_server_that_stalls_or_is_gone_is_told_apart_and_comes_back(server: tuple[str, int, Path]) -> None:
+    relay = Relay(server[1])
+    with closing(relay):
+        place = (f"127.0.0.1:{relay.port}",)
+        async with opened(source_of(server, relay.port, timeout=1.0)) as handler:
+            assert (await handler.list_directory(place)).resources
+            relay.stall()
+            with trio.fail_after(8), pytest.raises(DeadlineExceeded):
+                await handler.list_directory(place)
+            relay.flow()
+            assert (await handler.list_directory(place)).resources
+            relay.close()
+            with trio.fail_after(8), pytest.raises(Unreachable):
+                await handler.list_directory(place)
+
+
+@pytest.mark.parametrize("server", ["sftp"], indirect=True)
+@pytest.mark.semantics("S30")
+async def test_a_host_that_nobody_knows_is_refused(server: tuple[str, int, Path]) -> None:
+    async with opened(source_of(server, options={})) as handler:
+        with pytest.raises(Denied, match="known_hosts"):
+            await handler.list_directory((f"127.0.0.1:{server[1]}",))
+
+
+@pytest.mark.parametrize("server", ["sftp"], indirect=True)
+async def test_links_of_an_sftp_server_are_shown_where_they_stay_inside(server: tuple[str, int, Path]) -> None:
+
+    class Connection:
+        """What `listdir` of a server with links answers; the server of the other tests has none."""
+
+        @staticmethod
+        def readlink(path: str) -> str:
+            return {"/deep/in": "er/sp ace.md", "/deep/out": "../plain.txt", "/deep/abs": "/etc/passwd"}[path]
+
+    async with opened(source_of(server, path="/deep")) as handler:
+        made = type("Links", (), {})()
+        made.ftp = Connection()
+        made.ls = lambda path, detail: [
+            {"name": f"{path}/{n}", "type": "link", "size": 1} for n in ("in", "out", "abs")
+        ]
+        handler._backend._made = made  # type: ignore[attr-defined]
+        listing = await handler.list_directory((f"127.0.0.1:{server[1]}", "deep"))
+        assert [(entry.name, entry.kind, entry.target) for entry in listing.resources] == [
+            ("in", "symlink", "er/sp ace.md")
+        ]
+        assert listing.problem is not None
+        assert "out, abs" in listing.problem
+        handler._backend._made = None  # type: ignore[attr-defined]
+
+
+async def test_the_memory_of_fsspec_is_a_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = MemoryFileSystem()
+    memory.pipe({"/kept/a.txt": b"alpha", "/kept/d/b": b"beta", "/other": b"x"})
+    async with opened(source("memory", "kept", password=None)) as handler:
+        found = {e.native_uri: e.kind for e in await list_all(handler)}
+        assert found == {
+            "memory://kept/": "directory", "memory://kept/a.txt": "resource",
+            "memory://kept/d/": "directory", "memory://kept/d/b": "resource",
+        }  # fmt: skip
+        loaded = await handler.load("memory://kept/d/b")
+        assert await read_whole(loaded.parts[0].content) == b"beta"
+    memory.rm("/kept", recursive=True)
+    memory.rm("/other")
+
+
+@pytest.mark.parametrize(
+    ("url", "package", "options"),
+    [("sftp://h/", "paramiko", {}), ("ftp://h/", "fsspec", {}), ("github://o:r@main/", "requests", {}),
+     ("gs://b/", "obstore", {}), ("az://c/", "obstore", {"account": "a"}), ("webdavs://h/", "obstore", {})],
+)  # fmt: skip
+@pytest.mark.semantics("S23")
+def test_a_package_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, url: str, package: str, options: dict[str, Any]
+) -> None:
+    for module in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    config = {"url": url, "options": options}
+    with pytest.raises(ConfigError, match=f"needs the package {package}"):
+        StorageHandler(DataSource("x", "x", "storage", "bb", "bb-storage+x+y", config=config), Services())
+
+
+@pytest.mark.semantics("S30")
+def test_a_secret_that_a_library_refuses_is_not_told() -> None:
+    for url, auth, options in (
+        ("gs://bucket/", {"serviceAccount": '{"private_key": "geheim"}'}, {}),
+        ("az://container/", {"access_key": "geheim!"}, {"account": "a"}),
+    ):
+        config = {"url": url, "options": options}
+        with pytest.raises(BbfsError) as caught:
+            StorageHandler(
+                DataSource("x", "x", "storage", "bb", "bb-storage+x+y", config=config, auth=auth), Services()
+            )
+        assert "geheim" not in str(caught.value)
+        assert caught.value.__cause__ is None
