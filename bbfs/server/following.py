@@ -42,12 +42,19 @@ class _Followed:
     scope: trio.CancelScope
     followers: int = 1
     looked_at: bool = False
-    told_of: float | None = None
+    told_of: float | None = -1.0  # of no load
+
+    @property
+    def announced(self) -> bool:
+        """Whether the source tells of its changes, as things are now. One that cannot say so is believed to."""
+        handler = self.source.handler
+        if isinstance(handler, CanAnnounce):
+            return handler.announces(self.native_uri)
+        return isinstance(handler, CanWatch)
 
     def is_news(self, record: Record, relisted: Mapping[str, bool]) -> bool:
         """Whether a change at its path is one that nobody was told of. relisted: the sources just listed anew."""
-        handler = self.source.handler
-        if not isinstance(handler, CanAnnounce) or not handler.announces(self.native_uri):
+        if not self.announced:
             return True
         if self.source.data.base_prefix in relisted and self.told_of == record.fetched_at:
             return False  # the source has announced it, and now its listing says so as well
@@ -69,16 +76,46 @@ class Following:
             if isinstance(source.handler, CanWatch):
                 source.handler.watch(partial(self._announced, source))
 
-    async def follow(self, uri: str) -> None:
-        """Tell of changes of a resource from now on. Raises InvalidUri, and NotFound for an unknown source."""
-        known = self._followed.get(uri)
-        if known is not None:
-            known.followers += 1
+    async def follow(self, *uris: str) -> None:
+        """Tell of changes of resources from now on, and of all that happen after this has returned.
+
+        It waits for the sources to agree, but never long. Raises InvalidUri, and NotFound for an unknown source, and
+        follows nothing then.
+        """
+        found = [(uri, *await self._manager.record_of(uri)) for uri in uris]
+        new: dict[str, _Followed] = {}
+        for uri, source, record in found:
+            known = self._followed.get(uri)
+            if known is None:
+                native = record.metadata.native_uri
+                new[uri] = self._followed[uri] = _Followed(source, native, trio.CancelScope())
+                if isinstance(source.handler, CanWatch):
+                    source.handler.interested(native)
+            else:
+                known.followers += 1
+        try:
+            with trio.move_on_after(SETTLED_WITHIN):
+                async with trio.open_nursery() as nursery:
+                    for source in {each.source.data.id: each.source for each in new.values()}.values():
+                        nursery.start_soon(self._settled, source)
+            begun = [self._look_at(uri, each) for uri, each in new.items() if each.followers and not each.announced]
+            with trio.move_on_after(SETTLED_WITHIN):
+                for each in begun:
+                    await each.wait()
+        except trio.Cancelled:
+            for uri in uris:
+                self.leave(uri)
+            raise
+
+    async def _settled(self, source: Source) -> None:
+        """Until a source has been asked to tell of what is followed, and has agreed or refused."""
+        if not isinstance(source.handler, CanAnnounce):
             return
-        source, record = await self._manager.record_of(uri)
-        native = record.metadata.native_uri
-        known = self._followed[uri] = _Followed(source, native, trio.CancelScope())
-        self._nursery.start_soon(self._run, uri, known)
+        try:
+            await self._manager.below(source, ())  # which connects it
+            await source.handler.settled()
+        except BbfsError as error:
+            log.info("%s: does not tell of changes: %s", source.data.id, error)
 
     def leave(self, uri: str) -> None:
         """One follower less."""
@@ -88,28 +125,25 @@ class Following:
             del self._followed[uri]
             known.scope.cancel()
 
-    async def _run(self, uri: str, followed: _Followed) -> None:
-        """Have the source tell of a resource; where it does not, look at it again and again."""
-        with followed.scope:
-            handler = followed.source.handler
-            if isinstance(handler, CanWatch):
-                handler.interested(followed.native_uri)
-                if not isinstance(handler, CanAnnounce):
-                    return
-                with trio.move_on_after(SETTLED_WITHIN):
-                    await handler.settled()
-                if handler.announces(followed.native_uri):
-                    return
-            followed.looked_at = True
-            await self._look(uri)
+    def _look_at(self, uri: str, followed: _Followed) -> trio.Event:
+        """Look at a resource again and again, until nobody follows it. The event is set when that has begun."""
+        followed.looked_at = True
+        begun = trio.Event()
+        self._nursery.start_soon(self._look, uri, followed, begun)
+        return begun
 
-    async def _look(self, uri: str) -> None:
-        try:
-            path = await self._path(uri)
-            sink = partial(self._found, uri)
-            await Watch(self._manager, [path], sink, partial(log.info, "%s")).run()
-        except* BbfsError as group:
-            log.info("%s: changes of it are not looked for: %s", uri, group.exceptions[0])
+    async def _look(self, uri: str, followed: _Followed, begun: trio.Event) -> None:
+        with followed.scope:
+            try:
+                path = await self._path(uri)
+                watch = Watch(self._manager, [path], partial(self._found, uri), partial(log.info, "%s"))
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(watch.run)
+                    begun.set()
+            except* BbfsError as group:
+                log.info("%s: changes of it are not looked for: %s", uri, group.exceptions[0])
+            finally:
+                begun.set()
 
     async def _path(self, uri: str) -> Path:
         """Where a resource stands, from the mount's root; of one that nothing lists, where the rule puts it."""
@@ -125,6 +159,11 @@ class Following:
         return (parsed.base_prefix, *tree.plain_path(parsed.original_uri).path)
 
     def _found(self, uri: str, _change: Change) -> None:
+        """A look has found another content. The record of the URI is not always that of the path that was looked at."""
+        followed = self._followed.get(uri)
+        record = followed.source.catalog.record(followed.native_uri) if followed is not None else None
+        if record is not None:
+            record.suspect()
         self._tell(ResourceUpdated(uri))
 
     def _announced(self, source: Source, event: SourceEvent) -> None:
@@ -164,13 +203,16 @@ class Following:
         """Whether what is listed at a path was not, or is no longer."""
         try:
             source, below = self._manager.place(path)
-            base = source.data.base_prefix
-            if not isinstance(source.catalog, DirectoryCatalog):
-                # What the source has merely announced says nothing of its listing.
-                return base in relisted and (relisted[base] or source.catalog.known(below) is None)
+            is_flat = not isinstance(source.catalog, DirectoryCatalog)
+            if is_flat and source.data.base_prefix not in relisted:
+                return False  # what the source has merely announced says nothing of its listing
             node = source.catalog.known(below)
         except (NotFound, NotADirectory):
             return True
-        if node is None or node.kind == "directory" or node.record is None:
+        record = None if node is None else node.record or node.candidate
+        if is_flat:
+            longer = relisted[source.data.base_prefix]
+            return longer or record is None or record.metadata.native_uri not in source.catalog.records
+        if record is None or record.metadata.kind == "directory":
             return False
-        return node.record.fetched_at is None and not node.record.suspected
+        return record.fetched_at is None and not record.suspected

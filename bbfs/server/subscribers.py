@@ -113,14 +113,11 @@ class Subscribers:
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
         if len(uris) > MOST_URIS:
             raise MCPError(INVALID_PARAMS, f"more than {MOST_URIS} subscriptions")
-        followed: list[str] = []
+        await self._following.follow(*uris)
         try:
-            for uri in uris:
-                await self._following.follow(uri)
-                followed.append(uri)
             return await self._listen(ctx, params)
         finally:
-            for uri in followed:
+            for uri in uris:
                 self._following.leave(uri)
 
     def close(self) -> None:

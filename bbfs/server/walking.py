@@ -59,7 +59,7 @@ class Walk:
                 if self._passed(path) or (not self.hidden and name.startswith(".")):
                     continue
                 deeper = _leads_on(shown) and (depth is None or depth > 1) and len(path) < MAX_DEPTH
-                if path != self.after and not (deeper and _record(shown) is None):
+                if (self.after is None or path > self.after) and not (deeper and _record(shown) is None):
                     if len(self.found) >= self.most:
                         self.more = True
                         return

@@ -1,0 +1,107 @@
+"""`bbfs serve` in processes of its own, and its service in this one, over folders, MCP servers and memory."""
+
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from harness import State, config_text, folder, mcp, unexpected_lines
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from served import FILES, SERVERS
+
+from bbfs.composition import compose, resource_manager
+from bbfs.config import load_config
+from bbfs.knowledge.store import Store
+from bbfs.server.service import Service
+
+
+@pytest.fixture(params=("legacy", "auto"))
+def era(request: pytest.FixtureRequest) -> str:
+    """How a client connects: by the handshake (up to 2025-11-25), or as 2026-07-28 has it."""
+    return request.param
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    """A folder with `FILES`, and a symbolic link, which is not followed."""
+    root = tmp_path / "project"
+    for name, content in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    (root / "link").symlink_to("package.json")
+    return root
+
+
+@pytest.fixture
+def knowledge(tmp_path: Path) -> Iterator[Store]:
+    """A knowledge base with the collection `docker`."""
+    with Store(tmp_path / "kb.sqlite") as store:
+        store.put("docker", "ssl-setup", b"# SSL\n", name="ssl-setup.md")
+        store.put("docker", "install", b"# Install\n", name="install.md")
+        yield store
+
+
+@pytest.fixture
+def sources(local: Path, knowledge: Store) -> list[dict[str, Any]]:
+    """A folder, a knowledge base and a plain MCP server."""
+    serve_knowledge = [sys.executable, "-m", "bbfs.knowledge", "serve", "--interval", "0.05", "--ttl", "0"]
+    return [
+        folder("local", local),
+        mcp("kb", [*serve_knowledge, "--db", knowledge.path]),
+        mcp("items", [sys.executable, SERVERS / "resources.py"]),
+    ]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Service]]:
+    """The service over some sources, in this process: `async with service(*tables, depth=2) as one`."""
+
+    @asynccontextmanager
+    async def open_service(*tables: dict[str, Any], **options: Any) -> AsyncGenerator[Service]:
+        written = tmp_path / "sources.toml"
+        written.write_text(config_text(tables, {}))
+        config = load_config(str(written), environ={})
+        async with resource_manager(config, compose(config)) as manager, trio.open_nursery() as nursery:
+            yield Service(manager, nursery, **options)
+            nursery.cancel_scope.cancel()
+
+    return open_service
+
+
+@pytest.fixture
+def state() -> Iterator[State]:
+    """Where `bbfs serve` keeps things. At the end nothing of it runs any more."""
+    state = State()
+    try:
+        yield state
+        assert state.processes() == []
+    finally:
+        state.remove()
+
+
+@pytest.fixture
+def stdio(state: State, tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Client]]:
+    """A client of `bbfs serve` in a process of its own: `async with stdio(era, *tables, options=[…]) as client`.
+
+    expected: patterns of what it may say above INFO.
+    """
+
+    @asynccontextmanager
+    async def connect(
+        era: str, *tables: dict[str, Any], options: Sequence[str] = (), expected: Sequence[str] = (), **client: Any
+    ) -> AsyncGenerator[Client]:
+        config = tmp_path / "serve.toml"
+        config.write_text(config_text(tables, {}))
+        arguments = ["-m", "bbfs", "serve", "--config", str(config), *options]
+        errors = tmp_path / "stderr"
+        with errors.open("w") as errlog:
+            parameters = StdioServerParameters(command=sys.executable, args=arguments, env=state.environ())
+            async with Client(stdio_client(parameters, errlog=errlog), mode=era, cache=None, **client) as connected:
+                yield connected
+        assert unexpected_lines(errors.read_text(), expected) == []
+
+    return connect

@@ -1,0 +1,140 @@
+"""Changes at the sources are passed on under the bbfs URIs, to clients of both eras."""
+
+import math
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from harness import folder, mcp
+from mcp import Client
+from mcp.client.session import IncomingMessage
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
+from mcp_types import ResourceListChangedNotification, ResourceUpdatedNotification, TextResourceContents
+from served import BOUND
+
+from bbfs.knowledge.store import Store
+
+pytestmark = pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
+DOCUMENT = "mcp-server+kb+resource://knowledge/docker/document/ssl-setup"
+COMING = "mcp-server+kb+resource://knowledge/docker/document/coming"
+FILE = "bb-filesystem+local+file:./src/config.ts"
+
+
+class Told:
+    """What a client was told, in order."""
+
+    def __init__(self) -> None:
+        self.send, self._receive = trio.open_memory_channel[ServerEvent](math.inf)
+
+    async def next(self) -> ServerEvent:
+        return await self._receive.receive()
+
+    async def until(self, *expected: ServerEvent) -> None:
+        missing = set(expected)
+        while missing:
+            missing.discard(await self.next())
+
+    async def notified(self, message: IncomingMessage) -> None:
+        if isinstance(message, ResourceListChangedNotification):
+            self.send.send_nowait(ResourcesListChanged())
+        elif isinstance(message, ResourceUpdatedNotification):
+            self.send.send_nowait(ResourceUpdated(message.params.uri))
+
+
+@asynccontextmanager
+async def told_of(service: Any, era: str, *uris: str) -> AsyncGenerator[tuple[Client, Told]]:
+    """A client that is told of list changes and of these resources, the way its era has it."""
+    told = Told()
+    handler = told.notified if era == "legacy" else None
+    async with Client(service, mode=era, message_handler=handler, cache=None) as client:
+        await client.list_resources()
+        if era == "legacy":
+            for uri in uris:
+                await client.subscribe_resource(uri)
+            yield client, told
+            return
+
+        async def listen(task_status: trio.TaskStatus[None]) -> None:
+            async with client.listen(resources_list_changed=True, resource_subscriptions=list(uris)) as events:
+                task_status.started()
+                async for event in events:
+                    told.send.send_nowait(event)
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(listen)
+            yield client, told
+            nursery.cancel_scope.cancel()
+
+
+async def read(client: Client, uri: str) -> str:
+    (content,) = (await client.read_resource(uri)).contents
+    assert isinstance(content, TextResourceContents)
+    return content.text
+
+
+async def test_what_a_server_announces(
+    service: Callable[..., Any], sources: list[dict[str, Any]], knowledge: Store, era: str
+) -> None:
+    with trio.fail_after(BOUND):
+        async with service(*sources) as served, told_of(served, era, DOCUMENT, COMING) as (client, told):
+            assert await read(client, DOCUMENT) == "# SSL\n"
+            for number in range(2):
+                knowledge.put("docker", "ssl-setup", b"# SSL %d\n" % number)
+                assert await told.next() == ResourceUpdated(DOCUMENT)
+                assert await read(client, DOCUMENT) == f"# SSL {number}\n"
+            knowledge.put("docker", "coming", b"here")
+            await told.until(ResourcesListChanged(), ResourceUpdated(COMING))
+            assert COMING in {resource.uri for resource in (await client.list_resources()).resources}
+            knowledge.remove("docker", "coming")
+            await told.until(ResourcesListChanged())
+            assert COMING not in {resource.uri for resource in (await client.list_resources()).resources}
+
+
+async def test_what_no_source_announces_is_looked_at(service: Callable[..., Any], local: Path, era: str) -> None:
+    with trio.fail_after(BOUND):
+        async with service({**folder("local", local), "ttl": 0.1}) as served, told_of(served, era, FILE) as (_, told):
+            client = _
+            assert await read(client, FILE)
+            (local / "src/config.ts").write_text("another")
+            await told.until(ResourceUpdated(FILE))
+            assert await read(client, FILE) == "another"
+
+
+async def test_who_leaves_is_told_no_more(
+    service: Callable[..., Any], sources: list[dict[str, Any]], knowledge: Store
+) -> None:
+    other = "mcp-server+kb+resource://knowledge/docker/document/install"
+    with trio.fail_after(BOUND):
+        async with service(*sources) as served, told_of(served, "legacy", DOCUMENT, other) as (client, told):
+            await client.unsubscribe_resource(DOCUMENT)
+            knowledge.put("docker", "ssl-setup", b"another")
+            knowledge.put("docker", "install", b"another")
+            assert await told.next() == ResourceUpdated(other)
+
+
+async def test_a_source_that_answers_late_joins_the_list(
+    service: Callable[..., Any], local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bbfs.server.offering.WAIT", 0.2)
+    go = tmp_path / "go"
+    waiting = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+    kb = ["-m", "bbfs.knowledge", "serve", "--db", str(tmp_path / "late.sqlite")]
+    start = f"{waiting}os.execv({sys.executable!r}, {[sys.executable, *kb]!r})"
+    with trio.fail_after(BOUND):
+        async with (
+            service(folder("local", local), mcp("late", [sys.executable, "-c", start])) as served,
+            told_of(served, "legacy") as (client, told),
+        ):
+            before = {resource.uri for resource in (await client.list_resources()).resources}
+            assert FILE in before
+            go.touch()
+            await told.until(ResourcesListChanged())
+            after = {resource.uri for resource in (await client.list_resources()).resources}
+            assert after - before == {
+                "mcp-server+late+resource://knowledge/collections",
+                "mcp-server+late+resource://system/health",
+            }

@@ -1,0 +1,245 @@
+"""`load_resources`: both modes over several types of sources, and each resource's own outcome."""
+
+import base64
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from harness import folder, mcp
+from mcp import Client
+from mcp_types import BlobResourceContents, CallToolResult, EmbeddedResource, ImageContent, TextContent
+from served import BOUND, FILES, PNG, SERVERS
+
+TEMPLATE_EXAMPLE = """{"mode":"template","uriTemplate":"bb-filesystem+local+file:./{path}",
+"templateResources":[{"path":"/src/config.ts"},{"path":"/tests/config.test.ts"}]}"""
+DIRECT_EXAMPLE = """{"mode":"direct",
+"directUris":["bb-filesystem+local+file:./src/config.ts","bb-filesystem+local+file:./package.json"]}"""
+
+
+def direct(*uris: str) -> dict[str, Any]:
+    return {"mode": "direct", "directUris": list(uris)}
+
+
+async def load(client: Client, arguments: dict[str, Any]) -> tuple[list[dict[str, Any]], CallToolResult]:
+    result = await client.call_tool("load_resources", arguments)
+    assert result.structured_content is not None, result.content
+    return result.structured_content["resources"], result
+
+
+async def codes(client: Client, *uris: str) -> dict[str, str]:
+    """The code of the error that each URI ends with, or `ok`."""
+    outcomes, _ = await load(client, direct(*uris))
+    assert [outcome["uri"] for outcome in outcomes] == list(uris)
+    return {outcome["uri"]: outcome.get("error", {"code": "ok"})["code"] for outcome in outcomes}
+
+
+def content_of(outcome: dict[str, Any], result: CallToolResult) -> bytes:
+    """The bytes of a resource of one content, as the block says that belongs to it."""
+    (content,) = outcome["contents"]
+    block = result.content[content["contentIndex"]]
+    assert (block.meta or {})["uri"] == outcome["uri"]
+    assert block.meta == {"uri": outcome["uri"], "metadata": outcome["metadata"]}
+    match block:
+        case TextContent():
+            assert content["text"] == block.text
+            data = block.text.encode()
+        case ImageContent():
+            data = base64.b64decode(block.data)
+        case EmbeddedResource(resource=BlobResourceContents(uri=uri, blob=blob)):
+            assert uri == outcome["uri"]
+            data = base64.b64decode(blob)
+        case _:
+            raise AssertionError(block)
+    assert content["size"] == len(data)
+    return data
+
+
+async def test_the_examples_of_the_data_model(stdio: Callable[..., Any], era: str, local: Path) -> None:
+    with trio.fail_after(BOUND):
+        async with stdio(era, folder("local", local)) as client:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert set(tools) == {"load_datasource", "load_resources"}
+            assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools.values())
+            for example, names in (
+                (TEMPLATE_EXAMPLE, ("src/config.ts", "tests/config.test.ts")),
+                (DIRECT_EXAMPLE, ("src/config.ts", "package.json")),
+            ):
+                outcomes, result = await load(client, json.loads(example))
+                assert not result.is_error
+                assert [outcome["uri"] for outcome in outcomes] == [f"bb-filesystem+local+file:./{n}" for n in names]
+                assert [content_of(outcome, result) for outcome in outcomes] == [FILES[name] for name in names]
+                for outcome, name in zip(outcomes, names, strict=True):
+                    metadata = outcome["metadata"]
+                    assert metadata["accessMethod"] == "bb"
+                    assert metadata["type"] == "filesystem"
+                    assert metadata["contentType"] == "text"
+                    assert metadata["name"] == name.rpartition("/")[2]
+                    assert metadata["uri"] == outcome["uri"]
+                    assert metadata["path"] == name
+                    assert metadata["size"] == len(FILES[name])
+                    assert metadata["lastModified"].endswith("Z")
+
+
+async def test_both_modes_over_several_types(
+    service: Callable[..., Any], sources: list[dict[str, Any]], era: str
+) -> None:
+    memory = {
+        "name": "scratch",
+        "type": "memory",
+        "config": {"resources": {"notes/a b.md": "# A\n", "pixel": {"base64": "AAEC", "mimeType": "image/x-raw"}}},
+    }
+    with trio.fail_after(BOUND):
+        async with service(*sources, memory) as served, Client(served, mode=era) as client:
+            by_template = {
+                "bb-filesystem+local+file:./{+path}": [{"path": "pictures/logo.png"}, {"path": "data.bin"}],
+                "bb-memory+scratch+memory://{+path}": [{"path": "notes/a%20b.md"}, {"path": "pixel"}],
+                "mcp-server+kb+resource://knowledge/{collection}/document/{id}": [
+                    {"collection": "docker", "id": "ssl-setup"},
+                    {"collection": "docker", "id": "install"},
+                ],
+                "mcp-server+items+test://items/{number}.txt": [{"number": "0001"}, {"number": "0000"}],
+            }
+            seen: dict[str, bytes] = {}
+            for template, values in by_template.items():
+                arguments = {"mode": "template", "uriTemplate": template, "templateResources": values}
+                outcomes, result = await load(client, arguments)
+                assert not result.is_error
+                seen |= {outcome["uri"]: content_of(outcome, result) for outcome in outcomes}
+            assert seen["bb-filesystem+local+file:./pictures/logo.png"] == PNG
+            assert seen["bb-filesystem+local+file:./data.bin"] == FILES["data.bin"]
+            assert seen["bb-memory+scratch+memory://notes/a%20b.md"] == b"# A\n"
+            assert seen["bb-memory+scratch+memory://pixel"] == b"\0\1\2"
+            assert seen["mcp-server+kb+resource://knowledge/docker/document/ssl-setup"] == b"# SSL\n"
+            assert seen["mcp-server+items+test://items/0001.txt"].startswith(b"item 1, version 1.0\n")
+
+            outcomes, result = await load(client, direct(*seen, "bb-filesystem+local+file:./empty.txt"))
+            assert {o["uri"]: content_of(o, result) for o in outcomes} == seen | {
+                "bb-filesystem+local+file:./empty.txt": b""
+            }
+            kinds = {
+                o["uri"].rpartition("/")[2]: type(result.content[o["contents"][0]["contentIndex"]]) for o in outcomes
+            }
+            assert kinds["logo.png"] is kinds["pixel"] is ImageContent
+            assert kinds["data.bin"] is EmbeddedResource
+            assert kinds["install"] is TextContent
+
+
+async def test_a_resource_of_several_contents(service: Callable[..., Any], sources: list[dict[str, Any]]) -> None:
+    with trio.fail_after(BOUND):
+        async with service(*sources) as served, Client(served) as client:
+            (outcome,), result = await load(client, direct("mcp-server+items+test://many"))
+            assert [content["text"] for content in outcome["contents"]] == [
+                "test://many/one.txt",
+                "test://many/two.txt",
+            ]
+            assert [content["uri"] for content in outcome["contents"]] == [
+                "mcp-server+items+test://many/one.txt",
+                "mcp-server+items+test://many/two.txt",
+            ]
+            assert len(result.content) == 2
+
+
+async def test_each_error_is_its_own(service: Callable[..., Any], sources: list[dict[str, Any]], era: str) -> None:
+    crash = {**mcp("gone", ["/nonexistent/server"]), "timeout": 5}
+    expected = {
+        "bb-filesystem+local+file:./package.json": "ok",
+        "bb-filesystem+other+file:./package.json": "data_source_not_found",
+        "mcp-server+none+test://x": "data_source_not_found",
+        "bb-filesystem+local+file:./none.txt": "resource_not_found",
+        "mcp-server+kb+resource://knowledge/docker/document/none": "resource_not_found",
+        "bb-filesystem+local+file:./link": "access_denied",
+        "bb-filesystem+local+file:./../outside": "access_denied",
+        "bb-filesystem+local+file:./src": "type_mismatch",
+        "bb-filesystem+local+https://example.com": "type_mismatch",
+        "bb-database+local+sqlite://t": "type_mismatch",
+        "mcp-server+local+file:./package.json": "type_mismatch",
+        "mcp-server+gone+x://y": "unreachable",
+        "package.json": "invalid_uri",
+        "bb-filesystem+local": "invalid_uri",
+    }
+    with trio.fail_after(BOUND):
+        async with service(*sources, crash) as served, Client(served, mode=era) as client:
+            assert await codes(client, *expected) == expected
+            outcomes, result = await load(client, direct("bb-filesystem+other+file:./x", "mcp-server+gone+x://y"))
+            assert result.is_error
+            assert "there are: gone, items, kb, local" in outcomes[0]["error"]["message"]
+            assert [outcome["error"]["errno"] for outcome in outcomes] == ["ENOENT", "EHOSTDOWN"]
+            assert len(result.content) == 2
+
+
+async def test_what_does_not_fit_the_template_is_an_error_of_that_resource_alone(
+    service: Callable[..., Any], local: Path
+) -> None:
+    arguments = {
+        "mode": "template",
+        "uriTemplate": "bb-filesystem+local+file:./{path}",
+        "templateResources": [{"path": "package.json"}, {"name": "x"}, {}],
+    }
+    with trio.fail_after(BOUND):
+        async with service(folder("local", local)) as served, Client(served) as client:
+            outcomes, result = await load(client, arguments)
+            assert not result.is_error
+            assert [outcome.get("error", {}).get("code") for outcome in outcomes] == [
+                None,
+                "invalid_uri",
+                "invalid_uri",
+            ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"mode": "all"},
+        {"mode": "template", "directUris": ["x"]},
+        {"mode": "template", "uriTemplate": "x:{y}"},
+        {"mode": "direct", "directUris": ["x"], "uriTemplate": "x:{y}"},
+        {"mode": "direct", "directUris": "x"},
+        {"mode": "direct", "directUris": [1]},
+        {"mode": "direct", "directUris": [], "more": 1},
+    ],
+)
+async def test_arguments_that_do_not_fit_are_refused(
+    service: Callable[..., Any], local: Path, arguments: dict[str, Any]
+) -> None:
+    async with service(folder("local", local)) as served, Client(served) as client:
+        result = await client.call_tool("load_resources", arguments)
+        assert result.is_error
+        (block,) = result.content
+        assert isinstance(block, TextContent)
+        assert block.text.startswith("invalid arguments: ")
+
+
+async def test_one_answer_has_a_bound(service: Callable[..., Any], local: Path) -> None:
+    (local / "large.txt").write_bytes(b"x" * 1001)
+    (local / "half.txt").write_bytes(b"x" * 600)
+    uris = [f"bb-filesystem+local+file:./{name}" for name in ("large.txt", "half.txt", "half.txt", "package.json")]
+    async with service(folder("local", local), most_bytes=1000) as served, Client(served) as client:
+        outcomes, _ = await load(client, direct(*uris))
+        found = [outcome.get("error", {}).get("code") for outcome in outcomes]
+        assert found == ["too_large", None, "too_large", None]
+        assert "--max-result" in outcomes[0]["error"]["message"]
+
+
+async def test_a_source_that_hangs_keeps_no_other_call(stdio: Callable[..., Any], local: Path) -> None:
+    hanging = {**mcp("hanging", [sys.executable, SERVERS / "odd.py", "hung"]), "timeout": 4}
+    expected = [r"hanging: not in the list", r"bbfs\.mcp"]
+    with trio.fail_after(BOUND):
+        async with stdio("auto", folder("local", local), hanging, expected=expected) as client:
+            late: dict[str, str] = {}
+
+            async def hang() -> None:
+                late.update(await codes(client, "mcp-server+hanging+x://y"))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(hang)
+                uri = "bb-filesystem+local+file:./package.json"
+                assert await codes(client, uri) == {uri: "ok"}
+                result = await client.call_tool("load_datasource", {"dataSourceId": "local"})
+                assert not result.is_error
+                assert late == {}
+            assert late == {"mcp-server+hanging+x://y": "timeout"}
