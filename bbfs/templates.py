@@ -8,7 +8,8 @@ servers use it.
 Rules on top of the RFC:
 - Templates of bbfs's own sources (`bb-…`): a simple `{var}` keeps the slashes of its value, which is a path there; and
   a `/` in front of the expression meets a leading `/` of the value in one slash (`file:./{path}` with `/src` is
-  `file:./src`; the `//` that opens an authority is no such slash). Likewise for `{+var}`.
+  `file:./src`, `memory://{path}` with it `memory://src`; but `file://{path}` is `file:///src`, since a file's authority
+  may be empty). Likewise for `{+var}`.
 - All other templates: the RFC to the letter, but that `{path*}` with a text (not a list) keeps its slashes. Servers
   match it against the rest of the path and percent-decode what they matched, so all else is encoded, unlike in
   `{+path}`.
@@ -76,7 +77,7 @@ def expand_template(template: str, values: Mapping[str, Value]) -> str:
             result += part
             continue
         text = _expand(part, values, keep_slashes=paths)
-        if paths and part.operator in ("", "+") and result.endswith("/") and not result.endswith("://"):
+        if paths and part.operator in ("", "+") and result.endswith("/") and not result.endswith("file://"):
             text = text.lstrip("/")
         result += text
     return result

@@ -85,6 +85,12 @@ def test_the_examples_of_the_rfc(template: str, expected: str) -> None:
         ("bb-filesystem+local+file:./{path*}", "/a/b", "bb-filesystem+local+file:./a/b"),
         ("bb-filesystem+local+file:{path}", "/src", "bb-filesystem+local+file:/src"),
         ("bb-filesystem+local+file://{path}", "/src", "bb-filesystem+local+file:///src"),
+        ("bb-memory+scratch+memory://{path}", "/a/b", "bb-memory+scratch+memory://a/b"),
+        (
+            "bb-notion+work-documents+x-notion://{+path}",
+            "/workspace/p1",
+            "bb-notion+work-documents+x-notion://workspace/p1",
+        ),
         ("bb-filesystem+local+file:./{path}/x", "a b/ü?#%2F", "bb-filesystem+local+file:./a%20b/%C3%BC%3F%23%252F/x"),
         ("bb-filesystem+local+file:./{path}", "../x", "bb-filesystem+local+file:./../x"),
         ("mcp-server+docs+resource://k/{path}", "a/b", "mcp-server+docs+resource://k/a%2Fb"),

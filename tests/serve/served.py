@@ -3,7 +3,7 @@
 from pathlib import Path
 
 SERVERS = Path(__file__).parents[1] / "servers"
-BOUND = 15.0
+BOUND = 60.0
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
 FILES = {
     "src/config.ts": b"export const answer = 42;\r\n",
