@@ -228,7 +228,7 @@ class UrlHandler:
 
     async def _rendering(self, page: Page, stream: WebStream, mime_type: str | None) -> tuple[Content, str]:
         assert self._to_markdown is not None
-        if mime_type not in _HTML and not (mime_type or "").startswith("text/"):
+        if mime_type not in _HTML and content_type_of(mime_type) != "text":
             raise NotSupported(f"{shown_url(page.url)}: {mime_type or 'of no type'}, which has no Markdown")
         stream.limit = min(stream.limit, self._to_markdown.MAX_PAGE)
         body = await stream.read()

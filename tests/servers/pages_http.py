@@ -109,6 +109,8 @@ def file(handler: Handler) -> None:
     """A file below the root; `/files/` before its path may be left out."""
     names = handler.names[1:] if handler.names[0] == "files" else handler.names
     path = handler.server.root.joinpath(*names)
+    if path.is_dir():
+        path /= "index.html"
     told = path.with_name(path.name + ".status")
     if told.exists():
         handler.reply(int(told.read_text()))

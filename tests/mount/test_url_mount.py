@@ -1,0 +1,222 @@
+"""Web pages on a real mount, from a real server: the tree, the bytes, what is sent again, errors, and what may hang."""
+
+import gzip
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Mounts
+from programs import Program, errno_of, python, run, shell, wait_until
+from web_site import WebSite
+
+BYTES = {"content_type": "application/octet-stream", "accept_ranges": "bytes"}
+
+
+@pytest.fixture
+def site(mounted: Mounts, tmp_path: Path) -> Iterator[WebSite]:
+    """Ends before the mounts do."""
+    site = WebSite(tmp_path)
+    yield site
+    site.stop()
+
+
+def pages(name: str = "web", *, ttl: Any = None, timeout: float = 10, **config: Any) -> dict[str, Any]:
+    table = {"name": name, "type": "url", "timeout": timeout, "config": {"allow_private": True, **config}}
+    return table if ttl is None else {**table, "ttl": ttl}
+
+
+def xattrs(path: Path) -> dict[str, str]:
+    text = run("getfattr", "-d", "--absolute-names", path).text
+    found = (line.partition("=") for line in text.splitlines() if line.startswith("user."))
+    return {name: json.loads(value) for name, _, value in found}
+
+
+@pytest.mark.semantics("S2", "S5", "S11")
+def test_a_site_as_a_tree(mounted: Mounts, site: WebSite) -> None:
+    site.write(
+        "guide/intro.html", "<h1>Hello</h1><p>w\xf6rld</p>".encode("latin-1"), content_type="text/html; charset=latin-1"
+    )
+    site.write("llms.txt", "# Site\n- [Intro](guide/intro.html): Where to begin\n")
+    entries = "".join(f"<url><loc>{site.url}/{path}</loc></url>" for path in ("guide/", "guide/intro.html", "a.txt"))
+    packed = gzip.compress(f"<urlset>{entries}</urlset>".encode())
+    site.write("sitemap.xml.gz", packed)
+    site.write("a.txt", "alpha\n")
+    site.write("guide/index.html", "<p>ello", content_type="text/html")
+    urls = [f"{site.url}/echo?b=2&a=1"]
+    source = pages(urls=urls, llms_txt=f"{site.url}/llms.txt", sitemap=f"{site.url}/sitemap.xml.gz", markdown=True)
+    mount = mounted(source)
+    root = mount / f"bb-url+web/http/{site.host}"
+    listed = shell("find . -type f | sort", directory=root).text.split()
+    assert listed == [
+        *("./a.txt", "./echo?b=2&a=1", "./echo?b=2&a=1.md"),
+        *("./guide/index.html", "./guide/index.html.md", "./guide/intro.html", "./guide/intro.html.md", "./llms.txt"),
+    ]
+    assert not {each["path"] for each in site.requests()} - {"/llms.txt", "/sitemap.xml.gz"}
+    assert run("cat", root / "guide/intro.html").out == (site.root / "guide/intro.html").read_bytes()
+    assert run("cat", root / "guide/intro.html.md").text == "# Hello\n\nw\xf6rld\n"
+    found = xattrs(root / "guide/intro.html")
+    assert found["user.mime_type"] == "text/html"
+    assert found["user.bbfs.charset"] == "latin-1"
+    assert found["user.bbfs.title"] == "Intro"
+    assert found["user.bbfs.description"] == "Where to begin"
+    assert found["user.xdg.origin.url"] == f"{site.url}/guide/intro.html"
+    assert found["user.bbfs.uri"] == f"bb-url+web+{site.url}/guide/intro.html"
+    assert xattrs(root / "guide/intro.html.md")["user.bbfs.rendered_from"] == f"{site.url}/guide/intro.html"
+    assert json.loads(run("cat", root / "echo?b=2&a=1").text)["path"] == "/echo?b=2&a=1"
+    assert sorted(run("grep", "-rl", "ello", root).text.split()) == [
+        f"{root}/guide/{name}" for name in ("index.html", "index.html.md", "intro.html", "intro.html.md")
+    ]
+
+
+@pytest.mark.semantics("S7", "S17", "S19")
+def test_what_has_not_changed_is_not_sent_again_and_stays_the_same_file(mounted: Mounts, site: WebSite) -> None:
+    data = os.urandom(200_000)
+    url = site.write("page", data)
+    path = mounted(pages(urls=[url], ttl={"content": 0.3})) / f"bb-url+web/http/{site.host}/page"
+    digest = hashlib.md5(data).hexdigest()
+    assert run("md5sum", path).text.split()[0] == digest
+    before = run("stat", "-c", "%i %s %Y", path).text
+    for _ in range(3):
+        asked = len(site.requests("/page"))
+        time.sleep(0.35)  # the time to live is what is tested
+        assert run("md5sum", path).text.split()[0] == digest
+        site.await_requests("/page", asked + 1)
+    assert run("stat", "-c", "%i %s %Y", path).text == before
+    sent = [each["sent"] for each in site.requests("/page")]
+    assert sent[0] == len(data)
+    assert not any(sent[1:])
+    # The pages of the kernel have outlived all of that: fincore opens the file and reads nothing of it.
+    time.sleep(0.35)
+    assert int(run("fincore", "-bn", "-o", "RES", path).text) >= len(data)
+    site.write("page", b"changed")
+    time.sleep(0.35)
+    assert run("cat", path).out == b"changed"
+    assert run("stat", "-c", "%i", path).text != before.split()[0]
+
+
+@pytest.mark.semantics("S15", "S14")
+def test_a_large_page_is_read_in_ranges(mounted: Mounts, site: WebSite) -> None:
+    data = os.urandom(9_000_000)
+    url = site.write("large", data, **BYTES)
+    plain = site.write("plain", data)
+    root = mounted(pages(urls=[url, plain], max_body=10_000_000)) / f"bb-url+web/http/{site.host}"
+    assert run("stat", "-c", "%s", root / "large").text.strip() == str(len(data))
+    asked = site.await_requests("/large", 1)
+    assert [each["headers"].get("range") for each in asked] == [None]
+    assert run("tail", "-c", "1000", root / "large").out == data[-1000:]
+    ranges = [each["headers"].get("range") for each in site.await_requests("/large", 3)]
+    assert ranges[1].startswith("bytes=0-")
+    assert ranges[-1] == f"bytes={8 << 20}-{len(data) - 1}"
+    for name in ("large", "plain"):
+        assert run("md5sum", root / name).text.split()[0] == hashlib.md5(data).hexdigest()
+    run("cmp", root / "large", root / "plain")
+    code = """
+import mmap
+pages = mmap.mmap(os.open(sys.argv[1], os.O_RDONLY), 0, prot=mmap.PROT_READ)
+print(pages.find(bytes.fromhex(sys.argv[2])))
+"""
+    assert python(code, root / "large", data[5_000_000:5_000_016].hex()).text.strip() == "5000000"
+
+
+@pytest.mark.semantics("S13")
+def test_a_large_page_that_changes_while_it_is_open(mounted: Mounts, site: WebSite) -> None:
+    url = site.write("large", b"a" * 9_000_000, **BYTES)
+    path = mounted(pages(urls=[url], ttl={"content": 0.2})) / f"bb-url+web/http/{site.host}/large"
+    code = """
+file = os.open(sys.argv[1], os.O_RDONLY)
+print(os.pread(file, 3, 0), flush=True)
+sys.stdin.readline()
+try:
+    print(os.pread(file, 3, 8_500_000))
+except OSError as error:
+    print(error.errno)
+os.close(file)
+print(open(sys.argv[1], "rb").read()[-3:])
+"""
+    fifo = site.root.parent / "go"
+    os.mkfifo(fifo)
+    program = Program("bash", "-c", f'exec python3 -c "$1" "$2" < {fifo}', "bash", f"import os, sys\n{code}", path)
+    go = os.open(fifo, os.O_RDWR)
+    try:
+        wait_until(lambda: len(site.requests("/large")) >= 1, "the file is open")
+        out = program.process.stdout
+        assert out is not None
+        assert out.readline() == b"b'aaa'\n"
+        site.write("large", b"b" * 9_000_000, **BYTES)
+        os.write(go, b"\n")
+        rest = program.wait()
+    finally:
+        os.close(go)
+        program.kill()
+    assert rest.text.splitlines() == ["116", "b'bbb'"]
+
+
+@pytest.mark.semantics("S23")
+def test_errors_have_their_errno(mounted: Mounts, site: WebSite) -> None:
+    names = {
+        "missing": "ENOENT",
+        "status/401": "EACCES",
+        "status/403": "EACCES",
+        "status/500": "EHOSTDOWN",
+        "status/429": "EAGAIN",
+        "status/418": "EPROTO",
+        "never": "ETIMEDOUT",
+        "loop": "EPROTO",
+        "cut": "EHOSTDOWN",
+        "chunks/3000": "EFBIG",
+        "redirect/3": "OK",
+        "disallowed": "EACCES",
+    }
+    site.write("robots.txt", "User-agent: *\nDisallow: /disallowed\n")
+    site.write("disallowed", "x")
+    site.write("llms.txt", "- [Leave alone](disallowed)\n")
+    urls = [f"{site.url}/{name}" for name in names if name != "disallowed"]
+    mount = mounted(
+        pages(urls=urls, llms_txt=f"{site.url}/llms.txt", timeout=1.5, max_body=2000),
+        pages("private", urls=[f"{site.url}/a", "http://localhost:1/a"], allow_private=False),
+        pages("down", sitemap="http://127.0.0.1:9/sitemap.xml"),
+        expected=["option max_body"],
+    )
+    root = mount / f"bb-url+web/http/{site.host}"
+    for name, errno in names.items():
+        assert errno_of("open(sys.argv[1]).read()", root / name).split()[0] == errno, name
+    for where in (site.host, "localhost:1"):
+        path = mount / f"bb-url+private/http/{where}/a"
+        assert errno_of("open(sys.argv[1]).read()", path) == "EACCES"
+    assert errno_of("os.listdir(sys.argv[1])", mount / "bb-url+down") == "EHOSTDOWN"
+    assert not site.requests("/a")
+
+
+@pytest.mark.semantics("S20", "S22")
+def test_a_server_that_hangs_or_is_gone_harms_nobody_else(mounted: Mounts, site: WebSite, tmp_path: Path) -> None:
+    (tmp_path / "good").mkdir()
+    good = WebSite(tmp_path / "good")
+    try:
+        large = site.write("large", os.urandom(9_000_000), **BYTES)
+        small = site.write("small", "kept")
+        other = good.write("page", "fine")
+        mount = mounted(pages("bad", urls=[large, small], timeout=2, ttl={"content": 0.2}), pages("good", urls=[other]))
+        bad, fine = mount / f"bb-url+bad/http/{site.host}", mount / f"bb-url+good/http/{good.host}/page"
+        assert run("cat", bad / "small").text == "kept"
+        assert run("cat", fine).text == "fine"
+        program = Program("tail", "-c", "1000", bad / "large")
+        site.stall()
+        stalled = Program("cat", bad / "large")
+        assert run("cat", fine, timeout=3).text == "fine"
+
+        def is_stale() -> bool:
+            assert run("cat", bad / "small").text == "kept"
+            return run("getfattr", "-n", "user.bbfs.cache", "--only-values", bad / "small").text == "stale"
+
+        wait_until(is_stale, "what is kept of a server that hangs has expired, and is served")
+        assert stalled.wait(10).status != 0
+        program.wait(10)
+        site.go_on()
+        assert errno_of("len(open(sys.argv[1], 'rb').read())", fine) == "OK 4"
+    finally:
+        good.stop()
