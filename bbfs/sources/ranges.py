@@ -2,8 +2,8 @@
 
 A read that the blocks at hand cannot answer asks the server, for the block it wants and, where a program reads on in
 order, for the next one as well. The kernel has few requests in flight for pages that it reads ahead, for all files of
-the mount together, so a read waits for seconds at most; and after one that waited in vain, reads fail at once for a
-while, or a server that hangs would keep those of other sources waiting again and again.
+the mount together. So a server that sends nothing for some seconds is given up, and after that reads fail at once for a
+while: else it would keep those of other sources waiting again and again.
 """
 
 from collections import OrderedDict
@@ -21,10 +21,10 @@ BLOCK = 1 << 20
 """Bytes that are asked for at least."""
 KEPT = 4
 """Blocks that an open file holds."""
-LONGEST_WAIT = 10.0
-"""Seconds that one read waits at most, whatever the source's `timeout`."""
+STALLED = 10.0
+"""Seconds without a byte after which a server is given up; half the source's `timeout` if that is less."""
 FAILS_FOR = 5.0
-"""Seconds after a read that waited in vain for which others fail at once."""
+"""Seconds after a range that did not come for which reads fail at once."""
 _CHANGED = frozenset({412, 416})
 """Statuses that say, as 200 does, that there is no such range any more."""
 
@@ -68,12 +68,13 @@ class RangeContent:
         self._headers = {**headers, "if-range": validator}
         self._size = size
         self._version = version
-        self._wait = min(timeout, LONGEST_WAIT)
+        self._validator = validator
+        self._timeout = timeout
         self._what = shown_url(url)
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         if len(first) == min(BLOCK, size):
             self._blocks[0] = first
-        self._last = -1
+        self._last = 0
         self._asking = trio.Lock()
         self._failed: BbfsError | None = None
         self._failed_until = 0.0
@@ -108,7 +109,7 @@ class RangeContent:
         """As `read`, and asks the server for what is missing. Raises BbfsError."""
         end = min(offset + length, self._size)
         pieces: list[bytes] = []
-        with trio.move_on_after(self._wait):
+        with trio.move_on_after(self._timeout):
             while offset < end:
                 # A block at a time: a request may be for more bytes than are held.
                 step = min(end, (offset // BLOCK + 1) * BLOCK) - offset
@@ -119,8 +120,7 @@ class RangeContent:
                     pieces.append(piece)
                     offset += len(piece)
             return b"".join(pieces)
-        self._fail(DeadlineExceeded(f"{self._what}: no range within {self._wait:g} s"))
-        raise DeadlineExceeded(f"{self._what}: no range within {self._wait:g} s")
+        raise DeadlineExceeded(f"{self._what}: no range within {self._timeout:g} s")
 
     def close(self) -> None:
         """Gives nothing back: several open files may share the content, and connections are the client's."""
@@ -137,7 +137,7 @@ class RangeContent:
                 isinstance(self._failed, Outdated) or trio.current_time() < self._failed_until
             ):
                 raise type(self._failed)(*self._failed.args)
-            follows = number == self._last + 1 and number > 0
+            follows = number == self._last + 1
             start = number * BLOCK
             end = min(start + (2 * BLOCK if follows else BLOCK), self._size)
             try:
@@ -153,14 +153,21 @@ class RangeContent:
 
     async def _range(self, start: int, end: int) -> bytes:
         headers = {**self._headers, "range": f"bytes={start}-{end - 1}", "accept-encoding": "identity"}
-        async with self._client.stream(self._url, headers=headers, accept=_CHANGED, limit=end - start) as stream:
-            if stream.status != HTTPStatus.PARTIAL_CONTENT:
-                raise Outdated(f"{self._what}: changed while it was open")
-            self._require(stream, start, end)
-            data = await stream.read()
+        stalled = min(STALLED, self._timeout / 2)
+        data = bytearray()
+        with trio.move_on_after(stalled) as patience:
+            async with self._client.stream(self._url, headers=headers, accept=_CHANGED, limit=end - start) as stream:
+                if stream.status != HTTPStatus.PARTIAL_CONTENT:
+                    raise Outdated(f"{self._what}: changed while it was open")
+                self._require(stream, start, end)
+                async for piece in stream:
+                    data += piece
+                    patience.deadline = trio.current_time() + stalled
+        if patience.cancelled_caught:
+            raise DeadlineExceeded(f"{self._what}: nothing of a range within {stalled:g} s")
         if len(data) != end - start:
             raise ProtocolViolation(f"{self._what}: {len(data)} bytes for a range of {end - start}")
-        return data
+        return bytes(data)
 
     def _require(self, stream: WebStream, start: int, end: int) -> None:
         """Raises ProtocolViolation for another range than was asked for, and Outdated for one of another body."""
@@ -168,5 +175,7 @@ class RangeContent:
         place, _, whole = said.removeprefix("bytes ").partition("/")
         if place.strip() != f"{start}-{end - 1}":
             raise ProtocolViolation(f"{self._what}: answers the range {said[:60]!a}, not bytes {start}-{end - 1}")
-        if whole.strip() not in ("*", str(self._size)):
-            raise Outdated(f"{self._what}: changed its size while it was open")
+        # A server that knows no `If-Range` says so by what the range is of.
+        validator = range_validator(stream.headers)
+        if whole.strip() not in ("*", str(self._size)) or validator not in (None, self._validator):
+            raise Outdated(f"{self._what}: changed while it was open")

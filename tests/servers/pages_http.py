@@ -249,14 +249,18 @@ def odd_ranges(handler: Handler) -> None:
     """`/odd-ranges/WHAT`: a large body whose ranges are not those that are asked for."""
     size = 3 << 20
     headers = {"etag": '"1"', "accept_ranges": "bytes"}
+    if handler.names[1] == "no-if-range" and handler.headers["range"]:
+        headers["etag"] = '"2"'
     if not handler.headers["range"]:
         handler.reply(200, b"x" * size, **headers)
         return
+    first, last = map(int, handler.headers["range"].removeprefix("bytes=").split("-"))
+    right, length = f"bytes {first}-{last}", last - first + 1
     said, body = {
-        "wrong-range": (f"bytes 0-{(1 << 20) - 1}/{size}", 1 << 20),
-        "short-range": (f"bytes {1 << 20}-{(2 << 20) - 1}/{size}", 1000),
-        "other-size": (f"bytes {1 << 20}-{(2 << 20) - 1}/{size + 1}", 1 << 20),
-    }[handler.names[1]]
+        "wrong-range": (f"bytes 0-{last - first}/{size}", length),
+        "short-range": (f"{right}/{size}", 1000),
+        "other-size": (f"{right}/{size + 1}", length),
+    }.get(handler.names[1], (f"{right}/{size}", length))
     handler.reply(206, b"x" * body, content_range=said, **headers)
 
 

@@ -351,7 +351,13 @@ async def test_a_range_that_does_not_come(site: WebSite, make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "error"), [("wrong-range", ProtocolViolation), ("short-range", BbfsError), ("other-size", Outdated)]
+    ("path", "error"),
+    [
+        ("wrong-range", ProtocolViolation),
+        ("short-range", ProtocolViolation),
+        ("other-size", Outdated),
+        ("no-if-range", Outdated),
+    ],
 )
 async def test_a_server_that_answers_other_ranges(site: WebSite, make: Make, path: str, error: type[BbfsError]) -> None:
     url = f"{site.url}/odd-ranges/{path}"

@@ -1,0 +1,125 @@
+"""The HTTP client over TLS: certificates are checked against the name, also where the address was checked before."""
+
+import datetime
+import ipaddress
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from bbfs.errors import Unreachable
+from bbfs.model import DataSource, Policy
+from bbfs.sources import addresses
+from bbfs.sources.web import WebClient
+
+
+def certificate(directory: Path, name: str) -> tuple[Path, Path]:
+    """A certificate for a name that is its own authority, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    public, private = directory / f"{name}.pem", directory / f"{name}.key"
+    public.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    form = serialization.PrivateFormat.PKCS8
+    private.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    return public, private
+
+
+class TlsServer:
+    """Answers every request with the names that it was asked by: of TLS, and of the header `Host`."""
+
+    def __init__(self, public: Path, private: Path) -> None:
+        names: list[str | None] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = f"{names[-1]} {self.headers['host']}".encode()
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """Clients that refuse the certificate are what this is for."""
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(public, private)
+        context.sni_callback = lambda _socket, name, _context: names.append(name)
+        self._server = Server((str(ipaddress.ip_address("127.0.0.1")), 0), Handler)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._thread.join(10)
+        self._server.server_close()
+
+
+@pytest.fixture
+def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TlsServer]:
+    """A server for the name localhost that is trusted."""
+    public, private = certificate(tmp_path, "localhost")
+    monkeypatch.setenv("SSL_CERT_FILE", str(public))
+    server = TlsServer(public, private)
+    yield server
+    server.stop()
+
+
+def client(**options: Any) -> WebClient:
+    return WebClient(DataSource("web", "web", "url", "bb", "bb-url+web", policy=Policy(timeout=10)), **options)
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+async def test_the_name_is_what_is_checked(trusted: TlsServer, monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
+    if guarded:
+        monkeypatch.setattr(addresses, "is_public", lambda _: True)
+    web = client(allow_private=not guarded)
+    response = await web.get(f"https://localhost:{trusted.port}/")
+    assert response.body.decode() == f"localhost localhost:{trusted.port}"
+    with pytest.raises(Unreachable, match="certificate verify failed"):
+        await web.get(f"https://127.0.0.1:{trusted.port}/")
+    await web.aclose()
+
+
+async def test_a_certificate_that_nobody_trusts(trusted: TlsServer, tmp_path: Path) -> None:
+    server = TlsServer(*certificate(tmp_path, "elsewhere.example"))
+    web = client(allow_private=True)
+    try:
+        with pytest.raises(Unreachable, match="certificate verify failed"):
+            await web.get(f"https://localhost:{server.port}/")
+    finally:
+        server.stop()
+        await web.aclose()
+
+
+async def test_what_is_no_tls(trusted: TlsServer) -> None:
+    web = client(allow_private=True)
+    with pytest.raises(Unreachable):
+        await web.get(f"http://localhost:{trusted.port}/")
+    await web.aclose()
