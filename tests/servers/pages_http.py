@@ -25,6 +25,7 @@ oddities: dict[str, Callable[["Handler"], None]] = {}
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # the headers and the body are written apart
     server: "Server"  # pyright: ignore[reportIncompatibleVariableOverride] - no other server has it
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -238,7 +239,7 @@ def coded(handler: Handler) -> None:
         "members": whole + gzip.compress(b"world"),
         "short": whole[:-20],
         "garbage": b"not gzip at all",
-        "bomb": gzip.compress(bytes(64 << 20)),
+        "bomb": gzip.compress(bytes(8 << 20), 1),
     }
     coding = "zstd" if handler.names[1] == "other" else "gzip"
     handler.reply(200, bodies.get(handler.names[1], whole), content_encoding=coding)
