@@ -30,6 +30,7 @@ _OWN: dict[str, str | Callable[[Mapping[str, Any]], str | None] | None] = {
     "database": _database_scheme,
     "filesystem": "file",
     "memory": "memory",
+    "notion": "x-notion",
     "storage": _url_scheme,
     "url": None,
 }

@@ -194,6 +194,7 @@ _HANDLERS = {
     ("bb", "database"): "bbfs.sources.database:DatabaseHandler",
     ("bb", "filesystem"): "bbfs.sources.filesystem:FilesystemHandler",
     ("bb", "memory"): "bbfs.sources.memory:MemoryHandler",
+    ("bb", "notion"): "bbfs.sources.notion:NotionHandler",
     ("bb", "storage"): "bbfs.sources.storage.handler:StorageHandler",
     ("bb", "url"): "bbfs.sources.url:UrlHandler",
 }

@@ -1,0 +1,163 @@
+"""Notion's REST API, version 2025-09-03: what of it is read, page by page.
+
+In this version a database has one or more data sources, which have the columns and the rows.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from typing import Any
+
+from bbfs.errors import LoginRequired, NotFound, ProtocolViolation, TooLarge
+from bbfs.sources.notion.markdown import Block
+from bbfs.sources.notion.values import KINDS, Item, Json, Kind, Parent, items, mapping, string
+from bbfs.sources.web import WebClient, WebResponse
+
+log = logging.getLogger(__name__)
+
+VERSION = "2025-09-03"
+PAGE_SIZE = 100
+"""Objects that one answer has at most."""
+MOST_PAGES = 10_000
+MOST_BLOCKS = 20_000
+"""Blocks of one page. The deepest are `DEEPEST` levels below it."""
+DEEPEST = 64
+_ELSEWHERE = ("child_page", "child_database")
+"""Blocks that stand for something with a place of its own."""
+_CLOSED = (*_ELSEWHERE, "unsupported")
+
+
+class NotionApi:
+    """Requests to the API at a base URL. Everything raises BbfsError; what is in the trash is NotFound."""
+
+    def __init__(self, client: WebClient, base_url: str) -> None:
+        self.refusal: str | None = None
+        """What was said to the token when it was last refused, until it is taken again."""
+        self._client = client
+        self._base = base_url.rstrip("/") + "/v1/"
+
+    async def _request(self, method: str, path: str, **more: Any) -> WebResponse:
+        try:
+            response = await self._client.request(method, self._base + path, **more)
+        except LoginRequired as error:
+            if self.refusal is None:
+                log.warning("Notion refuses the token (auth.token): %s", error)
+            self.refusal = str(error)
+            raise
+        self.refusal = None
+        return response
+
+    async def item(self, id: str, kind: Kind | None = None) -> Item:
+        """The page, database or data source that has an id. kind: what it is, if that is known."""
+        kinds: tuple[Kind, ...] = ("page", "database", "data_source") if kind is None else (kind,)
+        for one in kinds:
+            # Of another kind the API says that it could not find it, or that the request is not valid.
+            accept = frozenset((400, 404)) if one != kinds[-1] else frozenset()
+            response = await self._request("GET", f"{one}s/{id}", accept=accept)
+            if response.status == 200:
+                found = Item.of(response.json())
+                if found.in_trash:
+                    raise NotFound(f"{found.kind} {id} is in the trash")
+                return found
+        raise NotFound(f"no page, database or data source has the id {id}")
+
+    async def block_parent(self, id: str) -> Parent:
+        """What a block is in."""
+        return Parent.of(mapping((await self._request("GET", f"blocks/{id}")).json()).get("parent"))
+
+    async def blocks(self, id: str) -> tuple[Block, ...]:
+        """All blocks of a page with those in them. Raises TooLarge beyond the bounds."""
+        return await _Blocks(self).below(id, 1)
+
+    async def children(self, id: str) -> list[Json]:
+        """The blocks in a page or a block, those in them not among them."""
+        return [block async for page in self._pages("GET", f"blocks/{id}/children") for block in page]
+
+    def search(self) -> AsyncGenerator[list[Item]]:
+        """Pages and data sources that the integration may see, those edited last first, an answer at a time.
+
+        Raises TooLarge at the end of what Notion answers, where that is not all.
+        """
+        sort = {"timestamp": "last_edited_time", "direction": "descending"}
+        return self._found("search", {"sort": sort})
+
+    def query(self, id: str) -> AsyncGenerator[list[Item]]:
+        """The rows of a data source, as they were made, an answer at a time. Raises TooLarge as `search`."""
+        sorts = [{"timestamp": "created_time", "direction": "ascending"}]
+        return self._found(f"data_sources/{id}/query", {"sorts": sorts})
+
+    async def property_items(self, page: str, property: str) -> list[Json]:
+        """All pieces of a row's value, of which the row itself has the first only."""
+        path = f"pages/{page}/properties/{property}"
+        return [piece async for pieces in self._pages("GET", path) for piece in pieces]
+
+    async def _found(self, path: str, body: dict[str, Any]) -> AsyncGenerator[list[Item]]:
+        async with aclosing(self._pages("POST", path, body)) as pages:
+            async for page in pages:
+                # One that the integration may not see is there with its id alone.
+                found = [Item.of(each) for each in page if "parent" in each and each.get("object") in KINDS]
+                yield [item for item in found if not item.in_trash]
+
+    async def _pages(self, method: str, path: str, body: dict[str, Any] | None = None) -> AsyncGenerator[list[Json]]:
+        """The objects of a list, an answer at a time."""
+        cursor: str | None = None
+        seen: set[str] = set()
+        for _ in range(MOST_PAGES):
+            paging: dict[str, Any] = {"page_size": PAGE_SIZE} | ({"start_cursor": cursor} if cursor else {})
+            if body is None:
+                params = {key: str(value) for key, value in paging.items()}
+                response = await self._request(method, path, params=params)
+            else:
+                response = await self._request(method, path, json={**body, **paging})
+            answer = mapping(response.json())
+            if answer.get("object") != "list":
+                yield [answer]  # the value of a property that has one piece
+                return
+            yield list(items(answer.get("results")))
+            status = mapping(answer.get("request_status"))
+            if status.get("type") == "incomplete":
+                raise TooLarge(f"{path}: Notion answers no more ({string(status.get('incomplete_reason')):.80})")
+            cursor = string(answer.get("next_cursor"))
+            if answer.get("has_more") is not True:
+                return
+            if not cursor or cursor in seen:
+                raise ProtocolViolation(f"{path}: there is more, and the cursor {cursor!r:.60} leads nowhere")
+            seen.add(cursor)
+        raise TooLarge(f"{path}: more than {MOST_PAGES} answers")
+
+
+class _Blocks:
+    """The blocks of one page, counted."""
+
+    def __init__(self, api: NotionApi) -> None:
+        self._api = api
+        self._count = 0
+
+    async def below(self, id: str, depth: int) -> tuple[Block, ...]:
+        if depth > DEEPEST:
+            raise TooLarge(f"block {id} is more than {DEEPEST} levels deep in its page")
+        found: list[Block] = []
+        for value in await self._api.children(id):
+            if value.get("in_trash") is True or value.get("archived") is True:
+                continue
+            self._count += 1
+            if self._count > MOST_BLOCKS:
+                raise TooLarge(f"a page of more than {MOST_BLOCKS} blocks")
+            block = Block.of(value)
+            if block.id is not None and value.get("has_children") is True and block.type not in _CLOSED:
+                block = Block.of(value, await self.below(block.id, depth + 1))
+            found.append(block)
+        return tuple(found)
+
+
+def child_items(page: Item, blocks: Iterable[Block]) -> list[tuple[Item, bool]]:
+    """The pages and databases in a page, in its order, however deep in its blocks; and whether each has any content."""
+    found: dict[str, tuple[Item, bool]] = {}
+    ahead = [*reversed([*blocks])]
+    while ahead:
+        block = ahead.pop()
+        if block.type in _ELSEWHERE:
+            item = Item.of_block(block.value, Parent("page", page.id))
+            found.setdefault(item.id, (item, block.value.get("has_children") is True))
+        ahead.extend(reversed(block.children))
+    return list(found.values())

@@ -1,0 +1,170 @@
+"""The tree of a workspace: what is in each directory under which name, and what a path names."""
+
+import builtins
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Literal
+
+from cachetools import LRUCache
+
+from bbfs.errors import Denied, LoginRequired, NotADirectory, NotFound, TooLarge
+from bbfs.sources.notion.api import NotionApi, child_items
+from bbfs.sources.notion.naming import EXTENSION, INDEX, ROWS, SCHEMA, named
+from bbfs.sources.notion.values import Item, as_id
+from bbfs.sources.notion.workspace import Workspace
+
+Shape = Literal["directory", "page", "index", "rows", "schema"]
+ADDRESSES_KEPT = 2000
+"""Directories whose names are remembered, so that a path need not be walked by listing all on the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name of a directory. item: the page it shows (page, index), or whose it is."""
+
+    shape: Shape
+    item: Item
+    modified_ns: int | None = None
+
+
+Entries = dict[str, Entry]
+
+
+class Directories:
+    """The directories of a workspace. roots: ids of what is at the root; without any, all that is in nothing else.
+
+    Names are remembered, and nothing else: what they lead to is asked for each time.
+    """
+
+    def __init__(self, api: NotionApi, workspace: Workspace, roots: tuple[str, ...], row_limit: int) -> None:
+        self._api = api
+        self._workspace = workspace
+        self._roots = roots
+        self._row_limit = row_limit
+        self._addresses: LRUCache[str | None, Entries] = LRUCache(ADDRESSES_KEPT)
+
+    # -- paths -------------------------------------------------------------------------------------------------------
+
+    async def at(self, path: tuple[str, ...]) -> Item | None:
+        """What a directory's path names; None is the root. Raises NotFound, NotADirectory."""
+        if not path:
+            return None
+        entry = await self.entry(path)
+        if entry.shape != "directory":
+            raise NotADirectory(f"{path[-1][:200]}: is a file")
+        return entry.item
+
+    async def entry(self, path: tuple[str, ...]) -> Entry:
+        """What a path names, one with an id in it too: there it begins anew. Raises NotFound."""
+        begin = next((place for place in reversed(range(len(path))) if as_id(path[place]) is not None), None)
+        entry: Entry | None = None
+        if begin is not None:
+            # Whatever it is, it may have something below it.
+            entry = Entry("directory", await self._api.item(as_id(path[begin]) or ""))
+        for segment in path if begin is None else path[begin + 1 :]:
+            if entry is not None and entry.shape != "directory":
+                raise NotFound(f"{segment[:200]!r}: is below a file")
+            entry = await self._named(None if entry is None else entry.item, segment)
+        if entry is None:
+            raise NotFound("the root is a directory")
+        return entry
+
+    async def by_id(self, id: str) -> Entry:
+        """A page or database by its id alone, as a file or a directory. Raises NotFound."""
+        item = await self._api.item(id)
+        await self._workspace.update()
+        return self._entry(item, has_content=True)
+
+    async def _named(self, item: Item | None, segment: str) -> Entry:
+        known = self._addresses.get(None if item is None else item.id)
+        if known is None or segment not in known:
+            known, _ = await self.list(item)
+        if segment not in known:
+            raise NotFound(f"{segment[:200]!r}: there is no such page, database or file")
+        return known[segment]
+
+    # -- what is in them ---------------------------------------------------------------------------------------------
+
+    async def list(self, item: Item | None) -> tuple[Entries, str | None]:
+        """The entries of a directory by their segments, and what is missing, in words. Raises BbfsError."""
+        key = None if item is None else item.id
+        try:
+            entries, problem = await self._listed(item)
+        except NotFound:
+            self._addresses.pop(key, None)
+            raise
+        self._addresses[key] = entries
+        return entries, problem
+
+    async def _listed(self, item: Item | None) -> tuple[Entries, str | None]:
+        if item is None:
+            return await self._root()
+        match item.kind:
+            case "page":
+                return await self._page(item), None
+            case "database":
+                return await self._database(item)
+        return await self._data_source(await self._api.item(item.id, "data_source"))
+
+    async def _root(self) -> tuple[Entries, str | None]:
+        if not self._roots:
+            return self._entries([(item, True) for item in await self._workspace.roots()]), self._workspace.problem
+        items: builtins.list[Item] = []
+        problems: builtins.list[str] = []
+        for one in self._roots:
+            try:
+                items.append(await self._api.item(one))
+            except (NotFound, Denied) as error:
+                if isinstance(error, LoginRequired):
+                    raise
+                problems.append(f"root: {error}")
+        await self._workspace.update()
+        return self._entries([(item, True) for item in items]), "; ".join(problems) or None
+
+    async def _page(self, page: Item) -> Entries:
+        page = await self._api.item(page.id, "page")
+        children = child_items(page, await self._api.blocks(page.id))
+        if children:
+            self._workspace.saw_children(page.id)
+        if any(item.kind == "page" and has_content for item, has_content in children):
+            await self._workspace.update()
+        index = {INDEX: Entry("index", page, page.edited_ns)}
+        return index | self._entries([(self._workspace.known(item), has) for item, has in children], INDEX)
+
+    async def _database(self, database: Item) -> tuple[Entries, str | None]:
+        database = await self._api.item(database.id, "database")
+        sources = [await self._api.item(one, "data_source") for one, _ in database.data_sources]
+        if len(sources) != 1:
+            return self._entries([(source, True) for source in sources]), None
+        return await self._data_source(sources[0])
+
+    async def _data_source(self, source: Item) -> tuple[Entries, str | None]:
+        rows: builtins.list[Item] = []
+        problem: str | None = None
+        async with aclosing(self._api.query(source.id)) as answers:
+            try:
+                async for answer in answers:
+                    rows += answer
+                    if len(rows) > self._row_limit:
+                        del rows[self._row_limit :]
+                        problem = f"of more than {self._row_limit} rows (row_limit) the first are listed"
+                        break
+            except TooLarge as error:
+                problem = str(error)
+        await self._workspace.update()
+        times = [row.edited_ns for row in (*rows, source) if row.edited_ns is not None]
+        files = {
+            ROWS: Entry("rows", source, max(times, default=None)),
+            SCHEMA: Entry("schema", source, source.edited_ns),
+        }
+        return files | self._entries([(row, True) for row in rows], ROWS, SCHEMA), problem
+
+    def _entries(self, items: builtins.list[tuple[Item, bool]], *taken: str) -> Entries:
+        """Items with their names. Of each, whether it has any content: without, there is nothing in it."""
+        entries = {item.id: self._entry(item, has_content=has_content) for item, has_content in items}
+        extensions = [(item, EXTENSION if entries[item.id].shape == "page" else "") for item, _ in items]
+        return {segment: entries[item.id] for segment, item in named(extensions, taken).items()}
+
+    def _entry(self, item: Item, *, has_content: bool) -> Entry:
+        is_file = item.kind == "page" and not (has_content and self._workspace.has_children(item.id))
+        return Entry("page" if is_file else "directory", item, item.edited_ns)

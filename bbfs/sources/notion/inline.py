@@ -1,0 +1,143 @@
+"""Notion's rich text as Markdown (CommonMark with strikethrough, and `$…$` for equations). Pure.
+
+What stands between two marks keeps its words as they are for `grep`: only characters that Markdown would take for its
+own are escaped, and those inside of words (`snake_case`) are not.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+from bbfs.sources.notion.values import Json, as_id, items, mapping, string, web_url
+
+_SPECIAL = re.compile(r"[\\`*\[\]<]|~~|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|\$(?=\S)")
+_LINE_START = re.compile(r"^([ \t]*)(#{1,6}(?=\s)|[-+>](?=\s|$)|[-=]{2,}(?=\s*$)|\d{1,9}(?=[.)](?:\s|$)))")
+_SPACE = re.compile(r"\s*")
+_URL_SAFE = "!$&'*+,;=:@/?#%[]-._~"
+_MARKS = (("strikethrough", "~~", "~~"), ("italic", "*", "*"), ("bold", "**", "**"), ("underline", "<u>", "</u>"))
+
+
+def markdown_of(rich_text: Any, *, line_break: str = "  \n") -> str:
+    """A rich text as Markdown. line_break: what stands for a line break in it."""
+    return "".join(_runs(rich_text)).replace("\r", "").replace("\n", line_break)
+
+
+def escaped(text: str) -> str:
+    """A plain text as Markdown that shows it."""
+    return _SPECIAL.sub(lambda found: "\\" + found.group(), text)
+
+
+def escaped_start(line: str) -> str:
+    """A line that is to begin a paragraph, and no heading, list or quotation."""
+
+    def shielded(found: re.Match[str]) -> str:
+        indent, mark = found.groups()
+        return f"{indent}{mark}\\" if mark.isdigit() else f"{indent}\\{mark}"
+
+    return _LINE_START.sub(shielded, line)
+
+
+def link(text: str, url: str) -> str:
+    """A link whose text is Markdown already; the text alone where there is no URL."""
+    if not url:
+        return text
+    safe = quote(url, safe=_URL_SAFE)
+    return f"<{safe}>" if text in ("", url, escaped(url)) and ":" in safe else f"[{text}]({safe})"
+
+
+def code_span(text: str) -> str:
+    """CommonMark, section 6.1: as many backticks around it as the text does not have in a row."""
+    if not text:
+        return ""
+    fence = "`"
+    while fence in text:
+        fence += "`"
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def _runs(rich_text: Any) -> Iterator[str]:
+    """The pieces, those that are formatted alike joined: `**a****b**` would not be bold."""
+    pending: tuple[tuple[Any, ...], str] | None = None
+    for item in items(rich_text):
+        annotations = mapping(item.get("annotations"))
+        style = tuple(bool(annotations.get(name)) for name in ("code", *(mark[0] for mark in _MARKS)))
+        text, url = _piece(item, is_code=style[0])
+        key = (*style, url)
+        if pending is not None and pending[0] == key:
+            pending = (key, pending[1] + text)
+            continue
+        if pending is not None:
+            yield _formatted(*pending)
+        pending = (key, text)
+    if pending is not None:
+        yield _formatted(*pending)
+
+
+def _formatted(key: tuple[Any, ...], text: str) -> str:
+    """Marks around a text, its spaces outside of them: `** a**` would not be bold."""
+    is_code, *styles, url = key
+    core = text.strip()
+    if not core:
+        return text
+    before, after = _around(text)
+    if is_code:
+        core = code_span(core)
+    for (_, opening, closing), is_on in zip(_MARKS, styles, strict=True):
+        if is_on:
+            core = f"{opening}{core}{closing}"
+    return f"{before}{link(core, url)}{after}"
+
+
+def _around(text: str) -> tuple[str, str]:
+    begin = _SPACE.match(text)
+    end = len(text.rstrip())
+    return (begin.group() if begin else ""), text[end:]
+
+
+def _piece(item: Json, *, is_code: bool) -> tuple[str, str]:
+    """The Markdown of one piece (as it is, in code), and where it links."""
+    shown = string(item.get("plain_text"))
+    url = _absolute(string(item.get("href")))
+    match item.get("type"):
+        case "equation":
+            expression = string(mapping(item.get("equation")).get("expression")) or shown
+            return (expression if is_code else f"${expression}$"), url
+        case "mention":
+            text, url = _mention(mapping(item.get("mention")), shown, url)
+        case _:
+            text = string(mapping(item.get("text")).get("content")) or shown
+    return (text if is_code else escaped(text)), url
+
+
+def _mention(mention: Json, shown: str, url: str) -> tuple[str, str]:
+    kind = string(mention.get("type"))
+    what = mapping(mention.get(kind))
+    match kind:
+        case "user":
+            name = string(what.get("name")) or shown.removeprefix("@") or string(what.get("id"))
+            return f"@{name}", url
+        case "page" | "database" | "data_source":
+            mentioned = as_id(string(what.get("id")))
+            return shown or "Untitled", url or (web_url(mentioned) if mentioned else "")
+        case "date":
+            return shown or date_text(what), url
+        case "link_preview":
+            return shown or string(what.get("url")), url or string(what.get("url"))
+        case "link_mention":
+            href = string(what.get("href"))
+            return string(what.get("title")) or shown or href, url or href
+        case "custom_emoji":
+            return shown or f":{string(what.get('name'))}:", url
+    return shown, url
+
+
+def date_text(date: Json) -> str:
+    """A date of the API as a text: ISO 8601, and of a span both ends."""
+    return " → ".join(filter(None, (string(date.get("start")), string(date.get("end")))))
+
+
+def _absolute(href: str) -> str:
+    """Links within Notion come without the host."""
+    return web_url(href.removeprefix("/")) if href.startswith("/") and not href.startswith("//") else href

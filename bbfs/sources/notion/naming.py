@@ -1,0 +1,66 @@
+"""The names of pages and databases in their directories, and the native URIs that these make. Pure.
+
+A name is the title. Where titles do not tell items apart, each of those has `~` and a hash of its id behind its title,
+before the extension: two of one title, no title at all, a title that is the name of something else there, or an id.
+"""
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from urllib.parse import quote
+
+from bbfs.errors import NotFound
+from bbfs.sources.notion.values import Item, as_id
+
+SCHEME = "x-notion"
+OPENING = SCHEME + "://"
+LONGEST_URI = 65_536
+INDEX, ROWS, SCHEMA = "index.md", "rows.ndjson", "schema.json"
+EXTENSION = ".md"
+_SAFE = "!$&'()*+,;=:@"  # RFC 3986, pchar; the unreserved characters stay by themselves
+
+
+def segments_of(native_uri: str) -> tuple[str, ...]:
+    """The path that a native URI names, percent-encoded as it is there. Raises NotFound."""
+    if len(native_uri) > LONGEST_URI or not native_uri.startswith(OPENING):
+        raise NotFound(f"{ascii(native_uri[:200])[1:-1]}: the URIs of this source begin with {OPENING}")
+    return tuple(native_uri.removeprefix(OPENING).split("/"))
+
+
+def native_uri_of(path: Sequence[str]) -> str:
+    return OPENING + "/".join(path)
+
+
+def segment_of(name: str) -> str:
+    """A name as one part of a URI."""
+    if name in (".", ".."):
+        return name.replace(".", "%2E")
+    return quote(name, safe=_SAFE, errors="replace")
+
+
+def named(found: Iterable[tuple[Item, str]], taken: Iterable[str] = ()) -> dict[str, Item]:
+    """Segments of a directory's items, in their order. found: with the extension of each. taken: names of others."""
+    pairs = list({item.id: (item, extension) for item, extension in found}.values())
+    wanted: dict[str, int] = dict.fromkeys(taken, 1)
+    for item, extension in pairs:
+        name = _title(item) + extension
+        wanted[name] = wanted.get(name, 0) + 1
+    names: dict[str, Item] = {}
+    used = set(wanted)
+    for item, extension in pairs:
+        title = _title(item)
+        name = title + extension
+        if not title or as_id(title) or wanted[name] > 1:
+            name = _apart(title or "Untitled", extension, item.id, used)
+            used.add(name)
+        names[segment_of(name)] = item
+    return names
+
+
+def _title(item: Item) -> str:
+    return " ".join(item.title.split())
+
+
+def _apart(title: str, extension: str, id: str, used: set[str]) -> str:
+    digest = blake2b(id.encode(), digest_size=16).hexdigest()
+    names = (f"{title}~{digest[:length]}{extension}" for length in range(8, len(digest) + 1, 4))
+    return next((name for name in names if name not in used), f"{title}~{id}{extension}")

@@ -1,0 +1,142 @@
+"""The values of a row's columns as plain JSON, and the columns of a data source. Pure.
+
+A value becomes what a person would write for it: text, number, truth, date as ISO 8601, a list of names. The `id` of a
+page stands for itself in relations.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bbfs.sources.notion.inline import date_text
+from bbfs.sources.notion.values import Item, Json, as_id, file_url, items, mapping, plain, string, user_text, web_url
+
+MOST_AT_ONCE = 25
+"""References of one value that a page or a query answers; of more, the value has to be asked for by itself."""
+_LONG = ("title", "rich_text", "people", "relation")
+_NAMED = ("id", "url", "created_time", "last_edited_time")
+
+
+def flat(value: Any) -> Any:
+    """The value of one column as JSON."""
+    value = mapping(value)
+    kind = string(value.get("type"))
+    what = value.get(kind)
+    match kind:
+        case "title" | "rich_text":
+            return plain(what if isinstance(what, list) else [what])
+        case "select" | "status":
+            return string(mapping(what).get("name")) or None
+        case "multi_select":
+            return [string(option.get("name")) for option in items(what)]
+        case "date":
+            return date_text(mapping(what)) or None
+        case "people":
+            return [user_text(person) for person in (items(what) or items([what]))]
+        case "created_by" | "last_edited_by":
+            return user_text(what)
+        case "files":
+            return [file_url(file) or string(file.get("name")) for file in items(what)]
+        case "relation":
+            return [as_id(string(page.get("id"))) for page in (items(what) or items([what]))]
+        case "formula":
+            return flat(what)
+        case "rollup":
+            return _rollup(mapping(what))
+        case "unique_id":
+            parts = (mapping(what).get("prefix"), mapping(what).get("number"))
+            return "-".join(str(part) for part in parts if part is not None) or None
+        case "verification":
+            return string(mapping(what).get("state")) or None
+        case "place":
+            place = mapping(what)
+            return {key: place[key] for key in ("name", "address", "lat", "lon") if place.get(key) is not None} or None
+        case "button" | "unsupported" | "":
+            return None
+    return what  # number, checkbox, url, email, phone_number, created_time, last_edited_time, string, boolean
+
+
+def _rollup(rollup: Json) -> Any:
+    if rollup.get("type") != "array":
+        return flat(rollup)
+    found: list[Any] = []
+    for value in items(rollup.get("array")):
+        one = flat(value)
+        found.extend(one if isinstance(one, list) else [one])
+    return found
+
+
+def incomplete(properties: Json) -> list[tuple[str, str]]:
+    """Name and id of the columns whose value may be cut off."""
+    found: list[tuple[str, str]] = []
+    for name, value in properties.items():
+        value = mapping(value)
+        kind, key = string(value.get("type")), string(value.get("id"))
+        what = value.get(kind)
+        if kind == "rollup":
+            what = mapping(what).get("array")
+        is_long = isinstance(what, list) and len(what) >= MOST_AT_ONCE
+        if key and (kind in _LONG or kind == "rollup") and (value.get("has_more") is True or is_long):
+            found.append((name, key))
+    return found
+
+
+def joined(pieces: list[Json]) -> Any:
+    """The flat value that the pieces of a long one make, as the API answers them, one a reference."""
+    values = [flat(piece) for piece in pieces]
+    if all(string(piece.get("type")) in ("title", "rich_text") for piece in pieces):
+        return "".join(value for value in values if isinstance(value, str))
+    found: list[Any] = []
+    for value in values:
+        found.extend(value if isinstance(value, list) else [value])
+    return found
+
+
+def row(item: Item, completed: Mapping[str, Any]) -> dict[str, Any]:
+    """One row as one JSON object: id, url and times, and its columns by name. completed: values that were cut off.
+
+    A column that has the name of one of the former keeps it, and comes with a `_` behind.
+    """
+    facts = {"id": item.id, "url": item.url or web_url(item.id), "created_time": item.created}
+    facts["last_edited_time"] = item.edited
+    return facts | {column(name): value for name, value in values(item, completed).items()}
+
+
+def column(name: str) -> str:
+    """The key of a column in `rows.ndjson`."""
+    return f"{name}_" if name.rstrip("_") in _NAMED else name
+
+
+def values(item: Item, completed: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a row by name, in the order of the names."""
+    found = {
+        name: completed[name] if name in completed else flat(value) for name, value in (item.properties or {}).items()
+    }
+    return dict(sorted(found.items()))
+
+
+def schema(source: Item) -> dict[str, Any]:
+    """What a data source has: its title and description, and its columns with their types and options."""
+    columns = {}
+    for name, value in sorted((source.properties or {}).items()):
+        value = mapping(value)
+        kind = string(value.get("type"))
+        described = {"id": value.get("id"), "type": kind, "description": value.get("description")}
+        described |= {"key": column(name), "options": _options(kind, mapping(value.get(kind)))}
+        columns[name] = {key: what for key, what in described.items() if what not in (None, "", {}, [])}
+    facts = {
+        "id": source.id,
+        "database": source.parent.id,
+        "title": source.title,
+        "description": source.description,
+        "url": source.url,
+        "created_time": source.created,
+        "last_edited_time": source.edited,
+        "columns": columns,
+    }
+    return {key: what for key, what in facts.items() if what not in (None, "")}
+
+
+def _options(kind: str, config: Json) -> Any:
+    if kind in ("select", "multi_select", "status"):
+        return [string(option.get("name")) for option in items(config.get("options"))]
+    return dict(config)

@@ -1,0 +1,216 @@
+"""What Notion's API answers, read with care: nothing in it is trusted to have the shape that its documentation gives.
+
+Shapes are those of the API's version 2025-09-03. Pure.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from bbfs.errors import ProtocolViolation
+
+Kind = Literal["page", "database", "data_source"]
+KINDS = ("page", "database", "data_source")
+Json = Mapping[str, Any]
+WEB = "https://www.notion.so/"
+"""Where a page or database of any id can be seen in a browser."""
+_ID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
+_ID_AT_END = re.compile(r"(?:\A|[^0-9a-f])([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\Z")
+
+
+def mapping(value: Any) -> Json:
+    """The value, if it is a JSON object; an empty one for anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def items(value: Any) -> Sequence[Json]:
+    """The JSON objects of an array; none of anything else."""
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def string(value: Any) -> str:
+    """The value, if it is a text, without halves of characters, which JSON may have; an empty one for anything else."""
+    if not isinstance(value, str):
+        return ""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+
+def as_id(text: str) -> str | None:
+    """An id as 32 hexadecimal digits, from any way to write it; None for what is none."""
+    lowered = text.lower()
+    return lowered.replace("-", "") if _ID.fullmatch(lowered) else None
+
+
+def id_in(text: str) -> str | None:
+    """The id of what an id, or the URL of a page or database, names: `…/Title-0123…?v=…` ends its path with it."""
+    lowered = urlsplit(text.strip().lower()).path.rstrip("/") if "/" in text else text.strip().lower()
+    match = _ID_AT_END.search(lowered)
+    return None if match is None else match[1].replace("-", "")
+
+
+def web_url(id: str) -> str:
+    return WEB + id
+
+
+def plain(rich_text: Any) -> str:
+    """A rich text without its formatting."""
+    return "".join(string(item.get("plain_text")) for item in items(rich_text))
+
+
+def time_ns(value: Any) -> int | None:
+    """A time of the API (ISO 8601) in nanoseconds since the epoch, or None."""
+    try:
+        moment = datetime.fromisoformat(string(value))
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
+
+
+def file_url(file: Json) -> str:
+    """Where a file object leads. Of one that Notion keeps, without the signature that makes each answer another."""
+    kind = string(file.get("type"))
+    url = string(mapping(file.get(kind)).get("url")) or string(file.get("url"))
+    if kind != "file":
+        return url
+    try:
+        return urlunsplit(urlsplit(url)._replace(query="", fragment=""))
+    except ValueError:
+        return url.partition("?")[0]
+
+
+def icon_text(icon: Any) -> str | None:
+    """An icon as a text: an emoji, the name of one, or where its picture is."""
+    icon = mapping(icon)
+    match icon.get("type"):
+        case "emoji":
+            return string(icon.get("emoji")) or None
+        case "custom_emoji":
+            name = string(mapping(icon.get("custom_emoji")).get("name"))
+            return f":{name}:" if name else None
+        case "icon":
+            return string(mapping(icon.get("icon")).get("name")) or None
+        case "file" | "external":
+            return file_url(icon) or None
+    return None
+
+
+def user_text(user: Any) -> str | None:
+    """A user's name where the API gives it, else the id."""
+    return string(mapping(user).get("name")) or string(mapping(user).get("id")) or None
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """What a page, database or block is in: kind is `workspace`, `page`, `database`, `data_source` or `block`."""
+
+    kind: str
+    id: str | None = None
+
+    @classmethod
+    def of(cls, value: Any) -> "Parent":
+        parent = mapping(value)
+        kind = string(parent.get("type"))
+        return cls(kind.removesuffix("_id"), as_id(string(parent.get(kind))))
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A page, a database or a data source: what is shown of it as a file or a directory.
+
+    parent: of a data source it is its database. holder: what that database is in. properties: the values of a row's
+    columns, or the columns of a data source. data_sources: id and name of those of a database.
+    """
+
+    kind: Kind
+    id: str
+    title: str
+    parent: Parent
+    holder: Parent | None = None
+    created: str = ""
+    edited: str = ""
+    created_by: str | None = None
+    edited_by: str | None = None
+    url: str | None = None
+    icon: str | None = None
+    description: str | None = None
+    in_trash: bool = False
+    properties: Json | None = None
+    data_sources: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def edited_ns(self) -> int | None:
+        return time_ns(self.edited)
+
+    @classmethod
+    def of(cls, value: Any) -> "Item":
+        """What an object of the API says. Raises ProtocolViolation for one that is nothing of this kind."""
+        found = mapping(value)
+        kind, own = string(found.get("object")), as_id(string(found.get("id")))
+        if kind not in KINDS or own is None:
+            raise ProtocolViolation(f"an object of type {kind!r:.40} with id {string(found.get('id'))!r:.60}")
+        properties = mapping(found.get("properties"))
+        title = found.get("title") if kind != "page" else _title_of(properties)
+        sources = (
+            (as_id(string(each.get("id"))), string(each.get("name"))) for each in items(found.get("data_sources"))
+        )
+        return cls(
+            kind,  # type: ignore[arg-type]
+            own,
+            plain(title),
+            Parent.of(found.get("parent")),
+            holder=Parent.of(found.get("database_parent")) if kind == "data_source" else None,
+            created=string(found.get("created_time")),
+            edited=string(found.get("last_edited_time")),
+            created_by=user_text(found.get("created_by")),
+            edited_by=user_text(found.get("last_edited_by")),
+            url=string(found.get("url")) or None,
+            icon=icon_text(found.get("icon")),
+            description=plain(found.get("description")) or None,
+            in_trash=found.get("in_trash") is True or found.get("archived") is True,
+            properties=properties or None,
+            data_sources=tuple((one, name) for one, name in sources if one is not None),
+        )
+
+    @classmethod
+    def of_block(cls, block: Json, parent: Parent) -> "Item":
+        """What a block of type `child_page` or `child_database` says of the page or database that it stands for."""
+        kind: Kind = "page" if block.get("type") == "child_page" else "database"
+        own = as_id(string(block.get("id")))
+        if own is None:
+            raise ProtocolViolation(f"a block with id {string(block.get('id'))!r:.60}")
+        return cls(
+            kind,
+            own,
+            string(mapping(block.get(string(block.get("type")))).get("title")),
+            parent,
+            created=string(block.get("created_time")),
+            edited=string(block.get("last_edited_time")),
+            created_by=user_text(block.get("created_by")),
+            edited_by=user_text(block.get("last_edited_by")),
+            url=web_url(own),
+        )
+
+    def described(self) -> dict[str, Any]:
+        """What is shown of it besides size and time, by names in snake_case."""
+        facts = {
+            "notion_id": self.id,
+            "notion_url": self.url or web_url(self.id),
+            "notion_type": self.kind,
+            "created_time": self.created,
+            "created_by": self.created_by,
+            "last_edited_by": self.edited_by,
+            "icon": self.icon,
+        }
+        return {key: value for key, value in facts.items() if value}
+
+
+def _title_of(properties: Json) -> Any:
+    """The value of the one property of a page that is its title, whatever it is called."""
+    for value in properties.values():
+        if mapping(value).get("type") == "title":
+            return value.get("title")
+    return None

@@ -1,0 +1,50 @@
+"""The local Notion server of `tests/servers/notion.py` as a process that a test talks to."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+PROGRAM = Path(__file__).parent.parent / "servers" / "notion.py"
+TOKEN = "ntn_the_secret"
+BOUND = 20.0
+
+
+def id_of(name: str) -> str:
+    """The id of what the server calls by a name, as Notion writes it in URLs."""
+    return UUID(str(uuid5(NAMESPACE_URL, name))).hex
+
+
+class NotionServer:
+    """The server at `url`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def control(self, **asked: Any) -> list[list[Any]]:
+        """Have the server do something else. The requests since the last time: method, path, body."""
+        request = Request(self.url + "/control", json.dumps(asked).encode(), {"content-type": "application/json"})
+        with urlopen(request, timeout=BOUND) as answer:
+            return json.load(answer)["requests"]
+
+    def config(self, **options: Any) -> dict[str, Any]:
+        """The options of a source that asks this server."""
+        return {"base_url": self.url, "allow_private": True, "per_second": 1000, **options}
+
+
+@contextmanager
+def notion_server(answer_size: int = 3) -> Iterator[NotionServer]:
+    """A server whose answers have at most so many objects."""
+    line = [sys.executable, "-I", "-S", str(PROGRAM), str(answer_size)]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield NotionServer(process.stdout.readline().strip())
+    finally:
+        process.kill()
+        process.communicate(timeout=BOUND)

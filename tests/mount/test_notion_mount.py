@@ -1,0 +1,175 @@
+"""A Notion workspace on a real mount: what programs see, what it costs, and that its faults are its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Mount, Mounts, SourceTable, folder
+from notion_server import TOKEN, NotionServer, id_of, notion_server
+from programs import Program, errno_of, run, shell, wait_until
+
+DIRECTORY = "bb-notion+work+x-notion"
+RULES = "# Rules\n\ntext of rules\n"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[NotionServer]:
+    with notion_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tree(shared: NotionServer, module_mounted: Mounts) -> Path:
+    return module_mounted(work(shared)) / DIRECTORY
+
+
+@pytest.fixture
+def server() -> Iterator[NotionServer]:
+    with notion_server() as running:
+        yield running
+
+
+def work(server: NotionServer, config: dict[str, Any] | None = None, **options: Any) -> SourceTable:
+    config = server.config(**(config or {}))
+    return {"name": "work", "type": "notion", "config": config, "auth": {"token": TOKEN}, **options}
+
+
+def requests(server: NotionServer) -> list[str]:
+    return [path for _, path, _ in server.control()]
+
+
+@pytest.mark.semantics("S2", "S5", "S9")
+def test_the_tree_reads_as_a_folder_does(tree: Path, tmp_path: Path) -> None:
+    assert run("ls", tree).text.split("\n")[:-1] == ["Handbook", "Lone.md", "Two sources"]
+    assert run("cat", tree / "Handbook" / "a%2Fb.md").text == "# a/b\n\ntext of slash\n"
+    run("cp", "-r", tree, tmp_path / "copy", timeout=40)
+    run("diff", "-r", tree, tmp_path / "copy", timeout=40)
+    sizes = shell("find . -type f -printf '%P %s\\n' | sort", directory=tmp_path / "copy").text
+    assert shell("find . -type f -printf '%P %s\\n' | sort", directory=tree, timeout=40).text == sizes
+    assert shell("grep -rl 'in Berlin' .", directory=tree).text == "./Handbook/Offices/Berlin.md\n"
+    assert run("grep", "-c", '"Name": "Task', tree / "Handbook/Tasks/rows.ndjson").text == "7\n"
+
+
+@pytest.mark.semantics("S10", "S11")
+def test_times_and_attributes_are_notions(tree: Path) -> None:
+    here = tree / "Handbook" / "Rules.md"
+    assert run("stat", "-c", "%y", here, env={"TZ": "UTC"}).text.startswith("2026-02-02 10:30:00")
+    attributes = run("getfattr", "-d", here).text
+    assert f'user.bbfs.notion_id="{id_of("rules")}"' in attributes
+    assert f'user.bbfs.notion_url="https://www.notion.so/{id_of("rules")}"' in attributes
+    assert 'user.bbfs.created_time="2026-01-05T08:00:02.000Z"' in attributes
+    assert 'user.mime_type="text/markdown"' in attributes
+    assert TOKEN not in attributes + run("getfattr", "-d", tree).text
+    assert run("getfattr", "--only-values", "-n", "user.bbfs.icon", tree / "Handbook").text == "📘"
+
+
+def test_an_id_is_a_name_at_the_root(tree: Path) -> None:
+    assert run("cat", tree / id_of("rules")).text == RULES
+    assert run("ls", tree / id_of("offices")).text.split() == ["Berlin.md", "index.md"]
+    assert run("cat", tree / id_of("offices") / "Berlin.md").text == "# Berlin\n\nin Berlin\n"
+    for name in ("0" * 32, "Nothing.md", ".git", "index.md"):
+        assert errno_of("os.stat(sys.argv[1])", tree / name) == "ENOENT"
+
+
+@pytest.mark.semantics("S12", "S17")
+def test_names_cost_no_page_and_what_is_fresh_is_not_asked_for_again(server: NotionServer, mounted: Mounts) -> None:
+    tree = mounted(work(server, ttl=600)) / DIRECTORY
+    run("find", tree, "-maxdepth", "3", timeout=30)
+    assert not [path for path in requests(server) if "properties" in path or id_of("rules") in path]
+    assert run("cat", tree / "Handbook" / "Rules.md").text == RULES
+    assert requests(server) == [f"/v1/pages/{id_of('rules')}", f"/v1/blocks/{id_of('rules')}/children"]
+    for _ in range(3):
+        run("cat", tree / "Handbook" / "Rules.md")
+        run("ls", tree / "Handbook")
+    assert requests(server) == []
+
+
+@pytest.mark.semantics("S7", "S18", "S19")
+def test_what_was_edited_is_seen_when_the_time_to_live_is_over(server: NotionServer, mounted: Mounts) -> None:
+    tree = mounted(work(server, ttl=0.2)) / DIRECTORY
+    assert run("cat", tree / "Handbook" / "Rules.md").text == RULES
+    server.control(page={"name": "late", "title": "Late", "in": _dashed("rules")})
+    wait_until(lambda: errno_of("os.listdir(sys.argv[1])", tree / "Handbook" / "Rules").startswith("OK"), "a directory")
+    assert run("ls", tree / "Handbook" / "Rules").text.split() == ["Late.md", "index.md"]
+    assert "[Late]" in run("cat", tree / "Handbook" / "Rules" / "index.md").text
+    assert errno_of("os.stat(sys.argv[1])", tree / "Handbook" / "Rules.md") == "ENOENT"
+
+
+def _dashed(name: str) -> str:
+    own = id_of(name)
+    return "-".join((own[:8], own[8:12], own[12:16], own[16:20], own[20:]))
+
+
+@pytest.mark.semantics("S23")
+def test_what_goes_wrong_has_its_errno_and_words(server: NotionServer, mounted: Mounts, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("unharmed")
+    mount = mounted(work(server), folder("notes", tmp_path), expected=["Notion refuses the token"])
+    tree = mount / DIRECTORY
+    run("ls", tree / "Handbook" / "Tasks")
+    wrong = {
+        1: (401, "unauthorized", "EACCES"),
+        3: (403, "restricted_resource", "EACCES"),
+        4: (404, "object_not_found", "ENOENT"),
+        5: (409, "conflict_error", "EPROTO"),
+        6: (429, "rate_limited", "EAGAIN"),
+    }
+    for number, (status, code, _) in wrong.items():
+        path = f"blocks/{id_of(f'task-{number}')}"
+        server.control(fail={"path": path, "status": status, "code": code, "times": 99})
+    for number, (_, code, errno) in wrong.items():
+        row = tree / "Handbook" / "Tasks" / f"Task {number}.md"
+        assert errno_of("open(sys.argv[1]).read()", row) == errno
+        if errno != "ENOENT":
+            told = run("getfattr", "--only-values", "-n", "user.bbfs.error", tree, status=None).text + mount.log()
+            assert code in told
+        assert run("cat", mount / "bb-filesystem+notes+file" / "x").text == "unharmed"
+    assert run("cat", tree / "Handbook" / "Empty.md").text == "# Empty\n"
+    server.control(fail={"path": f"blocks/{id_of('berlin')}", "times": 99})
+    page = tree / "Handbook" / "Offices" / "Berlin.md"
+    assert errno_of("open(sys.argv[1]).read()", page) == "EHOSTDOWN"
+    assert "internal_server_error" in run("getfattr", "--only-values", "-n", "user.bbfs.error", tree).text
+    server.control(mend=True)
+    wait_until(lambda: errno_of("open(sys.argv[1]).read()", page).startswith("OK"), "mended")
+    assert TOKEN not in mount.log()
+
+
+@pytest.mark.semantics("S22")
+def test_who_is_asked_to_wait_waits(server: NotionServer, mounted: Mounts) -> None:
+    tree = mounted(work(server)) / DIRECTORY
+    run("ls", tree / "Handbook")
+    failure = {"path": "children", "status": 429, "code": "rate_limited", "headers": {"retry-after": "1"}, "times": 1}
+    server.control(fail=failure)
+    assert run("cat", tree / "Handbook" / "Rules.md").text == RULES
+    paths = requests(server)
+    assert paths.count(f"/v1/blocks/{id_of('rules')}/children") == 2
+
+
+@pytest.mark.semantics("S20", "S22")
+def test_a_server_that_hangs_is_given_up_and_harms_nobody(
+    server: NotionServer, mounted: Mounts, tmp_path: Path, programs: type[Program]
+) -> None:
+    (tmp_path / "x").write_text("unharmed")
+    mount = mounted(work(server, timeout=2), folder("notes", tmp_path))
+    tree: Path = mount / DIRECTORY
+    run("ls", tree / "Handbook")
+    server.control(hang="children")
+    reading = programs("cat", tree / "Handbook" / "Rules.md")
+    assert run("cat", mount / "bb-filesystem+notes+file" / "x").text == "unharmed"
+    done = reading.wait(10)
+    assert (done.status, b"timed out" in done.err.lower()) == (1, True)
+    server.control(go_on=True)
+    wait_until(lambda: errno_of("open(sys.argv[1]).read()", tree / "Handbook/Rules.md").startswith("OK"), "it goes on")
+
+
+@pytest.mark.semantics("S6", "S23")
+def test_without_a_server_there_is_a_directory_and_an_error(mounted: Mounts, server: NotionServer) -> None:
+    tree = mounted(work(server, {"base_url": "http://127.0.0.1:1"})) / DIRECTORY
+    assert errno_of("os.listdir(sys.argv[1])", tree) == "EHOSTDOWN"
+    assert errno_of("os.stat(sys.argv[1]).st_mode & 0o777", tree) == f"OK {0o555}"
+
+
+def test_a_mount_that_ends_leaves_no_warning(server: NotionServer, mounted: Mounts) -> None:
+    mount: Mount = mounted(work(server))
+    run("cat", mount / DIRECTORY / "Lone.md")
+    mount.stop()  # which fails where anything is said
