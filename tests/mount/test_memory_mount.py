@@ -110,6 +110,8 @@ def test_without_a_file_nothing_outlives_the_mount_and_with_one_all_does(mounted
         run("cmp", __file__, first / DIRECTORY / "mine")
         before = run("stat", "-c", "%Y %i", first / DIRECTORY / "mine").text
         first.stop()
+        marker = "without_a_file_nothing"  # which is in this file
+        shell('! grep -rqF "$1" "$2"', marker, state.home / "cache")
         second = mounted(memory(resources={"given": "1\n"}, **config), state=state)
         assert run("ls", second / DIRECTORY).text.split() == (["given", "mine"] if config else ["given"])
         if config:
