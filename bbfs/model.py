@@ -65,8 +65,8 @@ _DEFAULTS_BY_TYPE: dict[str, dict[str, Any]] = {
     "url": {"listing_ttl": 600.0, "content_ttl": 60.0},
 }
 """A local folder is asked again by one system call, so what it says is believed for a second only, and is on a disk.
-What is held in memory is not to be on a disk. Web servers expect a program to ask now and then, not all the time; Notion
-answers three requests a second, and a page may take many.
+What is held in memory is not to be on a disk. Web servers expect a program to ask now and then, not all the time;
+Notion answers three requests a second, and a page may take many.
 """
 
 

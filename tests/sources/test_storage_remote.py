@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import paramiko
@@ -230,11 +231,11 @@ async def test_links_of_an_sftp_server_are_shown_where_they_stay_inside(server: 
             return {"/deep/in": "er/sp ace.md", "/deep/out": "../plain.txt", "/deep/abs": "/etc/passwd"}[path]
 
     async with opened(source_of(server, path="/deep")) as handler:
-        made = type("Links", (), {})()
-        made.ftp = Connection()
-        made.ls = lambda path, detail: [
-            {"name": f"{path}/{n}", "type": "link", "size": 1} for n in ("in", "out", "abs")
-        ]
+
+        def ls(path: str, detail: bool) -> list[dict[str, object]]:
+            return [{"name": f"{path}/{name}", "type": "link", "size": 1} for name in ("in", "out", "abs")]
+
+        made = SimpleNamespace(ftp=Connection(), ls=ls)
         handler._backend._made = made  # type: ignore[attr-defined]
         listing = await handler.list_directory((f"127.0.0.1:{server[1]}", "deep"))
         assert [(entry.name, entry.kind, entry.target) for entry in listing.resources] == [

@@ -113,9 +113,10 @@ class DatabaseHandler:
         schema = self._schema(path[0])
         if len(path) == 1:
             return Listing(tuple(made.table_name(schema, table) for table in session.tables(schema)))
-        keys_only = len(path) > 2 and path[2:] != ("by",)
-        table = session.table(schema, text_identifier(path[1]), keys_only=keys_only)
-        match path[2:]:
+        name, below = path[1], path[2:]
+        keys_only = bool(below) and below != ("by",)
+        table = session.table(schema, text_identifier(name), keys_only=keys_only)
+        match below:
             case ():
                 return Listing(tuple(made.table(table, self._is_lazy(table))))
             case ("row",) if table.primary_key:
