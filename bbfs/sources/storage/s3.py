@@ -124,7 +124,8 @@ class S3Backend:
             page = page_of(await self._body("GET", "", query, self._what(path)))
             before = len(items)
             for each in page.objects:
-                item = self._item(each, (*path, each.key[len(prefix) :]))
+                name, slash, _ = each.key.removeprefix(prefix).partition("/")
+                item = Item((*path, name), "directory") if slash else self._item(each, (*path, name))
                 if each.key == prefix:
                     is_there = True
                     marker = [item] if item.size else []  # an empty one only says that there is a directory
