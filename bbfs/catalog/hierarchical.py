@@ -2,8 +2,10 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 
+import trio
 from cachetools import LRUCache
 
 from bbfs import tree
@@ -15,6 +17,8 @@ from bbfs.records import DIRECTORY, Lease, Node, Path, Record, record_node
 from bbfs.sources import CanFind, CanListDirectory, CanStat
 
 DIRECTORIES_KEPT = 10_000
+PORTION = 1000
+"""Entries that are taken over in one go."""
 UNLISTED_KEPT = 10_000
 """Files that were asked for by URI alone."""
 
@@ -212,7 +216,7 @@ class DirectoryCatalog:
             if isinstance(error, NotFound):
                 self._drop(path)
             raise
-        return self._install(path, listing)
+        return await self._install(path, listing)
 
     async def _segments(self, path: Path) -> Path:
         segments: list[str] = []
@@ -237,15 +241,23 @@ class DirectoryCatalog:
         record = listed.entries.get(path[-1]) if listed is not None else None
         return None if record is None else record.metadata.native_uri.rstrip("/")
 
-    def _install(self, path: Path, listing: Listing) -> _Listed:
-        now = self._around.clock()
+    async def _install(self, path: Path, listing: Listing) -> _Listed:
+        """Take over a listing. A large one is gone through in portions, with turns for other tasks in between."""
+        now = fetched_at = self._around.clock()
+        old = self._directories.get(path)
         own = self._own_uri(path)
         by_segment = {own_segment(m, own) or last_segment(m.native_uri): m for m in listing.resources}
-        segments = tree.names(list(by_segment), literal=self._literal)
-        old = self._directories.get(path)
+        if len(by_segment) <= PORTION:
+            segments = tree.names(list(by_segment), literal=self._literal)
+        else:
+            # Names depend on each other. In a thread, the interpreter is shared every few milliseconds.
+            named = partial(tree.names, list(by_segment), literal=self._literal)
+            segments = await trio.to_thread.run_sync(named)
         entries: dict[str, Record] = {}
         changed: list[Path] = []
-        for name, segment in segments.items():
+        for number, (name, segment) in enumerate(segments.items(), 1):
+            if number % PORTION == 0:
+                await trio.lowlevel.checkpoint()
             metadata = by_segment[segment]
             record = old.entries.get(name) if old is not None else None
             if record is None or record.metadata.kind != metadata.kind:
@@ -256,8 +268,10 @@ class DirectoryCatalog:
             entries[name] = record
         if old is not None:
             changed.extend((*path, name) for name in old.entries.keys() ^ entries.keys())
-        lease = Lease(now + self.source.policy.listing_ttl)
-        listed = _Listed(now, dict(sorted(entries.items())), segments, lease, listing.open)
+        if self._directories.get(path) is not old:
+            fetched_at = 0.0  # forgotten meanwhile: this is older than that
+        lease = Lease(fetched_at + self.source.policy.listing_ttl)
+        listed = _Listed(fetched_at, dict(sorted(entries.items())), segments, lease, listing.open)
         self._directories[path] = listed
         if changed:
             self._around.changed(changed)

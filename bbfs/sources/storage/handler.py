@@ -4,6 +4,7 @@ Native URIs are those of the place itself, such as `s3://bucket/prefix/key`. The
 the directories that lead to the configured place have the next name on the way to it in them, and nothing else.
 """
 
+import logging
 import os
 from collections.abc import Awaitable
 from typing import TypeVar
@@ -24,6 +25,7 @@ from bbfs.sources.storage.s3 import S3Backend
 from bbfs.uri import source_uri
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 _A_TURN = 1000
 """Entries that are described before other tasks have their turn."""
 
@@ -37,6 +39,7 @@ class StorageHandler:
         self._place = configured.place
         self._backend = backend_of(configured, services)
         self._state = SourceState("idle")
+        self._told: str | None = None  # the latest problem with a listing that the log has
 
     @property
     def state(self) -> SourceState:
@@ -54,6 +57,9 @@ class StorageHandler:
             following = self._place.above[: len(names) + 1]
             return Listing((self._directory(following),))
         listed = await self._asked(self._backend.list(inner))
+        if listed.problem is not None and listed.problem != self._told:
+            _log.warning("%s: %s", self.source.id, listed.problem)
+            self._told = listed.problem
         entries: list[ResourceMetadata] = []
         for number, item in enumerate(listed.items, 1):
             entries.append(self._metadata(item))
