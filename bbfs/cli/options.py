@@ -23,8 +23,9 @@ _FOREIGN_LOGGERS = {
     "httpcore2": logging.WARNING,
     "mcp": logging.CRITICAL,
     "client": logging.CRITICAL,
+    "paramiko": logging.CRITICAL,
 }
-"""httpx2 logs whole URLs at INFO, which may hold secrets; what the SDK logs, bbfs reports itself."""
+"""httpx2 logs whole URLs at INFO, which may hold secrets; what the SDK and paramiko log, bbfs reports itself."""
 
 NO_SOURCES = """no sources to work with. Give them in one of three ways:
   a configuration file:            --config FILE (by default ~/.config/bbfs/config.toml)

@@ -1,20 +1,26 @@
 """Storage through obstore and fsspec: real servers for WebDAV, SFTP and FTP, and what stands in for the others."""
 
+import base64
+import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from hashlib import sha1
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import paramiko
 import pytest
 import trio
+from fsspec.implementations.github import GithubFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
-from object_stores import Relay
+from object_stores import Relay, S3Server
 from programs import wait_until
 
 from bbfs.errors import (
@@ -27,6 +33,7 @@ from bbfs.errors import (
     NotADirectory,
     NotFound,
     Outdated,
+    ProtocolViolation,
     Unreachable,
 )
 from bbfs.model import DataSource, Policy
@@ -223,27 +230,153 @@ async def test_a_host_that_nobody_knows_is_refused(server: tuple[str, int, Path]
 @pytest.mark.parametrize("server", ["sftp"], indirect=True)
 async def test_links_of_an_sftp_server_are_shown_where_they_stay_inside(server: tuple[str, int, Path]) -> None:
 
-    class Connection:
-        """What `listdir` of a server with links answers; the server of the other tests has none."""
+    class Links:
+        """What a server with links answers; the server of the other tests has none."""
 
-        @staticmethod
-        def readlink(path: str) -> str:
-            return {"/deep/in": "er/sp ace.md", "/deep/out": "../plain.txt", "/deep/abs": "/etc/passwd"}[path]
+        targets: ClassVar = {"in": "er/sp ace.md", "out": "../plain.txt", "abs": "/etc/passwd"}
+
+        @property
+        def ftp(self) -> "Links":
+            return self
+
+        def readlink(self, path: str) -> str:
+            return self.targets[path.rpartition("/")[2]]
+
+        def ls(self, path: str, *, detail: bool) -> list[dict[str, Any]]:
+            assert detail
+            return [{"name": f"{path}/{name}", "type": "link", "size": 1} for name in self.targets]
+
+        def close(self) -> None:
+            """There is no connection."""
 
     async with opened(source_of(server, path="/deep")) as handler:
-
-        def ls(path: str, detail: bool) -> list[dict[str, object]]:
-            return [{"name": f"{path}/{name}", "type": "link", "size": 1} for name in ("in", "out", "abs")]
-
-        made = SimpleNamespace(ftp=Connection(), ls=ls)
-        handler._backend._made = made  # type: ignore[attr-defined]
+        handler._backend._made = Links()  # type: ignore[attr-defined]
         listing = await handler.list_directory((f"127.0.0.1:{server[1]}", "deep"))
         assert [(entry.name, entry.kind, entry.target) for entry in listing.resources] == [
             ("in", "symlink", "er/sp ace.md")
         ]
         assert listing.problem is not None
         assert "out, abs" in listing.problem
-        handler._backend._made = None  # type: ignore[attr-defined]
+
+
+@pytest.mark.semantics("S5", "S13", "S23")
+async def test_a_bucket_of_google_is_a_storage() -> None:
+    """Google's XML API is that of S3, so the server for S3 stands in; without a key, everything is public."""
+    s3 = S3Server()
+    public = {"x-amz-acl": "public-read", "content-type": "text/x-test"}
+    with closing(s3):
+        s3.client.put("/public", headers=public).raise_for_status()
+        for key, data in (("a", b"own"), ("a/b", b"below"), ("large", LARGE), ("empty", b"")):
+            s3.put("public", key, data, public)
+        options = {"endpoint": s3.url}
+        async with opened(source("gs", "public", password=None, options=options, max_memory=1 << 20)) as handler:
+            found: dict[str, bytes] = {}
+            for entry in await list_all(handler):
+                if entry.kind == "resource":
+                    loaded = await handler.load(entry.native_uri)
+                    found[entry.native_uri] = await read_whole(loaded.parts[0].content)
+                    assert loaded.metadata is not None
+                    assert (loaded.metadata.etag, loaded.metadata.size) == (entry.etag, entry.size)
+                    assert loaded.metadata.mime_type == "text/x-test"
+            assert found == {
+                "gs://public/a": b"own", "gs://public/a/b": b"below",
+                "gs://public/large": LARGE, "gs://public/empty": b"",
+            }  # fmt: skip
+            content = (await handler.load("gs://public/large")).parts[0].content
+            s3.put("public", "large", LARGE[::-1], public)
+            with pytest.raises(Outdated):
+                await content.read_waiting(2 << 20, 10)
+            with pytest.raises(NotFound):
+                await handler.load("gs://public/nothing")
+            s3.put("public", "odd//key", b"", public)
+            with pytest.raises(ProtocolViolation, match="empty names"):
+                await handler.list_directory(("public", "odd"))
+        s3.make_bucket("private")
+        s3.put("private", "key", b"data")
+        async with opened(source("gs", "private", password=None, options=options)) as handler:
+            with pytest.raises(Denied):
+                await handler.load("gs://private/key")
+        async with opened(source("gs", "no-such", password=None, options=options)) as handler:
+            with pytest.raises(NotFound):
+                await handler.list_directory(("no-such",))
+
+
+class GitHub(BaseHTTPRequestHandler):
+    """As much of GitHub's REST API as a tree and its files need."""
+
+    files: ClassVar = {"README.md": b"# readme\n", "src/main.c": b"int main;\n"}
+    limited = False
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if self.limited or self.headers.get("authorization", "").startswith("Basic d3Jvbmc6"):
+            self.answer(403 if self.limited else 401, {"message": "no"})
+        elif path == "/repos/me/repo/git/trees/main":
+            sub = {"path": "src", "type": "tree", "mode": "040000", "sha": "feed"}
+            self.answer(200, {"tree": [sub, self.entry("README.md", "README.md")]})
+        elif path == "/repos/me/repo/git/trees/feed":
+            self.answer(200, {"tree": [self.entry("main.c", "src/main.c")]})
+        elif (name := path.removeprefix("/repos/me/repo/contents/")) in self.files:
+            content = base64.b64encode(self.files[name]).decode()
+            self.answer(200, {"content": content, "encoding": "base64", "size": len(self.files[name])})
+        else:
+            self.answer(404, {"message": "Not Found"})
+
+    def entry(self, name: str, path: str) -> dict[str, Any]:
+        return {
+            "path": name, "type": "blob", "mode": "100644", "size": len(self.files[path]),
+            "sha": sha1(b"blob %d\0" % len(self.files[path]) + self.files[path]).hexdigest(),
+        }  # fmt: skip
+
+    def answer(self, status: int, document: Any) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.semantics("S23", "S30")
+async def test_a_tree_of_github_is_a_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), GitHub)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    for name in ("url", "content_url"):
+        there = getattr(GithubFileSystem, name).replace(
+            "https://api.github.com", f"http://127.0.0.1:{server.server_port}"
+        )
+        monkeypatch.setattr(GithubFileSystem, name, there)
+    place = "me:repo@main"
+    try:
+        async with opened(source("github", place + "/", password=None)) as handler:
+            entries = {e.native_uri.removeprefix(f"github://{place}"): e for e in await list_all(handler)}
+            assert {name: e.kind for name, e in entries.items()} == {
+                "/": "directory", "/src/": "directory", "/README.md": "resource", "/src/main.c": "resource",
+            }  # fmt: skip
+            assert entries["/README.md"].etag == sha1(b"blob 9\0# readme\n").hexdigest()
+            for name, data in GitHub.files.items():
+                loaded = await handler.load(f"github://{place}/{name}")
+                assert await read_whole(loaded.parts[0].content) == data
+                assert loaded.metadata == entries[f"/{name}"]
+            with pytest.raises(NotFound):
+                await handler.load(f"github://{place}/src/none")
+            monkeypatch.setattr(GitHub, "limited", True)
+            with pytest.raises(Denied):
+                await handler.list_directory((place,))
+        monkeypatch.setattr(GitHub, "limited", False)
+        made = replace(source("github", place + "/", password=None), auth={"username": "wrong", "token": "geheim"})
+        async with opened(made) as handler:
+            with pytest.raises(LoginRequired) as caught:
+                await handler.list_directory((place,))
+            assert "geheim" not in str(caught.value)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
 
 
 async def test_the_memory_of_fsspec_is_a_storage(monkeypatch: pytest.MonkeyPatch) -> None:

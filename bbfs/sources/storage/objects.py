@@ -5,6 +5,7 @@ directory that has such a key, which is told as what it is.
 """
 
 import base64
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from bbfs.cache.content import MemoryContent
 from bbfs.errors import (
     BbfsError,
+    Busy,
     ConfigError,
     DeadlineExceeded,
     Denied,
@@ -39,6 +41,17 @@ _ERRORS: dict[str, type[BbfsError]] = {
     "PreconditionError": Outdated,
     "NotSupportedError": NotSupported,
 }
+_STATUSES: dict[int, type[BbfsError]] = {
+    401: LoginRequired,
+    403: Denied,
+    404: NotFound,
+    407: LoginRequired,
+    412: Outdated,
+    429: Busy,
+    503: Busy,
+    504: DeadlineExceeded,
+}
+_STATUS = re.compile(r"status code: (\d{3})")
 _UNUSABLE = ("", ".", "..")
 
 
@@ -133,8 +146,10 @@ class ObjectBackend:
 
         def read(offset: int, length: int) -> bytes:
             options: dict[str, Any] = {"range": (offset, offset + length)}
-            if item.etag is not None:
-                options["if_match"] = item.etag
+            if item.etag is not None and not item.etag.startswith(
+                "W/"
+            ):  # a weak one matches nothing (RFC 9110, 13.1.1)
+                options["if_match"] = f'"{item.etag}"'
             result = self._obstore.get(self._store, key, options=options)
             now = _described(path, result.meta)
             if (now.size, now.etag, now.modified_ns) != (item.size, item.etag, item.modified_ns):
@@ -216,7 +231,7 @@ def _described(path: Names, meta: Any, attributes: dict[str, str] | None = None)
         "resource",
         meta["size"],
         int(modified.timestamp()) * 1_000_000_000,
-        meta["e_tag"],
+        (meta["e_tag"] or "").strip('"') or None,  # some stores leave the quotes out of listings
         None if is_generic else mime_type,
         properties or None,
     )
@@ -228,6 +243,9 @@ def _version(item: Item) -> str:
 
 def _translated(error: Exception, what: str) -> BbfsError:
     """An error of obstore, whose text is not passed on: it may have URLs with secrets, and pages of a server, in it."""
+    text = str(error).lower()
+    if "authenticationfailed" in text or "failed to authenticate" in text:  # Azure says 403 to that as well
+        return LoginRequired(what)
     for kind in type(error).__mro__:
         if kind.__name__ in _ERRORS:
             return _ERRORS[kind.__name__](what)
@@ -237,11 +255,11 @@ def _translated(error: Exception, what: str) -> BbfsError:
             )
     if isinstance(error, ValueError):
         return NotFound(f"{what}: no name that can be asked for")
-    text = str(error).lower()
     if "kind: timeout" in text or "timedout" in text:
         return DeadlineExceeded(f"{what}: the server did not answer in time")
-    if any(f"status code: {status}" in text for status in ("401", "407")):
-        return LoginRequired(what)
-    if "error sending request" in text or "connect" in text or "status code: 5" in text or "dns" in text:
+    status = _STATUS.search(text)
+    if status is not None and int(status[1]) in _STATUSES:
+        return _STATUSES[int(status[1])](f"{what}: status {status[1]}")
+    if "error sending request" in text or "kind: connect" in text or (status is not None and status[1] >= "500"):
         return Unreachable(f"{what}: the server cannot be reached, or failed")
     return ProtocolViolation(f"{what}: the server answered what cannot be used ({type(error).__name__})")

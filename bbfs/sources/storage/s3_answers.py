@@ -109,7 +109,7 @@ def page_of(body: bytes) -> Page:
                     key(_text(element, "Key")),
                     int(size),
                     _from_iso(modified),
-                    _text(element, "ETag") or None,
+                    _text(element, "ETag").strip('"') or None,
                     _text(element, "StorageClass") or None,
                 )
             )
@@ -153,7 +153,10 @@ class Facts:
 
 
 def facts_of(status: int, headers: Mapping[str, str]) -> Facts:
-    """The facts in the headers of a HEAD or GET, also of a part. Raises ProtocolViolation."""
+    """The facts in the headers of a HEAD or GET, also of a part. Raises ProtocolViolation.
+
+    An ETag is without its quotes, which some servers leave out of listings.
+    """
     size = headers.get("content-length", "")
     if status == 206:
         size = headers.get("content-range", "").rpartition("/")[2]
@@ -178,7 +181,7 @@ def facts_of(status: int, headers: Mapping[str, str]) -> Facts:
     properties["user_metadata"] = user or None
     return Facts(
         int(size),
-        headers.get("etag"),
+        headers.get("etag", "").strip('"') or None,
         _from_http(headers.get("last-modified", "")),
         None if mime_type.partition(";")[0].strip().lower() in _GENERIC else mime_type,
         properties["version_id"],
