@@ -186,7 +186,7 @@ def test_an_archive_is_a_directory(mounted: Mounts, tmp_path: Path, scheme: str,
     archive = tmp_path / f"an archive.{scheme}"
     write(archive)
     mount = mounted({"name": "arc", "type": "storage", "ttl": 0, "config": {"url": f"{scheme}://{archive}"}})
-    top = Path(f"{mount / f'bb-storage+arc+{scheme}'}{archive}")
+    top = mount / f"bb-storage+arc+{scheme}"
     found = sorted(shell("find . -type f -printf '%P %s\n'", directory=top).text.splitlines())
     assert found == [
         "%2E%2E/%2E%2E/etc/passwd 28", "abs 16", "docs/a.md 21", "docs/index 16",

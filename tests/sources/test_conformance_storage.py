@@ -72,18 +72,11 @@ class TestS3(SourceConformance):
 class _Archive(SourceConformance):
     scheme: ClassVar[str]
     suffix: ClassVar[str]
-    unknown: ClassVar = ("zip:///nothing", "tar:///nothing", "zip://a.txt", "resource://a.txt")
 
-    @pytest.fixture(autouse=True)
-    def _place(self, tmp_path: Path) -> None:
-        place = f"{self.scheme}://{tmp_path}/archive{self.suffix}"
-        type(self).known = {f"{place}/{ENCODED.get(name, name)}": data for name, data in NAMES.items()}
-        type(self).unknown = (
-            *_Archive.unknown,
-            f"{place}/nothing",
-            f"{place}/a.txt/below",
-            f"{self.scheme}://{tmp_path}/x",
-        )
+    def __init_subclass__(cls) -> None:
+        cls.known = {f"{cls.scheme}://{ENCODED.get(name, name)}": data for name, data in NAMES.items()}
+        cls.unknown = tuple(f"{cls.scheme}://{name}" for name in ("nothing", "a.txt/below", "etc/passwd"))
+        cls.unknown += ("resource://a.txt", "file:./a.txt")
 
     def write(self, path: Path) -> None:
         raise NotImplementedError

@@ -49,7 +49,8 @@ class Place:
     """Where the tree of a source begins: its URL, taken apart.
 
     authority: what stands between `//` and the next slash (a bucket, a host); empty where there is none, as for the
-    archive `zip:///path/to.zip`. prefix: the names of the path that follows it.
+    archive `zip:///path/to.zip`. prefix: the names of the path that follows it. Where the archive itself is, is no part
+    of the URIs of its members (`zip://member`): it may be moved, and says more of this machine than they should.
     """
 
     scheme: str
@@ -59,20 +60,19 @@ class Place:
     @property
     def above(self) -> Names:
         """The names of the directories that lead from the root of the scheme to this place."""
-        return (self.authority, *self.prefix) if self.authority else self.prefix
+        return (self.authority, *self.prefix) if self.authority else ()
 
     def native_uri(self, names: Names, *, is_directory: bool = False) -> str:
         """The native URI of what these names lead to from the root of the scheme."""
         path = "/".join(map(segment_of, names))
-        opening = "://" if self.authority else ":///"
-        return self.scheme + opening + path + ("/" if is_directory and names else "")
+        return f"{self.scheme}://{path}" + ("/" if is_directory and names else "")
 
     def names(self, native_uri: str) -> tuple[Names, bool]:
         """The names below the root of the scheme, and whether the URI ends like a directory. Raises NotFound.
 
         What an authority has in it is compared as it is written.
         """
-        opening = self.scheme + ("://" if self.authority else ":///")
+        opening = f"{self.scheme}://"
         if not native_uri.startswith(opening):
             raise NotFound(f"{shown(native_uri)}: the URIs of this source begin with {opening}")
         rest = native_uri[len(opening) :]
