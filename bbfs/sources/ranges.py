@@ -1,18 +1,21 @@
 """A large body that is read in ranges (RFC 9110, section 14) while it is open, pinned to one version.
 
 A read that the blocks at hand cannot answer asks the server, for the block it wants and, where a program reads on in
-order, for the next one as well. The kernel has few requests in flight for pages that it reads ahead, for all files of
-the mount together. So a server that sends nothing for some seconds is given up, and after that reads fail at once for a
-while: else it would keep those of other sources waiting again and again.
+order, for the next one as well.
+
+The kernel has twelve requests in flight for pages that it reads ahead, for all files of the mount together. So a server
+that sends nothing for some seconds is given up, and after that reads fail at once for a while; the sooner, the more of
+them wait (`Crowd`). Else reads of one source would keep those of all others waiting.
 """
 
 from collections import OrderedDict
 from collections.abc import Mapping
 from http import HTTPStatus
+from math import inf
 
 import trio
 
-from bbfs.errors import BbfsError, DeadlineExceeded, Outdated, ProtocolViolation
+from bbfs.errors import BbfsError, Busy, DeadlineExceeded, Outdated, ProtocolViolation
 from bbfs.sources.http_headers import range_validator
 from bbfs.sources.web import WebClient
 from bbfs.sources.web_responses import WebStream, shown_url
@@ -23,6 +26,8 @@ KEPT = 4
 """Blocks that an open file holds."""
 STALLED = 10.0
 """Seconds without a byte after which a server is given up; half the source's `timeout` if that is less."""
+ROOM, CROWDED = 6, 1.0
+"""Reads of a source that may wait at once for long; and seconds without a byte while there are more."""
 FAILS_FOR = 5.0
 """Seconds after a range that did not come for which reads fail at once."""
 _CHANGED = frozenset({412, 416})
@@ -44,11 +49,41 @@ def is_pinned(stream: WebStream) -> bool:
     return can_range and range_validator(stream.headers) is not None and (whole_size(stream) or 0) > 0
 
 
+class Crowd:
+    """The reads of a source that wait for ranges, of all its files. Between two awaits a task is alone."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+        self._closed_until = -inf
+
+    def __enter__(self) -> None:
+        self._waiting += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._waiting -= 1
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a server may send nothing."""
+        return CROWDED if self._waiting > ROOM else STALLED
+
+    def gave_up(self) -> None:
+        """A server has sent nothing for so long."""
+        if self._waiting > ROOM:
+            self._closed_until = trio.current_time() + FAILS_FOR
+
+    def refuse(self) -> None:
+        """Raises Busy while too many have waited in vain."""
+        if trio.current_time() < self._closed_until:
+            raise Busy(f"more than {ROOM} reads are waiting for a server that sends nothing")
+
+
 class RangeContent:
     """One version of a body, `size` bytes. first: those at its beginning that are there already.
 
     validator: what `If-Range` pins the version by. headers: of each request. When the server has another version, a
     read raises Outdated, and so does each later one. Safe to use from several tasks: one asks, the others wait for it.
+    crowd: the one of the source.
     """
 
     def __init__(
@@ -62,6 +97,7 @@ class RangeContent:
         validator: str,
         first: bytes,
         timeout: float,
+        crowd: Crowd,
     ) -> None:
         self._client = client
         self._url = url
@@ -70,6 +106,7 @@ class RangeContent:
         self._version = version
         self._validator = validator
         self._timeout = timeout
+        self._crowd = crowd
         self._what = shown_url(url)
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         if len(first) == min(BLOCK, size):
@@ -109,7 +146,7 @@ class RangeContent:
         """As `read`, and asks the server for what is missing. Raises BbfsError."""
         end = min(offset + length, self._size)
         pieces: list[bytes] = []
-        with trio.move_on_after(self._timeout):
+        with trio.move_on_after(self._timeout), self._crowd:
             while offset < end:
                 # A block at a time: a request may be for more bytes than are held.
                 step = min(end, (offset // BLOCK + 1) * BLOCK) - offset
@@ -137,6 +174,7 @@ class RangeContent:
                 isinstance(self._failed, Outdated) or trio.current_time() < self._failed_until
             ):
                 raise type(self._failed)(*self._failed.args)
+            self._crowd.refuse()
             follows = number == self._last + 1
             start = number * BLOCK
             end = min(start + (2 * BLOCK if follows else BLOCK), self._size)
@@ -153,21 +191,25 @@ class RangeContent:
 
     async def _range(self, start: int, end: int) -> bytes:
         headers = {**self._headers, "range": f"bytes={start}-{end - 1}", "accept-encoding": "identity"}
-        stalled = min(STALLED, self._timeout / 2)
         data = bytearray()
-        with trio.move_on_after(stalled) as patience:
+        with trio.move_on_after(self._patience) as patience:
             async with self._client.stream(self._url, headers=headers, accept=_CHANGED, limit=end - start) as stream:
                 if stream.status != HTTPStatus.PARTIAL_CONTENT:
                     raise Outdated(f"{self._what}: changed while it was open")
                 self._require(stream, start, end)
                 async for piece in stream:
                     data += piece
-                    patience.deadline = trio.current_time() + stalled
+                    patience.deadline = trio.current_time() + self._patience
         if patience.cancelled_caught:
-            raise DeadlineExceeded(f"{self._what}: nothing of a range within {stalled:g} s")
+            self._crowd.gave_up()
+            raise DeadlineExceeded(f"{self._what}: nothing more of a range came for {self._patience:g} s")
         if len(data) != end - start:
             raise ProtocolViolation(f"{self._what}: {len(data)} bytes for a range of {end - start}")
         return bytes(data)
+
+    @property
+    def _patience(self) -> float:
+        return min(self._crowd.patience, self._timeout / 2)
 
     def _require(self, stream: WebStream, start: int, end: int) -> None:
         """Raises ProtocolViolation for another range than was asked for, and Outdated for one of another body."""

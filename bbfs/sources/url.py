@@ -28,7 +28,7 @@ from bbfs.sources.http_headers import (
 )
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import parse_options
-from bbfs.sources.ranges import BLOCK, RangeContent, is_pinned, whole_size
+from bbfs.sources.ranges import BLOCK, Crowd, RangeContent, is_pinned, whole_size
 from bbfs.sources.url_listing import Search, Where, portioned
 from bbfs.sources.url_options import Credentials, UrlOptions, llms_txt_place, refuse_secrets_in_urls
 from bbfs.sources.url_pages import MARKDOWN, Page, expected_type, page_name
@@ -66,6 +66,7 @@ class UrlHandler:
         self._ranged: set[str] = set()
         self._searching = trio.Lock()
         self._validators: dict[str, Validators] = {}
+        self._crowd = Crowd()
         self._spool = services.spool
         self._threads = trio.CapacityLimiter(2)
         self._robots = _robots(source, self._client, options) if not where.is_complete else None
@@ -203,6 +204,7 @@ class UrlHandler:
             validator=validator,
             first=bytes(first[:BLOCK]),
             timeout=self.source.policy.timeout,
+            crowd=self._crowd,
         )
 
     def _is_large(self, stream: WebStream) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Mounts
+from harness import Mounts, folder
 from programs import Program, errno_of, python, run, shell, wait_until
 from web_site import WebSite
 
@@ -200,7 +200,7 @@ def test_a_server_that_hangs_or_is_gone_harms_nobody_else(mounted: Mounts, site:
         large = site.write("large", os.urandom(9_000_000), **BYTES)
         small = site.write("small", "kept")
         other = good.write("page", "fine")
-        mount = mounted(pages("bad", urls=[large, small], timeout=2, ttl={"content": 0.2}), pages("good", urls=[other]))
+        mount = mounted(pages("bad", urls=[large, small], timeout=1, ttl={"content": 0.2}), pages("good", urls=[other]))
         bad, fine = mount / f"bb-url+bad/http/{site.host}", mount / f"bb-url+good/http/{good.host}/page"
         assert run("cat", bad / "small").text == "kept"
         assert run("cat", fine).text == "fine"
@@ -220,3 +220,50 @@ def test_a_server_that_hangs_or_is_gone_harms_nobody_else(mounted: Mounts, site:
         assert errno_of("len(open(sys.argv[1], 'rb').read())", fine) == "OK 4"
     finally:
         good.stop()
+
+
+READERS = """
+import threading
+files = [os.open(path, os.O_RDONLY) for path in sys.argv[2:]]
+assert all(len(os.pread(file, 10, 0)) == 10 for file in files)
+print("open", flush=True)
+open(sys.argv[1]).read()
+errors = []
+def read(file):
+    try:
+        while os.read(file, 1 << 20):
+            pass
+    except OSError as error:
+        errors.append(error.errno)
+threads = [threading.Thread(target=read, args=(file,)) for file in files]
+for thread in threads:
+    thread.start()
+print("reading", flush=True)
+for thread in threads:
+    thread.join()
+print(len(errors))
+"""
+
+
+@pytest.mark.semantics("S22")
+def test_reads_that_wait_in_vain_keep_no_other_source_waiting(
+    mounted: Mounts, site: WebSite, programs: type[Program], tmp_path: Path
+) -> None:
+    """The kernel has few requests under way for what it reads ahead, for the whole mount."""
+    urls = [site.write(f"large{number}", os.urandom(4_000_000), **BYTES) for number in range(16)]
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local" / "file").write_bytes(os.urandom(20_000_000))
+    mount = mounted(pages(urls=urls, timeout=10), folder("local", tmp_path / "local"))
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    paths = [mount / f"bb-url+web/http/{site.host}/large{number}" for number in range(16)]
+    readers = programs("python3", "-c", f"import os, sys\n{READERS}", go, *paths)
+    out = readers.process.stdout
+    assert out is not None
+    assert out.readline() == b"open\n"
+    site.stall()
+    go.write_bytes(b"")
+    assert out.readline() == b"reading\n"
+    run("cmp", mount / "bb-filesystem+local+file/file", tmp_path / "local" / "file", timeout=5)
+    assert readers.wait(40).text.strip() == "16"
+    site.go_on()
