@@ -30,7 +30,7 @@ from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import parse_options
 from bbfs.sources.ranges import BLOCK, Crowd, RangeContent, is_pinned, whole_size
 from bbfs.sources.url_listing import Search, Where, portioned
-from bbfs.sources.url_options import Credentials, UrlOptions, llms_txt_place, refuse_secrets_in_urls
+from bbfs.sources.url_options import Credentials, UrlOptions, configured_secrets, llms_txt_place, refuse_secrets_in_urls
 from bbfs.sources.url_pages import MARKDOWN, Page, expected_type, page_name
 from bbfs.sources.web import WebClient, WebStream
 from bbfs.sources.web_responses import shown_url
@@ -57,7 +57,7 @@ class UrlHandler:
             allow_private=options.allow_private,
             max_body=options.max_body,
             per_second=options.per_second,
-            secrets=credentials.secrets,
+            secrets=credentials.secrets | configured_secrets(source),
             proxy=options.proxy,
         )
         self._search = Search(where, self._client, self._headers)

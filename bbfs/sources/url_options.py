@@ -104,6 +104,12 @@ def refuse_secrets_in_urls(source: DataSource) -> None:
             )
 
 
+def configured_secrets(source: DataSource) -> frozenset[str]:
+    """What of the places that pages are looked for at came from references, to be kept out of messages."""
+    texts = (source.config.get(key) for key in ("sitemap", "proxy"))
+    return frozenset(secret for text in texts for secret in getattr(text, "secrets", ()))
+
+
 class Credentials:
     """The headers that the sites get which the configuration names, and no other site.
 
@@ -113,7 +119,7 @@ class Credentials:
     def __init__(self, source: DataSource, headers: Mapping[str, str], named: frozenset[str]) -> None:
         """named: URLs."""
         self._sites = frozenset(origin(httpx2.URL(url)) for url in named)
-        self._headers = {**headers, **_authorization(source)}
+        self._headers = {name.lower(): value for name, value in {**headers, **_authorization(source)}.items()}
 
     @property
     def secrets(self) -> frozenset[str]:

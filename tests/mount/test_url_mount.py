@@ -99,6 +99,26 @@ def test_what_has_not_changed_is_not_sent_again_and_stays_the_same_file(mounted:
     assert run("stat", "-c", "%i", path).text != before.split()[0]
 
 
+@pytest.mark.semantics("S10")
+def test_the_time_of_a_page_is_what_its_server_says(mounted: Mounts, site: WebSite) -> None:
+    url = site.write("page", "x")
+    os.utime(site.root / "page", (1_000_000_000, 1_000_000_000))
+    site.write("sitemap.xml", f"<urlset><url><loc>{url}</loc><lastmod>2020-01-01</lastmod></url></urlset>")
+    mount = mounted(pages(sitemap=f"{site.url}/sitemap.xml", ttl={"listing": 0.2, "content": 60}))
+    path = mount / f"bb-url+web/http/{site.host}/page"
+    assert run("find", path, "-printf", "%TY").text in ("2020", "2001")
+    assert run("cat", path).text == "x"
+
+    def listings() -> int:
+        run("ls", path.parent)
+        return len(site.requests("/sitemap.xml"))
+
+    for number in range(2, 5):
+        wait_until(lambda number=number: listings() >= number, "it is listed again")
+        assert run("stat", "-c", "%Y", path).text.strip() == "1000000000"
+    assert len(site.requests("/page")) == 1
+
+
 @pytest.mark.semantics("S15", "S14")
 def test_a_large_page_is_read_in_ranges(mounted: Mounts, site: WebSite) -> None:
     data = os.urandom(9_000_000)

@@ -466,12 +466,13 @@ async def test_credentials_go_to_the_sites_that_are_named(
         linked = other.write("linked", "x")
         url = site.write("llms.txt", f"- [There]({linked})\n- [Here](here)\n")
         site.write("here", "x")
-        handler = make(llms_txt=url, auth=auth, headers={"X-Key": "k3y"})
+        handler = make(llms_txt=url, auth=auth, headers={"X-Key": "k3y", "Accept-Encoding": "br"})
         for page in await listed(handler):
             await handler.load(page)
         for path in ("/llms.txt", "/here"):
             sent = site.await_requests(path, 1)[0]["headers"]
             assert (sent["authorization"], sent["x-key"]) == (header, "k3y")
+        assert site.requests("/here")[0]["headers"]["accept-encoding"] == "identity"
         for request in other.await_requests("/linked", 1):
             assert not {"authorization", "x-key"} & request["headers"].keys()
         with pytest.raises(LoginRequired) as raised:
@@ -492,6 +493,18 @@ async def test_private_addresses_are_refused_however_they_are_reached(site: WebS
     with pytest.raises(Denied):
         await make(sitemap=f"{site.url}/sitemap.xml", allow_private=False).list()
     assert site.requests() == []
+
+
+class Made(str):
+    """A string made from a reference, as the configuration makes them."""
+
+    secrets = frozenset({"s3cr3t"})
+
+
+@pytest.mark.semantics("S30")
+async def test_a_secret_in_the_place_of_a_sitemap_is_in_no_message(site: WebSite, make: Make) -> None:
+    with pytest.raises(NotFound, match=r"sitemap-\*\*\*\.xml"):
+        await make(sitemap=Made(f"{site.url}/sitemap-s3cr3t.xml")).list()
 
 
 @pytest.mark.semantics("S22")
