@@ -10,11 +10,13 @@ them wait (`Crowd`). Else reads of one source would keep those of all others wai
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from math import inf
 
 import trio
 
+from bbfs.cache.tiers import digest_of
 from bbfs.errors import BbfsError, Busy, DeadlineExceeded, Outdated, ProtocolViolation
 from bbfs.sources.http_headers import range_validator
 from bbfs.sources.web import WebClient
@@ -32,6 +34,27 @@ FAILS_FOR = 5.0
 """Seconds after a range that did not come for which reads fail at once."""
 _CHANGED = frozenset({412, 416})
 """Statuses that say, as 200 does, that there is no such range any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class LargeBody:
+    """What is known of a large body: enough to ask whether the server still has it, and to read it then.
+
+    validator: what `If-Range` pins the version by.
+    """
+
+    size: int
+    validator: str
+    mime_type: str | None
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The headers of a request for its beginning that is answered 304 if nothing has changed."""
+        condition = "if-none-match" if self.validator.startswith('"') else "if-modified-since"
+        return {condition: self.validator, "range": f"bytes=0-{BLOCK - 1}"}
+
+    def version(self, url: str) -> str:
+        return digest_of(f"{url} {self.validator} {self.size}".encode())
 
 
 def whole_size(stream: WebStream) -> int | None:
@@ -79,9 +102,9 @@ class Crowd:
 
 
 class RangeContent:
-    """One version of a body, `size` bytes. first: those at its beginning that are there already.
+    """One version of a large body. first: the bytes at its beginning that are there already.
 
-    validator: what `If-Range` pins the version by. headers: of each request. When the server has another version, a
+    headers: of each request. When the server has another version, a
     read raises Outdated, and so does each later one. Safe to use from several tasks: one asks, the others wait for it.
     crowd: the one of the source.
     """
@@ -91,27 +114,25 @@ class RangeContent:
         client: WebClient,
         url: str,
         headers: Mapping[str, str],
+        body: LargeBody,
         *,
-        size: int,
-        version: str,
-        validator: str,
         first: bytes,
         timeout: float,
         crowd: Crowd,
     ) -> None:
         self._client = client
         self._url = url
-        self._headers = {**headers, "if-range": validator}
-        self._size = size
-        self._version = version
-        self._validator = validator
+        self._headers = {**headers, "if-range": body.validator}
+        self._size = body.size
+        self._version = body.version(url)
+        self._validator = body.validator
         self._timeout = timeout
         self._crowd = crowd
         self._what = shown_url(url)
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
-        if len(first) == min(BLOCK, size):
+        if len(first) == min(BLOCK, body.size):
             self._blocks[0] = first
-        self._last = 0
+        self._last = len(self._blocks) - 1
         self._asking = trio.Lock()
         self._failed: BbfsError | None = None
         self._failed_until = 0.0

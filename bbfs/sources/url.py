@@ -12,7 +12,6 @@ import trio
 
 from bbfs.cache.content import MemoryContent
 from bbfs.cache.spool import IN_MEMORY
-from bbfs.cache.tiers import digest_of
 from bbfs.errors import ConfigError, NotFound, NotSupported, ProtocolViolation
 from bbfs.model import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState, Unchanged
 from bbfs.sources import Services
@@ -28,7 +27,7 @@ from bbfs.sources.http_headers import (
 )
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import parse_options
-from bbfs.sources.ranges import BLOCK, Crowd, RangeContent, is_pinned, whole_size
+from bbfs.sources.ranges import BLOCK, Crowd, LargeBody, RangeContent, is_pinned, whole_size
 from bbfs.sources.url_listing import Search, Where, portioned
 from bbfs.sources.url_options import Credentials, UrlOptions, configured_secrets, llms_txt_place, refuse_secrets_in_urls
 from bbfs.sources.url_pages import MARKDOWN, Page, expected_type, page_name
@@ -63,7 +62,7 @@ class UrlHandler:
         self._search = Search(where, self._client, self._headers)
         self._named = where.named_pages()
         self._pages: Mapping[str, Page] | None = None
-        self._ranged: set[str] = set()
+        self._large: dict[str, LargeBody] = {}
         self._searching = trio.Lock()
         self._validators: dict[str, Validators] = {}
         self._crowd = Crowd()
@@ -85,9 +84,9 @@ class UrlHandler:
         """All pages. Asks for the llms.txt and the sitemap, if there are any, and for no page."""
         found = await self._search.all()
         self._pages = found.pages
-        for uri in self._validators.keys() - found.pages.keys():
-            del self._validators[uri]
-        self._ranged &= found.pages.keys()
+        for uri in (self._validators.keys() | self._large.keys()) - found.pages.keys():
+            self._validators.pop(uri, None)
+            self._large.pop(uri, None)
         resources = tuple([self._listed(uri, page) async for uri, page in portioned(found.pages.items())])
         return Listing(resources, problem=found.problem)
 
@@ -137,27 +136,30 @@ class UrlHandler:
             await self._robots.allow(page.url)
         # Without a content coding the length that the server states is that of the content, and ranges are of it.
         headers = {**self._headers(page.url), "accept-encoding": "identity"}
-        conditions = known.conditions if known is not None else {}
-        accept = {int(HTTPStatus.NOT_MODIFIED)} if conditions else set[int]()
-        in_ranges = native_uri in self._ranged
-        if in_ranges:
-            # Known to be large: the rest would be on its way before the connection could be closed.
-            conditions = {**conditions, "range": f"bytes=0-{BLOCK - 1}"}
+        large = self._large.get(native_uri)
+        conditions = large.conditions if large is not None else {}
+        accept = {int(HTTPStatus.NOT_MODIFIED)} if large is not None or known is not None else set[int]()
+        if large is not None:
             accept.add(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
+        if known is not None:
+            conditions.update(known.conditions)
         async with self._client.stream(page.url, headers={**headers, **conditions}, accept=accept) as stream:
             ttl = time_to_live(stream.headers)
             if stream.status == HTTPStatus.NOT_MODIFIED:
-                return Unchanged(ttl)
-            if in_ranges and not self._is_large(stream):
+                if large is None or known is not None:
+                    return Unchanged(ttl)
+                content = self._in_ranges(page, headers, large, b"")
+                return Loaded((Part(native_uri, large.mime_type, content, content_type_of(large.mime_type)),), ttl)
+            if large is not None and not self._is_large(stream):
                 # It is no longer what it was: small, or without a validator.
-                self._ranged.discard(native_uri)
+                del self._large[native_uri]
                 return await self._load(native_uri, None)
             mime_type, _ = media_type(stream.headers)
             mime_type = mime_type or mime_type_of_name(page_name(page.url))
             if page.rendering:
                 content, mime_type = await self._rendering(page, stream, mime_type)
             else:
-                content = await self._content(native_uri, page, stream, headers)
+                content = await self._content(native_uri, page, stream, headers, mime_type)
             validators = Validators.of(stream.headers, content.version)
             if validators is not None:
                 self._validators[native_uri] = validators
@@ -182,30 +184,26 @@ class UrlHandler:
             properties=said,
         )
 
-    async def _content(self, native_uri: str, page: Page, stream: WebStream, headers: Mapping[str, str]) -> Content:
+    async def _content(
+        self, native_uri: str, page: Page, stream: WebStream, headers: Mapping[str, str], mime_type: str | None
+    ) -> Content:
         validator, size = range_validator(stream.headers), whole_size(stream)
         if validator is None or size is None or not self._is_large(stream):
             if stream.status == HTTPStatus.PARTIAL_CONTENT:
                 raise ProtocolViolation(f"{shown_url(page.url)}: answers a part that nobody has asked for")
             return await self._whole(stream)
-        self._ranged.add(native_uri)
+        large = self._large[native_uri] = LargeBody(size, validator, mime_type)
         first = bytearray()
         stream.limit = size
         async for piece in stream:
             first += piece
             if len(first) >= BLOCK:
                 break
-        return RangeContent(
-            self._client,
-            page.url,
-            headers,
-            size=size,
-            version=digest_of(f"{page.url} {validator} {size}".encode()),
-            validator=validator,
-            first=bytes(first[:BLOCK]),
-            timeout=self.source.policy.timeout,
-            crowd=self._crowd,
-        )
+        return self._in_ranges(page, headers, large, bytes(first[:BLOCK]))
+
+    def _in_ranges(self, page: Page, headers: Mapping[str, str], large: LargeBody, first: bytes) -> RangeContent:
+        timeout = self.source.policy.timeout
+        return RangeContent(self._client, page.url, headers, large, first=first, timeout=timeout, crowd=self._crowd)
 
     def _is_large(self, stream: WebStream) -> bool:
         return is_pinned(stream) and (whole_size(stream) or 0) > self._options.max_memory

@@ -99,6 +99,24 @@ def test_what_has_not_changed_is_not_sent_again_and_stays_the_same_file(mounted:
     assert run("stat", "-c", "%i", path).text != before.split()[0]
 
 
+@pytest.mark.semantics("S7", "S19")
+def test_a_large_page_that_has_not_changed_is_not_sent_again(mounted: Mounts, site: WebSite) -> None:
+    data = os.urandom(3_000_000)
+    url = site.write("large", data, **BYTES)
+    path = mounted(pages(urls=[url], ttl={"content": 0.3})) / f"bb-url+web/http/{site.host}/large"
+    run("stat", path)
+    assert run("md5sum", path).text.split()[0] == hashlib.md5(data).hexdigest()
+    before = run("stat", "-c", "%i", path).text
+    last = f"-{len(data) - 1}"
+    wait_until(lambda: (site.requests("/large")[-1]["headers"].get("range") or "").endswith(last), "all is noted")
+    asked = len(site.requests("/large"))
+    time.sleep(0.35)  # the time to live is what is tested
+    assert run("md5sum", path).text.split()[0] == hashlib.md5(data).hexdigest()
+    assert run("stat", "-c", "%i", path).text == before
+    again = site.await_requests("/large", asked + 1)[asked:]
+    assert {(each["status"], each["sent"]) for each in again} == {(304, 0)}
+
+
 @pytest.mark.semantics("S10")
 def test_the_time_of_a_page_is_what_its_server_says(mounted: Mounts, site: WebSite) -> None:
     url = site.write("page", "x")

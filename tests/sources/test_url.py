@@ -281,7 +281,10 @@ async def test_a_large_body_is_read_in_ranges(site: WebSite, make: Make) -> None
         f"bytes={2 * BLOCK}-{4 * BLOCK - 1}",
     ]
     again = content_of(await handler.load(url))
-    assert (again.version, ranges(site, "/large", 5)[-1]) == (content.version, f"bytes=0-{BLOCK - 1}")
+    assert (again.version, again.size, ranges(site, "/large", 5)[-1]) == (
+        *(content.version, content.size, f"bytes=0-{BLOCK - 1}"),
+    )
+    assert site.requests("/large")[-1]["sent"] == 0
     assert await read_whole(again, 131072) == data
 
 
