@@ -23,6 +23,7 @@ from bbfs.errors import (
     ConfigError,
     DeadlineExceeded,
     Denied,
+    InvalidUri,
     IsADirectory,
     ProtocolViolation,
     TooLarge,
@@ -249,6 +250,43 @@ async def test_all_of_a_partitioned_table_counts(postgres: PostgresServer, fille
         assert (entries["rows.csv"].properties or {})["estimated_rows"] == 2000
         assert (await text_of(made, "postgres://public/parts/rows.csv")).count("\n") == 2001
         assert '"y":7' in await text_of(made, "postgres://public/parts/row/7,7.json")
+
+
+@pytest.mark.semantics("S23")
+async def test_what_the_database_cannot_compute_or_spell_is_its_error(postgres: PostgresServer) -> None:
+    with postgres.connect("postgres") as connection:
+        connection.execute("CREATE DATABASE bytes TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
+    with postgres.connect("bytes") as connection:
+        connection.execute("CREATE TABLE t (k text PRIMARY KEY)")
+        connection.execute("INSERT INTO t VALUES (convert_from('\\xff', 'SQL_ASCII'))")
+        connection.execute("CREATE VIEW v AS SELECT 1 / (count(*) - 1) AS x FROM t")
+    async with handler(over(postgres, "bytes", row_limit=0, queries={"q": "SELECT 1 / :n::integer AS x"})) as made:
+        with pytest.raises(ProtocolViolation, match="invalid byte sequence"):
+            await made.load("postgres://public/t/rows.csv")
+        with pytest.raises(ProtocolViolation, match="invalid byte sequence"):
+            await made.list_directory(("public", "t", "row"))
+        with pytest.raises(BbfsError, match="division by zero") as caught:
+            await made.load("postgres://public/v/rows.csv")
+        assert caught.type is BbfsError
+        with pytest.raises(InvalidUri, match="division by zero"):
+            await made.load("postgres://query/q?n=0.csv")
+        assert made.state.state == "up"
+
+
+async def test_keys_that_are_longer_than_names_are_reached_from_the_listing(postgres: PostgresServer) -> None:
+    statements = (
+        "CREATE TABLE t (k text PRIMARY KEY, l text)",
+        "CREATE INDEX ON t (l)",
+        "INSERT INTO t SELECT repeat('ü', 200) || i, 'l' FROM generate_series(1, 3) AS i",
+    )
+    async with handler(over(postgres, postgres.create("longkeys", statements))) as made:
+        rows = (await made.list_directory(("public", "t", "row"))).resources
+        assert len({entry.name for entry in rows}) == 3
+        assert all(len(entry.name.encode()) <= 255 for entry in rows)
+        links = (await made.list_directory(("public", "t", "by", "l", "l"))).resources
+        assert {entry.target for entry in links} == {f"../../../row/{entry.name}" for entry in rows}
+        for entry in rows:
+            assert '"l":"l"' in await text_of(made, entry.native_uri)
 
 
 async def test_connections_are_as_many_as_requests_at_once(postgres: PostgresServer, filled: str) -> None:

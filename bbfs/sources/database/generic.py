@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, create_engine, exc
 
-from bbfs.errors import BbfsError, Busy, ConfigError, Denied, InvalidUri, NotFound, NotSupported, Unreachable
+from bbfs.errors import BbfsError, Busy, ConfigError, Denied, NotFound, NotSupported, Unreachable
 from bbfs.model import Policy
 from bbfs.sources.database.backend import Job
 from bbfs.sources.database.generic_session import GenericSession
@@ -72,8 +72,6 @@ class GenericBackend:
                 return Busy("no connection to the database was free in time")
             case exc.NoSuchTableError():
                 return NotFound(f"no such table: {error}")
-            case exc.DataError():
-                return InvalidUri(self._text(error))
             case exc.DBAPIError():
                 return (Unreachable if error.connection_invalidated else BbfsError)(self._text(error))
             case exc.ResourceClosedError():

@@ -14,7 +14,7 @@ from sqlalchemy.engine.reflection import ObjectKind
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
-from bbfs.errors import Denied, NotFound
+from bbfs.errors import Denied, InvalidUri, NotFound
 from bbfs.sources.database.backend import RowFormat, Write
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
 from bbfs.sources.database.queries import Query, QueryValues
@@ -178,7 +178,12 @@ class GenericSession:
     def query(self, query: Query, values: QueryValues, format: RowFormat, write: Write) -> None:
         if not _READING.match(query.statement):
             raise Denied(f"query {query.name}: does not begin with SELECT or WITH; a query may only read")
-        self._write(text(query.statement), values, format, write)
+        try:
+            self._write(text(query.statement), values, format, write)
+        except exc.DataError as error:
+            if not values:
+                raise
+            raise InvalidUri(f"query {query.name}: {' '.join(str(error.orig).split())}") from None
 
 
 def _key_value(value: Any) -> KeyValue:

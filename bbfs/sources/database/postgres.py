@@ -25,9 +25,9 @@ from bbfs.errors import (
     ConfigError,
     DeadlineExceeded,
     Denied,
-    InvalidUri,
     NotFound,
     NotSupported,
+    ProtocolViolation,
     TooLarge,
     Unreachable,
 )
@@ -56,8 +56,8 @@ _BY_STATE: tuple[tuple[str, type[BbfsError]], ...] = (
     ("3D000", Unreachable),  # no such database
     ("42P01", NotFound),  # no such table
     ("3F000", NotFound),  # no such schema
-    ("22", InvalidUri),  # a value that its type does not allow
     ("0A", NotSupported),
+    ("22021", ProtocolViolation),  # a text that is no UTF-8, in a database that checks none
     ("54", TooLarge),  # program limit
 )
 """By the beginning of SQLSTATE (PostgreSQL, appendix A)."""

@@ -7,7 +7,7 @@ import psycopg
 from psycopg import ClientCursor, RawCursor
 from psycopg import errors as pg
 
-from bbfs.errors import NotFound
+from bbfs.errors import InvalidUri, NotFound
 from bbfs.sources.database import postgres_catalog as catalog
 from bbfs.sources.database.backend import RowFormat, Write
 from bbfs.sources.database.names import Key, KeyValue, shown
@@ -161,10 +161,15 @@ class PostgresSession:
     def query(self, query: Query, values: QueryValues, format: RowFormat, write: Write) -> None:
         # COPY takes no parameters: the values become literals here, quoted by libpq.
         sql = ClientCursor(self._connection).mogrify(cast(Any, query.pyformat()), values)
-        with self._connection.cursor(binary=True) as cursor:
-            # By the extended protocol, which takes one statement alone: nothing can end the transaction and go on.
-            cursor.execute(cast(Any, f"EXPLAIN {sql}"))
-        self._copy(sql, format, write)
+        try:
+            with self._connection.cursor(binary=True) as cursor:
+                # By the extended protocol, which takes one statement alone: nothing can end the transaction and go on.
+                cursor.execute(cast(Any, f"EXPLAIN {sql}"))
+            self._copy(sql, format, write)
+        except pg.DataError as error:
+            if not values:
+                raise
+            raise InvalidUri(f"query {query.name}: {' '.join(str(error).split())}") from None
 
 
 def _forward(read: Callable[[], Any], make: Callable[[Any], bytes], write: Write) -> None:
