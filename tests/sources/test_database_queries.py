@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from sqlalchemy import text
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from bbfs.errors import BbfsError, InvalidUri, NotFound
 from bbfs.sources.database.queries import Query, QueryOptions, parse_file_name
@@ -15,7 +17,7 @@ SALES = Query(
     "sales",
     QueryOptions.model_validate(
         {
-            "sql": "SELECT * FROM s WHERE day::date >= :from AND region = :region AND n < :n"
+            "sql": "SELECT * FROM s WHERE day::date >= :from::date AND region = :region AND n < :n"
             " AND t <> '12\\:30' AND p LIKE '5%';",
             "description": "What was sold",
             "parameters": {"from": "date", "n": {"type": "number", "default": 10, "description": "less than"}},
@@ -31,9 +33,12 @@ def test_parameters_are_those_of_the_sql() -> None:
         "n": "number",
     }
     assert SALES.required == ["from", "region"]
-    assert "day::date >= %(from)s AND region = %(region)s AND n < %(n)s" in SALES.pyformat()
+    assert "day::date >= %(from)s::date AND region = %(region)s AND n < %(n)s" in SALES.pyformat()
     assert "'12:30' AND p LIKE '5%%'" in SALES.pyformat()
-    assert "day::date >= :from" in SALES.named()
+    assert "day::date >= :from::date AND" in SALES.named()
+    compiled = text(SALES.escaped()).compile(dialect=PGDialect_psycopg())
+    assert "day::date >= %(from)s ::date AND region = %(region)s  AND" in str(compiled)
+    assert "'12:30' AND p LIKE '5%%'" in str(compiled)
     assert "'12:30' AND p LIKE '5%'" in SALES.named()
     assert SALES.source_text().startswith(
         "-- What was sold\n-- :from date\n-- :region text\n-- :n number, 10 unless given: less than\nSELECT"

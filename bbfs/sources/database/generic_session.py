@@ -179,7 +179,7 @@ class GenericSession:
         if not _READING.match(query.statement):
             raise Denied(f"query {query.name}: does not begin with SELECT or WITH; a query may only read")
         try:
-            self._write(text(query.statement), values, format, write)
+            self._write(text(query.escaped()), values, format, write)
         except exc.DataError as error:
             if not values:
                 raise

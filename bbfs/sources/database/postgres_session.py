@@ -19,8 +19,14 @@ from bbfs.sources.database.tables import Index, Schema, Table, TableName
 _CSV = "FORMAT csv, HEADER"
 _LINES = "FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01'"
 """For one column of JSON, in which neither of these characters can stand: the line is the text."""
-_WITHOUT_A_KEY = (pg.DataError, pg.UndefinedFunction)
-"""What a text that is no value of the key's type ends with."""
+_NO_VALUE = (
+    pg.InvalidTextRepresentation,
+    pg.InvalidDatetimeFormat,
+    pg.DatetimeFieldOverflow,
+    pg.NumericValueOutOfRange,
+    pg.DataException,
+)
+"""What a text that is no value of a column's type ends with; `DataException` is that of ranges."""
 
 
 class PostgresSession:
@@ -107,8 +113,10 @@ class PostgresSession:
         sql = f"SELECT {texts} FROM {_from(table)} AS t WHERE {where} ORDER BY {', '.join(f't.{p}' for p in parts)}"
         try:
             return cast(list[Key], self._all(f"{sql} LIMIT {int(limit)}", *values))
-        except _WITHOUT_A_KEY as error:
-            raise _no_value(by, error) from None
+        except _NO_VALUE as error:
+            if by is None:
+                raise
+            raise NotFound(f"{shown(str(by[1]))}: no such value: {' '.join(str(error).split())}") from None
 
     def values(self, table: Table, column: str, limit: int) -> list[KeyValue]:
         name, source = quoted(column), _from(table)
@@ -133,7 +141,7 @@ class PostgresSession:
         sql = f"SELECT 1 FROM {_from(table)} AS t WHERE {where}{exactly} LIMIT 1"
         try:
             return bool(self._all(sql, *values, *values))
-        except _WITHOUT_A_KEY:
+        except _NO_VALUE:
             return False
 
     def row(self, table: Table, key: Key) -> bytes | None:
@@ -154,7 +162,7 @@ class PostgresSession:
         sql = f"SELECT {what} FROM {_from(table)} AS t WHERE {' AND '.join([*conditions, where])} LIMIT 1"
         try:
             found = self._all(sql, *values, *more)
-        except _WITHOUT_A_KEY:
+        except _NO_VALUE:
             return None
         return found[0] if found else None
 
@@ -216,10 +224,6 @@ def _plain(text: str) -> str:
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise NotFound(f"{shown(text)}: no text that PostgreSQL can have")
     return text
-
-
-def _no_value(by: tuple[str, KeyValue] | None, error: Exception) -> NotFound:
-    return NotFound(f"{shown(str(by))}: no such value: {' '.join(str(error).split())}")
 
 
 def quoted(name: str) -> str:

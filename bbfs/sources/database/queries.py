@@ -5,7 +5,7 @@ is percent-encoded where it must be: `&` is `%26`, `/` is `%2F`, `%` is `%25`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
@@ -22,7 +22,8 @@ Value: TypeAlias = str | int | Decimal | bool | date | datetime | None
 QueryValues: TypeAlias = Mapping[str, Value]
 FORMATS: tuple[Literal["csv", "ndjson"], ...] = ("csv", "ndjson")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_PARAMETER = re.compile(r"(?<![:\w\\]):([A-Za-z_]\w*)(?!:)|\\(:)")  # as SQLAlchemy's text() has it
+_PARAMETER = re.compile(r"(?<![:\w\\]):([A-Za-z_]\w*)(?!\w)(?!:(?!:))|\\(:)")
+"""`:name`, also before a cast (`:name::date`), but not `:name:`; or an escaped colon."""
 
 
 class ParameterOptions(BaseModel):
@@ -66,11 +67,11 @@ class QueryOptions(BaseModel):
             if name not in names:
                 raise ValueError(f"parameter {name!r} is not in the SQL (as :{name})")
             if parameter.default is not None:
-                parse_value(name, parameter.type, _written(parameter.default))
+                parse_value(name, parameter.type, _as_text(parameter.default))
         return self
 
 
-def _written(default: str | int | float | bool | None) -> str:
+def _as_text(default: str | int | float | bool | None) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
@@ -100,17 +101,24 @@ class Query:
 
     def pyformat(self) -> str:
         """The statement with `%(name)s` for each parameter, and `%%` for each percent sign."""
-        parts, position = [], 0
-        sql = self.statement
-        for match in _PARAMETER.finditer(sql):
-            parts.append(sql[position : match.start()].replace("%", "%%"))
-            parts.append(f"%({match[1]})s" if match[1] else ":")
-            position = match.end()
-        return "".join(parts) + sql[position:].replace("%", "%%")
+        return self._written(lambda name: f"%({name})s", lambda text: text.replace("%", "%%"))
 
     def named(self) -> str:
         """The statement with `:name` for each parameter, and plain colons."""
-        return _PARAMETER.sub(lambda match: match[0] if match[1] else ":", self.statement)
+        return self._written(lambda name: f":{name}", str)
+
+    def escaped(self) -> str:
+        """The statement as SQLAlchemy's `text()` reads it: `:name` for each parameter, `\\:` for each other colon."""
+        return self._written(lambda name: f":{name} ", lambda text: text.replace(":", "\\:"))
+
+    def _written(self, parameter: Callable[[str], str], text: Callable[[str], str]) -> str:
+        parts, position = [], 0
+        sql = self.statement
+        for match in _PARAMETER.finditer(sql):
+            parts.append(text(sql[position : match.start()]))
+            parts.append(parameter(match[1]) if match[1] else text(":"))
+            position = match.end()
+        return "".join([*parts, text(sql[position:])])
 
     @property
     def statement(self) -> str:
@@ -120,7 +128,7 @@ class Query:
         """The query with what there is to know of it, as SQL."""
         lines = [f"-- {line}" for line in (self.options.description or "").splitlines()]
         for name, parameter in self.parameters.items():
-            default = "" if parameter.default is None else f", {_written(parameter.default)} unless given"
+            default = "" if parameter.default is None else f", {_as_text(parameter.default)} unless given"
             about = "" if parameter.description is None else f": {parameter.description}"
             lines.append(f"-- :{name} {parameter.type}{default}{about}")
         return "\n".join([*lines, self.statement]) + ";\n"
@@ -144,7 +152,7 @@ class Query:
             raise InvalidUri(f"query {self.name}: missing {', '.join(missing)}; ask for {self.name}?{example}.csv")
         made: dict[str, Value] = {}
         for name, parameter in parameters.items():
-            text = _decoded(name, given[name]) if name in given else _written(parameter.default)
+            text = _decoded(name, given[name]) if name in given else _as_text(parameter.default)
             made[name] = parse_value(name, parameter.type, text)
         return made
 
