@@ -128,6 +128,18 @@ def conformance_database(postgres: PostgresServer) -> str:
     return postgres.create("conformance", STATEMENTS)
 
 
+class TestPostgresAsAnyDialect(TestPostgres):
+    """PostgreSQL again, by what SQLAlchemy alone knows of it."""
+
+    @pytest.fixture(autouse=True)
+    def _generic(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def make(source: DataSource, options: handler.DatabaseOptions) -> GenericBackend:
+            url = options.url.get_secret_value().replace("postgresql:", "postgresql+psycopg:")
+            return GenericBackend("url", url, source.auth["password"], source.policy)
+
+        monkeypatch.setattr(handler, "make_backend", make)
+
+
 class TestAnyDialect(SourceConformance):
     """SQLite again, as SQLAlchemy sees it: what any dialect without a backend of its own gets."""
 

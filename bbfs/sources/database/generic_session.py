@@ -16,9 +16,9 @@ from sqlalchemy.types import TypeEngine
 
 from bbfs.errors import Denied, InvalidUri, NotFound
 from bbfs.sources.database.backend import RowFormat, Write
-from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
+from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown, value_text
 from bbfs.sources.database.queries import Query, QueryValues
-from bbfs.sources.database.rendering import row_json, value_as_text, write_rows
+from bbfs.sources.database.rendering import is_text, row_json, value_as_text, write_rows
 from bbfs.sources.database.tables import Column, ForeignKey, Index, Schema, Table, TableName
 
 FETCHED = 1000
@@ -152,7 +152,14 @@ class GenericSession:
     def has_value(self, table: Table, column: str, value: KeyValue) -> bool:
         part = table.identity.c[column]
         found = self._where(select(part).distinct(), table, [(column, value)]).limit(9)
-        return any(_key_value(known) == value for (known,) in self._connection.execute(found))
+        return any(_key_value(known) == value for (known,) in self._found(found))
+
+    def _found(self, statement: Any) -> Sequence[Any]:
+        """The rows of a look by key; none where the database says that there can be no such value."""
+        try:
+            return self._connection.execute(statement).fetchall()
+        except exc.DataError:
+            return ()
 
     def row(self, table: Table, key: Key) -> bytes | None:
         row = self._find(table, key, None)
@@ -162,7 +169,7 @@ class GenericSession:
         """The row whose key is written exactly so, though the database may take other spellings for the same."""
         names = [column.name for column in table.columns]
         conditions = [*zip(table.primary_key, key, strict=True), *([] if by is None else [by])]
-        for row in self._connection.execute(self._where(select(table.identity), table, conditions).limit(9)):
+        for row in self._found(self._where(select(table.identity), table, conditions).limit(9)):
             if tuple(_key_value(row[names.index(column)]) for column in table.primary_key) == key:
                 return row
         return None
@@ -196,8 +203,8 @@ def _bound(column: "SqlColumn[Any]", value: KeyValue) -> Any:
     """A value of a key as the column's type has it. Raises NotFound for a text that is none."""
     if value is None or isinstance(value, bytes):
         return value
-    if isinstance(value, TaggedText):
-        raise NotFound(f"{shown(value.text)}: no such value")
+    if isinstance(value, TaggedText) or not is_text(value):
+        raise NotFound(f"{shown(value_text(value))}: no such value")
     try:
         read = _READ.get(column.type.python_type, str)
     except (NotImplementedError, exc.SQLAlchemyError):
