@@ -248,7 +248,7 @@ def test_a_million_rows_are_what_copy_writes_in_little_memory(
             " FROM generate_series(1, 1000000) AS i",
         ),
     )
-    mount = mounted(over(postgres, name))
+    mount = mounted(over(postgres, name, timeout=60))
     table = mount / BASE / "public/million"
     run("ls", "-l", table)
     idle = most = _memory(mount.pid)
@@ -299,13 +299,16 @@ def test_a_deadline_ends_the_statement_on_the_server(mounted: Mounts, postgres: 
 
 
 @pytest.mark.semantics("S6", "S20", "S23", "S30")
-def test_a_server_that_is_down_is_told_from_one_that_refuses(mounted: Mounts, tmp_path: Path) -> None:
+def test_a_server_that_is_down_is_told_from_one_that_refuses(
+    mounted: Mounts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a.txt").write_text("unharmed")
     with postgres_server() as server:
         name = server.create("main", ("CREATE TABLE t (id integer PRIMARY KEY)", "INSERT INTO t VALUES (1)"))
         secret = "wr0ng/one"
         wrong = database("wrong", server.url(name, quote(secret, safe="")))
-        other = database("other", server.url("nothing", quote(PASSWORD, safe="")))
+        monkeypatch.setenv("OTHER_URL", server.url("nothing", quote(PASSWORD, safe="")))
+        other = database("other", "${env:OTHER_URL}")
         mount = mounted(
             over(server, name, ttl=0.1), wrong, other, folder("notes", tmp_path), expected=["pg|wrong|other"]
         )

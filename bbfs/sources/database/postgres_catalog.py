@@ -128,6 +128,7 @@ def column(given: Mapping[str, Any]) -> Column:
         given["comment"],
         default if generated else None,
         _IDENTITY.get(given["identity"]),
+        generated != "v",
     )
 
 

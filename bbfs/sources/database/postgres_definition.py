@@ -42,7 +42,7 @@ def _column(column: Column, collation: str | None) -> str:
         if collation is not None:
             yield f"COLLATE {collation}"
         if column.generated is not None:
-            yield f"GENERATED ALWAYS AS ({column.generated}) STORED"
+            yield f"GENERATED ALWAYS AS ({column.generated}) {'STORED' if column.stored else 'VIRTUAL'}"
         if column.identity is not None:
             yield f"GENERATED {column.identity.upper()} AS IDENTITY"
         if column.default is not None:

@@ -44,7 +44,10 @@ class TableName:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. type: as the database writes it. default, generated: SQL expressions. identity: always, by default."""
+    """A column. type: as the database writes it. default, generated: SQL expressions. identity: always, by default.
+
+    stored: whether what is generated is stored.
+    """
 
     name: str
     type: str
@@ -53,6 +56,7 @@ class Column:
     comment: str | None = None
     generated: str | None = None
     identity: str | None = None
+    stored: bool = True
 
 
 @dataclass(frozen=True, slots=True)
