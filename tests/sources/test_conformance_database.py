@@ -91,7 +91,7 @@ class TestSqlite(SourceConformance):
 
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
-        made = DatabaseHandler(source_of(make_sqlite(directory / "a b.db", STATEMENTS), "sqlite"), Services())
+        made = DatabaseHandler(source_of(make_sqlite(directory / "a b%20.db", STATEMENTS), "sqlite"), Services())
         try:
             yield made
         finally:

@@ -1,8 +1,6 @@
 """Options of a database source."""
 
 from typing import Any
-from urllib.parse import unquote
-
 from pydantic import Field, SecretStr, field_validator
 
 from bbfs.errors import ConfigError
@@ -55,10 +53,11 @@ def make_backend(source: DataSource, options: DatabaseOptions) -> Backend:
     if dialect == "sqlite":
         if driver not in ("", "pysqlite"):
             raise ConfigError(f"{where}: SQLite is read by Python's own driver: sqlite:///path")
-        path = unquote(rest.partition("?")[0])
-        if not path.startswith("/") or path in ("/", "/:memory:"):
+        if not rest.startswith("/") or rest in ("/", "/:memory:"):
             raise ConfigError(f"{where}: names no file: sqlite:///relative/path or sqlite:////absolute/path")
-        return SqliteBackend(local_path(source, path[1:]), source.policy.timeout)
+        if "?" in rest:
+            raise ConfigError(f"{where}: SQLite takes no options; the file is opened read-only in any case")
+        return SqliteBackend(local_path(source, rest[1:]), source.policy.timeout)
     try:
         from bbfs.sources.database.generic import GenericBackend  # noqa: PLC0415 - of the extra "database"
         from bbfs.sources.database.postgres import PostgresBackend  # noqa: PLC0415 - as above
