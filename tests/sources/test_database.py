@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import sqlite3
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -396,6 +397,19 @@ def test_options_that_cannot_be_are_refused(config: dict[str, Any], words: str) 
     with pytest.raises(ConfigError, match=re.escape(words)) as caught:
         build(source, Services())
     assert "hunter2" not in str(caught.value)
+
+
+def test_without_the_extra_sqlite_works_and_others_say_what_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("generic", "postgres", "urls"):
+        monkeypatch.delitem(sys.modules, f"bbfs.sources.database.{name}", raising=False)
+    for name in ("sqlalchemy", "psycopg"):
+        monkeypatch.setitem(sys.modules, name, None)
+    build(source_of(f"sqlite:///{tmp_path}/a.db"), Services())
+    for url in ("postgresql://host/db", "mysql://host/db"):
+        with pytest.raises(ConfigError, match=r"pip install 'bbfs\[database\]'"):
+            build(source_of(url), Services())
 
 
 @pytest.mark.semantics("S23", "S30")

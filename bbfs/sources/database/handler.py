@@ -94,7 +94,7 @@ class DatabaseHandler:
     async def _ask(self, work: Callable[[Session, Job], T]) -> T:
         try:
             result = await self._jobs.run(work)
-        except (Unreachable, DeadlineExceeded) as error:
+        except Unreachable as error:
             self._state = SourceState("down", reason=str(error))
             raise
         except BbfsError:

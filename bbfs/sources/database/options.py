@@ -1,6 +1,7 @@
 """Options of a database source."""
 
 from typing import Any
+
 from pydantic import Field, SecretStr, field_validator
 
 from bbfs.errors import ConfigError

@@ -45,7 +45,7 @@ class QueryOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     sql: str = Field(min_length=1)
     description: str | None = None
-    parameters: dict[str, ParameterOptions] = {}
+    parameters: dict[str, ParameterOptions] = Field(default_factory=dict)
     lazy: bool = False
 
     @model_validator(mode="before")
@@ -84,7 +84,7 @@ def valid_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A named query. sql: with `%(name)s` or `:name` made by `with_placeholders`."""
+    """A named query."""
 
     name: str
     options: QueryOptions

@@ -67,7 +67,6 @@ class Index:
     columns: tuple[str, ...]
     unique: bool = False
     leading: str | None = None
-    definition: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
