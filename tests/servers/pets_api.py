@@ -225,6 +225,7 @@ def serve(log: Path, mode: Path) -> None:
 
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
+        listening.listen(128)  # whoever connects before the server runs waits for it
         print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         server.run(sockets=[listening])
