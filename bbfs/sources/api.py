@@ -8,6 +8,7 @@ listing tells of it. Only URLs that an operation of the document has are ever as
 from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 import trio
@@ -16,7 +17,7 @@ from bbfs.errors import BbfsError, ProtocolViolation
 from bbfs.model import Completion, DataSource, Listing, Loaded, Part, ResourceMetadata, ResourceTemplate, SourceState
 from bbfs.redaction import header_secrets
 from bbfs.sources import Services
-from bbfs.sources.api_document import Documents, shown
+from bbfs.sources.api_document import shown
 from bbfs.sources.api_loading import DocumentReader
 from bbfs.sources.api_operations import Api, Call, Operation, Options, read
 from bbfs.sources.api_options import ApiOptions, ValuesFrom, document_url
@@ -78,8 +79,11 @@ class ApiHandler:
             services.mount_point,
             limiter,
         )
+        self._reading_options = Options(
+            options.server, options.server_variables, options.include, options.exclude, tuple(options.headers)
+        )
         self._reading = trio.Lock()
-        self._read: tuple[Documents, Api] | None = None
+        self._read: Api | None = None
         self._broken: str | None = None
 
     @property
@@ -90,7 +94,7 @@ class ApiHandler:
         state = self._client.state
         if self._read is None:
             return state
-        api = self._read[1]
+        api = self._read
         up = "up" if state.state == "idle" else state.state
         return SourceState(up, state.reason, protocol_version=f"OpenAPI {api.version}", server=api.title or None)
 
@@ -110,21 +114,16 @@ class ApiHandler:
     async def _api_now(self) -> Api:
         async with self._reading:
             try:
-                documents = await self._reader.read()
-                if self._read is None or self._read[0] is not documents:
-                    o = self._options
-                    options = Options(o.server, o.server_variables, o.include, o.exclude, tuple(o.headers))
-                    api = await trio.to_thread.run_sync(read, documents.root, options, limiter=self._limiter)
-                    self._read = documents, api
+                self._read = await self._reader.read(partial(read, options=self._reading_options))
             except BbfsError as error:
                 self._broken = str(error)
                 raise
             self._broken = None
-            return self._read[1]
+            return self._read
 
     async def _api(self) -> Api:
         """The API as the document last said."""
-        return await self._api_now() if self._read is None else self._read[1]
+        return await self._api_now() if self._read is None else self._read
 
     def _problem(self, api: Api) -> str | None:
         problems = list(api.left_out[:_TOLD])

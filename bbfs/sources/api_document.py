@@ -8,7 +8,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
@@ -20,11 +20,15 @@ REFERENCES_IN_A_ROW = 32
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Parsed documents by their URL. location: of the first; missing: why a document could not be had, by URL."""
+    """Parsed documents by their URL. location: of the first; missing: why a document could not be had, by URL.
+
+    wanted: filled with the URLs of all others that references were followed to, whether or not they are there.
+    """
 
     location: str
     parsed: Mapping[str, Any]
     missing: Mapping[str, str]
+    wanted: set[str] = field(default_factory=set)
 
     @property
     def root(self) -> "Node":
@@ -33,10 +37,10 @@ class Documents:
     def at(self, reference: str, base: str) -> "Node":
         """What a reference in the document at `base` leads to. Raises ProtocolViolation that names it."""
         url, pointer = urldefrag(urljoin(base, reference))
-        if url in self.missing:
-            raise ProtocolViolation(f"{shown(reference)}: {self.missing[url]}")
+        if url != self.location:
+            self.wanted.add(url)
         if url not in self.parsed:
-            raise ProtocolViolation(f"{shown(reference)}: not beneath the folder of the document")
+            raise ProtocolViolation(f"{shown(reference)}: {self.missing.get(url, 'not read yet')}")
         if pointer and not pointer.startswith("/"):
             raise ProtocolViolation(f"{shown(reference)}: no JSON pointer")
         found, steps = self.parsed[url], tuple(_steps(pointer))
@@ -173,26 +177,6 @@ def _loader(yaml: Any) -> Any:
     ):
         loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"), list(first))
     return loader
-
-
-def references(value: Any, base: str) -> set[str]:
-    """The URLs of the documents that a document refers to, itself left out. Cycles of YAML's aliases are safe."""
-    found: set[str] = set()
-    seen: set[int] = set()
-    ahead = [value]
-    while ahead:
-        node = ahead.pop()
-        if not isinstance(node, dict | list) or id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, list):
-            ahead += node
-            continue
-        reference = node.get("$ref")
-        if isinstance(reference, str) and not reference.startswith("#"):
-            found.add(urldefrag(urljoin(base, reference))[0])
-        ahead += node.values()
-    return found - {base}
 
 
 def is_beneath(url: str, location: str) -> bool:

@@ -2,22 +2,42 @@
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 import trio
 
 from bbfs.errors import BbfsError, ConfigError, IsADirectory, NotFound, ProtocolViolation, TooLarge, Unreachable
-from bbfs.sources.api_document import Documents, is_beneath, parse, references, shown
+from bbfs.sources.api_document import Documents, Node, is_beneath, parse, shown
 from bbfs.sources.beneath import AtMountPoint, MountPoint, Root, error_of
 from bbfs.sources.web import WebClient
 
+T = TypeVar("T")
 MAX_DOCUMENT = 64 << 20
 """Bytes of one document. The largest public ones have about 20 MB."""
-MAX_DOCUMENTS = 500
+MAX_DOCUMENTS = 5000
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A document as it was read: its hash and its value, or why it could not be had."""
+
+    digest: bytes = b""
+    value: Any = field(default=None, compare=False)
+    error: str | None = None
+    cause: BbfsError | None = field(default=None, compare=False)
+
+
+def _tried(interpret: Callable[[Node], T], root: Node) -> tuple[T | None, BbfsError | None]:
+    """What `interpret` makes, or its error, which a document that is not there yet may be the reason of."""
+    try:
+        return interpret(root), None
+    except BbfsError as error:
+        return None, error
 
 
 class DocumentReader:
@@ -46,46 +66,64 @@ class DocumentReader:
             if there is not None and there.holds(os.path.realpath(folder)):
                 raise there.refusal(folder)
             self._root = Root(folder, there)
-        self._last: tuple[dict[str, bytes], Documents] | None = None
+        self._at_once = trio.CapacityLimiter(limiter.total_tokens)
+        self._last: tuple[dict[str, _Read], Any] | None = None
 
-    async def read(self) -> Documents:
-        """The documents as they are now; the same object as before where nothing has changed.
+    async def read(self, interpret: Callable[[Node], T]) -> T:
+        """What `interpret` makes of the document, in a thread; what it made before where nothing has changed since.
 
-        Raises Unreachable where the document cannot be had, ProtocolViolation where it cannot be read. One that it
-        refers to and that cannot be had is missing, and only what refers to it.
+        It is called again and again, as long as it follows references to other documents: only those are read. One
+        that cannot be had is missing, and only what refers to it. Raises Unreachable where the document cannot be had,
+        ProtocolViolation where it cannot be read, and what `interpret` raises.
         """
-        parsed: dict[str, Any] = {}
-        digests: dict[str, bytes] = {}
-        missing: dict[str, str] = {}
-        before, known = self._last or ({}, None)
-        ahead = [self.url]
-        while ahead:
-            url = ahead.pop(0)
-            if url in parsed or url in missing:
-                continue
-            if not is_beneath(url, self.url) and url != self.url:
-                missing[url] = "not beneath the folder of the document"
-                continue
-            if len(parsed) >= MAX_DOCUMENTS:
-                missing[url] = f"more than {MAX_DOCUMENTS} documents"
-                continue
+        found: dict[str, _Read] = {}
+        before = self._last[0] if self._last is not None else {}
+        await self._read((self.url,), before, found)
+        await self._read(before.keys() - {self.url}, before, found)
+        if self._last is not None and found == before:
+            return self._last[1]
+        while True:
+            documents = Documents(
+                self.url,
+                {url: each.value for url, each in found.items() if each.error is None},
+                {url: each.error for url, each in found.items() if each.error is not None},
+            )
+            result, error = await trio.to_thread.run_sync(_tried, interpret, documents.root, limiter=self._limiter)
+            if documents.wanted <= found.keys():
+                break
+            await self._read(documents.wanted - found.keys(), before, found)
+        if error is not None:
+            raise error
+        self._last = {url: found[url] for url in (self.url, *documents.wanted)}, result
+        return result
+
+    async def _read(self, urls: Collection[str], before: Mapping[str, "_Read"], found: dict[str, "_Read"]) -> None:
+        """Add to `found` what is at these URLs now. before: what was there last, parsed already."""
+
+        async def one(url: str) -> None:
+            if url != self.url and not is_beneath(url, self.url):
+                found[url] = _Read(error="not beneath the folder of the document")
+                return
             try:
-                data = await self._bytes(url)
-                digests[url] = blake2b(data, digest_size=16).digest()
-                if known is not None and before.get(url) == digests[url]:
-                    parsed[url] = known.parsed[url]
-                else:
-                    parsed[url] = await trio.to_thread.run_sync(parse, data, url, limiter=self._limiter)
+                async with self._at_once:
+                    data = await self._bytes(url)
+                digest = blake2b(data, digest_size=16).digest()
+                known = before.get(url)
+                if known is None or known.digest != digest:
+                    value = await trio.to_thread.run_sync(parse, data, url, limiter=self._limiter)
+                    known = _Read(digest, value)
+                found[url] = known
             except BbfsError as error:
-                if url == self.url:
-                    raise self._of_source(error) from error
-                missing[url] = str(error)
-                continue
-            ahead += sorted(await trio.to_thread.run_sync(references, parsed[url], url, limiter=self._limiter))
-        if known is not None and digests == before and missing == known.missing:
-            return known
-        self._last = digests, Documents(self.url, parsed, missing)
-        return self._last[1]
+                found[url] = _Read(error=str(error), cause=error)
+
+        too_many = sorted(urls)[max(0, MAX_DOCUMENTS - len(found)) :]
+        found.update({url: _Read(error=f"more than {MAX_DOCUMENTS} documents") for url in too_many})
+        async with trio.open_nursery() as nursery:
+            for url in sorted(set(urls) - found.keys()):
+                nursery.start_soon(one, url)
+        cause = found[self.url].cause
+        if cause is not None:
+            raise self._of_source(cause) from cause
 
     def _of_source(self, error: BbfsError) -> BbfsError:
         """Without its document the whole source is gone, which no missing resource is."""
