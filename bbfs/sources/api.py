@@ -6,8 +6,6 @@ listing tells of it. Only URLs that an operation of the document has are ever as
 """
 
 from collections.abc import Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
 
@@ -20,12 +18,13 @@ from bbfs.sources import Services
 from bbfs.sources.api_document import shown
 from bbfs.sources.api_loading import DocumentReader
 from bbfs.sources.api_operations import Api, Call, Operation, Options, read
-from bbfs.sources.api_options import ApiOptions, ValuesFrom, document_url
+from bbfs.sources.api_options import ApiOptions, ValuesFrom, document_url, made_of_references, refuse_secrets_in_urls
 from bbfs.sources.api_pages import page_of
 from bbfs.sources.api_parameters import Parameter
 from bbfs.sources.api_requests import Answer, ApiRequests
 from bbfs.sources.api_security import Keyring, check
 from bbfs.sources.api_values import Lister, answers_for, hinted, lister, values_in, variable_at
+from bbfs.sources.http_headers import may_be_kept, media_type, modified_ns, strong_etag, time_to_live
 from bbfs.sources.media_types import content_type_of
 from bbfs.sources.options import parse_options
 from bbfs.sources.redirects import HARMLESS
@@ -48,17 +47,17 @@ class ApiHandler:
         options = self._options = parse_options(ApiOptions, source)
         check(source.auth, f"sources[{source.id}].auth")
         self._keyring = Keyring(source.auth)
-        headers = {**options.headers, **options.document_headers}
-        secrets = {
-            *self._keyring.secrets,
-            *header_secrets({k: v for k, v in headers.items() if k.lower() not in HARMLESS}),
-        }
+        refuse_secrets_in_urls(source)
+        given = [*options.headers.items(), *options.document_headers.items()]
+        secrets = {*self._keyring.secrets, *made_of_references(source.config)}
+        secrets.update(*(header_secrets({name: value}) for name, value in given if name.lower() not in HARMLESS))
         self._client = WebClient(
             source,
             allow_private=options.allow_private,
             max_body=options.max_body,
             per_second=options.per_second,
             secrets=secrets,
+            proxy=options.proxy,
         )
         limiter = trio.CapacityLimiter(source.policy.concurrency)
         self._limiter = limiter
@@ -107,7 +106,10 @@ class ApiHandler:
     async def list(self) -> Listing:
         """The operations that need no value, and the templates of the others, by the document as it is now."""
         api = await self._api_now()
-        resources = [self._resource(operation, uri) for operation in api.operations for uri in operation.resources()]
+        found = {uri: operation for operation in reversed(api.operations) for uri in operation.resources()}
+        resources = [
+            self._resource(operation, uri) for uri, operation in sorted(found.items(), key=lambda each: each[0])
+        ]
         templates = [template for operation in api.operations for template in _templates(operation)]
         return Listing(tuple(resources), problem=self._problem(api), templates=tuple(templates))
 
@@ -155,22 +157,22 @@ class ApiHandler:
         answer = await self._requests.answer(api, call)
         metadata = self._described(call, native_uri, answer)
         part = Part(native_uri, metadata.mime_type, answer.content, metadata.content_type)
-        return Loaded((part,), metadata=metadata, once=answer.truncated is not None)
+        ttls = [ttl for headers in answer.headers if (ttl := time_to_live(headers)) is not None]
+        once = answer.truncated is not None or not all(map(may_be_kept, answer.headers))
+        return Loaded((part,), min(ttls, default=None), metadata, once)
 
     def _described(self, call: Call, native_uri: str, answer: Answer) -> ResourceMetadata:
         """What the document and the answer say of a content; of several pages no page's version or time counts."""
-        mime_type, _, parameters = answer.headers.get("content-type", "").partition(";")
-        mime_type = mime_type.strip().lower() or call.operation.mime_type or None
+        headers, single = answer.headers[0], len(answer.pages) <= 1
+        mime_type, charset = media_type(headers)
+        mime_type = mime_type or call.operation.mime_type
         properties = _properties(call.operation)
-        charset = parameters.lower().partition("charset=")[2].strip(' "')
-        if charset:
+        if charset is not None:
             properties["charset"] = charset
-        if len(answer.pages) > 1:
+        if not single:
             properties |= {"pages": len(answer.pages), "items": sum(len(page.items) for page in answer.pages)}
         if answer.truncated is not None:
             properties |= {"truncated": answer.truncated, "error": f"the list is cut: {answer.truncated}"}
-        single = len(answer.pages) <= 1
-        etag = answer.headers.get("etag") if single else None
         return ResourceMetadata(
             uri=source_uri(self.source.base_prefix, native_uri),
             native_uri=native_uri,
@@ -179,8 +181,8 @@ class ApiHandler:
             description=call.operation.description,
             mime_type=mime_type,
             content_type=content_type_of(mime_type),
-            modified_ns=_time(answer.headers.get("last-modified")) if single else None,
-            etag=etag if etag and etag.startswith('"') else None,
+            modified_ns=modified_ns(headers) if single else None,
+            etag=strong_etag(headers) if single else None,
             properties=properties,
         )
 
@@ -274,15 +276,3 @@ def _items(answer: Answer) -> list[Any]:
             raise ProtocolViolation("the API answers no list of values")
         pages = (page,)
     return [item for page in pages for item in page.parsed]
-
-
-def _time(header: str | None) -> int | None:
-    """Nanoseconds since the epoch of an HTTP date."""
-    try:
-        if header is None:
-            return None
-        moment = parsedate_to_datetime(header)
-        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)  # RFC 5322: `-0000` has no zone
-        return int(moment.timestamp()) * 1_000_000_000
-    except (ValueError, OverflowError):
-        return None

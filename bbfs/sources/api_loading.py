@@ -68,6 +68,7 @@ class DocumentReader:
             self._root = Root(folder, there)
         self._at_once = trio.CapacityLimiter(limiter.total_tokens)
         self._last: tuple[dict[str, _Read], Any] | None = None
+        self._parsed: dict[str, _Read] = {}  # parsing a large document may outlast the time that somebody waits
 
     async def read(self, interpret: Callable[[Node], T]) -> T:
         """What `interpret` makes of the document, in a thread; what it made before where nothing has changed since.
@@ -78,8 +79,8 @@ class DocumentReader:
         """
         found: dict[str, _Read] = {}
         before = self._last[0] if self._last is not None else {}
-        await self._read((self.url,), before, found)
-        await self._read(before.keys() - {self.url}, before, found)
+        await self._read((self.url,), found)
+        await self._read(before.keys() - {self.url}, found)
         if self._last is not None and found == before:
             return self._last[1]
         while True:
@@ -91,14 +92,15 @@ class DocumentReader:
             result, error = await trio.to_thread.run_sync(_tried, interpret, documents.root, limiter=self._limiter)
             if documents.wanted <= found.keys():
                 break
-            await self._read(documents.wanted - found.keys(), before, found)
+            await self._read(documents.wanted - found.keys(), found)
         if error is not None:
             raise error
         self._last = {url: found[url] for url in (self.url, *documents.wanted)}, result
+        self._parsed = dict(self._last[0])
         return result
 
-    async def _read(self, urls: Collection[str], before: Mapping[str, "_Read"], found: dict[str, "_Read"]) -> None:
-        """Add to `found` what is at these URLs now. before: what was there last, parsed already."""
+    async def _read(self, urls: Collection[str], found: dict[str, "_Read"]) -> None:
+        """Add to `found` what is at these URLs now."""
 
         async def one(url: str) -> None:
             if url != self.url and not is_beneath(url, self.url):
@@ -108,10 +110,10 @@ class DocumentReader:
                 async with self._at_once:
                     data = await self._bytes(url)
                 digest = blake2b(data, digest_size=16).digest()
-                known = before.get(url)
+                known = self._parsed.get(url)
                 if known is None or known.digest != digest:
                     value = await trio.to_thread.run_sync(parse, data, url, limiter=self._limiter)
-                    known = _Read(digest, value)
+                    known = self._parsed[url] = _Read(digest, value)
                 found[url] = known
             except BbfsError as error:
                 found[url] = _Read(error=str(error), cause=error)

@@ -1,9 +1,11 @@
 """The options of a REST API (`[sources.config]`)."""
 
 import re
-from typing import Annotated
-from urllib.parse import urlsplit
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import urljoin, urlsplit
 
+import httpx2
 from pydantic import BeforeValidator, Field, field_validator
 
 from bbfs.config.quantities import parse_size
@@ -12,6 +14,7 @@ from bbfs.model import DataSource
 from bbfs.sources.api_document import shown
 from bbfs.sources.api_loading import file_url
 from bbfs.sources.options import SourceOptions, local_path
+from bbfs.sources.redirects import is_web
 from bbfs.sources.web import MAX_BODY
 
 MAX_PAGES, MAX_ITEMS = 10, 10_000
@@ -33,7 +36,7 @@ class ApiOptions(SourceOptions):
     every request to the API, document_headers: with those for the document. include, exclude: globs over the
     document's paths. values: by the name of a variable, or PATH#NAME, its values or where they come from. max_pages,
     max_items: what is followed of a list. max_body: bytes of an answer. per_second: requests in a second.
-    allow_private: whether addresses may be asked that are not public.
+    allow_private: whether addresses may be asked that are not public. proxy: URL of an HTTP proxy.
     """
 
     document: str = Field(min_length=1)
@@ -49,6 +52,7 @@ class ApiOptions(SourceOptions):
     max_body: Annotated[int, BeforeValidator(parse_size), Field(ge=1)] = MAX_BODY
     per_second: float | None = Field(default=None, gt=0)
     allow_private: bool = False
+    proxy: str | None = None
 
     @field_validator("headers", "document_headers")
     @classmethod
@@ -66,6 +70,44 @@ class ApiOptions(SourceOptions):
         if server is not None and (urlsplit(server).scheme not in ("http", "https") or not urlsplit(server).hostname):
             raise ValueError("should be an http or https URL")
         return server
+
+    @field_validator("proxy")
+    @classmethod
+    def _http_proxy(cls, proxy: str | None) -> str | None:
+        if proxy is not None:
+            try:
+                usable = is_web(httpx2.Proxy(proxy).url)
+            except (httpx2.InvalidURL, ValueError):
+                usable = False
+            if not usable:
+                raise ValueError("must be the http:// or https:// URL of a proxy")
+        return proxy
+
+
+def made_of_references(value: Any) -> frozenset[str]:
+    """What came into an option by reference (`${…}`), to be kept out of every text."""
+    if isinstance(value, Mapping):
+        return frozenset().union(*map(made_of_references, value.values()))
+    if isinstance(value, list | tuple):
+        return frozenset().union(*map(made_of_references, value))
+    # Strings that were made from references say which; see `bbfs.config.interpolation`.
+    return frozenset(secret for secret in getattr(value, "secrets", ()) if secret)
+
+
+def refuse_secrets_in_urls(source: DataSource) -> None:
+    """The URL of an API is the path of its files, for all to see, so nothing secret may be in it (S30)."""
+    for key in ("server", "server_variables", "document"):
+        value = source.config.get(key)
+        shown_of_it = urljoin(value, ".") if key == "document" and isinstance(value, str) else str(value)
+        if any(secret in shown_of_it for secret in made_of_references(value)) and _is_url(key, value):
+            raise ConfigError(
+                f"sources[{source.id}].config.{key}: made from a reference, its value would show in paths; what is "
+                "secret belongs in auth or headers"
+            )
+
+
+def _is_url(key: str, value: object) -> bool:
+    return key != "document" or "://" in str(value)
 
 
 def document_url(source: DataSource, document: str) -> str:

@@ -29,11 +29,11 @@ _COOKIE = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 class Answer:
     """The answer to a call. pages: those it is made of, where it is a list. truncated: why it is not all there is.
 
-    headers: of the first page, with names in lower case.
+    headers: of each page, with names in lower case; of the one answer, where it is no list.
     """
 
     content: Content
-    headers: Mapping[str, str]
+    headers: tuple[Mapping[str, str], ...]
     pages: tuple[Page, ...] = ()
     truncated: str | None = None
 
@@ -69,8 +69,8 @@ class ApiRequests:
         """The content of a resource, of a list all pages. Raises BbfsError."""
         headers, body = await self._get(api, call.operation, call.url)
         if not isinstance(body, bytes):
-            return Answer(body, headers)
-        first = Answer(MemoryContent(body), headers)
+            return Answer(body, (headers,))
+        first = Answer(MemoryContent(body), (headers,))
         paging = Paging.of(call.operation.in_query)
         told = "link" in headers or b"ext" in body  # of the next page, or nextPage
         if not paging.names.isdisjoint(call.asked) or not (paging.names or told):
@@ -79,43 +79,45 @@ class ApiRequests:
         page = await self._parsed(partial(page_of, body, hint), len(body))
         if page is None:
             return first
-        pages, truncated = await self._following(api, call, paging, page, headers, len(body))
+        pages, heads = [page], [headers]
+        truncated = await self._follow(api, call, paging, pages, heads, len(body))
         if len(pages) == 1:
-            return Answer(first.content, headers, pages, truncated)
+            return Answer(first.content, (headers,), (page,), truncated)
         text = await self._parsed(partial(joined, pages), sum(len(each.text) for each in pages))
-        return Answer(MemoryContent(text), headers, pages, truncated)
+        return Answer(MemoryContent(text), tuple(heads), tuple(pages), truncated)
 
-    async def _following(
-        self, api: Api, call: Call, paging: Paging, page: Page, headers: Mapping[str, str], size: int
-    ) -> tuple[tuple[Page, ...], str | None]:
-        """All pages from the first one on, and why these are not all."""
-        pages, url, seen = [page], call.url, {call.url}
-        first, sure = first_numbers(paging, page)
+    async def _follow(
+        self, api: Api, call: Call, paging: Paging, pages: list[Page], heads: list[Mapping[str, str]], size: int
+    ) -> str | None:
+        """Add to the first page all that follow, with their headers. Returns why these are not all."""
+        url, seen = call.url, {call.url}
+        first, sure = first_numbers(paging, pages[0])
         secret = frozenset(s.name for s in api.schemes.values() if s.kind == "query")
         while True:
-            following = next_page(paging, url, headers, pages, first)
-            going_on = without(following.url, secret)
+            following = next_page(paging, url, heads[-1], pages, first)
+            going_on, guessed = without(following.url, secret), following.kind == "guessed"
             bound = self._bound(pages, size)
-            if following.kind == "lost":
-                return tuple(pages), following.why
             if following.kind == "end":
-                return tuple(pages), None
+                return None
+            if following.kind == "lost":
+                return following.why
             if going_on in seen:
-                return tuple(pages), "the API's next page is one that was read already"
+                return "the API's next page is one that was read already"
             if bound is not None:
-                return tuple(pages), f"{bound}; there {'is' if following.kind == 'given' else 'may be'} more"
+                return f"{bound}; there {'may be' if guessed else 'is'} more"
             seen.add(going_on)
-            got = await self._page(api, call.operation, going_on, following, page.where)
+            got = await self._page(api, call.operation, going_on, following, pages[0].where)
             if isinstance(got, str):
-                return tuple(pages), got or None
-            url, (headers, following_page, length) = going_on, got
-            size += length
-            if following.kind == "guessed" and following_page.items in ((), pages[-1].items):
-                if sure or not following_page.items:
-                    return tuple(pages), None  # beyond the end, or the API knows no such parameter after all
+                return got or None
+            headers, page, length = got
+            if guessed and page.items in ((), pages[-1].items):
+                if sure or not page.items:
+                    return None  # beyond the end, or the API knows no such parameter after all
                 sure, first = True, {name: number + 1 for name, number in first.items()}
                 continue
-            pages.append(following_page)
+            url, size = going_on, size + length
+            pages.append(page)
+            heads.append(headers)
 
     def _bound(self, pages: Sequence[Page], size: int) -> str | None:
         items = sum(len(each.items) for each in pages)
@@ -150,10 +152,12 @@ class ApiRequests:
     async def _get(self, api: Api, operation: Operation, url: str) -> tuple[Mapping[str, str], bytes | Content]:
         """The headers of an answer, by names in lower case, and its body: bytes of JSON, a content of anything else."""
         known = self._keyring.credentials(operation.security, api.schemes)
-        headers = {"Accept": _accept(operation), **operation.headers, **self._headers, **known.headers}
+        headers = {"accept": _accept(operation)}
+        for more in (operation.headers, self._headers, known.headers):
+            headers.update({name.lower(): value for name, value in more.items()})
         if known.cookies:
             cookies = [f"{name}={quote(value, safe=_COOKIE)}" for name, value in known.cookies]
-            headers["Cookie"] = "; ".join([*([headers["Cookie"]] if "Cookie" in headers else []), *cookies])
+            headers["cookie"] = "; ".join([*([headers["cookie"]] if "cookie" in headers else []), *cookies])
         if known.query:
             pairs = [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in known.query]
             url += ("&" if "?" in url else "?") + "&".join(pairs)

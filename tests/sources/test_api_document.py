@@ -1,5 +1,6 @@
 """OpenAPI documents: JSON and YAML, references, what is broken in them."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,31 @@ async def test_files_are_read_with_what_they_refer_to(tmp_path: Path) -> None:
     for key, said in (("b", "symbolic link"), ("c", "not beneath"), ("d", "No such file"), ("e", "not beneath")):
         with pytest.raises(ProtocolViolation, match=said):
             await reader(reading.url).read(lambda root, key=key: root.get(key))
+
+
+async def test_what_took_long_to_parse_is_there_for_who_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, calls = trio.Event(), threading.Event(), 0
+
+    def slow(data: bytes, location: str) -> Any:
+        nonlocal calls
+        calls += 1
+        trio.from_thread.run_sync(begun.set)
+        assert go_on.wait(10)
+        return parse(data, location)
+
+    monkeypatch.setattr(api_loading, "parse", slow)
+    (tmp_path / "api.json").write_text('{"a": 1}')
+    reading = reader(file_url(str(tmp_path / "api.json")))
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reading.read, Node.followed)
+            await begun.wait()
+            nursery.cancel_scope.cancel()
+            go_on.set()
+        assert (await reading.read(Node.followed)).value == {"a": 1}
+    assert calls == 1
 
 
 async def test_a_document_over_http_is_read_with_what_it_refers_to(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import trio
 from pets_server import AUTH, PetsServer
 from web_site import WebSite
 
+from bbfs.config.interpolation import Interpolated
 from bbfs.errors import (
     BbfsError,
     Busy,
@@ -297,6 +298,7 @@ async def test_a_key_is_sent_to_no_other_server(tmp_path: Path) -> None:
         ({"document": "x", "headers": {"A": "s3cr\net"}}, {}, "the value of A cannot be sent"),
         ({"document": "x", "max_pages": 0}, {}, "config.max_pages"),
         ({"document": "x", "max_body": "much"}, {}, "config.max_body"),
+        ({"document": "x", "proxy": "socks5://h"}, {}, "URL of a proxy"),
         ({"document": "x"}, {"token": ""}, "auth.token: is empty"),
     ],
 )
@@ -306,6 +308,52 @@ async def test_options_that_cannot_be_used_are_refused(config: dict[str, Any], a
     assert said in str(caught.value)
     assert "pw" not in str(caught.value)
     assert "s3cr" not in str(caught.value)
+
+
+@pytest.mark.semantics("S17")
+async def test_the_time_to_live_of_an_answer_is_the_servers(tmp_path: Path) -> None:
+    site = WebSite(tmp_path)
+    document = tmp_path / "api.json"
+    paths = {f"/files/{name}": {"get": {}} for name in ("a", "b", "c")}
+    document.write_text(json.dumps({"openapi": "3.1.0", "servers": [{"url": site.url}], "paths": paths}))
+    site.write("a", "x", cache_control="max-age=60")
+    site.write("b", "x", cache_control="no-store")
+    site.write("c", "x", content_type="text/plain; charset=ISO-8859-1", etag='W/"1"')
+    try:
+        async with handler(str(document)) as api:
+            a, b, c = [await api.load(f"{site.url}/files/{name}") for name in "abc"]
+    finally:
+        site.stop()
+    assert (a.ttl, a.once) == (60, False)
+    assert b.once
+    assert (c.ttl, c.once, properties(c)["charset"]) == (None, False, "iso-8859-1")
+    assert a.metadata is not None
+    assert a.metadata.etag is not None
+    assert c.metadata is not None
+    assert (c.metadata.etag, c.metadata.mime_type, c.metadata.content_type) == (None, "text/plain", "text")
+
+
+async def test_a_cookie_of_the_configuration_stays_beside_that_of_a_scheme(server: PetsServer) -> None:
+    async with handler(server.document, AUTH, headers={"cookie": "theme=dark"}) as api:
+        assert said(await api.load(f"{server.url}/secure/cookie")) == "cookie"
+    assert server.requests("/secure/cookie")[-1]["headers"]["cookie"] == "theme=dark; session=k3y&of=api"
+
+
+@pytest.mark.semantics("S30")
+async def test_a_reference_does_not_become_a_path() -> None:
+    def reference(text: str) -> str:
+        return Interpolated.of(text, text, ["hush"])
+
+    for config in (
+        {"document": reference("https://hush.example.com/api.json")},
+        {"document": "a.json", "server": reference("https://h/hush")},
+        {"document": "a.json", "server_variables": {"tenant": reference("hush")}},
+    ):
+        with pytest.raises(ConfigError, match="belongs in auth or headers") as caught:
+            ApiHandler(source(config), Services())
+        assert "hush" not in str(caught.value)
+    ApiHandler(source({"document": reference("https://h/api.json?key=hush")}), Services())
+    ApiHandler(source({"document": reference("/srv/hush/api.json")}), Services())
 
 
 async def test_private_addresses_are_refused_unless_they_are_allowed(server: PetsServer) -> None:
