@@ -3,7 +3,7 @@
 import os
 import stat
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
@@ -13,23 +13,37 @@ import trio
 from bbfs.errors import BbfsError, ConfigError, IsADirectory, NotFound, ProtocolViolation, TooLarge, Unreachable
 from bbfs.sources.api_document import Documents, Node, is_beneath, parse, shown
 from bbfs.sources.beneath import AtMountPoint, MountPoint, Root, error_of
+from bbfs.sources.http_headers import Validators
 from bbfs.sources.web import WebClient
 
 T = TypeVar("T")
 MAX_DOCUMENT = 64 << 20
 """Bytes of one document. The largest public ones have about 20 MB."""
 MAX_DOCUMENTS = 5000
+_NOT_MODIFIED = frozenset({304})
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """A document as it was read: its hash and its value, or why it could not be had."""
+class _Seen:
+    """What there was at a URL.
 
-    digest: bytes = b""
-    value: Any = field(default=None, compare=False)
-    error: str | None = None
-    cause: BbfsError | None = field(default=None, compare=False)
+    digest: of the document, or of the reason why it could not be had (`error`). data: its bytes, until it is parsed;
+    None for one that the server says to be as before. conditions: headers that ask the server to say so.
+    """
+
+    digest: bytes
+    data: bytes | None = field(default=None, compare=False, repr=False)
+    error: BbfsError | None = field(default=None, compare=False)
+    conditions: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def failed(cls, error: BbfsError) -> "_Seen":
+        return cls(_digest(str(error).encode()), error=error)
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()
 
 
 def _tried(interpret: Callable[[Node], T], root: Node) -> tuple[T | None, BbfsError | None]:
@@ -67,8 +81,9 @@ class DocumentReader:
                 raise there.refusal(folder)
             self._root = Root(folder, there)
         self._at_once = trio.CapacityLimiter(limiter.total_tokens)
-        self._last: tuple[dict[str, _Read], Any] | None = None
-        self._parsed: dict[str, _Read] = {}  # parsing a large document may outlast the time that somebody waits
+        self._last: tuple[dict[str, _Seen], Any] | None = None
+        # By digest, until all are read: to parse a large one may outlast the time that somebody waits.
+        self._parsed: dict[bytes, Any] = {}
 
     async def read(self, interpret: Callable[[Node], T]) -> T:
         """What `interpret` makes of the document, in a thread; what it made before where nothing has changed since.
@@ -77,55 +92,73 @@ class DocumentReader:
         that cannot be had is missing, and only what refers to it. Raises Unreachable where the document cannot be had,
         ProtocolViolation where it cannot be read, and what `interpret` raises.
         """
-        found: dict[str, _Read] = {}
         before = self._last[0] if self._last is not None else {}
-        await self._read((self.url,), found)
-        await self._read(before.keys() - {self.url}, found)
-        if self._last is not None and found == before:
+        seen: dict[str, _Seen] = {}
+        await self._look([self.url], before, seen)
+        await self._look(before.keys(), before, seen)
+        if self._last is not None and seen == before:
             return self._last[1]
         while True:
+            await self._parse(seen)
             documents = Documents(
                 self.url,
-                {url: each.value for url, each in found.items() if each.error is None},
-                {url: each.error for url, each in found.items() if each.error is not None},
+                {url: self._parsed[each.digest] for url, each in seen.items() if each.error is None},
+                {url: str(each.error) for url, each in seen.items() if each.error is not None},
             )
             result, error = await trio.to_thread.run_sync(_tried, interpret, documents.root, limiter=self._limiter)
-            if documents.wanted <= found.keys():
+            if documents.wanted <= seen.keys():
                 break
-            await self._read(documents.wanted - found.keys(), found)
+            await self._look(documents.wanted, {}, seen)
         if error is not None:
             raise error
-        self._last = {url: found[url] for url in (self.url, *documents.wanted)}, result
-        self._parsed = dict(self._last[0])
+        used = (self.url, *documents.wanted)
+        self._last = {url: replace(seen[url], data=None, error=None) for url in used}, result
+        self._parsed = {}
         return result
 
-    async def _read(self, urls: Collection[str], found: dict[str, "_Read"]) -> None:
-        """Add to `found` what is at these URLs now."""
+    async def _look(self, urls: Collection[str], before: Mapping[str, _Seen], seen: dict[str, _Seen]) -> None:
+        """Add what is at these URLs now. before: what was there last; a server may say that it still is."""
 
         async def one(url: str) -> None:
-            if url != self.url and not is_beneath(url, self.url):
-                found[url] = _Read(error="not beneath the folder of the document")
-                return
             try:
+                if url != self.url and not is_beneath(url, self.url):
+                    raise ProtocolViolation("not beneath the folder of the document")
                 async with self._at_once:
-                    data = await self._bytes(url)
-                digest = blake2b(data, digest_size=16).digest()
-                known = self._parsed.get(url)
-                if known is None or known.digest != digest:
-                    value = await trio.to_thread.run_sync(parse, data, url, limiter=self._limiter)
-                    known = self._parsed[url] = _Read(digest, value)
-                found[url] = known
+                    seen[url] = await self._get(url, before.get(url))
             except BbfsError as error:
-                found[url] = _Read(error=str(error), cause=error)
+                seen[url] = _Seen.failed(error)
 
-        too_many = sorted(urls)[max(0, MAX_DOCUMENTS - len(found)) :]
-        found.update({url: _Read(error=f"more than {MAX_DOCUMENTS} documents") for url in too_many})
+        new = sorted(set(urls) - seen.keys())
+        room = max(0, MAX_DOCUMENTS - len(seen))
+        too_many = _Seen.failed(TooLarge(f"more than {MAX_DOCUMENTS} documents"))
+        seen.update(dict.fromkeys(new[room:], too_many))
         async with trio.open_nursery() as nursery:
-            for url in sorted(set(urls) - found.keys()):
+            for url in new[:room]:
                 nursery.start_soon(one, url)
-        cause = found[self.url].cause
-        if cause is not None:
-            raise self._of_source(cause) from cause
+        self._require_first(seen)
+
+    async def _parse(self, seen: dict[str, _Seen]) -> None:
+        """Parse what is not parsed yet; what cannot be is missing from then on."""
+        if len(self._parsed) > MAX_DOCUMENTS:
+            self._parsed.clear()  # left by many a document that could not be read to the end
+        for url, each in list(seen.items()):
+            if each.error is not None or each.digest in self._parsed:
+                continue
+            try:
+                if each.data is None:  # as before, while another document is not
+                    each = await self._get(url, None)
+                assert each.data is not None
+                value = await trio.to_thread.run_sync(parse, each.data, url, limiter=self._limiter)
+                self._parsed[each.digest] = value
+                seen[url] = replace(each, data=None)
+            except BbfsError as error:
+                seen[url] = replace(each, error=error)
+        self._require_first(seen)
+
+    def _require_first(self, seen: Mapping[str, _Seen]) -> None:
+        error = seen[self.url].error
+        if error is not None:
+            raise self._of_source(error) from error
 
     def _of_source(self, error: BbfsError) -> BbfsError:
         """Without its document the whole source is gone, which no missing resource is."""
@@ -133,11 +166,19 @@ class DocumentReader:
             return Unreachable(f"the document: {error}")
         return error if isinstance(error, ProtocolViolation | ConfigError) else type(error)(f"the document: {error}")
 
-    async def _bytes(self, url: str) -> bytes:
-        if self._root is None:
-            response = await self._client.get(url, headers=self._headers, max_body=MAX_DOCUMENT)
-            return response.body
-        return await trio.to_thread.run_sync(self._file, url, limiter=self._limiter, abandon_on_cancel=True)
+    async def _get(self, url: str, before: _Seen | None) -> _Seen:
+        if self._root is not None:
+            data = await trio.to_thread.run_sync(self._file, url, limiter=self._limiter, abandon_on_cancel=True)
+            return _Seen(_digest(data), data)
+        conditions = before.conditions if before is not None else {}
+        response = await self._client.get(
+            url, headers={**self._headers, **conditions}, accept=_NOT_MODIFIED, max_body=MAX_DOCUMENT
+        )
+        if response.status in _NOT_MODIFIED and before is not None:
+            return before
+        digest = _digest(response.body)
+        validators = Validators.of(response.headers, digest.hex())
+        return _Seen(digest, response.body, conditions=validators.conditions if validators is not None else {})
 
     def _file(self, url: str) -> bytes:
         assert self._root is not None

@@ -182,6 +182,12 @@ async def test_a_document_over_http_is_read_with_what_it_refers_to(tmp_path: Pat
         reading = reader(f"{site.url}/files/api/openapi.json", client, headers={"X-Key": "secret"})
         assert await reading.read(lambda root: root.get("a").value) == "found"
         assert len(site.requests()) == 2  # what nobody asks for is not read
+        assert await reading.read(lambda root: None) == "found"
+        site.await_requests("/files/api/parts.json", 2)
+        assert [each["status"] for each in site.requests()] == [200, 200, 304, 304]
+        site.write("api/parts.json", '{"x": "changed"}')
+        assert await reading.read(lambda root: root.get("a").value) == "changed"
+        assert await reading.read(lambda root: None) == "changed"
         assert {each["headers"].get("x-key") for each in site.requests()} == {"secret"}
         with pytest.raises(Unreachable):
             await reader(f"{site.url}/files/api/nothing.json", client).read(Node.followed)
