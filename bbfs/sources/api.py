@@ -10,9 +10,20 @@ from functools import partial
 from typing import Any
 
 import trio
+from cachetools import LRUCache
 
 from bbfs.errors import BbfsError, ProtocolViolation
-from bbfs.model import Completion, DataSource, Listing, Loaded, Part, ResourceMetadata, ResourceTemplate, SourceState
+from bbfs.model import (
+    Completion,
+    DataSource,
+    Listing,
+    Loaded,
+    Part,
+    ResourceMetadata,
+    ResourceTemplate,
+    SourceState,
+    Unchanged,
+)
 from bbfs.redaction import header_secrets
 from bbfs.sources import Services
 from bbfs.sources.api_document import shown
@@ -21,10 +32,10 @@ from bbfs.sources.api_operations import Api, Call, Operation, Options, read
 from bbfs.sources.api_options import ApiOptions, ValuesFrom, document_url, made_of_references, refuse_secrets_in_urls
 from bbfs.sources.api_pages import page_of
 from bbfs.sources.api_parameters import Parameter
-from bbfs.sources.api_requests import Answer, ApiRequests
+from bbfs.sources.api_requests import Answer, ApiRequests, NotModified
 from bbfs.sources.api_security import Keyring, check
 from bbfs.sources.api_values import Lister, answers_for, hinted, lister, values_in, variable_at
-from bbfs.sources.http_headers import may_be_kept, media_type, modified_ns, strong_etag, time_to_live
+from bbfs.sources.http_headers import Validators, may_be_kept, media_type, modified_ns, strong_etag, time_to_live
 from bbfs.sources.media_types import content_type_of
 from bbfs.sources.options import parse_options
 from bbfs.sources.redirects import HARMLESS
@@ -32,6 +43,8 @@ from bbfs.sources.web import WebClient
 from bbfs.templates import expand_template
 from bbfs.uri import source_uri
 
+VALIDATORS_KEPT = 10_000
+"""Resources of which the API can be asked whether they have changed."""
 _TOLD = 5
 """Operations left out that the listing names one by one."""
 
@@ -81,6 +94,7 @@ class ApiHandler:
         self._reading_options = Options(
             options.server, options.server_variables, options.include, options.exclude, tuple(options.headers)
         )
+        self._validators: LRUCache[str, Validators] = LRUCache(VALIDATORS_KEPT)
         self._reading = trio.Lock()
         self._read: Api | None = None
         self._broken: str | None = None
@@ -152,9 +166,25 @@ class ApiHandler:
     async def load(self, native_uri: str) -> Loaded:
         """What the API answers; of a list all pages within the bounds. Nothing is kept of a list that is cut beyond
         this process, where nobody could say so."""
+        loaded = await self._load(native_uri, None)
+        assert isinstance(loaded, Loaded)
+        return loaded
+
+    async def load_if_changed(self, native_uri: str, version: str) -> Loaded | Unchanged:
+        """As `load`, unless the API says that it still has what was loaded as `version`."""
+        known = self._validators.get(native_uri)
+        return await self._load(native_uri, known if known is not None and known.version == version else None)
+
+    async def _load(self, native_uri: str, known: Validators | None) -> Loaded | Unchanged:
         api = await self._api()
         call = api.call(native_uri)
-        answer = await self._requests.answer(api, call)
+        answer = await self._requests.answer_if_changed(api, call, known.conditions if known is not None else {})
+        if isinstance(answer, NotModified):
+            return Unchanged(time_to_live(answer.headers))
+        self._validators.pop(native_uri, None)
+        validators = Validators.of(answer.headers[0], answer.content.version)
+        if validators is not None and not answer.pages:  # a list may go on elsewhere while its first page stays
+            self._validators[native_uri] = validators
         metadata = self._described(call, native_uri, answer)
         part = Part(native_uri, metadata.mime_type, answer.content, metadata.content_type)
         ttls = [ttl for headers in answer.headers if (ttl := time_to_live(headers)) is not None]

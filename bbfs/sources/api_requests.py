@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 import trio
@@ -21,6 +22,8 @@ from bbfs.sources.web import WebClient, WebStream
 T = TypeVar("T")
 PARSED_AT_ONCE = 256 << 10
 """Bytes of an answer that are parsed on the event loop (a few ms); more are in a thread."""
+_NOT_MODIFIED = frozenset({304})
+_NO_CONDITIONS: Mapping[str, str] = MappingProxyType({})
 _COOKIE = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 """What a cookie's value holds as it is (RFC 6265, section 4.1.1), beside letters and digits."""
 
@@ -36,6 +39,12 @@ class Answer:
     headers: tuple[Mapping[str, str], ...]
     pages: tuple[Page, ...] = ()
     truncated: str | None = None
+
+
+class NotModified(NamedTuple):
+    """The API still has what the conditions of a request name. headers: of the answer, with names in lower case."""
+
+    headers: Mapping[str, str]
 
 
 class ApiRequests:
@@ -67,7 +76,15 @@ class ApiRequests:
 
     async def answer(self, api: Api, call: Call) -> Answer:
         """The content of a resource, of a list all pages. Raises BbfsError."""
-        headers, body = await self._get(api, call.operation, call.url)
+        found = await self.answer_if_changed(api, call, {})
+        assert isinstance(found, Answer)
+        return found
+
+    async def answer_if_changed(self, api: Api, call: Call, conditions: Mapping[str, str]) -> Answer | NotModified:
+        """As `answer`, unless the API says that nothing has changed. conditions: the headers that ask so."""
+        headers, body = await self._get(api, call.operation, call.url, conditions)
+        if body is None:
+            return NotModified(headers)
         if not isinstance(body, bytes):
             return Answer(body, (headers,))
         first = Answer(MemoryContent(body), (headers,))
@@ -142,15 +159,21 @@ class ApiRequests:
                 return f"the API refuses the next page: {error}"
             raise
         if not isinstance(body, bytes):
-            body.close()
+            if body is not None:
+                body.close()
             raise ProtocolViolation(f"GET {operation.path}: the next page is no JSON")
         page = await self._parsed(partial(page_of, body, "", where), len(body))
         if page is None:
             raise ProtocolViolation(f"GET {operation.path}: the next page has no array where the first one has")
         return headers, page, len(body)
 
-    async def _get(self, api: Api, operation: Operation, url: str) -> tuple[Mapping[str, str], bytes | Content]:
-        """The headers of an answer, by names in lower case, and its body: bytes of JSON, a content of anything else."""
+    async def _get(
+        self, api: Api, operation: Operation, url: str, conditions: Mapping[str, str] = _NO_CONDITIONS
+    ) -> tuple[Mapping[str, str], bytes | Content | None]:
+        """The headers of an answer, by names in lower case, and its body: bytes of JSON, a content of anything else.
+
+        None where it is what the conditions name.
+        """
         known = self._keyring.credentials(operation.security, api.schemes)
         headers = {"accept": _accept(operation)}
         for more in (operation.headers, self._headers, known.headers):
@@ -161,8 +184,11 @@ class ApiRequests:
         if known.query:
             pairs = [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in known.query]
             url += ("&" if "?" in url else "?") + "&".join(pairs)
-        async with self._client.stream(url, headers=headers) as stream:
+        accept = _NOT_MODIFIED if conditions else frozenset[int]()
+        async with self._client.stream(url, headers={**headers, **conditions}, accept=accept) as stream:
             got = {name.lower(): value for name, value in stream.headers.items()}
+            if stream.status in accept:
+                return got, None
             if is_json(got.get("content-type")):
                 return got, await stream.read()
             return got, await self._spooled(stream)

@@ -25,7 +25,7 @@ from bbfs.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model import Completion, DataSource, Loaded, Policy
+from bbfs.model import Completion, DataSource, Loaded, Policy, Unchanged
 from bbfs.sources import Services
 from bbfs.sources.api import ApiHandler
 
@@ -331,6 +331,32 @@ async def test_the_time_to_live_of_an_answer_is_the_servers(tmp_path: Path) -> N
     assert a.metadata.etag is not None
     assert c.metadata is not None
     assert (c.metadata.etag, c.metadata.mime_type, c.metadata.content_type) == (None, "text/plain", "text")
+
+
+async def test_the_api_is_asked_whether_something_has_changed(tmp_path: Path) -> None:
+    site = WebSite(tmp_path)
+    document = tmp_path / "api.json"
+    paths = {
+        "/files/one.json": {"get": {}},
+        "/files/list.json": {"get": {"parameters": [{"name": "page", "in": "query"}]}},
+    }
+    document.write_text(json.dumps({"openapi": "3.1.0", "servers": [{"url": site.url}], "paths": paths}))
+    site.write("one.json", "{}", content_type="application/json", cache_control="max-age=7")
+    site.write("list.json", "[1]", content_type="application/json")
+    one, several = f"{site.url}/files/one.json", f"{site.url}/files/list.json"
+    try:
+        async with handler(str(document)) as api:
+            version = (await api.load(one)).parts[0].content.version
+            assert await api.load_if_changed(one, version) == Unchanged(7)
+            assert isinstance(await api.load_if_changed(one, "another"), Loaded)
+            site.write("one.json", "[]")
+            changed = await api.load_if_changed(one, version)
+            assert isinstance(changed, Loaded)
+            assert said(changed) == []
+            version = (await api.load(several)).parts[0].content.version
+            assert isinstance(await api.load_if_changed(several, version), Loaded)  # there may be a second page now
+    finally:
+        site.stop()
 
 
 async def test_a_cookie_of_the_configuration_stays_beside_that_of_a_scheme(server: PetsServer) -> None:
