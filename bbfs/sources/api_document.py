@@ -17,6 +17,9 @@ from bbfs.errors import ConfigError, ProtocolViolation
 REFERENCES_IN_A_ROW = 32
 """References that lead to references: more are a cycle, or as good as one."""
 
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""What may be the name of a header, and each half of a media type (RFC 9110, section 5.6.2)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Documents:

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
 
 from bbfs.errors import InvalidUri, NotFound, ProtocolViolation
 from bbfs.patterns import Pattern
-from bbfs.sources.api_document import Node, shown
+from bbfs.sources.api_document import TOKEN, Node, shown
 from bbfs.sources.api_parameters import Parameter, on_the_wire, parameters
 from bbfs.sources.api_security import Requirement, Scheme, requirements, schemes
 from bbfs.templates import expand_template
@@ -308,6 +308,7 @@ def _answers(get: Node) -> tuple[tuple[str, ...], tuple[tuple[str, Mapping[str, 
                 if leads_to and isinstance(given, dict):
                     links.append((leads_to, given))
             types = [name.partition(";")[0].strip().lower() for name, _ in response.get("content").raw_items()]
+            types = [name for name in types if all(map(TOKEN.fullmatch, name.split("/"))) and name.count("/") == 1]
         except ProtocolViolation:
             continue
         if types or code != "DEFAULT":

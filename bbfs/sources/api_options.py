@@ -1,6 +1,5 @@
 """The options of a REST API (`[sources.config]`)."""
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import urljoin, urlsplit
@@ -11,14 +10,13 @@ from pydantic import BeforeValidator, Field, field_validator
 from bbfs.config.quantities import parse_size
 from bbfs.errors import ConfigError
 from bbfs.model import DataSource
-from bbfs.sources.api_document import shown
+from bbfs.sources.api_document import TOKEN, shown
 from bbfs.sources.api_loading import file_url
 from bbfs.sources.options import SourceOptions, local_path
 from bbfs.sources.redirects import is_web
 from bbfs.sources.web import MAX_BODY
 
 MAX_PAGES, MAX_ITEMS = 10, 10_000
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 
 
 class ValuesFrom(SourceOptions):
@@ -58,7 +56,7 @@ class ApiOptions(SourceOptions):
     @classmethod
     def _sendable(cls, headers: dict[str, str]) -> dict[str, str]:
         for name, value in headers.items():
-            if not _TOKEN.fullmatch(name):
+            if not TOKEN.fullmatch(name):
                 raise ValueError(f"{shown(name, 40)} is no name of a header")
             if not (value.isascii() and value.isprintable()) or value != value.strip():
                 raise ValueError(f"the value of {name} cannot be sent")

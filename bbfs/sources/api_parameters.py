@@ -12,7 +12,7 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 from bbfs.errors import ProtocolViolation
-from bbfs.sources.api_document import Node, shown
+from bbfs.sources.api_document import TOKEN, Node, shown
 
 _VARIABLE = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 IGNORED_HEADERS = frozenset(("accept", "content-type", "authorization"))
@@ -94,7 +94,8 @@ def _unseen(declared: Mapping[tuple[str, str], Node], given: set[str]) -> tuple[
             continue
         facts = _Facts.of(each)
         only = facts.values[0] if len(facts.values) == 1 else _text(facts.default)
-        if place == "header" and only is not None and only.isascii() and only.isprintable():
+        sendable = only is not None and only.isascii() and only.isprintable() and TOKEN.fullmatch(name)
+        if place == "header" and only is not None and sendable:
             headers[each.text("name") or name] = only
         else:
             lacking.append(f"{place} {shown(name)}")

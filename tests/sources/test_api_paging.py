@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bbfs.sources.api_next import Next, Paging, first_numbers, next_page, without
 from bbfs.sources.api_pages import Page, joined, page_of
@@ -158,6 +160,26 @@ def test_items_are_put_together_as_they_are_written() -> None:
     )
     assert joined([page(b" [1,2] "), page(b"[ ]"), page(b" [[3]] ")]) == b" [\n1,\n2,\n[3]\n]\n"
     assert joined([page(b"[]"), page(b"[]")]) == b"[]\n"
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+LISTS = st.lists(st.lists(VALUES, max_size=4), min_size=1, max_size=3)
+
+
+@given(lists=LISTS, indent=st.none() | st.integers(0, 3), ascii_only=st.booleans(), wrapped=st.booleans())
+def test_nothing_is_lost_or_changed_by_putting_together(
+    lists: list[list[Any]], indent: int | None, ascii_only: bool, wrapped: bool
+) -> None:
+    whole = [{"n": 0, "pets": [1], "x": {"pets": []}, "items": each} if wrapped else each for each in lists]
+    pages = [page(json.dumps(each, indent=indent, ensure_ascii=ascii_only).encode()) for each in whole]
+    found = json.loads(joined(pages))
+    assert (found["items"] if wrapped else found) == [item for each in lists for item in each]
+    if wrapped:
+        assert {**found, "items": 0} == {"n": 0, "pets": [1], "x": {"pets": []}, "items": 0}
 
 
 @pytest.mark.parametrize(
