@@ -50,7 +50,7 @@ _TOLD = 5
 
 
 class ApiHandler:
-    """One API. Keeps the document as it was last read, and nothing of what the API answers.
+    """One API. Keeps what the document said when it was last read, and no content of the API.
 
     Raises ConfigError for options and secrets that cannot be used.
     """

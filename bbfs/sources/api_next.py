@@ -27,8 +27,10 @@ _SIZE = frozenset((
 _NEXT = (
     "next", "nextcursor", "nextpagetoken", "nexttoken", "nextpage", "nextlink", "nexturl", "nexthref", "nextpageurl",
     "nextpagelink", "nextmarker", "nextoffset", "nextpagecursor", "continuationtoken", "continuation", "odatanextlink",
-    "endcursor", "after", "cursor", "bookmark",
+    "endcursor", "cursorsafter", "cursor", "bookmark",
 )  # fmt: skip
+_MAY_BE_THIS_ONE = ("cursor", "bookmark", "continuation")
+"""What may as well be called so of the page itself: that it is empty says nothing of the next one."""
 _AROUND = (
     "links", "meta", "metadata", "paging", "pagination", "pageinfo", "page", "responsemetadata", "cursors", "cursor",
     "info", "data",
@@ -96,6 +98,8 @@ def next_page(
         return END
     for name, value in said.next_values():
         if value in (None, "", False, {}):
+            if name in _MAY_BE_THIS_ONE:
+                continue
             return END
         found = _by_value(paging, url, name, value)
         if found is not None:
@@ -150,7 +154,11 @@ def _by_value(paging: Paging, url: str, name: str, value: Any) -> Next | None:
         if numbered is not None and not (paging.cursors and "cursor" in name):
             return Next("given", _with(url, numbered.name, str(value)))
     cursors = {plain(each.name): each for each in paging.cursors}
-    chosen = cursors.get(name) or cursors.get(name.removeprefix("next")) or next(iter(paging.cursors), None)
+    chosen = (
+        cursors.get(name)
+        or cursors.get(name.removeprefix("next").removeprefix("cursors"))
+        or next(iter(paging.cursors), None)
+    )
     if chosen is not None:
         return Next("given", _with(url, chosen.name, str(value)))
     if paging.page is not None or paging.offset is not None:
@@ -212,21 +220,22 @@ class _Said:
 
     def __init__(self, page: Page) -> None:
         self._page = page
-        self._facts = list(self._walk(page.value, 0))
+        self._facts = list(self._walk(page.around, "", 0))
         self.more = next((v for n, v in self._facts if n in _MORE and isinstance(v, bool)), None)
         self.last = next((v for n, v in self._facts if n == "last" and isinstance(v, bool)), None)
 
-    def _walk(self, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    def _walk(self, value: Any, within: str, depth: int) -> Iterator[tuple[str, Any]]:
         if not isinstance(value, dict) or depth >= _DEEPEST:
             return
-        inner: list[Any] = []
+        inner: list[tuple[str, Any]] = []
         for key, below in value.items():
             name = plain(key)
-            yield name, below
+            # Elsewhere `after` may be anything, a date for one.
+            yield "cursorsafter" if name == "after" and within in ("cursors", "cursor", "paging") else name, below
             if name in _AROUND and isinstance(below, dict):
-                inner.append(below)
-        for below in inner:
-            yield from self._walk(below, depth + 1)
+                inner.append((name, below))
+        for name, below in inner:
+            yield from self._walk(below, name, depth + 1)
 
     def next_values(self) -> Iterator[tuple[str, Any]]:
         for wanted in _NEXT:

@@ -24,23 +24,20 @@ _AROUND = ("data", "_embedded", "result", "response", "hits", "body", "payload")
 class Page:
     """One page. text: all of it; start, end: where the array is in it; items: its items as they are written.
 
-    value: the page parsed; of an array page the array. where: the keys that lead to the array.
+    around: the page parsed, with an empty array in place of the items. where: the keys that lead to the array.
     """
 
     text: str
     start: int
     end: int
     items: tuple[str, ...]
-    value: Any
+    around: Any
     where: tuple[str, ...]
 
     @property
     def parsed(self) -> list[Any]:
         """The items as values."""
-        found = self.value
-        for key in self.where:
-            found = found[key]
-        return found
+        return [json.loads(item) for item in self.items]
 
 
 def page_of(body: bytes, hint: str = "", where: tuple[str, ...] | None = None) -> Page | None:
@@ -56,9 +53,17 @@ def page_of(body: bytes, hint: str = "", where: tuple[str, ...] | None = None) -
         if start is None or text[start] != "[":
             return None
         items, end = _items(text, start)
+        around = _emptied(value, where)
     except (ValueError, RecursionError, IndexError):
         return None
-    return Page(text, start, end, tuple(items), value, where)
+    return Page(text, start, end, tuple(items), around, where)
+
+
+def _emptied(value: Any, where: Sequence[str]) -> Any:
+    """A page without its items, which may be many times their text."""
+    if not where:
+        return []
+    return {**value, where[0]: _emptied(value[where[0]], where[1:])}
 
 
 def joined(pages: Sequence[Page]) -> bytes:

@@ -132,6 +132,8 @@ class ApiRequests:
                     return None  # beyond the end, or the API knows no such parameter after all
                 sure, first = True, {name: number + 1 for name, number in first.items()}
                 continue
+            if page.text == pages[-1].text:
+                return "the API's next page is the same again"
             url, size = going_on, size + length
             pages.append(page)
             heads.append(headers)

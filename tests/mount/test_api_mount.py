@@ -10,7 +10,7 @@ from pets_server import AUTH, PetsServer
 from programs import errno_of, python, run, shell, wait_until
 
 OPEN = "open(sys.argv[1], 'rb').read()"
-ODD_LISTS = ["/zero", "/one", "/limited", "/deaf", "/circle", "/broken", "/large"]
+ODD_LISTS = ["/zero", "/one", "/limited", "/deaf", "/circle", "/echo", "/broken", "/large"]
 LEFT_OUT = "bbfs.catalog.flat: pets: GET /needs-header"
 
 

@@ -124,6 +124,12 @@ def circle(cursor: str = "a") -> dict[str, Any]:
     return {"items": [cursor], "next_cursor": {"a": "b", "b": "c", "c": "b"}[cursor]}
 
 
+@app.get("/echo")
+def echo(cursor: str = "c0") -> dict[str, Any]:
+    """Says which page this is, not which is next."""
+    return {"items": [1, 2], "cursor": cursor}
+
+
 @app.get("/broken")
 def broken(page: int = 1) -> Any:
     return [page] if page == 1 else {"sorry": "no list"}

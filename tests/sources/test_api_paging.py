@@ -74,6 +74,12 @@ def test_what_only_looks_like_a_next_page_is_left_alone() -> None:
     assert following([{"next": "/v1/pets?page=2"}]).kind == "end"
 
 
+def test_what_may_be_said_of_the_page_itself_is_no_end_and_no_next_one() -> None:
+    assert following({"items": [1], "cursor": None}, "cursor", "page").kind == "guessed"
+    assert following({"items": [1], "after": "2026-01-01"}, "after").kind == "end"
+    assert following({"items": [1], "paging": {"after": "c"}}, "after") == Next("given", f"{URL}&after=c")
+
+
 def test_a_cursor_that_nothing_takes_is_told() -> None:
     found = following({"items": [1], "next_cursor": "x"}, "limit")
     assert (found.kind, found.why) == ("lost", "the document names no parameter for the API's cursor")

@@ -90,6 +90,7 @@ async def test_numbers_are_tried_until_there_is_no_more(
     [
         ("/limited", [1, 2], "refuses the next page: .*422.*only the first 2 pages"),
         ("/circle", ["a", "b", "c"], "read already"),
+        ("/echo", [1, 2], "the same again"),
         ("/linked", list(range(1, 11)), "10 pages with 10 items were read .max_pages.; there is more"),
     ],
 )
