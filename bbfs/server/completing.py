@@ -8,7 +8,7 @@ from bbfs.attached import Source, Waiting
 from bbfs.errors import DeadlineExceeded, InvalidUri, NotADirectory, NotFound
 from bbfs.model import Completion
 from bbfs.resources import ResourceManager
-from bbfs.server import templates
+from bbfs.server import describing, templates
 from bbfs.server.walking import Walk
 from bbfs.sources import CanComplete
 from bbfs.templates import template_variables
@@ -58,9 +58,9 @@ def _source_of(manager: ResourceManager, uri_template: str) -> Source:
 
 
 async def _names(source: Source, value: str) -> Completion:
-    """The names below a folder that go on from `value`; one of a directory ends with a slash."""
+    """The paths that go on from `value`; that of a directory ends with a slash."""
     directory, _, begun = value.rpartition("/")
-    start = tuple(name for name in directory.split("/") if name not in ("", "."))
+    start = describing.given_path(source, directory)
     walk = Walk(source, start, 1, 1 << 20)
     try:
         await walk.run()
@@ -71,6 +71,6 @@ async def _names(source: Source, value: str) -> Completion:
         name = each.path[-1]
         if name.startswith(begun):
             is_directory = each.record is None or each.record.metadata.kind == "directory"
-            found.append("/".join((*start, name)) + ("/" if is_directory else ""))
+            found.append(describing.shown_path(source, each.path) + ("/" if is_directory else ""))
     slash = "/" if value.startswith("/") else ""
     return Completion(tuple(slash + name for name in found[:MOST]), len(found) > MOST)

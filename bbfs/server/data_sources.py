@@ -83,7 +83,7 @@ class DataSources:
         error: BbfsError | Fault | None = None
         page: dict[str, Any] = {"resources": []}
         try:
-            page = await self._page(source, start_of(source, given.path), given)
+            page = await self._page(source, describing.given_path(source, given.path), given)
         except NotADirectory:
             error = Fault("type_mismatch", f"{given.path}: not a directory; load_resources loads it")
         except (BbfsError, Fault) as failure:
@@ -126,13 +126,6 @@ class DataSources:
                 for path, error in walk.problems.items()
             ]
         return page
-
-
-def start_of(source: Source, path: str) -> Path:
-    """The path in the catalog of one that was given, with or without a slash in front."""
-    names = tuple(name for name in path.split("/") if name not in ("", "."))
-    scheme = source.data.scheme
-    return (scheme, *names) if scheme is not None and isinstance(source.catalog, FlatCatalog) else names
 
 
 def _total(source: Source, start: Path, depth: int | None, given: Arguments, walk: Walk) -> int | None:

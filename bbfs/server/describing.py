@@ -13,6 +13,13 @@ from bbfs.uri import source_uri
 _LEFT_OUT = frozenset(("originalUri", "fetchedAt", "cache", "etag", "path"))
 
 
+def given_path(source: Source, path: str) -> Path:
+    """The path in the catalog of one as `shown_path` shows it, with or without a slash in front."""
+    names = tuple(name for name in path.split("/") if name not in ("", "."))
+    scheme = source.data.scheme
+    return (scheme, *names) if scheme is not None and isinstance(source.catalog, FlatCatalog) else names
+
+
 def shown_path(source: Source, path: Path) -> str:
     """A path of the catalog as `load_datasource` takes it: without the directory of a source's one scheme."""
     if isinstance(source.catalog, FlatCatalog) and source.data.scheme is not None:

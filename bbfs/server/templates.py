@@ -5,45 +5,48 @@ from dataclasses import replace
 from typing import Any
 
 from bbfs.attached import Source
-from bbfs.catalog import DirectoryCatalog
+from bbfs.errors import InvalidUri
 from bbfs.model import ResourceTemplate
 from bbfs.templates import template_variables
 from bbfs.uri import source_uri
 
 FOLDER_VARIABLE = "path"
-"""What stands for all names below the root of a hierarchical source."""
+"""What stands for all names below the root of a source."""
 
 
 def own_template(source: Source, operator: str = "") -> str | None:
-    """The template of all resources of a hierarchical source, None for any other source.
+    """The template of all resources of a source of bbfs's own with one scheme, None for any other source.
 
     operator: without one it is the data model's `{path}`, which bbfs expands with its slashes; `+` makes RFC 6570, and
     so whoever else expands it, do the same.
     """
     data = source.data
-    if data.scheme is None or not isinstance(source.catalog, DirectoryCatalog):
+    if data.scheme is None or data.access_method != "bb":
         return None
     opening = ":./" if data.type == "filesystem" else "://"
     return f"{data.uri_prefix}{opening}{{{operator}{FOLDER_VARIABLE}}}"
 
 
 def own_template_variable(source: Source, uri_template: str) -> bool:
-    """Whether this is the template of a hierarchical source, in one of its spellings."""
+    """Whether this is the template of all resources of a source, in one of its spellings."""
     return uri_template in (own_template(source), own_template(source, "+"))
 
 
 def templates_of(source: Source, operator: str = "") -> list[ResourceTemplate]:
     """The templates of a source as last listed, each with its bbfs URI."""
     own = own_template(source, operator)
+    found: list[ResourceTemplate] = []
     if own is not None:
         title = source.data.title or source.data.name
-        return [ResourceTemplate(own, source.data.name, f"Anything in {title}", "By its path, from the root down")]
+        found = [ResourceTemplate(own, source.data.name, f"Anything in {title}", "By its path, from the root down")]
     base = source.data.base_prefix
-    return [replace(each, uri_template=source_uri(base, each.uri_template)) for each in source.catalog.all_templates()]
+    for each in source.catalog.all_templates():
+        found.append(replace(each, uri_template=source_uri(base, each.uri_template)))
+    return found
 
 
 def described(templates: Iterable[ResourceTemplate]) -> list[dict[str, Any]]:
-    """Templates as JSON; what is not known is left out."""
+    """Templates as JSON; what is not known is left out, and so are those that are none (RFC 6570)."""
     found = [
         {
             "uriTemplate": each.uri_template,
@@ -51,8 +54,15 @@ def described(templates: Iterable[ResourceTemplate]) -> list[dict[str, Any]]:
             "title": each.title,
             "description": each.description,
             "mimeType": each.mime_type,
-            "variables": list(template_variables(each.uri_template)),
+            "variables": _variables(each),
         }
         for each in templates
     ]
-    return [{key: value for key, value in each.items() if value is not None} for each in found]
+    return [{key: value for key, value in each.items() if value is not None} for each in found if each["variables"]]
+
+
+def _variables(template: ResourceTemplate) -> list[str]:
+    try:
+        return list(template_variables(template.uri_template))
+    except InvalidUri:
+        return []

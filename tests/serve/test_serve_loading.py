@@ -2,8 +2,10 @@
 
 import base64
 import json
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -85,18 +87,26 @@ async def test_the_examples_of_the_data_model(stdio: Callable[..., Any], era: st
 
 
 async def test_both_modes_over_several_types(
-    service: Callable[..., Any], sources: list[dict[str, Any]], era: str
+    service: Callable[..., Any], sources: list[dict[str, Any]], tmp_path: Path, era: str
 ) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
+        connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT)")
+        connection.executemany("INSERT INTO orders (item) VALUES (?)", [("tea",), ("milk",)])
+    database = {"name": "shop", "type": "database", "config": {"url": f"sqlite:///{tmp_path}/shop.db"}}
     memory = {
         "name": "scratch",
         "type": "memory",
         "config": {"resources": {"notes/a b.md": "# A\n", "pixel": {"base64": "AAEC", "mimeType": "image/x-raw"}}},
     }
     with trio.fail_after(BOUND):
-        async with service(*sources, memory) as served, Client(served, mode=era) as client:
+        async with service(*sources, memory, database) as served, Client(served, mode=era) as client:
             by_template = {
                 "bb-filesystem+local+file:./{+path}": [{"path": "pictures/logo.png"}, {"path": "data.bin"}],
                 "bb-memory+scratch+memory://{+path}": [{"path": "notes/a%20b.md"}, {"path": "pixel"}],
+                "bb-database+shop+sqlite://{path}": [
+                    {"path": "/main/orders/rows.csv"},
+                    {"path": "main/orders/row/2.json"},
+                ],
                 "mcp-server+kb+resource://knowledge/{collection}/document/{id}": [
                     {"collection": "docker", "id": "ssl-setup"},
                     {"collection": "docker", "id": "install"},
@@ -112,6 +122,8 @@ async def test_both_modes_over_several_types(
             assert seen["bb-filesystem+local+file:./pictures/logo.png"] == PNG
             assert seen["bb-filesystem+local+file:./data.bin"] == FILES["data.bin"]
             assert seen["bb-memory+scratch+memory://notes/a%20b.md"] == b"# A\n"
+            assert seen["bb-database+shop+sqlite://main/orders/rows.csv"] == b"id,item\n1,tea\n2,milk\n"
+            assert json.loads(seen["bb-database+shop+sqlite://main/orders/row/2.json"]) == {"id": 2, "item": "milk"}
             assert seen["bb-memory+scratch+memory://pixel"] == b"\0\1\2"
             assert seen["mcp-server+kb+resource://knowledge/docker/document/ssl-setup"] == b"# SSL\n"
             assert seen["mcp-server+items+test://items/0001.txt"].startswith(b"item 1, version 1.0\n")
