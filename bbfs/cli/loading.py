@@ -23,8 +23,8 @@ Values = dict[str, str | Sequence[str]]
 _EXAMPLES = """\b
 Examples:
   bbfs load --direct mcp-server+docs+resource://guide/install mcp-server+docs+resource://guide/use
-  bbfs load --template 'mcp-server+kb+resource://knowledge/{collection}/document/{id}' \\
-            --set collection=docs --each id=ssl-setup,install
+  bbfs load --template 'mcp-server+kb+resource://knowledge/{collectionId}/document/{docId}' \\
+            --set collectionId=docs --each docId=ssl-setup,install
   bbfs load --template 'bb-filesystem+notes+file:./{path}' --values '[{"path": "a.md"}, {"path": "b/c.md"}]'
 
 \b

@@ -8,9 +8,11 @@ from urllib.parse import quote, unquote
 
 COLLECTIONS_URI = "resource://knowledge/collections"
 HEALTH_URI = "resource://system/health"
-DOCUMENTS_TEMPLATE = "resource://knowledge/{collection}/documents"
-STATS_TEMPLATE = "resource://knowledge/{collection}/stats"
-DOCUMENT_TEMPLATE = "resource://knowledge/{collection}/document/{id}"
+COLLECTION, DOCUMENT = "collectionId", "docId"
+"""The variables of the templates."""
+DOCUMENTS_TEMPLATE = "resource://knowledge/{collectionId}/documents"
+STATS_TEMPLATE = "resource://knowledge/{collectionId}/stats"
+DOCUMENT_TEMPLATE = "resource://knowledge/{collectionId}/document/{docId}"
 
 _KNOWLEDGE = "resource://knowledge/"
 

@@ -99,9 +99,9 @@ class Catalogue:
         Raises NotFound for a template or an argument there is not.
         """
         known = {
-            addresses.DOCUMENTS_TEMPLATE: ("collection",),
-            addresses.STATS_TEMPLATE: ("collection",),
-            addresses.DOCUMENT_TEMPLATE: ("collection", "id"),
+            addresses.DOCUMENTS_TEMPLATE: (addresses.COLLECTION,),
+            addresses.STATS_TEMPLATE: (addresses.COLLECTION,),
+            addresses.DOCUMENT_TEMPLATE: (addresses.COLLECTION, addresses.DOCUMENT),
         }
         if template not in known:
             raise NotFound(f"no template {template!r}")
@@ -111,7 +111,7 @@ class Catalogue:
         if not prefix.isprintable():
             return types.Completion(values=[], total=0, has_more=False)
         with self._store.snapshot() as snapshot:
-            if argument == "collection":
+            if argument == addresses.COLLECTION:
                 values, total = snapshot.collection_ids(prefix, limit)
             else:
                 values, total = snapshot.document_ids(prefix, limit, collection)
@@ -132,23 +132,23 @@ class Catalogue:
     def _collections(self, snapshot: Snapshot) -> types.Resource:
         uri = addresses.COLLECTIONS_URI
         size = self._size(uri, snapshot.seq(), lambda: rendering.collections(snapshot.collections()))
-        return _generated(uri, "collections", "Collections", "All collections", size, snapshot.changed_at())
+        return _generated(uri, "Knowledge Base Collections", "All collections", size, snapshot.changed_at())
 
     def _health(self) -> types.Resource:
         size = len(rendering.health(self._problems()).encode())
-        return _generated(addresses.HEALTH_URI, "health", "Health", "The state of each component", size, None)
+        return _generated(addresses.HEALTH_URI, "System Health Status", "The state of each component", size, None)
 
     def _documents(self, snapshot: Snapshot, one: Collection) -> types.Resource:
         uri = addresses.documents_uri(one.id)
         size = self._size(uri, one.version, lambda: _documents(snapshot, one))
-        title, description = f"Documents of {one.name}", "The documents of this collection, with the URI of each"
-        return _generated(uri, f"{one.id}/documents", title, description, size, one.updated_at)
+        name, description = f"{one.name} - All Documents", "The documents of this collection, with the URI of each"
+        return _generated(uri, name, description, size, one.updated_at)
 
     def _stats(self, snapshot: Snapshot, one: Collection) -> types.Resource:
         uri = addresses.stats_uri(one.id)
         size = self._size(uri, one.version, lambda: _stats(snapshot, one))
-        title, description = f"Statistics of {one.name}", "Numbers of documents and bytes of this collection"
-        return _generated(uri, f"{one.id}/stats", title, description, size, one.updated_at)
+        name, description = f"{one.name} - Statistics", "Numbers of documents and bytes of this collection"
+        return _generated(uri, name, description, size, one.updated_at)
 
     def _size(self, uri: str, version: int, render: Callable[[], str]) -> int:
         known = self._sizes.get(uri)
@@ -168,19 +168,19 @@ def resource(document: Document) -> types.Resource:
     """A document as a list of resources has it."""
     return types.Resource(
         uri=addresses.document_uri(document.collection, document.id),
-        name=document.name,
-        title=document.name,
+        name=document.title,
+        title=document.title,
         mime_type=document.mime_type,
         size=document.size,
         annotations=types.Annotations(last_modified=document.updated_at),
     )
 
 
-def _generated(uri: str, name: str, title: str, description: str, size: int, modified: str | None) -> types.Resource:
+def _generated(uri: str, name: str, description: str, size: int, modified: str | None) -> types.Resource:
     return types.Resource(
         uri=uri,
         name=name,
-        title=title,
+        title=name,
         description=description,
         mime_type=_JSON,
         size=size,
@@ -189,7 +189,7 @@ def _generated(uri: str, name: str, title: str, description: str, size: int, mod
 
 
 def _documents(snapshot: Snapshot, collection: Collection) -> str:
-    return rendering.documents(collection, snapshot.documents(collection.id))
+    return rendering.documents(snapshot.documents(collection.id))
 
 
 def _stats(snapshot: Snapshot, collection: Collection) -> str:

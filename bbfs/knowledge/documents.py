@@ -35,6 +35,18 @@ _COMPRESSED = {
 _TEXTUAL = re.compile(
     r"text/.*|.*\+(json|xml|yaml)|application/(json|xml|yaml|toml|javascript|x-javascript|sql|x-sh|x-tex|x-latex)"
 )
+_HEADING = re.compile(r"\ufeff?\s*#[ \t]+([^\r\n]*?)[ \t]*#*[ \t]*(?:\r|\n|\Z)")
+BEGINNING = 500
+"""Bytes of a content in which its title is looked for."""
+_SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+    (b"PK\x03\x04", "application/zip"),
+    (b"\x1f\x8b", "application/gzip"),
+)
 _EXTENSION = re.compile(r"(?<=[^/])\.[A-Za-z0-9]{1,8}$")
 
 
@@ -75,11 +87,16 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What is known of a document beside its bytes. is_text: the bytes are UTF-8 and the MIME type is a text's."""
+    """What is known of a document beside its bytes.
+
+    title: the heading that a Markdown text begins with, else the name.
+    is_text: the bytes are UTF-8 and the MIME type is a text's.
+    """
 
     collection: str
     id: str
     name: str
+    title: str
     mime_type: str
     is_text: bool
     size: int
@@ -87,10 +104,18 @@ class Document:
     updated_at: str
 
 
-def document_of(row: tuple[str, str, str, str, int, int, str, str]) -> Document:
-    """A document from the database's columns in the order of `Document`'s fields."""
-    collection, id_, name, mime_type, is_text, size, created_at, updated_at = row
-    return Document(collection, id_, name, mime_type, bool(is_text), size, created_at, updated_at)
+def document_of(row: tuple[str, str, str, str, int, int, str, str, bytes]) -> Document:
+    """A document from the database's columns: `Document`'s fields but the title, and the beginning of the content."""
+    collection, id_, name, mime_type, is_text, size, created_at, updated_at, beginning = row
+    title = _heading(beginning) if is_text and mime_type == "text/markdown" else None
+    return Document(collection, id_, name, title or name, mime_type, bool(is_text), size, created_at, updated_at)
+
+
+def _heading(beginning: bytes) -> str | None:
+    """The text of a Markdown heading of the first level (CommonMark, section 4.2) before all else, if there is one."""
+    found = _HEADING.match(beginning.decode(errors="ignore"))
+    text = "".join(c for c in found[1] if c.isprintable()).strip() if found is not None else ""
+    return text or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +170,16 @@ def slug(path: str) -> str:
 
 
 def mime_type(name: str, content: bytes) -> str:
-    """The MIME type of a file by its name, or by its bytes (text or not) where the name says nothing."""
+    """The MIME type of a file by its name, or where the name says nothing by its bytes: how they begin, text or not."""
     suffixes = "".join(PurePosixPath(name).suffixes[-2:])
     guessed, encoding = _MIME_TYPES.guess_type(f"file{suffixes}")
     if encoding is not None:
         return _COMPRESSED.get(encoding, "application/octet-stream")
     if guessed is not None:
         return guessed
+    for signature, type_ in _SIGNATURES:
+        if content.startswith(signature):
+            return type_
     return "text/plain" if is_utf8(content) and b"\0" not in content else "application/octet-stream"
 
 

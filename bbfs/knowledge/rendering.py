@@ -9,12 +9,12 @@ from bbfs.knowledge.documents import Collection, Document, MimeTotals
 
 def collections(found: Sequence[Collection]) -> str:
     """The list of collections."""
-    return _json({"collections": [_collection(collection) for collection in found]})
+    return _json([_collection(collection) for collection in found])
 
 
-def documents(collection: Collection, found: Sequence[Document]) -> str:
+def documents(found: Sequence[Document]) -> str:
     """The documents of one collection, with the URI of each."""
-    return _json({"collection": _collection(collection), "documents": [document(one) for one in found]})
+    return _json([document(one) for one in found])
 
 
 def stats(collection: Collection, totals: Sequence[MimeTotals]) -> str:
@@ -23,11 +23,13 @@ def stats(collection: Collection, totals: Sequence[MimeTotals]) -> str:
     count = sum(one.count for one in totals)
     return _json(
         {
-            "collection": collection.id,
+            "id": collection.id,
+            "name": collection.name,
             "documentCount": count,
             "totalBytes": total,
             "averageBytes": round(total / count, 2) if count else 0,
             "mimeTypes": {one.mime_type: {"documentCount": one.count, "totalBytes": one.total_bytes} for one in totals},
+            "createdAt": collection.created_at,
             "lastUpdated": collection.updated_at,
         }
     )
@@ -51,7 +53,7 @@ def document(one: Document) -> dict[str, str | int]:
         "size": one.size,
         "mimeType": one.mime_type,
         "createdAt": one.created_at,
-        "updatedAt": one.updated_at,
+        "lastUpdated": one.updated_at,
         "uri": document_uri(one.collection, one.id),
     }
 

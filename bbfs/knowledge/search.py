@@ -5,13 +5,14 @@ import sqlite3
 import unicodedata
 from collections.abc import Iterator
 
-from bbfs.knowledge.documents import Hit, document_of
+from bbfs.knowledge.documents import BEGINNING, Hit, document_of
 
 _MAX_TERMS = 32
 _SNIPPET_TOKENS = 24
 
-_MATCH = """
+_MATCH = f"""
 SELECT d.collection, d.id, d.name, d.mime_type, d.is_text, d.size, d.created_at, d.updated_at,
+       substr(d.content, 1, {BEGINNING}),
        -bm25(search, 4.0, 1.0) AS score, snippet(search, 1, '**', '**', '…', :tokens)
 FROM search JOIN document AS d ON d.key = search.rowid
 WHERE search MATCH :expression AND (:collection IS NULL OR d.collection = :collection)
@@ -39,5 +40,5 @@ def find(connection: sqlite3.Connection, query: str, collection: str | None, lim
         values = {"expression": expression, "collection": collection, "limit": limit, "tokens": _SNIPPET_TOKENS}
         rows = connection.execute(_MATCH, values).fetchall()
         if rows:
-            return [Hit(document_of(row[:8]), round(row[8], 6), row[9] or None) for row in rows]
+            return [Hit(document_of(row[:9]), round(row[9], 6), row[10] or None) for row in rows]
     return []

@@ -139,7 +139,7 @@ class _Handlers:
         address = addresses.parse(params.uri)
         try:
             if address is None:
-                raise NotFound(f"no resource {params.uri}")
+                raise _unknown(params.uri)
             contents = await _in_thread(self._catalogue.read, address)
         except NotFound as error:
             raise _not_found(ctx, params.uri, error) from error
@@ -152,7 +152,7 @@ class _Handlers:
     async def subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         """Any URI of ours will do, for a document may come to be."""
         if addresses.parse(params.uri) is None:
-            raise _not_found(ctx, params.uri, NotFound(f"no resource {params.uri}"))
+            raise _not_found(ctx, params.uri, _unknown(params.uri))
         ctx.lifespan_context.subscriber(ctx).uris.add(params.uri)
         return types.EmptyResult()
 
@@ -184,12 +184,16 @@ class _Handlers:
                 params.ref.uri,
                 argument.name,
                 argument.value,
-                known.get("collection"),
+                known.get(addresses.COLLECTION),
                 MAX_COMPLETIONS,
             )
         except NotFound as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
         return types.CompleteResult(completion=completion)
+
+
+def _unknown(uri: str) -> NotFound:
+    return NotFound(f"Unknown resource URI pattern: {uri}")
 
 
 def _not_found(ctx: Context, uri: str, error: NotFound) -> MCPError:

@@ -4,14 +4,17 @@ import sqlite3
 from collections.abc import Iterable
 
 from bbfs.knowledge import search
-from bbfs.knowledge.documents import ChangeSet, Collection, Document, Hit, MimeTotals, NotFound, document_of
+from bbfs.knowledge.documents import BEGINNING, ChangeSet, Collection, Document, Hit, MimeTotals, NotFound, document_of
 
 _COLLECTION = """
 SELECT c.id, c.name, (SELECT count(*) FROM document AS d WHERE d.collection = c.id), c.created_at, c.updated_at,
        c.version
 FROM collection AS c
 """
-_DOCUMENT = "SELECT collection, id, name, mime_type, is_text, size, created_at, updated_at FROM document"
+_DOCUMENT = f"""
+SELECT collection, id, name, mime_type, is_text, size, created_at, updated_at, substr(content, 1, {BEGINNING})
+FROM document
+"""
 
 
 class Snapshot:

@@ -32,11 +32,11 @@ _HIT: dict[str, Any] = {
         "mimeType": {"type": "string"},
         "size": {"type": "integer", "description": "In bytes."},
         "createdAt": {"type": "string"},
-        "updatedAt": {"type": "string"},
+        "lastUpdated": {"type": "string"},
         "score": {"type": "number", "description": "Larger is better (BM25)."},
         "snippet": {"type": "string", "description": "The passage that matched, with the words found in **."},
     },
-    "required": ["uri", "collection", "id", "name", "mimeType", "size", "createdAt", "updatedAt", "score"],
+    "required": ["uri", "collection", "id", "name", "mimeType", "size", "createdAt", "lastUpdated", "score"],
 }
 
 TOOL = types.Tool(

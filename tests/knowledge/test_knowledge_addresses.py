@@ -20,7 +20,7 @@ def test_every_address_has_one_uri(kind: addresses.Kind, collection: str, docume
         "stats": addresses.STATS_TEMPLATE,
         "document": addresses.DOCUMENT_TEMPLATE,
     }[kind]
-    assert uritemplate.expand(template, collection=collection, id=document) == uri(address)
+    assert uritemplate.expand(template, collectionId=collection, docId=document) == uri(address)
 
 
 @given(text=st.one_of(st.text(), st.text().map(lambda tail: f"resource://knowledge/{tail}")))

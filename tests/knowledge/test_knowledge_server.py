@@ -73,6 +73,33 @@ async def test_all_resources_are_listed_once_with_their_sizes(client: Client, do
             assert resource.annotations.last_modified
 
 
+async def test_resources_are_named_for_people(client: Client, store: Store) -> None:
+    store.import_files("docker", [], title="Docker Guides")
+    store.put("docker", "ssl", b"\n# SSL certificates #\n\nFirst the key.\n", name="ssl.md")
+    store.put("docker", "plain", b"# no Markdown", name="plain.txt")
+    store.put("docker", "below", b"Some text\n# later", name="below.md")
+    names = {resource.uri: resource.name for resource in await _all(client)}
+    docker = "resource://knowledge/docker"
+    assert {uri: name for uri, name in names.items() if uri.startswith(docker)} == {
+        f"{docker}/documents": "Docker Guides - All Documents",
+        f"{docker}/stats": "Docker Guides - Statistics",
+        f"{docker}/document/ssl": "SSL certificates",
+        f"{docker}/document/plain": "plain.txt",
+        f"{docker}/document/below": "below.md",
+    }
+    assert (names[COLLECTIONS_URI], names[HEALTH_URI]) == ("Knowledge Base Collections", "System Health Status")
+
+
+@pytest.mark.parametrize(
+    "uri", ["resource://knowledge/docs", "resource://knowledge/docs/files", "other://x", "nonsense"]
+)
+async def test_an_unknown_pattern_is_named(client: Client, era: str, uri: str) -> None:
+    with pytest.raises(MCPError) as caught:
+        await client.read_resource(uri)
+    assert caught.value.message == f"Unknown resource URI pattern: {uri}"
+    assert caught.value.code == (types.INVALID_PARAMS if era == "auto" else -32002)
+
+
 async def test_documents_keep_their_bytes(client: Client, documents: Documents) -> None:
     for (collection, document), (_, content) in documents.items():
         if collection != "many":
@@ -109,20 +136,26 @@ async def test_a_foreign_cursor_is_refused(client: Client, cursor: str) -> None:
 
 
 async def test_generated_resources(client: Client, documents: Documents) -> None:
-    collections = (await _json(client, COLLECTIONS_URI))["collections"]
+    collections = await _json(client, COLLECTIONS_URI)
     assert [(one["id"], one["documentCount"]) for one in collections] == [("a/b ü%?", 1), ("docs", 5), ("many", 230)]
-    assert all(one["name"] and one["createdAt"] <= one["lastUpdated"] for one in collections)
+    for one in collections:
+        assert set(one) == {"id", "name", "documentCount", "createdAt", "lastUpdated"}
+        assert one["name"]
+        assert one["createdAt"] <= one["lastUpdated"]
 
-    listed = (await _json(client, "resource://knowledge/docs/documents"))["documents"]
+    listed = await _json(client, "resource://knowledge/docs/documents")
     assert [one["id"] for one in listed] == ["broken", "empty", "guides-install", "logo", "ssl-setup"]
     for one in listed:
+        assert set(one) == {"id", "name", "size", "mimeType", "createdAt", "lastUpdated", "uri"}
         name, content = documents["docs", one["id"]]
         assert (one["name"], one["size"], one["uri"]) == (name, len(content), document_uri("docs", one["id"]))
-        assert one["createdAt"] <= one["updatedAt"]
+        assert one["createdAt"] <= one["lastUpdated"]
         assert (await _read(client, one["uri"])) == (one["mimeType"], content)
 
     stats = await _json(client, "resource://knowledge/docs/stats")
     total = sum(len(content) for (collection, _), (_, content) in documents.items() if collection == "docs")
+    assert (stats["id"], stats["name"]) == ("docs", "docs")
+    assert stats["createdAt"] <= stats["lastUpdated"]
     assert (stats["documentCount"], stats["totalBytes"], stats["averageBytes"]) == (5, total, round(total / 5, 2))
     assert stats["mimeTypes"]["image/png"] == {"documentCount": 1, "totalBytes": 256}
 
@@ -177,9 +210,9 @@ async def test_unknown_resources_are_not_found(client: Client, era: str, uri: st
 async def test_templates(client: Client) -> None:
     templates = (await client.list_resource_templates()).resource_templates
     assert [template.uri_template for template in templates] == [
-        "resource://knowledge/{collection}/documents",
-        "resource://knowledge/{collection}/stats",
-        "resource://knowledge/{collection}/document/{id}",
+        "resource://knowledge/{collectionId}/documents",
+        "resource://knowledge/{collectionId}/stats",
+        "resource://knowledge/{collectionId}/document/{docId}",
     ]
 
 
@@ -192,17 +225,17 @@ async def _complete(
 
 
 async def test_completion(client: Client) -> None:
-    assert await _complete(client, "collection", "") == (["a/b ü%?", "docs", "many"], 3, False)
-    assert await _complete(client, "collection", "d", template=STATS_TEMPLATE) == (["docs"], 1, False)
-    assert await _complete(client, "id", "note-01", collection="many") == (
+    assert await _complete(client, "collectionId", "") == (["a/b ü%?", "docs", "many"], 3, False)
+    assert await _complete(client, "collectionId", "d", template=STATS_TEMPLATE) == (["docs"], 1, False)
+    assert await _complete(client, "docId", "note-01", collectionId="many") == (
         [f"note-01{digit}" for digit in range(10)],
         10,
         False,
     )
-    assert await _complete(client, "id", "note", collection="docs") == ([], 0, False)
-    assert await _complete(client, "id", "ssl") == (["ssl-setup"], 1, False)
-    assert await _complete(client, "id", "%") == ([], 0, False)
-    values, total, has_more = await _complete(client, "id", "", collection="many")
+    assert await _complete(client, "docId", "note", collectionId="docs") == ([], 0, False)
+    assert await _complete(client, "docId", "ssl") == (["ssl-setup"], 1, False)
+    assert await _complete(client, "docId", "%") == ([], 0, False)
+    values, total, has_more = await _complete(client, "docId", "", collectionId="many")
     assert (len(values), total, has_more) == (100, 230, True)
 
 

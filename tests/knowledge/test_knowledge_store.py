@@ -57,6 +57,9 @@ def test_put_keeps_bytes_and_metadata(empty: Store) -> None:
         ("a.svg", b"<svg/>", "image/svg+xml", True),
         ("LICENSE", b"x", "text/plain", True),
         ("data", b"x\0", "application/octet-stream", False),
+        ("logo", b"\x89PNG\r\n\x1a\n\0", "image/png", False),
+        ("paper", b"%PDF-1.7\n", "application/pdf", False),
+        ("photo.unknown", b"\xff\xd8\xff\xe0", "image/jpeg", False),
         ("data:text/html,x", b"x", "text/plain", True),
     ],
 )

@@ -76,7 +76,7 @@ async def test_a_data_source(service: Callable[..., Any], sources: list[dict[str
             }
             assert {each["uriTemplate"] for each in found["uriTemplates"]} == {
                 f"mcp-server+kb+resource://knowledge/{rest}"
-                for rest in ("{collection}/documents", "{collection}/stats", "{collection}/document/{id}")
+                for rest in ("{collectionId}/documents", "{collectionId}/stats", "{collectionId}/document/{docId}")
             }
             # What is listed can be loaded.
             uris = [resource["uri"] for resource in found["resources"]]
@@ -179,7 +179,7 @@ async def test_all_resources_of_all_sources(
             templates = (await client.list_resource_templates()).resource_templates
             assert {each.uri_template for each in templates} >= {
                 "bb-filesystem+local+file:./{+path}",
-                "mcp-server+kb+resource://knowledge/{collection}/document/{id}",
+                "mcp-server+kb+resource://knowledge/{collectionId}/document/{docId}",
                 "mcp-server+many+test://items/{number}.txt",
             }
 
@@ -213,7 +213,7 @@ async def test_completion(service: Callable[..., Any], sources: list[dict[str, A
         completed = await client.complete(ref, {"name": name, "value": value}, context_arguments=context or None)
         return completed.completion.values
 
-    kb = "mcp-server+kb+resource://knowledge/{collection}/document/{id}"
+    kb = "mcp-server+kb+resource://knowledge/{collectionId}/document/{docId}"
     with trio.fail_after(BOUND):
         async with service(*sources) as served, Client(served) as client:
             await client.list_resource_templates()
@@ -221,8 +221,8 @@ async def test_completion(service: Callable[..., Any], sources: list[dict[str, A
             assert await values(client, own, "path", "p") == ["package.json", "pictures/"]
             assert await values(client, own, "path", "/src/c") == ["/src/config.ts"]
             assert await values(client, own, "path", "none/") == []
-            assert await values(client, kb, "collection", "d") == ["docker"]
-            assert await values(client, kb, "id", "s", collection="docker") == ["ssl-setup"]
+            assert await values(client, kb, "collectionId", "d") == ["docker"]
+            assert await values(client, kb, "docId", "s", collectionId="docker") == ["ssl-setup"]
             for template, name in ((kb, "none"), ("mcp-server+kb+x://{y}", "y"), ("nonsense", "x")):
                 with pytest.raises(MCPError) as caught:
                     await values(client, template, name, "")

@@ -107,9 +107,9 @@ async def test_both_modes_over_several_types(
                     {"path": "/main/orders/rows.csv"},
                     {"path": "main/orders/row/2.json"},
                 ],
-                "mcp-server+kb+resource://knowledge/{collection}/document/{id}": [
-                    {"collection": "docker", "id": "ssl-setup"},
-                    {"collection": "docker", "id": "install"},
+                "mcp-server+kb+resource://knowledge/{collectionId}/document/{docId}": [
+                    {"collectionId": "docker", "docId": "ssl-setup"},
+                    {"collectionId": "docker", "docId": "install"},
                 ],
                 "mcp-server+items+test://items/{number}.txt": [{"number": "0001"}, {"number": "0000"}],
             }
