@@ -16,6 +16,8 @@ from bbfs.uri import parse_data_source_uri
 NAME = "load_resources"
 MOST = 1000
 """Resources of one call."""
+AT_ONCE = 64
+"""Of these, how many are loaded at once: their contents are held until they are answered."""
 
 
 class Arguments(BaseModel):
@@ -94,17 +96,20 @@ class Resources:
 
     async def load(self, given: Arguments) -> types.CallToolResult:
         """The result: what went wrong with a resource is its own error. It counts as failed if nothing was loaded."""
-        if given.mode == "template":
-            loaded = await self._manager.load_resources(
-                "template", uri_template=given.uriTemplate, template_resources=given.templateResources or ()
-            )
-        else:
-            loaded = await self._manager.load_resources("direct", direct_uris=given.directUris or ())
         blocks: list[types.ContentBlock] = []
+        outcomes: list[dict[str, Any]] = []
         budget = Budget(self._most_bytes)
-        outcomes = [await self._outcome(each, blocks, budget) for each in loaded]
+        for start in range(0, len(given.templateResources or given.directUris or ()), AT_ONCE):
+            for each in await self._loaded(given, slice(start, start + AT_ONCE)):
+                outcomes.append(await self._outcome(each, blocks, budget))
         failed = bool(outcomes) and all("error" in outcome for outcome in outcomes)
         return types.CallToolResult(content=blocks, structured_content={"resources": outcomes}, is_error=failed)
+
+    async def _loaded(self, given: Arguments, some: slice) -> list[LoadedResource]:
+        if given.mode == "direct":
+            return await self._manager.load_resources("direct", direct_uris=(given.directUris or [])[some])
+        values = (given.templateResources or [])[some]
+        return await self._manager.load_resources("template", uri_template=given.uriTemplate, template_resources=values)
 
     async def _outcome(
         self, loaded: LoadedResource, blocks: list[types.ContentBlock], budget: Budget

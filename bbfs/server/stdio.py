@@ -4,6 +4,7 @@ The SDK has this too; this one ends at once when it is cancelled, whatever the c
 and takes any descriptors for them.
 """
 
+import logging
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,6 +18,8 @@ from pydantic import ValidationError
 
 from bbfs.errors import ProtocolViolation
 from bbfs.mcp_manager.lines import LineSplitter
+
+log = logging.getLogger(__name__)
 
 MAX_MESSAGE = 64 << 20
 """Bytes of one message of the client."""
@@ -70,6 +73,7 @@ async def _read(descriptor: int, incoming: MemoryObjectSendStream[SessionMessage
             try:
                 lines = splitter.feed(chunk)
             except ProtocolViolation:
+                log.error("a message of more than %d bytes: the client is let go", MAX_MESSAGE)
                 return
             for line in lines:
                 if line.strip():

@@ -62,7 +62,8 @@ class Tools:
         """The result; what is wrong with the arguments is said in it, for the model to read. Raises KeyError."""
         kind = _ARGUMENTS[name]
         try:
-            given = kind.model_validate(arguments or {})
+            # Hosts write null for what is left out.
+            given = kind.model_validate({key: value for key, value in (arguments or {}).items() if value is not None})
         except ValidationError as error:
             return failure(f"invalid arguments: {_problems(error)}")
         if isinstance(given, loading.Arguments):

@@ -12,6 +12,7 @@ import trio
 from harness import folder, mcp
 from mcp import Client
 from mcp.client.session import IncomingMessage
+from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
 from mcp_types import ResourceListChangedNotification, ResourceUpdatedNotification, TextResourceContents
 from served import BOUND
@@ -114,6 +115,15 @@ async def test_who_leaves_is_told_no_more(
             knowledge.put("docker", "ssl-setup", b"another")
             knowledge.put("docker", "install", b"another")
             assert await told.next() == ResourceUpdated(other)
+
+
+async def test_what_cannot_be_followed(service: Callable[..., Any], local: Path) -> None:
+    with trio.fail_after(BOUND):
+        async with service(folder("local", local)) as served, Client(served, mode="legacy") as client:
+            for uri, code in (("mcp-server+none+x://y", -32002), ("nonsense", -32602)):
+                with pytest.raises(MCPError) as caught:
+                    await client.subscribe_resource(uri)
+                assert caught.value.code == code
 
 
 async def test_a_source_that_answers_late_joins_the_list(

@@ -40,6 +40,7 @@ async def paged(client: Client, source: str, **arguments: Any) -> list[str]:
 async def test_a_data_source(service: Callable[..., Any], sources: list[dict[str, Any]], era: str) -> None:
     with trio.fail_after(BOUND):
         async with service(*sources) as served, Client(served, mode=era) as client:
+            await client.list_tools()  # whose schemas the client checks the results against from here on
             found = await look(client, "local")
             assert found["dataSource"] == {
                 "id": "local",
@@ -143,6 +144,7 @@ async def test_what_is_not_there(service: Callable[..., Any], sources: list[dict
     gone = mcp("gone", ["/nonexistent/server"])
     with trio.fail_after(BOUND):
         async with service(*sources, gone) as served, Client(served) as client:
+            await client.list_tools()
             found = await look(client, "none")
             assert found["error"]["code"] == "data_source_not_found"
             assert found["error"]["message"] == "data source not found: none; there are: gone, items, kb, local"

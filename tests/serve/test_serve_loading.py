@@ -3,8 +3,9 @@
 import base64
 import json
 import sqlite3
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ def content_of(outcome: dict[str, Any], result: CallToolResult) -> bytes:
 async def test_the_examples_of_the_data_model(stdio: Callable[..., Any], era: str, local: Path) -> None:
     with trio.fail_after(BOUND):
         async with stdio(era, folder("local", local)) as client:
+            # The client checks every structured result against its schema from here on.
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert set(tools) == {"load_datasource", "load_resources"}
             assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools.values())
@@ -113,6 +115,7 @@ async def test_both_modes_over_several_types(
                 ],
                 "mcp-server+items+test://items/{number}.txt": [{"number": "0001"}, {"number": "0000"}],
             }
+            await client.list_tools()  # whose schemas the client checks the results against from here on
             seen: dict[str, bytes] = {}
             for template, values in by_template.items():
                 arguments = {"mode": "template", "uriTemplate": template, "templateResources": values}
@@ -175,6 +178,7 @@ async def test_each_error_is_its_own(service: Callable[..., Any], sources: list[
     }
     with trio.fail_after(BOUND):
         async with service(*sources, crash) as served, Client(served, mode=era) as client:
+            await client.list_tools()
             assert await codes(client, *expected) == expected
             outcomes, result = await load(client, direct("bb-filesystem+other+file:./x", "mcp-server+gone+x://y"))
             assert result.is_error
@@ -224,6 +228,37 @@ async def test_arguments_that_do_not_fit_are_refused(
         (block,) = result.content
         assert isinstance(block, TextContent)
         assert block.text.startswith("invalid arguments: ")
+
+
+async def test_many_are_answered_in_order(service: Callable[..., Any], local: Path) -> None:
+    for number in range(150):
+        (local / f"{number}.txt").write_text(str(number))
+    uris = [f"bb-filesystem+local+file:./{number}.txt" for number in range(150)]
+    async with service(folder("local", local)) as served, Client(served) as client:
+        outcomes, result = await load(client, {**direct(*uris), "uriTemplate": None, "templateResources": None})
+        assert [content_of(outcome, result) for outcome in outcomes] == [b"%d" % number for number in range(150)]
+
+
+@pytest.fixture
+def guarded() -> Iterator[dict[str, Any]]:
+    """A server over HTTP that wants a token, which nobody has."""
+    line = [sys.executable, str(SERVERS / "resources.py"), "--transport", "http", "--token", "secret"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield {"name": "guarded", "mcpConfig": {"url": server.stdout.readline().strip()}}
+        finally:
+            server.kill()
+
+
+async def test_a_server_that_refuses_is_access_denied(service: Callable[..., Any], guarded: dict[str, Any]) -> None:
+    uri = "mcp-server+guarded+test://items/0000.txt"
+    with trio.fail_after(BOUND):
+        async with service(guarded) as served, Client(served) as client:
+            assert await codes(client, uri) == {uri: "access_denied"}
+            result = await client.call_tool("load_datasource", {"dataSourceId": "guarded"})
+            assert result.is_error
+            assert (result.structured_content or {})["error"]["code"] == "access_denied"
 
 
 async def test_one_answer_has_a_bound(service: Callable[..., Any], local: Path) -> None:
