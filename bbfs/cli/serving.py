@@ -80,6 +80,8 @@ def serve(
 
     settings = running.Settings(depth, max_result or running.MAX_RESULT)
     if http is None:
+        if sys.stdin is not None and sys.stdin.isatty():
+            output.message("waiting for an MCP client on standard input, which a host starts this for; Ctrl-C ends")
         running.serve_stdio(config, settings)
     else:
         _serve_http(config, settings, http, token_file, no_token, names)

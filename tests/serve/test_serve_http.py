@@ -91,6 +91,15 @@ async def test_http(start: Start, local: Path, tmp_path: Path, sources: list[dic
                         assert result.structured_content is not None
                         (outcome,) = result.structured_content["resources"]
                         assert outcome["contents"][0]["text"] == '{"name": "demo"}\n'
+                        arguments = {
+                            "mode": "template",
+                            "uriTemplate": "mcp-server+kb+resource://knowledge/{collectionId}/document/{docId}",
+                            "templateResources": [{"collectionId": "docker", "docId": "install"}],
+                        }
+                        result = await client.call_tool("load_resources", arguments)
+                        assert result.structured_content is not None
+                        (outcome,) = result.structured_content["resources"]
+                        assert outcome["contents"][0]["text"] == "# Install\n"
                         assert len((await client.list_resources()).resources) == 17
 
 

@@ -89,7 +89,7 @@ async def test_the_examples_of_the_data_model(stdio: Callable[..., Any], era: st
 
 
 async def test_both_modes_over_several_types(
-    service: Callable[..., Any], sources: list[dict[str, Any]], tmp_path: Path, era: str
+    stdio: Callable[..., Any], sources: list[dict[str, Any]], tmp_path: Path, era: str
 ) -> None:
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
         connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT)")
@@ -101,7 +101,7 @@ async def test_both_modes_over_several_types(
         "config": {"resources": {"notes/a b.md": "# A\n", "pixel": {"base64": "AAEC", "mimeType": "image/x-raw"}}},
     }
     with trio.fail_after(BOUND):
-        async with service(*sources, memory, database) as served, Client(served, mode=era) as client:
+        async with stdio(era, *sources, memory, database) as client:
             by_template = {
                 "bb-filesystem+local+file:./{+path}": [{"path": "pictures/logo.png"}, {"path": "data.bin"}],
                 "bb-memory+scratch+memory://{+path}": [{"path": "notes/a%20b.md"}, {"path": "pixel"}],
