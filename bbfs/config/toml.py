@@ -36,7 +36,7 @@ from bbfs.uri import build_uri_prefix, parse_uri_prefix
 
 _T = TypeVar("_T", bound=Table)
 _MCP_TYPES = ("server", "mcp")
-_MCP_KEYS = ("disk", "start", "idle_timeout", "roots", "tools", "prompts", "shared")
+_MCP_KEYS = ("start", "idle_timeout", "roots", "tools", "prompts", "shared")
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
 
 

@@ -46,12 +46,12 @@ def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=16).digest()
 
 
-def _tried(interpret: Callable[[Node], T], root: Node) -> tuple[T | None, BbfsError | None]:
+def _tried(interpret: Callable[[Node], T], root: Node) -> T | BbfsError:
     """What `interpret` makes, or its error, which a document that is not there yet may be the reason of."""
     try:
-        return interpret(root), None
+        return interpret(root)
     except BbfsError as error:
-        return None, error
+        return error
 
 
 class DocumentReader:
@@ -105,12 +105,12 @@ class DocumentReader:
                 {url: self._parsed[each.digest] for url, each in seen.items() if each.error is None},
                 {url: str(each.error) for url, each in seen.items() if each.error is not None},
             )
-            result, error = await trio.to_thread.run_sync(_tried, interpret, documents.root, limiter=self._limiter)
+            result = await trio.to_thread.run_sync(_tried, interpret, documents.root, limiter=self._limiter)
             if documents.wanted <= seen.keys():
                 break
             await self._look(documents.wanted, {}, seen)
-        if error is not None:
-            raise error
+        if isinstance(result, BbfsError):
+            raise result
         used = (self.url, *documents.wanted)
         self._last = {url: replace(seen[url], data=None, error=None) for url in used}, result
         self._parsed = {}
