@@ -240,7 +240,8 @@ class FileSystem:
 
     def waits_for_source(self, handle: int) -> bool:
         """Whether reads may wait for the source: the kernel must hold none of them for other files then."""
-        return isinstance(self._files[handle].content, WaitsForSource)
+        content = self._files[handle].content
+        return isinstance(content, WaitsForSource) and content.waits_for_source
 
     def read_now(self, handle: int, offset: int, length: int) -> bytes | None:
         """A slice of what the handle pins, or None where that means waiting for a disk, or for the source."""

@@ -1,15 +1,19 @@
 """What both kinds of catalog are to those above, and what they share with the rest of the daemon."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from bbfs.cache.orders import LargeEntries
+from bbfs.errors import DeadlineExceeded
 from bbfs.flight import SingleFlight
 from bbfs.model import Listing, ResourceTemplate
 from bbfs.records import Lease, Node, Path, Record
 
 Children = dict[str, Node]
+LATE_FOR = 2.0
+"""Seconds for which a source that has not answered in time is not asked the same again."""
 SERVED_STALE = 1.0
 """Seconds for which the kernel may keep what is served while it is being refreshed."""
 
@@ -27,6 +31,38 @@ class Surroundings:
     changed: Callable[[Iterable[Path]], None]
     listed: Callable[[float, Listing, "Changes | None"], None] = field(default=lambda _at, _listing, _changes: None)
     outdated: Callable[[], None] = field(default=lambda: None)
+
+
+class LateAnswers:
+    """Directories of which a source has not answered in time a moment ago.
+
+    The kernel looks up one name of a directory after the other: without this, each program that wants one would wait as
+    long again. clock: seconds since the epoch.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until: dict[Path, tuple[float, str]] = {}
+
+    def refuse(self, directory: Path) -> None:
+        """Raises DeadlineExceeded again, where it is true still."""
+        until, text = self._until.get(directory, (0.0, ""))
+        if self._clock() < until:
+            raise DeadlineExceeded(text)
+
+    @contextmanager
+    def noted(self, directory: Path) -> Iterator[None]:
+        """What waits for an answer of the source about a directory."""
+        try:
+            yield
+        except DeadlineExceeded as error:
+            now = self._clock()
+            self._until = {path: late for path, late in self._until.items() if now < late[0]}
+            self._until[directory] = now + LATE_FOR, str(error)
+            raise
+
+    def forget(self) -> None:
+        self._until.clear()
 
 
 @dataclass(frozen=True, slots=True)

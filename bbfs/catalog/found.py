@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cachetools import LRUCache
 
 from bbfs import tree
-from bbfs.catalog.base import Surroundings
+from bbfs.catalog.base import LateAnswers, Surroundings
 from bbfs.errors import NotFound
 from bbfs.model import DataSource, ResourceMetadata
 from bbfs.probes import is_probe
@@ -37,6 +37,7 @@ class FoundNames:
         self._handler = handler
         self._around = around
         self._answers: LRUCache[Path, _Answer] = LRUCache(NAMES_KEPT)
+        self._late = LateAnswers(around.clock)
 
     def known(self, path: Path) -> Record | None:
         """What is at a path, without asking; None if the source must be asked. Raises NotFound."""
@@ -57,8 +58,10 @@ class FoundNames:
         known = self.known(path)
         if known is not None:
             return known
-        key = ("find", self._source.id, path)
-        return await self._around.flights.do(key, lambda: self._ask(path, segments), self._source.policy.timeout)
+        key, timeout = ("find", self._source.id, path), self._source.policy.timeout
+        self._late.refuse(path[:-1])
+        with self._late.noted(path[:-1]):
+            return await self._around.flights.do(key, lambda: self._ask(path, segments), timeout)
 
     async def _ask(self, path: Path, segments: Path) -> Record:
         try:
@@ -84,6 +87,7 @@ class FoundNames:
 
     def forget(self, path: Path) -> list[Path]:
         """Ask again for what is at and below a path. Returns the paths of what may have changed."""
+        self._late.forget()
         changed: list[Path] = []
         for known in [known for known in self._answers if known[: len(path)] == path]:
             record = self._answers.pop(known).record

@@ -9,7 +9,7 @@ import trio
 from cachetools import LRUCache
 
 from bbfs import tree
-from bbfs.catalog.base import Children, Surroundings
+from bbfs.catalog.base import Children, LateAnswers, Surroundings
 from bbfs.catalog.found import FoundNames, last_segment, own_segment, settle
 from bbfs.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model import DataSource, Listing, ResourceMetadata, ResourceTemplate
@@ -63,6 +63,7 @@ class DirectoryCatalog:
         self._around = around
         self._directories = _Listings(DIRECTORIES_KEPT)
         self._unlisted: LRUCache[str, Record] = LRUCache(UNLISTED_KEPT)
+        self._late = LateAnswers(around.clock)
         self._found = FoundNames(source, handler, around) if isinstance(handler, CanFind) else None
 
     def _fresh(self, path: Path) -> _Listed | None:
@@ -183,6 +184,7 @@ class DirectoryCatalog:
 
     def expire(self) -> None:
         self._directories.clear()
+        self._late.forget()
         if self._found is not None:
             self._found.forget(())
 
@@ -199,6 +201,7 @@ class DirectoryCatalog:
         if self._found is not None:
             found.extend(self._found.forget(path))
         self._around.changed(found)
+        self._late.forget()
         self._drop(path)
         if path:
             self._directories.pop(path[:-1], None)
@@ -206,7 +209,9 @@ class DirectoryCatalog:
     async def _list(self, path: Path) -> _Listed:
         """List one directory, its ancestors first where their names are not known."""
         timeout = self.source.policy.timeout
-        return await self._around.flights.do(("list", self.source.id, path), lambda: self._refresh(path), timeout)
+        self._late.refuse(path)
+        with self._late.noted(path):
+            return await self._around.flights.do(("list", self.source.id, path), lambda: self._refresh(path), timeout)
 
     async def _refresh(self, path: Path) -> _Listed:
         try:

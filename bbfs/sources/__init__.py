@@ -5,7 +5,7 @@ all three) and raises only `BbfsError`. Its abilities are the protocols below; w
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,6 +23,7 @@ from bbfs.model import (
     SourceState,
     Unchanged,
 )
+from bbfs.sources.crowd import Crowd
 
 
 @runtime_checkable
@@ -181,12 +182,13 @@ class Services:
     """What a handler may use of the daemon.
 
     mcp: the shared MCP connections. mount_point: the directory that is being mounted on. spool: makes what takes in a
-    content that comes as a stream.
+    content that comes as a stream. crowd: the reads that wait for servers while files are open.
     """
 
     mcp: Any = None
     mount_point: str | None = None
     spool: Callable[[], Spool] = Spool
+    crowd: Crowd = field(default_factory=Crowd)
 
 
 _HANDLERS = {

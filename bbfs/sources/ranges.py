@@ -1,37 +1,19 @@
-"""A large body that is read in ranges (RFC 9110, section 14) while it is open, pinned to one version.
+"""A large body that is read in ranges (RFC 9110, section 14) while it is open, pinned to one version."""
 
-A read that the blocks at hand cannot answer asks the server, for the block it wants and, where a program reads on in
-order, for the next one as well.
-
-The kernel has twelve requests in flight for pages that it reads ahead, for all files of the mount together. So a server
-that sends nothing for some seconds is given up, and after that reads fail at once for a while; the sooner, the more of
-them wait (`Crowd`). Else reads of one source would keep those of all others waiting.
-"""
-
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from math import inf
 
 import trio
 
 from bbfs.cache.tiers import digest_of
-from bbfs.errors import BbfsError, Busy, DeadlineExceeded, Outdated, ProtocolViolation
+from bbfs.errors import BbfsError, DeadlineExceeded, Outdated, ProtocolViolation
+from bbfs.sources.crowd import FAILS_FOR, Crowd
 from bbfs.sources.http_headers import range_validator
+from bbfs.sources.ranged_content import BLOCK, RangedContent
 from bbfs.sources.web import WebClient
 from bbfs.sources.web_responses import WebStream, shown_url
 
-BLOCK = 1 << 20
-"""Bytes that are asked for at least."""
-KEPT = 4
-"""Blocks that an open file holds."""
-STALLED = 10.0
-"""Seconds without a byte after which a server is given up; half the source's `timeout` if that is less."""
-ROOM, CROWDED = 6, 1.0
-"""Reads of a source that may wait at once for long; and seconds without a byte while there are more."""
-FAILS_FOR = 5.0
-"""Seconds after a range that did not come for which reads fail at once."""
 _CHANGED = frozenset({412, 416})
 """Statuses that say, as 200 does, that there is no such range any more."""
 
@@ -72,41 +54,10 @@ def is_pinned(stream: WebStream) -> bool:
     return can_range and range_validator(stream.headers) is not None and (whole_size(stream) or 0) > 0
 
 
-class Crowd:
-    """The reads of a source that wait for ranges, of all its files. Between two awaits a task is alone."""
+class Ranges:
+    """The ranges of exactly one version of a large body.
 
-    def __init__(self) -> None:
-        self._waiting = 0
-        self._closed_until = -inf
-
-    def __enter__(self) -> None:
-        self._waiting += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._waiting -= 1
-
-    @property
-    def patience(self) -> float:
-        """Seconds for which a server may send nothing."""
-        return CROWDED if self._waiting > ROOM else STALLED
-
-    def gave_up(self) -> None:
-        """A server has sent nothing for so long."""
-        if self._waiting > ROOM:
-            self._closed_until = trio.current_time() + FAILS_FOR
-
-    def refuse(self) -> None:
-        """Raises Busy while too many have waited in vain."""
-        if trio.current_time() < self._closed_until:
-            raise Busy(f"more than {ROOM} reads are waiting for a server that sends nothing")
-
-
-class RangeContent:
-    """One version of a large body. first: the bytes at its beginning that are there already.
-
-    headers: of each request. When the server has another version, a
-    read raises Outdated, and so does each later one. Safe to use from several tasks: one asks, the others wait for it.
-    crowd: the one of the source.
+    headers: of each request. timeout: seconds for one read. crowd: all reads that wait so.
     """
 
     def __init__(
@@ -116,120 +67,57 @@ class RangeContent:
         headers: Mapping[str, str],
         body: LargeBody,
         *,
-        first: bytes,
         timeout: float,
         crowd: Crowd,
     ) -> None:
         self._client = client
         self._url = url
-        self._headers = {**headers, "if-range": body.validator}
-        self._size = body.size
-        self._version = body.version(url)
-        self._validator = body.validator
+        self._headers = {**headers, "if-range": body.validator, "accept-encoding": "identity"}
+        self._body = body
         self._timeout = timeout
         self._crowd = crowd
         self._what = shown_url(url)
-        self._blocks: OrderedDict[int, bytes] = OrderedDict()
-        if len(first) == min(BLOCK, body.size):
-            self._blocks[0] = first
-        self._last = len(self._blocks) - 1
-        self._asking = trio.Lock()
         self._failed: BbfsError | None = None
         self._failed_until = 0.0
 
-    def __repr__(self) -> str:
-        return f"<RangeContent {self._what} of {self._size} bytes>"
+    def content(self, first: bytes) -> RangedContent:
+        """The body as a content, which the kernel may keep. first: the bytes at its beginning that are there."""
+        body = self._body
+        version = body.version(self._url)
+        return RangedContent(self.fetch, body.size, version, self._what, self._timeout, first, is_direct=False)
 
-    @property
-    def size(self) -> int:
-        return self._size
+    async def fetch(self, start: int, length: int) -> bytes:
+        """The bytes from `start` on. Raises Outdated when the server has another version, and other BbfsErrors."""
+        if self._failed is not None and trio.current_time() < self._failed_until:
+            raise type(self._failed)(*self._failed.args)
+        self._crowd.refuse()
+        try:
+            with self._crowd:
+                return await self._range(start, length)
+        except BbfsError as error:
+            self._failed = type(error)(*error.args)
+            self._failed_until = trio.current_time() + FAILS_FOR
+            raise
 
-    @property
-    def version(self) -> str:
-        return self._version
-
-    def read(self, offset: int, length: int) -> bytes | None:
-        """The bytes at `offset`, or None if the server must be asked for some of them."""
-        end = min(offset + length, self._size)
-        pieces: list[bytes] = []
-        while offset < end:
-            number, start = divmod(offset, BLOCK)
-            block = self._blocks.get(number)
-            if block is None:
-                return None
-            self._blocks.move_to_end(number)
-            piece = block[start : start + end - offset]
-            pieces.append(piece)
-            offset += len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    async def read_waiting(self, offset: int, length: int) -> bytes:
-        """As `read`, and asks the server for what is missing. Raises BbfsError."""
-        end = min(offset + length, self._size)
-        pieces: list[bytes] = []
-        with trio.move_on_after(self._timeout), self._crowd:
-            while offset < end:
-                # A block at a time: a request may be for more bytes than are held.
-                step = min(end, (offset // BLOCK + 1) * BLOCK) - offset
-                piece = self.read(offset, step)
-                if piece is None:
-                    await self._ask(offset // BLOCK)
-                else:
-                    pieces.append(piece)
-                    offset += len(piece)
-            return b"".join(pieces)
-        raise DeadlineExceeded(f"{self._what}: no range within {self._timeout:g} s")
-
-    def close(self) -> None:
-        """Gives nothing back: several open files may share the content, and connections are the client's."""
-
-    def _fail(self, error: BbfsError) -> None:
-        self._failed, self._failed_until = error, trio.current_time() + FAILS_FOR
-
-    async def _ask(self, number: int) -> None:
-        """Have a block, and the next one if the one before was the last that was asked for."""
-        async with self._asking:
-            if number in self._blocks:
-                return
-            if self._failed is not None and (
-                isinstance(self._failed, Outdated) or trio.current_time() < self._failed_until
-            ):
-                raise type(self._failed)(*self._failed.args)
-            self._crowd.refuse()
-            follows = number == self._last + 1
-            start = number * BLOCK
-            end = min(start + (2 * BLOCK if follows else BLOCK), self._size)
-            try:
-                data = await self._range(start, end)
-            except BbfsError as error:
-                self._fail(type(error)(*error.args))
-                raise
-            for at in range(0, len(data), BLOCK):
-                self._blocks[number + at // BLOCK] = data[at : at + BLOCK]
-                self._last = number + at // BLOCK
-            while len(self._blocks) > KEPT:
-                self._blocks.popitem(last=False)
-
-    async def _range(self, start: int, end: int) -> bytes:
-        headers = {**self._headers, "range": f"bytes={start}-{end - 1}", "accept-encoding": "identity"}
+    async def _range(self, start: int, length: int) -> bytes:
+        headers = {**self._headers, "range": f"bytes={start}-{start + length - 1}"}
         data = bytearray()
         with trio.move_on_after(self._patience) as patience:
-            async with self._client.stream(self._url, headers=headers, accept=_CHANGED, limit=end - start) as stream:
+            async with self._client.stream(self._url, headers=headers, accept=_CHANGED, limit=length) as stream:
                 if stream.status != HTTPStatus.PARTIAL_CONTENT:
                     raise Outdated(f"{self._what}: changed while it was open")
-                self._require(stream, start, end)
+                self._require(stream, start, start + length)
                 async for piece in stream:
                     data += piece
                     patience.deadline = trio.current_time() + self._patience
         if patience.cancelled_caught:
             self._crowd.gave_up()
             raise DeadlineExceeded(f"{self._what}: nothing more of a range came for {self._patience:g} s")
-        if len(data) != end - start:
-            raise ProtocolViolation(f"{self._what}: {len(data)} bytes for a range of {end - start}")
         return bytes(data)
 
     @property
     def _patience(self) -> float:
+        """Seconds for which the server may send nothing."""
         return min(self._crowd.patience, self._timeout / 2)
 
     def _require(self, stream: WebStream, start: int, end: int) -> None:
@@ -240,5 +128,5 @@ class RangeContent:
             raise ProtocolViolation(f"{self._what}: answers the range {said[:60]!a}, not bytes {start}-{end - 1}")
         # A server that knows no `If-Range` says so by what the range is of.
         validator = range_validator(stream.headers)
-        if whole.strip() not in ("*", str(self._size)) or validator not in (None, self._validator):
+        if whole.strip() not in ("*", str(self._body.size)) or validator not in (None, self._body.validator):
             raise Outdated(f"{self._what}: changed while it was open")

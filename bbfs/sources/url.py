@@ -27,7 +27,8 @@ from bbfs.sources.http_headers import (
 )
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import parse_options
-from bbfs.sources.ranges import BLOCK, Crowd, LargeBody, RangeContent, is_pinned, whole_size
+from bbfs.sources.ranged_content import BLOCK, RangedContent
+from bbfs.sources.ranges import LargeBody, Ranges, is_pinned, whole_size
 from bbfs.sources.url_listing import Search, Where, portioned
 from bbfs.sources.url_options import Credentials, UrlOptions, configured_secrets, llms_txt_place, refuse_secrets_in_urls
 from bbfs.sources.url_pages import MARKDOWN, Page, expected_type, page_name
@@ -65,7 +66,7 @@ class UrlHandler:
         self._large: dict[str, LargeBody] = {}
         self._searching = trio.Lock()
         self._validators: dict[str, Validators] = {}
-        self._crowd = Crowd()
+        self._crowd = services.crowd
         self._spool = services.spool
         self._threads = trio.CapacityLimiter(2)
         self._robots = _robots(source, self._client, options) if not where.is_complete else None
@@ -201,9 +202,9 @@ class UrlHandler:
                 break
         return self._in_ranges(page, headers, large, bytes(first[:BLOCK]))
 
-    def _in_ranges(self, page: Page, headers: Mapping[str, str], large: LargeBody, first: bytes) -> RangeContent:
+    def _in_ranges(self, page: Page, headers: Mapping[str, str], large: LargeBody, first: bytes) -> RangedContent:
         timeout = self.source.policy.timeout
-        return RangeContent(self._client, page.url, headers, large, first=first, timeout=timeout, crowd=self._crowd)
+        return Ranges(self._client, page.url, headers, large, timeout=timeout, crowd=self._crowd).content(first)
 
     def _is_large(self, stream: WebStream) -> bool:
         return is_pinned(stream) and (whole_size(stream) or 0) > self._options.max_memory

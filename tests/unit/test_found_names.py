@@ -6,10 +6,12 @@ from urllib.parse import unquote
 
 import pytest
 import trio
+import trio.testing
 from fakes import World, data_source
 
 from bbfs.cache.content import MemoryContent
-from bbfs.errors import NotADirectory, NotFound, Unreachable
+from bbfs.catalog.base import LATE_FOR
+from bbfs.errors import DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata
 from bbfs.tree import hide_component
 from bbfs.uri import source_uri
@@ -27,6 +29,8 @@ class Database:
     asked: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
     loaded: list[str] = field(default_factory=list)
     state: Any = None
+    waits: bool = False
+    hangs: trio.Event = field(default_factory=trio.Event)
 
     def metadata(self, *path: str, **said: Any) -> ResourceMetadata:
         uri = "db://" + "/".join(map(hide_component, path))
@@ -48,6 +52,8 @@ class Database:
     async def find(self, path: tuple[str, ...], name: str) -> ResourceMetadata:
         self.asked.append((path, name))
         await trio.lowlevel.checkpoint()
+        if self.waits:
+            await self.hangs.wait()
         if self.down is not None:
             raise self.down
         if path == ("by",) and name == "red":
@@ -157,3 +163,21 @@ async def test_what_a_source_says_besides_is_shown(nursery: trio.Nursery) -> Non
         world.clock.advance(1000.0)  # the listing comes anew and says nothing of it
         assert await world.kernel.ls(f"{ROOT}/row") == ["1"]
         assert await world.kernel.xattr(path, "user.bbfs.charset") == "latin-1"
+
+
+@pytest.mark.semantics("S22")
+async def test_a_source_that_is_late_is_not_waited_for_by_one_after_the_other(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    source = Database(source=data_source(ROOT, timeout=5.0), waits=True)
+    async with World(nursery, source) as world:
+        await world.kernel.ls(f"{ROOT}/row")
+        started = trio.current_time()
+        for number in range(10, 14):
+            with pytest.raises(DeadlineExceeded):
+                await world.kernel.walk(f"{ROOT}/row/{number}")
+        assert trio.current_time() - started < 6
+        world.clock.advance(LATE_FOR)
+        source.hangs.set()
+        source.rows["10"] = b"ten"
+        assert await world.kernel.cat(f"{ROOT}/row/10") == b"ten"

@@ -27,11 +27,11 @@ from bbfs.errors import (
     ProtocolViolation,
     Unreachable,
 )
+from bbfs.sources.ranged_content import RangedContent
 from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.backend import Item, Listed, Opened, Threads
 from bbfs.sources.storage.members import stays_inside
 from bbfs.sources.storage.options import Configured, expand
-from bbfs.sources.storage.ranges import RangedContent
 
 T = TypeVar("T")
 _PACKAGES = {

@@ -28,10 +28,10 @@ from bbfs.errors import (
     ProtocolViolation,
     Unreachable,
 )
+from bbfs.sources.ranged_content import RangedContent
 from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.backend import Item, Listed, Opened, Threads
 from bbfs.sources.storage.options import Configured
-from bbfs.sources.storage.ranges import RangedContent
 
 T = TypeVar("T")
 _ERRORS: dict[str, type[BbfsError]] = {

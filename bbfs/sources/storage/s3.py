@@ -27,10 +27,10 @@ from bbfs.errors import (
     TooLarge,
     Unreachable,
 )
+from bbfs.sources.ranged_content import BLOCK, RangedContent
 from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.backend import Item, Listed, Opened
 from bbfs.sources.storage.options import Configured
-from bbfs.sources.storage.ranges import BLOCK, RangedContent
 from bbfs.sources.storage.s3_answers import Facts, ListedObject, error_of, facts_of, page_of
 from bbfs.sources.storage.signing import Credentials, authorization, encoded_path, encoded_query, signing_headers
 

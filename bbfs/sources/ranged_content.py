@@ -26,12 +26,23 @@ class RangedContent:
     so does each later one, blocks in memory aside.
     """
 
-    waits_for_source = True
-
     def __init__(
-        self, fetch: Fetch, size: int, version: str, what: str, timeout: float, first: bytes = b"", block: int = BLOCK
+        self,
+        fetch: Fetch,
+        size: int,
+        version: str,
+        what: str,
+        timeout: float,
+        first: bytes = b"",
+        block: int = BLOCK,
+        *,
+        is_direct: bool = True,
     ) -> None:
-        """size: bytes. timeout: seconds that one read may take. first: the bytes it begins with, where known."""
+        """size: bytes. timeout: seconds that one read may take. first: the bytes it begins with, where known.
+
+        is_direct: whether the kernel must keep nothing of it, since reads may wait for as long as `timeout`.
+        """
+        self.waits_for_source = is_direct
         self._fetch = fetch
         self._size = size
         self._version = version
