@@ -58,6 +58,8 @@ class DirectoryCatalog:
         self.source = source
         self.records: dict[str, Record] = {}
         self.problem: str | None = None
+        self.beginning: str | None = None
+        """What the native URIs of the root's entries begin with (`zip:///`), once it has been listed."""
         self._handler = handler
         self._literal = source.scheme == "file"  # links and programs lead to file names as they are
         self._around = around
@@ -252,6 +254,10 @@ class DirectoryCatalog:
         old = self._directories.get(path)
         own = self._own_uri(path)
         by_segment = {own_segment(m, own) or last_segment(m.native_uri): m for m in listing.resources}
+        if not path and by_segment:
+            segment, first = next(iter(by_segment.items()))
+            native_uri = first.native_uri.rstrip("/")
+            self.beginning = native_uri.removesuffix(segment) if native_uri.endswith(segment) else None
         if len(by_segment) <= PORTION:
             segments = tree.names(list(by_segment), literal=self._literal)
         else:

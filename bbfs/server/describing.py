@@ -30,7 +30,7 @@ def shown_path(source: Source, path: Path) -> str:
 def resource(manager: ResourceManager, source: Source, record: Record, path: Path) -> dict[str, Any]:
     """A resource, a directory of a hierarchical source or a symbolic link. path: where it is listed, if anywhere."""
     document = manager.document(path, record)
-    known = {key: value for key, value in document.items() if key not in _LEFT_OUT}
+    known = {key: value for key, value in document.items() if key not in _LEFT_OUT and value != {}}
     if record.metadata.modified_ns is None:
         known.pop("lastModified", None)  # it is only when bbfs first saw it, or saw it change
     if known["contentType"] == "unknown":

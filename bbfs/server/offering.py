@@ -3,8 +3,8 @@
 A source is looked at behind whoever asks, all of them at once, and nobody waits longer than `WAIT` for any. One that
 has not answered by then, or is down, is left out and named in the log; when it has answered, the list is announced to
 have changed. Of a source that lists everything, the first `MOST_LISTED` are in the list; of one that lists directories,
-those of the upper `LEVELS` levels, `MOST_WALKED` at most and none whose name begins with a dot. All else is there for
-load_datasource and by the templates.
+those of the upper `LEVELS` levels, `MOST_WALKED` at most and of at most `MOST_DIRECTORIES`, and none whose name begins
+with a dot. All else is there for load_datasource and by the templates.
 """
 
 import logging
@@ -22,6 +22,7 @@ from bbfs.resources import ResourceManager
 from bbfs.server import cursors, templates
 from bbfs.server.faults import Fault
 from bbfs.server.walking import Found, Walk
+from bbfs.tree import MAX_DEPTH
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ PAGE = 200
 MOST_LISTED = 10_000
 LEVELS = 3
 MOST_WALKED = 1000
+MOST_DIRECTORIES = 200
 _LIST, _TEMPLATES = "resources/list", "resources/templates/list"
 
 
@@ -160,9 +162,12 @@ async def _walked(source: Source) -> list[Found]:
         return []
     found: list[Found] = []
     level: list[Path] = [()]
-    for _ in range(LEVELS):
+    levels = visited = 0
+    while level and levels < LEVELS:
         following: list[Path] = []
-        for directory in level:
+        before = len(found)
+        for directory in level[: MOST_DIRECTORIES - visited]:
+            visited += 1
             walk = Walk(source, directory, 1, MOST_WALKED - len(found) + 1, hidden=False)
             try:
                 await walk.run()
@@ -174,7 +179,9 @@ async def _walked(source: Source) -> list[Found]:
             found += [each for each in walk.found if each.record and each.record.metadata.kind == "resource"]
             if len(found) >= MOST_WALKED:
                 return found[:MOST_WALKED]
-        level = following
+        if len(found) > before or len(following) != 1:  # a directory that is all there is only leads to the place
+            levels += 1
+        level = following if len(following) != 1 or len(following[0]) < MAX_DEPTH else []
     return found
 
 

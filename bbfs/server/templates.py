@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from bbfs.attached import Source
+from bbfs.catalog import DirectoryCatalog
 from bbfs.errors import InvalidUri
 from bbfs.model import ResourceTemplate
 from bbfs.templates import template_variables
@@ -23,8 +24,10 @@ def own_template(source: Source, operator: str = "") -> str | None:
     data = source.data
     if data.scheme is None or data.access_method != "bb":
         return None
-    opening = ":./" if data.type == "filesystem" else "://"
-    return f"{data.uri_prefix}{opening}{{{operator}{FOLDER_VARIABLE}}}"
+    beginning = source.catalog.beginning if isinstance(source.catalog, DirectoryCatalog) else None
+    if beginning is None:
+        beginning = f"{data.scheme}:./" if data.type == "filesystem" else f"{data.scheme}://"
+    return f"{source_uri(data.base_prefix, beginning)}{{{operator}{FOLDER_VARIABLE}}}"
 
 
 def own_template_variable(source: Source, uri_template: str) -> bool:

@@ -1,6 +1,7 @@
 """`load_datasource`, and the list of all resources: pages, depths, templates, completion."""
 
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,40 @@ async def test_all_resources_of_all_sources(
                 "mcp-server+kb+resource://knowledge/{collectionId}/document/{docId}",
                 "mcp-server+many+test://items/{number}.txt",
             }
+
+
+async def test_an_archive_begins_where_its_files_are(service: Callable[..., Any], tmp_path: Path) -> None:
+    archive = tmp_path / "deep/er/a.zip"
+    archive.parent.mkdir(parents=True)
+    with zipfile.ZipFile(archive, "w") as written:
+        written.writestr("docs/a b.md", "# A\n")
+    uri = f"bb-storage+old+zip://{archive}/docs/a%20b.md"
+    with trio.fail_after(BOUND):
+        async with (
+            service({"name": "old", "type": "storage", "config": {"url": f"zip://{archive}"}}) as served,
+            Client(served) as client,
+        ):
+            assert [resource.uri for resource in (await client.list_resources()).resources] == [uri]
+            (template,) = (await look(client, "old"))["uriTemplates"]
+            for path in (f"{archive}/docs/a b.md", f"{archive}/docs/a b.md"[1:]):
+                arguments = {
+                    "mode": "template",
+                    "uriTemplate": template["uriTemplate"],
+                    "templateResources": [{"path": path}],
+                }
+                result = await client.call_tool("load_resources", arguments)
+                assert result.structured_content is not None
+                (outcome,) = result.structured_content["resources"]
+                assert (outcome["uri"], outcome["contents"][0]["text"]) == (uri, "# A\n")
+
+
+async def test_a_wide_tree_is_listed_to_a_bound(
+    service: Callable[..., Any], local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bbfs.server.offering.MOST_DIRECTORIES", 3)
+    async with service(folder("local", local)) as served, Client(served) as client:
+        found = {resource.uri.partition("file:./")[2] for resource in (await client.list_resources()).resources}
+        assert found == {"data.bin", "empty.txt", "package.json", "pictures/logo.png", "src/config.ts"}
 
 
 async def test_reading(service: Callable[..., Any], sources: list[dict[str, Any]], era: str) -> None:
