@@ -8,7 +8,7 @@ from typing import Any
 import mcp_types as types
 import trio
 from mcp.server.caching import CacheableMethod, CacheHint
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
@@ -83,6 +83,7 @@ class Service(Server[Any]):
             on_call_tool=self._call_tool,
             on_completion=self._complete,
         )
+        self.middleware.append(_tell_of_the_unforeseen)
         self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
 
     def create_initialization_options(
@@ -189,6 +190,17 @@ class Service(Server[Any]):
             code = types.INVALID_PARAMS if isinstance(error, _WRONG) else types.INTERNAL_ERROR
             raise MCPError(code, str(error), described(error)) from error
         return types.CompleteResult(completion=types.Completion(values=list(found.values), has_more=found.more))
+
+
+async def _tell_of_the_unforeseen(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """The client is told of an internal error, as of any; what it was is in the log."""
+    try:
+        return await call_next(ctx)
+    except (MCPError, ValidationError):
+        raise
+    except Exception:
+        log.exception("unforeseen error in %s", ctx.method)
+        raise
 
 
 def _cache_hints() -> Mapping[CacheableMethod, CacheHint]:

@@ -14,6 +14,7 @@ import pytest
 import trio
 from harness import folder, mcp
 from mcp import Client
+from mcp.shared.exceptions import MCPError
 from mcp_types import BlobResourceContents, CallToolResult, EmbeddedResource, ImageContent, TextContent
 from served import BOUND, FILES, PNG, SERVERS
 
@@ -259,6 +260,21 @@ async def test_a_server_that_refuses_is_access_denied(service: Callable[..., Any
             result = await client.call_tool("load_datasource", {"dataSourceId": "guarded"})
             assert result.is_error
             assert (result.structured_content or {})["error"]["code"] == "access_denied"
+
+
+async def test_what_nobody_foresaw_is_in_the_log(
+    service: Callable[..., Any], local: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise LookupError("nobody foresaw this")
+
+    async with service(folder("local", local)) as served, Client(served) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr("bbfs.resources.ResourceManager.load_resources", fail)
+            with pytest.raises(MCPError):
+                await client.call_tool("load_resources", direct("bb-filesystem+local+file:./package.json"))
+        assert "nobody foresaw this" in caplog.text
+        assert await codes(client, "bb-filesystem+local+file:./package.json")
 
 
 async def test_one_answer_has_a_bound(service: Callable[..., Any], local: Path) -> None:
