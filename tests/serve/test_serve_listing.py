@@ -187,29 +187,35 @@ async def test_all_resources_of_all_sources(
             }
 
 
-async def test_an_archive_begins_where_its_files_are(service: Callable[..., Any], tmp_path: Path) -> None:
-    archive = tmp_path / "deep/er/a.zip"
-    archive.parent.mkdir(parents=True)
+async def test_directories_that_only_lead_to_the_place_are_no_levels(
+    service: Callable[..., Any], tmp_path: Path
+) -> None:
+    root = tmp_path / "deep"
+    (root / "a/b/c/d/e/f").mkdir(parents=True)
+    for name in ("a/b/c/one.txt", "a/b/c/d/two.txt", "a/b/c/d/e/three.txt", "a/b/c/d/e/f/four.txt"):
+        (root / name).write_text("x")
+    async with service(folder("deep", root)) as served, Client(served) as client:
+        found = [resource.uri.partition("file:./")[2] for resource in (await client.list_resources()).resources]
+        assert found == ["a/b/c/one.txt", "a/b/c/d/two.txt", "a/b/c/d/e/three.txt"]
+
+
+async def test_the_template_of_an_archive_leads_into_it(service: Callable[..., Any], tmp_path: Path) -> None:
+    archive = tmp_path / "a.zip"
     with zipfile.ZipFile(archive, "w") as written:
         written.writestr("docs/a b.md", "# A\n")
-    uri = f"bb-storage+old+zip://{archive}/docs/a%20b.md"
+    table = {"name": "old", "type": "storage", "config": {"url": f"zip://{archive}"}}
     with trio.fail_after(BOUND):
-        async with (
-            service({"name": "old", "type": "storage", "config": {"url": f"zip://{archive}"}}) as served,
-            Client(served) as client,
-        ):
-            assert [resource.uri for resource in (await client.list_resources()).resources] == [uri]
-            (template,) = (await look(client, "old"))["uriTemplates"]
-            for path in (f"{archive}/docs/a b.md", f"{archive}/docs/a b.md"[1:]):
-                arguments = {
-                    "mode": "template",
-                    "uriTemplate": template["uriTemplate"],
-                    "templateResources": [{"path": path}],
-                }
+        async with service(table) as served, Client(served) as client:
+            (listed,) = (await client.list_resources()).resources
+            found = await look(client, "old", depth=99)
+            (path,) = [each["path"] for each in found["resources"] if each["uri"] == listed.uri]
+            for given in (path, f"/{path}"):
+                template = found["uriTemplates"][0]["uriTemplate"]
+                arguments = {"mode": "template", "uriTemplate": template, "templateResources": [{"path": given}]}
                 result = await client.call_tool("load_resources", arguments)
                 assert result.structured_content is not None
                 (outcome,) = result.structured_content["resources"]
-                assert (outcome["uri"], outcome["contents"][0]["text"]) == (uri, "# A\n")
+                assert (outcome["uri"], outcome["contents"][0]["text"]) == (listed.uri, "# A\n")
 
 
 async def test_a_wide_tree_is_listed_to_a_bound(
