@@ -23,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PetsServer]:
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[PetsServer]:
-    """A server of which a test spoils the answers."""
+    """A server of which a test spoils the answers. To be asked for before `mounted`, so that the mount ends first."""
     server = PetsServer(tmp_path / "own")
     yield server
     server.stop()
@@ -137,7 +137,7 @@ def test_every_scheme_gets_its_secret_and_nobody_sees_it(root: Path, mount: Moun
 
 
 @pytest.mark.semantics("S12")
-def test_listing_costs_a_request_for_the_list_and_none_for_its_items(mounted: Mounts, own_server: PetsServer) -> None:
+def test_listing_costs_a_request_for_the_list_and_none_for_its_items(own_server: PetsServer, mounted: Mounts) -> None:
     mount = mounted(own_server.source(config={"include": ["/orders/**"]}))
     assert "o7" in run("ls", mount / own_server.root() / "orders").text
     assert {each["path"] for each in own_server.requests()} == {"/openapi.json", "/orders/"}
@@ -159,7 +159,7 @@ def test_statuses_are_errors(mounted: Mounts, server: PetsServer) -> None:
 
 @pytest.mark.semantics("S22", "S23")
 def test_an_api_that_fails_or_hangs_harms_no_other_source(
-    mounted: Mounts, own_server: PetsServer, tmp_path: Path
+    own_server: PetsServer, mounted: Mounts, tmp_path: Path
 ) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()
