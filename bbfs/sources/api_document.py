@@ -20,6 +20,8 @@ REFERENCES_IN_A_ROW = 32
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """What may be the name of a header, and each half of a media type (RFC 9110, section 5.6.2)."""
 
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
 
 @dataclass(frozen=True, slots=True)
 class Documents:
@@ -127,6 +129,11 @@ def _keyed(value: Any) -> Mapping[str, Any]:
     return {str(key): inner for key, inner in value.items()}
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: halves of characters cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def _steps(pointer: str) -> Iterator[str]:
     for step in pointer.split("/")[1:]:
         yield unquote(step).replace("~1", "/").replace("~0", "~")
@@ -142,7 +149,11 @@ def parse(data: bytes, location: str) -> Any:
     try:
         if not text.lstrip().startswith(("{", "[")) or what.endswith((".yaml", ".yml")):
             return _parse_yaml(text, what)
-        return json.loads(text)
+        value = json.loads(text)
+        if _HALF.search(text):
+            # A half of a character can stand in no URL, no attribute and no other document.
+            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+        return value
     except json.JSONDecodeError as error:
         raise ProtocolViolation(f"{shown(what)}:{error.lineno}: {error.msg} (column {error.colno})") from None
     except RecursionError:

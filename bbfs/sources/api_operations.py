@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
 
 from bbfs.errors import InvalidUri, NotFound, ProtocolViolation
 from bbfs.patterns import Pattern
-from bbfs.sources.api_document import TOKEN, Node, shown
-from bbfs.sources.api_parameters import Parameter, on_the_wire, parameters
+from bbfs.sources.api_document import TOKEN, Node, is_unicode, shown
+from bbfs.sources.api_parameters import Parameter, on_the_wire, parameters, text_of
 from bbfs.sources.api_security import Requirement, Scheme, requirements, schemes
 from bbfs.templates import expand_template
 
@@ -80,8 +80,7 @@ class Operation:
         """The URLs that can be listed: nothing of them has to be known, or the document says all that there is."""
         if self.in_path:
             return
-        choices = [parameter.values or ([_default(parameter)] if _default(parameter) else []) for parameter in
-                   self.required]  # fmt: skip
+        choices = [each.values or tuple(filter(None, [text_of(each.default)])) for each in self.required]
         count = 1
         for choice in choices:
             count *= len(choice)
@@ -91,10 +90,6 @@ class Operation:
         for values in product(*choices):
             pairs = zip(self.required, values, strict=True)
             yield expand_template(template, {p.variable: [v] if p.exploded else v for p, v in pairs})
-
-
-def _default(parameter: Parameter) -> str:
-    return "" if parameter.default is None else str(parameter.default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +198,8 @@ def _operation(
 ) -> Operation:
     """Raises ProtocolViolation and InvalidUri for what has no path."""
     get = item.get("get")
-    if "?" in path or "#" in path:
-        raise ProtocolViolation("a path with a query or a fragment")
+    if "?" in path or "#" in path or not is_unicode(path):
+        raise ProtocolViolation("a path with a query or a fragment, or that is no Unicode")
     hidden = [scheme.name for scheme in known.values() if scheme.kind == "query"]
     found = parameters(path, (item.get("parameters"), get.get("parameters")), options.headers, hidden)
     if found.lacking:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 from bbfs.errors import ProtocolViolation
-from bbfs.sources.api_document import TOKEN, Node, shown
+from bbfs.sources.api_document import TOKEN, Node, is_unicode, shown
 
 _VARIABLE = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 IGNORED_HEADERS = frozenset(("accept", "content-type", "authorization"))
@@ -67,7 +67,7 @@ def parameters(path: str, nodes: Iterable[Node], given_headers: Iterable[str], h
     for node in nodes:
         for _, each in node.items():
             name, place = each.text("name"), each.text("in")
-            if name is None or place not in ("path", "query", "header", "cookie"):
+            if name is None or not is_unicode(name) or place not in ("path", "query", "header", "cookie"):
                 raise ProtocolViolation(f"{each}: a parameter without name or place")
             declared[(place, name.lower() if place == "header" else name)] = each
     in_path = tuple(dict.fromkeys(re.findall(r"\{([^{}/]*)\}", path)))
@@ -93,7 +93,7 @@ def _unseen(declared: Mapping[tuple[str, str], Node], given: set[str]) -> tuple[
         if place == "cookie" and "cookie" in given:
             continue
         facts = _Facts.of(each)
-        only = facts.values[0] if len(facts.values) == 1 else _text(facts.default)
+        only = facts.values[0] if len(facts.values) == 1 else text_of(facts.default)
         sendable = only is not None and only.isascii() and only.isprintable() and TOKEN.fullmatch(name)
         if place == "header" and only is not None and sendable:
             headers[each.text("name") or name] = only
@@ -130,7 +130,7 @@ def _of_query(name: str, node: Node) -> Iterator[Parameter]:
         for inner, schema in facts.properties.items():
             key = f"{name}[{inner}]" if style == "deepObject" else inner
             about = _Facts.of_schema(schema)
-            if about.type != "object":
+            if about.type != "object" and is_unicode(inner):
                 yield Parameter(key, "query", _variable(key), required and inner in facts.needed, "?",
                                 about.type == "array", False, about.item_type, about.values, about.samples,
                                 about.default)  # fmt: skip
@@ -217,15 +217,16 @@ def _type(said: Any) -> str | None:
     return said if isinstance(said, str) else None
 
 
-def _text(value: Any) -> str | None:
-    """A JSON scalar as a URL holds it."""
+def text_of(value: Any) -> str | None:
+    """A JSON scalar as a URL holds it; None for anything else, and for nothing at all."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value) if isinstance(value, str | int | float) else None
+    text = str(value) if isinstance(value, str | int | float) else ""
+    return text if text and is_unicode(text) else None
 
 
 def _texts(values: Sequence[Any]) -> tuple[str, ...]:
-    texts = (_text(value) for value in values)
+    texts = (text_of(value) for value in values)
     return tuple(dict.fromkeys(text for text in texts if text))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from bbfs.errors import ConfigError
-from bbfs.sources.api_document import TOKEN, Node
+from bbfs.sources.api_document import TOKEN, Node, is_unicode
 
 Requirement: TypeAlias = tuple[str, ...]
 """The names of schemes that a request must satisfy together; none of them is a request without credentials."""
@@ -36,7 +36,8 @@ def schemes(components: Node) -> dict[str, Scheme]:
     for name, node in components.get("securitySchemes").items():
         kind, place, key = node.text("type"), node.text("in"), node.text("name")
         spoken = (node.text("scheme") or "").lower()
-        if kind == "apiKey" and key and (place == "query" or (place in ("header", "cookie") and TOKEN.fullmatch(key))):
+        sendable = key is not None and (is_unicode(key) if place == "query" else TOKEN.fullmatch(key))
+        if kind == "apiKey" and key is not None and place in ("header", "query", "cookie") and sendable:
             found[name] = Scheme(place, key)
         elif kind in ("oauth2", "openIdConnect") or (kind, spoken) == ("http", "bearer"):
             found[name] = Scheme("bearer")

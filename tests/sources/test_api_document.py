@@ -50,6 +50,10 @@ more: {<<: *base, b: 2}
     assert node.get("answers").text("200") == "fine"
 
 
+def test_halves_of_characters_are_replaced() -> None:
+    assert parse(b'{"a\\ud800": ["\\udfff", "\\ud83d\\ude00", 1.5]}', "https://h/api.json") == {"a?": ["?", "😀", 1.5]}
+
+
 @pytest.mark.parametrize(
     ("data", "location", "said"),
     [

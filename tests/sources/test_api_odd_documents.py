@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -116,6 +117,8 @@ def spoilt(changes: list[tuple[tuple[Any, ...], Any, bool]]) -> dict[str, Any]:
 @settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), JUNK, st.booleans()), min_size=1, max_size=4))
 @example([(("paths", "/pets/{id}"), "/pets/{a}{b}{a}", True)])
+@example([(("paths", "/pets", "get", "parameters", 1, "name"), "\ud800", False)])
+@example([(("paths", "/pets/{id}", "get", "parameters", 1, "schema"), {"enum": ["\ud800", {}]}, False)])
 def test_a_document_with_anything_anywhere_is_read_or_refused(changes: list[tuple[tuple[Any, ...], Any, bool]]) -> None:
     try:
         api = read(Documents(AT, {AT: spoilt(changes)}, {}).root, Options())
@@ -136,6 +139,7 @@ def test_a_document_with_anything_anywhere_is_read_or_refused(changes: list[tupl
                 continue  # more than one operation has this URL, and another one comes first
         found = keyring.credentials(operation.security, api.schemes)
         assert all(map(TOKEN.fullmatch, found.headers))
+        assert all(quote(name) for name, _ in found.query)
         assert Paging.of(operation.in_query)
         assert all(each.isascii() and each.count("/") == 1 for each in operation.returns)
         assert all(TOKEN.fullmatch(name) and value.isprintable() for name, value in operation.headers.items())
