@@ -27,7 +27,7 @@ UNLISTED_KEPT = 10_000
 class _Listed:
     """One directory as last listed: name → record, and the raw segments behind the names.
 
-    open: whether it may have other names as well.
+    open: whether it may have other names as well. problem: what is missing.
     """
 
     fetched_at: float
@@ -35,6 +35,7 @@ class _Listed:
     segments: dict[str, str]
     lease: Lease = field(default_factory=Lease)
     open: bool = False
+    problem: str | None = None
 
 
 class _Listings(LRUCache[Path, _Listed]):
@@ -57,9 +58,9 @@ class DirectoryCatalog:
     def __init__(self, source: DataSource, handler: CanListDirectory, around: Surroundings) -> None:
         self.source = source
         self.records: dict[str, Record] = {}
-        self.problem: str | None = None
         self.beginning: str | None = None
         """What the native URIs of the root's entries begin with (`zip:///`), once it has been listed."""
+        self._failure: str | None = None  # what the latest listing ended with
         self._handler = handler
         self._literal = source.scheme == "file"  # links and programs lead to file names as they are
         self._around = around
@@ -67,6 +68,12 @@ class DirectoryCatalog:
         self._unlisted: LRUCache[str, Record] = LRUCache(UNLISTED_KEPT)
         self._late = LateAnswers(around.clock)
         self._found = FoundNames(source, handler, around) if isinstance(handler, CanFind) else None
+
+    @property
+    def problem(self) -> str | None:
+        """What the latest listing ended with, or what is missing from one of those that are known."""
+        listed = self._directories.values()
+        return self._failure or next((each.problem for each in listed if each.problem is not None), None)
 
     def _fresh(self, path: Path) -> _Listed | None:
         listed = self._directories.get(path)
@@ -219,7 +226,7 @@ class DirectoryCatalog:
         try:
             listing = await self._handler.list_directory(await self._segments(path))
         except BbfsError as error:
-            self.problem = None if isinstance(error, NotFound) else str(error)
+            self._failure = None if isinstance(error, NotFound) else str(error)
             if isinstance(error, NotFound):
                 self._drop(path)
             raise
@@ -282,11 +289,11 @@ class DirectoryCatalog:
         if self._directories.get(path) is not old:
             fetched_at = 0.0  # forgotten meanwhile: this is older than that
         lease = Lease(fetched_at + self.source.policy.listing_ttl)
-        listed = _Listed(fetched_at, dict(sorted(entries.items())), segments, lease, listing.open)
+        listed = _Listed(fetched_at, dict(sorted(entries.items())), segments, lease, listing.open, listing.problem)
         self._directories[path] = listed
         if changed:
             self._around.changed(changed)
-        self.problem = listing.problem
+        self._failure = None
         return listed
 
     def _drop(self, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from itertools import count
 
 import trio
 
@@ -11,19 +12,51 @@ BLOCK = 1 << 20
 """Bytes that are asked for at once, where nothing says that more is wanted."""
 AHEAD = 4
 """Blocks that are asked for at once at most, when a program reads in order."""
-KEPT = 12
-"""Blocks that an open content holds."""
+KEPT = 64
+"""Blocks that all open contents of a source hold."""
 
 Fetch = Callable[[int, int], Awaitable[bytes]]
 """The bytes from an offset, of a length, of exactly the version that was opened. Raises Outdated for another one."""
 
 
+class Blocks:
+    """The blocks that were read last, of all open contents of a source, within a bound."""
+
+    def __init__(self, limit: int = KEPT) -> None:
+        self._limit = limit
+        self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._numbers = count()
+
+    def number(self) -> int:
+        """What stands for one content here."""
+        return next(self._numbers)
+
+    def get(self, content: int, index: int) -> bytes | None:
+        block = self._blocks.get((content, index))
+        if block is not None:
+            self._blocks.move_to_end((content, index))
+        return block
+
+    def put(self, content: int, index: int, block: bytes) -> None:
+        self._blocks[content, index] = block
+        if len(self._blocks) > self._limit:
+            self._blocks.popitem(last=False)
+
+    def drop(self, content: int) -> None:
+        """All of one content."""
+        for key in [key for key in self._blocks if key[0] == content]:
+            del self._blocks[key]
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+
 class RangedContent:
     """One version of a large object, of which the blocks read last are in memory.
 
-    A read that needs a block asks for it and, in a walk, for more and more of those that follow. A
-    block is asked for once, however many reads wait for it. When the object was replaced, the read raises Outdated and
-    so does each later one, blocks in memory aside.
+    A read that needs a block asks for it and, in a walk, for more and more of those that follow. A block is asked for
+    once, however many reads wait for it. When the object was replaced, the read raises Outdated and so does each later
+    one, blocks in memory aside.
     """
 
     def __init__(
@@ -33,6 +66,7 @@ class RangedContent:
         version: str,
         what: str,
         timeout: float,
+        blocks: Blocks,
         first: bytes = b"",
         block: int = BLOCK,
         *,
@@ -49,15 +83,16 @@ class RangedContent:
         self._what = what
         self._timeout = timeout
         self._block = block
-        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._blocks = blocks
+        self._number = blocks.number()
         self._coming: dict[int, trio.Event] = {}
         self._last = -1
         self._ahead = 1
         self._failure: Outdated | None = None
-        for index in range(min(KEPT, -(-len(first) // block))):
+        for index in range(-(-len(first) // block)):
             piece = first[index * block : (index + 1) * block]
             if len(piece) == self._length(index):
-                self._blocks[index] = piece
+                self._blocks.put(self._number, index, piece)
                 self._last = index
 
     def __repr__(self) -> str:
@@ -78,10 +113,9 @@ class RangedContent:
             return b""
         pieces: list[bytes] = []
         for index in self._indexes(offset, length):
-            block = self._blocks.get(index)
+            block = self._blocks.get(self._number, index)
             if block is None:
                 return None
-            self._blocks.move_to_end(index)
             begin = index * self._block
             pieces.append(block[max(0, offset - begin) : offset + length - begin])
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -108,13 +142,12 @@ class RangedContent:
         return min(self._block, self._size - index * self._block)
 
     async def _block_at(self, index: int) -> bytes:
-        while (block := self._blocks.get(index)) is None:
+        while (block := self._blocks.get(self._number, index)) is None:
             coming = self._coming.get(index)
             if coming is not None:
                 await coming.wait()
                 continue  # whoever asked may have been cancelled, or have failed
             await self._ask(index)
-        self._blocks.move_to_end(index)
         return block
 
     async def _ask(self, index: int) -> None:
@@ -132,9 +165,9 @@ class RangedContent:
             data = await self._fetch(index * self._block, length)
             if len(data) != length:
                 raise ProtocolViolation(f"{self._what}: {len(data)} bytes came of {length} that were asked for")
-            for each in range(index, end):
+            for each in reversed(range(index, end)):  # the one that is waited for last, so that it is there
                 begin = (each - index) * self._block
-                self._blocks[each] = data[begin : begin + self._length(each)]
+                self._blocks.put(self._number, each, data[begin : begin + self._length(each)])
             self._last = end - 1
         except Outdated as error:
             self._failure = Outdated(*error.args)
@@ -143,12 +176,13 @@ class RangedContent:
             for each in range(index, end):
                 del self._coming[each]
             arrived.set()
-        while len(self._blocks) > KEPT:
-            self._blocks.popitem(last=False)
 
     def _is_known(self, index: int) -> bool:
-        return index in self._blocks or index in self._coming
+        return index in self._coming or self._blocks.get(self._number, index) is not None
 
     def close(self) -> None:
         """Lets go of the blocks; whoever still reads has them fetched again."""
-        self._blocks.clear()
+        self._blocks.drop(self._number)
+
+    def __del__(self) -> None:
+        self.close()

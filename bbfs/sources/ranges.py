@@ -10,7 +10,7 @@ from bbfs.cache.tiers import digest_of
 from bbfs.errors import BbfsError, DeadlineExceeded, Outdated, ProtocolViolation
 from bbfs.sources.crowd import FAILS_FOR, Crowd
 from bbfs.sources.http_headers import range_validator
-from bbfs.sources.ranged_content import BLOCK, RangedContent
+from bbfs.sources.ranged_content import BLOCK, Blocks, RangedContent
 from bbfs.sources.web import WebClient
 from bbfs.sources.web_responses import WebStream, shown_url
 
@@ -80,11 +80,14 @@ class Ranges:
         self._failed: BbfsError | None = None
         self._failed_until = 0.0
 
-    def content(self, first: bytes) -> RangedContent:
-        """The body as a content, which the kernel may keep. first: the bytes at its beginning that are there."""
+    def content(self, first: bytes, blocks: Blocks) -> RangedContent:
+        """The body as a content, which the kernel may keep. first: the bytes at its beginning that are there.
+
+        blocks: those of the source.
+        """
         body = self._body
         version = body.version(self._url)
-        return RangedContent(self.fetch, body.size, version, self._what, self._timeout, first, is_direct=False)
+        return RangedContent(self.fetch, body.size, version, self._what, self._timeout, blocks, first, is_direct=False)
 
     async def fetch(self, start: int, length: int) -> bytes:
         """The bytes from `start` on. Raises Outdated when the server has another version, and other BbfsErrors."""

@@ -27,7 +27,7 @@ from bbfs.sources.http_headers import (
 )
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import parse_options
-from bbfs.sources.ranged_content import BLOCK, RangedContent
+from bbfs.sources.ranged_content import BLOCK, Blocks, RangedContent
 from bbfs.sources.ranges import LargeBody, Ranges, is_pinned, whole_size
 from bbfs.sources.url_listing import Search, Where, portioned
 from bbfs.sources.url_options import Credentials, UrlOptions, configured_secrets, llms_txt_place, refuse_secrets_in_urls
@@ -67,6 +67,7 @@ class UrlHandler:
         self._searching = trio.Lock()
         self._validators: dict[str, Validators] = {}
         self._crowd = services.crowd
+        self._blocks = Blocks()
         self._spool = services.spool
         self._threads = trio.CapacityLimiter(2)
         self._robots = _robots(source, self._client, options) if not where.is_complete else None
@@ -204,7 +205,8 @@ class UrlHandler:
 
     def _in_ranges(self, page: Page, headers: Mapping[str, str], large: LargeBody, first: bytes) -> RangedContent:
         timeout = self.source.policy.timeout
-        return Ranges(self._client, page.url, headers, large, timeout=timeout, crowd=self._crowd).content(first)
+        ranges = Ranges(self._client, page.url, headers, large, timeout=timeout, crowd=self._crowd)
+        return ranges.content(first, self._blocks)
 
     def _is_large(self, stream: WebStream) -> bool:
         return is_pinned(stream) and (whole_size(stream) or 0) > self._options.max_memory

@@ -109,6 +109,12 @@ async def test_a_url_with_a_prefix_shows_the_directories_that_lead_to_it(server:
                 await handler.load(outside)
 
 
+async def test_an_endpoint_may_have_a_path(server: S3Server) -> None:
+    async with opened(source("s3://deep", f"{server.url}/odd/")) as handler:
+        loaded = await handler.load("s3://deep/er/file.md")
+        assert await read_whole(loaded.parts[0].content) == b"content of deep/er/file.md"
+
+
 @pytest.mark.semantics("S5")
 async def test_an_object_that_others_go_on_from_is_the_content_of_their_directory(server: S3Server) -> None:
     for key, data in (("a", b"own"), ("a/b", b"below"), ("a/", b""), ("m/", b"marker"), ("m/x", b"1"), ("empty/", b"")):

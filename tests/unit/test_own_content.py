@@ -1,11 +1,12 @@
 """The own content of a directory in a source that lists a directory at a time (S5)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import trio
 from fakes import TreeSource, World, data_source
 
+from bbfs.errors import NoAttribute
 from bbfs.model import Listing
 
 ROOT = "bb-scripted+store+s3"
@@ -44,6 +45,26 @@ async def test_it_is_called_index_and_gives_way_to_what_has_that_name(nursery: t
         own = {uri for name, uri in uris.items() if name.startswith("index~")}
         assert own == {"s3://x", "s3://x/%2F"}
         assert list(await world.manager.children((ROOT, "w"))) == ["index.html"]
+
+
+@pytest.mark.semantics("S25")
+async def test_what_is_missing_from_a_directory_is_told_until_that_is_listed_whole(nursery: trio.Nursery) -> None:
+    class Cut(Store):
+        missing: str | None = "cut"
+
+        async def list_directory(self, path: tuple[str, ...]) -> Listing:
+            return replace(await super().list_directory(path), problem=self.missing if path == ("w",) else None)
+
+    store = Cut()
+    async with World(nursery, store) as world:
+        await world.manager.children((ROOT, "w"))
+        await world.manager.children((ROOT, "x"))
+        assert await world.kernel.xattr(ROOT, "user.bbfs.error") == "cut"
+        store.missing = None
+        world.clock.advance(3600)
+        await world.manager.children((ROOT, "w"))
+        with pytest.raises(NoAttribute):
+            await world.kernel.xattr(ROOT, "user.bbfs.error")
 
 
 @pytest.mark.semantics("S5")

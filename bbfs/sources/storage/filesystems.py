@@ -27,7 +27,7 @@ from bbfs.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.sources.ranged_content import RangedContent
+from bbfs.sources.ranged_content import Blocks, RangedContent
 from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.backend import Item, Listed, Opened, Threads
 from bbfs.sources.storage.members import stays_inside
@@ -71,6 +71,7 @@ class FilesystemBackend:
         self._configured = configured
         self._place = place
         self._timeout = source.policy.timeout
+        self._blocks = Blocks()
         self._max_memory = configured.common.max_memory
         self._list_limit = configured.common.list_limit
         # ftplib has one conversation on one connection.
@@ -151,7 +152,8 @@ class FilesystemBackend:
             size = item.size or 0
             if size > self._max_memory:
                 version = f"{item.modified_ns or 0:x}-{size:x}"
-                content = RangedContent(self._fetch(path, item), size, version, self._what(path), self._timeout)
+                what, fetch = self._what(path), self._fetch(path, item)
+                content = RangedContent(fetch, size, version, what, self._timeout, self._blocks)
                 return Opened(content, item)
             try:
                 return Opened(MemoryContent(await self._fetch(path, item)(0, size)), item)

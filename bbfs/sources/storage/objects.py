@@ -28,7 +28,7 @@ from bbfs.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.sources.ranged_content import RangedContent
+from bbfs.sources.ranged_content import Blocks, RangedContent
 from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.backend import Item, Listed, Opened, Threads
 from bbfs.sources.storage.options import Configured
@@ -63,6 +63,7 @@ class ObjectBackend:
         self._place = configured.place
         self._prefix = configured.place.prefix
         self._timeout = source.policy.timeout
+        self._blocks = Blocks()
         self._max_memory = configured.common.max_memory
         self._list_limit = configured.common.list_limit
         self._threads = Threads(source.policy.concurrency)
@@ -136,7 +137,8 @@ class ObjectBackend:
         item = await self.stat(path, is_directory=False)
         size = item.size or 0
         if size > self._max_memory:
-            content = RangedContent(self._fetch(path, key, item), size, _version(item), self._what(path), self._timeout)
+            what, fetch = self._what(path), self._fetch(path, key, item)
+            content = RangedContent(fetch, size, _version(item), what, self._timeout, self._blocks)
             return Opened(content, item)
         data = await self._fetch(path, key, item)(0, size) if size else b""
         return Opened(MemoryContent(data), item)

@@ -46,7 +46,7 @@ class SchemeTable(SourceOptions):
 class S3Options(SchemeTable):
     """endpoint: URL of another server than Amazon's. path_style: the bucket in the path instead of the host's name."""
 
-    endpoint: str | None = Field(default=None, pattern=r"^https?://[^/?#@]+/?$")
+    endpoint: str | None = Field(default=None, pattern=r"^https?://[^?#@]+$")
     region: str = Field(default="us-east-1", pattern=r"^[a-z0-9-]+$")
     path_style: bool | None = None
     requester_pays: bool = False

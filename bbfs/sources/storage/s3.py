@@ -27,7 +27,7 @@ from bbfs.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.sources.ranged_content import BLOCK, RangedContent
+from bbfs.sources.ranged_content import BLOCK, Blocks, RangedContent
 from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.backend import Item, Listed, Opened
 from bbfs.sources.storage.options import Configured
@@ -59,15 +59,17 @@ class S3Backend:
         in_path = options.path_style
         if in_path is None:
             in_path = options.endpoint is not None or "." in bucket
-        endpoint = (options.endpoint or f"https://s3.{options.region}.amazonaws.com").rstrip("/")
-        scheme, _, host = endpoint.partition("://")
-        self._base = endpoint if in_path else f"{scheme}://{bucket}.{host}"
-        self._root = f"/{bucket}" if in_path else ""
+        endpoint = options.endpoint or f"https://s3.{options.region}.amazonaws.com"
+        scheme, _, rest = endpoint.partition("://")
+        host, slash, above = rest.rstrip("/").partition("/")
+        self._base = f"{scheme}://{host}" if in_path else f"{scheme}://{bucket}.{host}"
+        self._root = f"{slash}{above}/{bucket}" if in_path else f"{slash}{above}"
         self._prefix = configured.place.prefix
         self._place = configured.place
         self._max_memory = configured.common.max_memory
         self._list_limit = configured.common.list_limit
         self._timeout = source.policy.timeout
+        self._blocks = Blocks()
         self._client = httpx2.AsyncClient(
             timeout=self._timeout,
             follow_redirects=False,
@@ -198,7 +200,7 @@ class S3Backend:
             _, data = await self._part(key, what, offset, length, pin=pin, size=size)
             return data
 
-        return RangedContent(fetch, size, pin, what, self._timeout, first)
+        return RangedContent(fetch, size, pin, what, self._timeout, self._blocks, first)
 
     async def _part(
         self, key: str, what: str, offset: int, length: int, *, pin: str | None = None, size: int | None = None
