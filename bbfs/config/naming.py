@@ -50,7 +50,7 @@ class Conflict(NamedTuple):
 def conflicts(sources: Sequence[DataSource]) -> list[Conflict]:
     """The sources that share an id or whose URIs could not be told apart, each with the first one it clashes with.
 
-    A prefix without a scheme has all schemes, so it also clashes with the same prefix with one.
+    A prefix names one source whatever its scheme: what stands before the scheme is how a URI leads to its source.
     """
     found: list[Conflict] = []
     for index, source in enumerate(sources):
@@ -65,8 +65,8 @@ def conflicts(sources: Sequence[DataSource]) -> list[Conflict]:
 def _shared(source: DataSource, earlier: DataSource) -> str:
     if source.uri_prefix == earlier.uri_prefix:
         return f"the URI prefix {source.uri_prefix!r}"
-    if source.base_prefix == earlier.base_prefix and None in (source.scheme, earlier.scheme):
-        return f"the URIs of {source.base_prefix!r} (one of them has no scheme of its own)"
+    if source.base_prefix == earlier.base_prefix:
+        return f"the URIs of {source.base_prefix!r}"
     if source.id == earlier.id:
         return f"the id {source.id!r}"
     return ""

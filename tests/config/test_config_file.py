@@ -294,7 +294,7 @@ def test_all_problems_together_in_the_order_of_the_file(tmp_path: Path):
         ('name = "b"\nid = "a"', "the id 'a'"),
         (
             'name = "b"\nuriPrefix = "mcp-server+a+file"',
-            "the URIs of 'mcp-server+a' (one of them has no scheme of its own)",
+            "the URIs of 'mcp-server+a'",
         ),
     ],
 )
@@ -302,6 +302,16 @@ def test_sources_that_cannot_be_told_apart(tmp_path: Path, second: str, shared: 
     text = f'{MCP}[[sources]]\n{second}\nmcpConfig.command = "y"\n'
     assert refusal(tmp_path, text) == [
         f":5: sources[1].name: has {shared}, and so has 'a' in line 1; give one another name"
+    ]
+
+
+def test_one_name_is_one_source_whatever_the_schemes(tmp_path: Path):
+    text = "".join(
+        f'[[sources]]\nname = "a"\nid = "{scheme}"\ntype = "storage"\nconfig.url = "{scheme}:///a"\n'
+        for scheme in ("zip", "tar")
+    )
+    assert refusal(tmp_path, text) == [
+        ":7: sources[1].name: has the URIs of 'bb-storage+a', and so has 'a' in line 1; give one another name"
     ]
 
 
