@@ -97,7 +97,7 @@ class Directories:
         kept = not any(isinstance(node.record, Listed) for node in children.values())
         lease = self._manager.names_lease(path) if kept else None
         opened = OpenDirectory.of(path, children.items(), lease)
-        if lease is not None:
+        if lease is not None and _charge(opened) <= ENTRIES_KEPT:
             self._listings[ino] = opened
         return self._added(opened)
 

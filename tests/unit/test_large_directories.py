@@ -2,9 +2,9 @@
 
 import pytest
 import trio
-from fakes import FlatSource, World, data_source, settled, uris
+from fakes import FlatSource, TreeSource, World, data_source, settled, uris
 
-from bbfs import buckets, folding
+from bbfs import buckets, directories, folding
 from bbfs.listed import ListedDirectory
 
 DIRECTORY = "mcp-server+docs/x/d"
@@ -90,3 +90,14 @@ async def test_a_walk_loads_ahead_as_in_any_directory(
             asked.append(set(docs.loaded))
     assert asked[0] == asked[1]
     assert len(asked[0]) > 12
+
+
+@pytest.mark.parametrize("count", [4, 5, 6, 50])
+async def test_a_directory_that_is_too_large_to_be_kept_ready_is_listed_all_the_same(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(directories, "ENTRIES_KEPT", 5)
+    source = TreeSource(contents={f"file:./d/{number:02}": b"" for number in range(count)})
+    async with World(nursery, source) as world:
+        for _ in range(2):
+            assert await world.kernel.ls("bb-scripted+tree+file/d") == [f"{number:02}" for number in range(count)]
