@@ -79,7 +79,10 @@ class Changes:
 class Catalog(Protocol):
     """The tree of one source; paths are names below the source, the scheme's directory included where there is one."""
 
-    problem: str | None
+    @property
+    def problem(self) -> str | None:
+        """What went wrong with listing last, or is missing from what is listed, in words."""
+        ...
 
     @property
     def records(self) -> Mapping[str, Record]:
