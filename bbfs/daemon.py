@@ -110,6 +110,15 @@ class _Adapter:
             self._mounted = False
             pyfuse3.close(unmount=True)
 
+    def needed(self, record: logging.LogRecord) -> bool:
+        """Whether pyfuse3 says something else than that nobody waits for an answer any more, or is told of a change.
+
+        The one is so after a kill, both are at an unmount.
+        """
+        said = record.getMessage()
+        is_late = not self._mounted and said.startswith("Failed to submit invalidate_entry request")
+        return not is_late and not said.endswith(f"fuse_reply_* failed with {os.strerror(errno.ENOENT)}")
+
     def become(self, operations: Operations) -> None:
         """Every request goes to `operations` from now on, without a detour."""
         for name in vars(pyfuse3.Operations).keys() - vars(_Adapter).keys():
@@ -176,7 +185,7 @@ async def _serve(
                 address = await nursery.start(Control(manager, files.refresh, path).run)
                 if address is not None:
                     files.root_attributes[control.ATTRIBUTE] = os.fsencode(address)
-                nursery.start_soon(_loop, nursery.cancel_scope)
+                nursery.start_soon(_loop, adapter, nursery.cancel_scope)
                 nursery.start_soon(_tune, adapter, path)
                 gc.freeze()  # what is there by now lives as long as the daemon: no collection need walk through it
                 service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
@@ -189,9 +198,9 @@ async def _serve(
     log.info("unmounted %s", path)
 
 
-async def _loop(done: trio.CancelScope) -> None:
+async def _loop(adapter: _Adapter, done: trio.CancelScope) -> None:
     """Serve the kernel until somebody unmounts or the daemon is told to stop."""
-    logging.getLogger(pyfuse3.__name__).addFilter(_needed)
+    logging.getLogger(pyfuse3.__name__).addFilter(adapter.needed)
     pyfuse3.trio = fuse_queue.trio_for_pyfuse3()  # type: ignore[attr-defined]
     await pyfuse3.main(min_tasks=1, max_tasks=MAX_REQUESTS)
     done.cancel()
@@ -204,11 +213,6 @@ async def _tune(adapter: _Adapter, path: str) -> None:
         mounts.read_further_ahead(path)
     except OSError as error:
         log.debug("the kernel reads 128 KiB ahead, as it does by itself: %s", error)
-
-
-def _needed(record: logging.LogRecord) -> bool:
-    """Whether pyfuse3 says something else than that nobody waits for an answer any more: at an unmount, or a kill."""
-    return not record.getMessage().endswith(f"fuse_reply_* failed with {os.strerror(errno.ENOENT)}")
 
 
 def _invalidate(parent: int, name: bytes) -> None:

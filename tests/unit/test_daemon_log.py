@@ -6,11 +6,24 @@ import os
 
 import pytest
 
-from bbfs.daemon import _needed
+from bbfs.daemon import _Adapter
 
 
-@pytest.mark.parametrize(("number", "said"), [(errno.ENOENT, False), (errno.EINVAL, True)])
-def test_an_answer_that_nobody_waits_for_is_no_error(number: int, said: bool) -> None:
-    text = "fuse_release(): fuse_reply_* failed with %s"
-    record = logging.LogRecord("pyfuse3", logging.ERROR, __file__, 1, text, (os.strerror(number),), None)
-    assert _needed(record) is said
+def said(text: str, *values: object) -> logging.LogRecord:
+    return logging.LogRecord("pyfuse3", logging.ERROR, __file__, 1, text, values, None)
+
+
+@pytest.mark.parametrize(("number", "is_said"), [(errno.ENOENT, False), (errno.EINVAL, True)])
+def test_an_answer_that_nobody_waits_for_is_no_error(number: int, is_said: bool) -> None:
+    record = said("fuse_release(): fuse_reply_* failed with %s", os.strerror(number))
+    assert _Adapter().needed(record) is is_said
+
+
+def test_a_change_that_nobody_can_be_told_of_any_more_is_no_error() -> None:
+    record, adapter = (
+        said("Failed to submit invalidate_entry request for parent inode %d, name %r", 7, b"x"),
+        _Adapter(),
+    )
+    assert adapter.needed(record)
+    adapter._mounted = False
+    assert not adapter.needed(record)
