@@ -192,15 +192,15 @@ class Services:
 
 
 _HANDLERS = {
-    ("bb", "api"): "bbfs.sources.api:ApiHandler",
-    ("bb", "database"): "bbfs.sources.database:DatabaseHandler",
-    ("bb", "filesystem"): "bbfs.sources.filesystem:FilesystemHandler",
-    ("bb", "memory"): "bbfs.sources.memory:MemoryHandler",
-    ("bb", "notion"): "bbfs.sources.notion:NotionHandler",
+    ("bb", "api"): "bbfs.sources.api.handler:ApiHandler",
+    ("bb", "database"): "bbfs.sources.database.handler:DatabaseHandler",
+    ("bb", "filesystem"): "bbfs.sources.filesystem.handler:FilesystemHandler",
+    ("bb", "memory"): "bbfs.sources.memory.handler:MemoryHandler",
+    ("bb", "notion"): "bbfs.sources.notion.handler:NotionHandler",
     ("bb", "storage"): "bbfs.sources.storage.handler:StorageHandler",
-    ("bb", "url"): "bbfs.sources.url:UrlHandler",
+    ("bb", "url"): "bbfs.sources.url.handler:UrlHandler",
 }
-_MCP_HANDLER = "bbfs.sources.mcp:McpHandler"
+_MCP_HANDLER = "bbfs.sources.mcp.handler:McpHandler"
 """By access method and type. Every MCP server speaks the same protocol, whatever type its configuration calls it."""
 
 

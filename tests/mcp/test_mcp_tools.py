@@ -14,7 +14,7 @@ from bbfs.errors import BbfsError, InvalidUri, NotFound, Unreachable
 from bbfs.mcp_manager import MCPManager
 from bbfs.model import DataSource, Loaded, McpServer, Policy, SourceEvent, Tools
 from bbfs.sources import CanComplete, CanLoad, Services, build
-from bbfs.sources.mcp import McpHandler
+from bbfs.sources.mcp.handler import McpHandler
 
 
 @dataclass

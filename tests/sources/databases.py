@@ -11,7 +11,7 @@ from postgres_server import PASSWORD, PostgresServer
 
 from bbfs.model import DataSource, Policy
 from bbfs.sources import Services, build
-from bbfs.sources.database import DatabaseHandler
+from bbfs.sources.database.handler import DatabaseHandler
 
 BOUND = 20
 POLICY = Policy()

@@ -10,10 +10,10 @@ from web_site import WebSite
 
 from bbfs.errors import ConfigError, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model import DataSource
-from bbfs.sources import api_loading
-from bbfs.sources.api_document import Documents, Node, is_beneath, parse
-from bbfs.sources.api_loading import DocumentReader, file_url
-from bbfs.sources.web import WebClient
+from bbfs.sources.api import loading as api_loading
+from bbfs.sources.api.document import Documents, Node, is_beneath, parse
+from bbfs.sources.api.loading import DocumentReader, file_url
+from bbfs.sources.web.client import WebClient
 
 AT = "file:///apis/pets/openapi.yaml"
 

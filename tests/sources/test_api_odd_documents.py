@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from bbfs.errors import NotFound, ProtocolViolation
 from bbfs.patterns import Pattern
-from bbfs.sources.api_document import TOKEN, Documents
-from bbfs.sources.api_next import Paging
-from bbfs.sources.api_operations import Options, read
-from bbfs.sources.api_security import Keyring
-from bbfs.sources.api_values import answers_for, hinted, lister
+from bbfs.sources.api.document import TOKEN, Documents
+from bbfs.sources.api.following import Paging
+from bbfs.sources.api.operations import Options, read
+from bbfs.sources.api.security import Keyring
+from bbfs.sources.api.values import answers_for, hinted, lister
 
 AT = "https://h/openapi.json"
 GOOD: dict[str, Any] = {

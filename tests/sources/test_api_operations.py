@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from bbfs.errors import NotFound, ProtocolViolation
-from bbfs.sources.api_document import Documents, parse
-from bbfs.sources.api_operations import Api, Operation, Options, read
+from bbfs.sources.api.document import Documents, parse
+from bbfs.sources.api.operations import Api, Operation, Options, read
 
 DEEP = {"type": "object"}
 AT = "https://docs.example.com/v2/openapi.yaml"

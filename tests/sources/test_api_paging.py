@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.sources.api_next import Next, Paging, first_numbers, next_page, without
-from bbfs.sources.api_pages import Page, joined, page_of
-from bbfs.sources.api_parameters import Parameter
+from bbfs.sources.api.following import Next, Paging, first_numbers, next_page, without
+from bbfs.sources.api.pages import Page, joined, page_of
+from bbfs.sources.api.parameters import Parameter
 
 URL = "https://h/v1/pets?kind=cat"
 

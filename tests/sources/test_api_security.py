@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from bbfs.errors import ConfigError
-from bbfs.sources.api_document import Documents
-from bbfs.sources.api_security import Credentials, Keyring, Requirement, check, requirements, schemes
+from bbfs.sources.api.document import Documents
+from bbfs.sources.api.security import Credentials, Keyring, Requirement, check, requirements, schemes
 
 AT = "file:///a.json"
 SCHEMES = {

@@ -27,7 +27,7 @@ from bbfs.errors import (
 )
 from bbfs.model import Completion, DataSource, Loaded, Policy, Unchanged
 from bbfs.sources import Services
-from bbfs.sources.api import ApiHandler
+from bbfs.sources.api.handler import ApiHandler
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from bbfs.sources.api_document import Documents
-from bbfs.sources.api_operations import Api, Operation, Options, read
-from bbfs.sources.api_parameters import Parameter
-from bbfs.sources.api_values import answers_for, hinted, lister, values_in, variable_at
+from bbfs.sources.api.document import Documents
+from bbfs.sources.api.operations import Api, Operation, Options, read
+from bbfs.sources.api.parameters import Parameter
+from bbfs.sources.api.values import answers_for, hinted, lister, values_in, variable_at
 
 AT = "https://h/openapi.json"
 

@@ -12,8 +12,8 @@ import trio
 from bbfs.mcp_manager import MCPManager
 from bbfs.model import DataSource, McpServer
 from bbfs.sources import Handler, Services
-from bbfs.sources.filesystem import FilesystemHandler
-from bbfs.sources.mcp import McpHandler
+from bbfs.sources.filesystem.handler import FilesystemHandler
+from bbfs.sources.mcp.handler import McpHandler
 from bbfs.testing import SourceConformance
 
 

@@ -9,7 +9,7 @@ from web_site import WebSite
 
 from bbfs.model import DataSource
 from bbfs.sources import Handler, Services
-from bbfs.sources.api import ApiHandler
+from bbfs.sources.api.handler import ApiHandler
 from bbfs.testing import SourceConformance
 
 DOCUMENT = """

@@ -11,8 +11,9 @@ from postgres_server import PASSWORD, PostgresServer
 
 from bbfs.model import DataSource
 from bbfs.sources import Handler, Services
-from bbfs.sources.database import DatabaseHandler, handler
+from bbfs.sources.database import handler
 from bbfs.sources.database.generic import GenericBackend
+from bbfs.sources.database.handler import DatabaseHandler
 from bbfs.testing import SourceConformance
 
 STATEMENTS = (

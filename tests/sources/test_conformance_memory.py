@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from bbfs.model import DataSource
 from bbfs.sources import Handler, Services
-from bbfs.sources.memory import LARGE, MemoryHandler
+from bbfs.sources.memory.handler import LARGE, MemoryHandler
 from bbfs.testing import SourceConformance
 
 

@@ -10,7 +10,7 @@ from notion_server import TOKEN, NotionServer, id_of, notion_server
 
 from bbfs.model import DataSource, Policy
 from bbfs.sources import Handler, Services
-from bbfs.sources.notion import NotionHandler
+from bbfs.sources.notion.handler import NotionHandler
 from bbfs.testing import SourceConformance
 
 

@@ -9,7 +9,7 @@ from web_site import WebSite
 
 from bbfs.model import DataSource
 from bbfs.sources import Handler, Services
-from bbfs.sources.url import UrlHandler
+from bbfs.sources.url.handler import UrlHandler
 from bbfs.testing import SourceConformance
 
 PAGES = {

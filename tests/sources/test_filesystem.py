@@ -35,9 +35,12 @@ from bbfs.errors import (
     Unreachable,
 )
 from bbfs.model import Content, DataSource, Policy, ResourceMetadata
-from bbfs.sources import Services, beneath, file_content, filesystem
-from bbfs.sources.file_content import AHEAD, FileContent
-from bbfs.sources.filesystem import FilesystemHandler
+from bbfs.sources import Services
+from bbfs.sources.filesystem import beneath
+from bbfs.sources.filesystem import content as file_content
+from bbfs.sources.filesystem import handler as filesystem
+from bbfs.sources.filesystem.content import AHEAD, FileContent
+from bbfs.sources.filesystem.handler import FilesystemHandler
 
 BOUND = 20.0
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bbfs.errors import InvalidUri
 from bbfs.mcp_manager.calls import PromptArgument, PromptEntry, ToolEntry
-from bbfs.sources.mcp_arguments import prompt_arguments, tool_arguments, type_text, variable_of
+from bbfs.sources.mcp.arguments import prompt_arguments, tool_arguments, type_text, variable_of
 from bbfs.templates import expand_template, template_variables
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bbfs.errors import BbfsError, NotSupported, ProtocolViolation
 from bbfs.model import Loaded
-from bbfs.sources.mcp_results import MAX_ERROR, call_size, prompt_result, tool_result
+from bbfs.sources.mcp.results import MAX_ERROR, call_size, prompt_result, tool_result
 
 PICTURE = b"\x89PNG"
 

@@ -13,8 +13,9 @@ import trio
 
 from bbfs.errors import BbfsError, Busy, ConfigError, InvalidUri, NotFound, TooLarge
 from bbfs.model import DataSource, ResourceMetadata, SourceEvent
-from bbfs.sources import CanAnnounce, CanPut, Services, memory_file
-from bbfs.sources.memory import MemoryHandler
+from bbfs.sources import CanAnnounce, CanPut, Services
+from bbfs.sources.memory import file as memory_file
+from bbfs.sources.memory.handler import MemoryHandler
 
 BOUND = 20
 

@@ -24,8 +24,8 @@ from bbfs.errors import (
 )
 from bbfs.model import DataSource, Policy, ResourceMetadata
 from bbfs.sources import CanClose, CanFind, CanStat, Services
-from bbfs.sources.notion import NotionHandler
 from bbfs.sources.notion import workspace as workspaces
+from bbfs.sources.notion.handler import NotionHandler
 
 BOUND = 20
 SCOPE = "x-notion://"

@@ -9,8 +9,8 @@ from bbfs.folding import fold
 from bbfs.mcp_manager.calls import PromptArgument, PromptEntry, ToolEntry, prompt_entry, tool_entry
 from bbfs.model import DataSource, Tools
 from bbfs.patterns import Pattern
-from bbfs.sources.mcp_arguments import tool_arguments
-from bbfs.sources.mcp_calls import allowed, asked, describe_tool, offer, tool_template
+from bbfs.sources.mcp.arguments import tool_arguments
+from bbfs.sources.mcp.calls import allowed, asked, describe_tool, offer, tool_template
 from bbfs.tree import plain_path
 
 READ_ONLY = {"readOnlyHint": True}

@@ -29,7 +29,7 @@ from bbfs.errors import (
 from bbfs.model import Content, DataSource, Loaded, Policy, Unchanged
 from bbfs.sources import Services
 from bbfs.sources.ranged_content import BLOCK, RangedContent
-from bbfs.sources.url import UrlHandler
+from bbfs.sources.url.handler import UrlHandler
 from bbfs.testing import read_whole
 
 Make = Callable[..., UrlHandler]

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from bbfs.errors import Busy, ConfigError, ProtocolViolation, Unreachable
 from bbfs.model import DataSource
 from bbfs.sources import Services
-from bbfs.sources.html_markdown import to_markdown
-from bbfs.sources.http_headers import (
+from bbfs.sources.url.handler import UrlHandler
+from bbfs.sources.url.html_markdown import to_markdown
+from bbfs.sources.url.listing import with_renderings
+from bbfs.sources.url.llms_txt import Link, links
+from bbfs.sources.url.pages import Page, page_url, rendering_uri
+from bbfs.sources.url.sitemaps import SitemapEntry, SitemapParser
+from bbfs.sources.web.headers import (
     Validators,
     may_be_kept,
     media_type,
@@ -22,13 +27,8 @@ from bbfs.sources.http_headers import (
     strong_etag,
     time_to_live,
 )
-from bbfs.sources.llms_txt import Link, links
-from bbfs.sources.pacing import Pace, Pause, retry_after
-from bbfs.sources.sitemaps import SitemapEntry, SitemapParser
-from bbfs.sources.url import UrlHandler
-from bbfs.sources.url_listing import with_renderings
-from bbfs.sources.url_pages import Page, page_url, rendering_uri
-from bbfs.sources.web_responses import Inflater
+from bbfs.sources.web.pacing import Pace, Pause, retry_after
+from bbfs.sources.web.responses import Inflater
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from bbfs.errors import (
     Unreachable,
 )
 from bbfs.model import DataSource, Policy
-from bbfs.sources.web import WebClient
+from bbfs.sources.web.client import WebClient
 
 SECRET = "s3cr3t-t0ken"
 

@@ -17,8 +17,8 @@ from cryptography.x509.oid import NameOID
 
 from bbfs.errors import Unreachable
 from bbfs.model import DataSource, Policy
-from bbfs.sources import addresses
-from bbfs.sources.web import WebClient
+from bbfs.sources.web import addresses
+from bbfs.sources.web.client import WebClient
 
 
 def certificate(directory: Path, name: str) -> tuple[Path, Path]:

@@ -11,7 +11,7 @@ from typing import Any
 from bbfs.errors import LoginRequired, NotFound, ProtocolViolation, TooLarge
 from bbfs.sources.notion.markdown import Block
 from bbfs.sources.notion.values import KINDS, Item, Json, Kind, Parent, items, mapping, string
-from bbfs.sources.web import WebClient, WebResponse
+from bbfs.sources.web.client import WebClient, WebResponse
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from bbfs.cache.stored import StoredContent
 from bbfs.descriptor import Descriptor
 from bbfs.errors import BbfsError, DeadlineExceeded, Outdated, ProtocolViolation, TooLarge
 from bbfs.model import Content
-from bbfs.sources.file_content import Stamp, stamp_of
+from bbfs.sources.filesystem.content import Stamp, stamp_of
 
 COPY = 1 << 18
 """Bytes that are copied before anybody looks whether they are still wanted."""

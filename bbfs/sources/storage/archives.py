@@ -12,7 +12,7 @@ import trio
 from bbfs.cache.spool import Spool
 from bbfs.descriptor import Descriptor
 from bbfs.errors import BbfsError, Denied, NotFound, Unreachable
-from bbfs.sources.file_content import Stamp, require_regular, stamp_of
+from bbfs.sources.filesystem.content import Stamp, require_regular, stamp_of
 from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.archive_files import Patience
 from bbfs.sources.storage.backend import Item, Listed, Opened, Threads

@@ -20,7 +20,7 @@ from bbfs.cache.stored import StoredContent
 from bbfs.descriptor import Descriptor
 from bbfs.errors import ProtocolViolation, TooLarge
 from bbfs.model import Content
-from bbfs.sources.file_content import FileContent, etag_of, stamp_of
+from bbfs.sources.filesystem.content import FileContent, etag_of, stamp_of
 from bbfs.sources.storage.archive_files import (
     COPY,
     LARGEST_HEADER,

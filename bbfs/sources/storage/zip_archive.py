@@ -17,7 +17,7 @@ from bbfs.cache.stored import StoredContent
 from bbfs.descriptor import Descriptor
 from bbfs.errors import BbfsError, NotSupported, ProtocolViolation
 from bbfs.model import Content
-from bbfs.sources.file_content import FileContent, etag_of, stamp_of
+from bbfs.sources.filesystem.content import FileContent, etag_of, stamp_of
 from bbfs.sources.storage.archive_files import COPY, Bounded, Bytes, Patience, Slice, of_disk, require_unchanged
 from bbfs.sources.storage.members import Members, names_of, stays_inside
 

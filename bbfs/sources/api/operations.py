@@ -9,9 +9,9 @@ from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
 
 from bbfs.errors import InvalidUri, NotFound, ProtocolViolation
 from bbfs.patterns import Pattern
-from bbfs.sources.api_document import TOKEN, Node, is_unicode, shown
-from bbfs.sources.api_parameters import Parameter, on_the_wire, parameters, text_of
-from bbfs.sources.api_security import Requirement, Scheme, requirements, schemes
+from bbfs.sources.api.document import TOKEN, Node, is_unicode, shown
+from bbfs.sources.api.parameters import Parameter, on_the_wire, parameters, text_of
+from bbfs.sources.api.security import Requirement, Scheme, requirements, schemes
 from bbfs.templates import expand_template
 
 LONGEST_URL = 16_384

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from bbfs.errors import ConfigError
-from bbfs.sources.api_document import TOKEN, Node, is_unicode
+from bbfs.sources.api.document import TOKEN, Node, is_unicode
 
 Requirement: TypeAlias = tuple[str, ...]
 """The names of schemes that a request must satisfy together; none of them is a request without credentials."""

@@ -22,8 +22,8 @@ from bbfs.descriptor import Descriptor
 from bbfs.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound, NotSupported, Unreachable
 from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
-from bbfs.sources.beneath import AtMountPoint, Components, MountPoint, Root, error_of
-from bbfs.sources.file_content import etag_of, exact_size, open_content, require_regular
+from bbfs.sources.filesystem.beneath import AtMountPoint, Components, MountPoint, Root, error_of
+from bbfs.sources.filesystem.content import etag_of, exact_size, open_content, require_regular
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import SourceOptions, parse_options
 from bbfs.uri import source_uri

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
 
-from bbfs.sources.api_pages import Page
-from bbfs.sources.api_parameters import Parameter
+from bbfs.sources.api.pages import Page
+from bbfs.sources.api.parameters import Parameter
 
 _CURSOR = frozenset((
     "cursor", "nextcursor", "pagecursor", "startcursor", "pagetoken", "nextpagetoken", "nexttoken", "continuationtoken",

@@ -33,10 +33,10 @@ from bbfs.errors import (
 )
 from bbfs.model import DataSource, SourceState
 from bbfs.redaction import Redactor, header_secrets, url_secrets
-from bbfs.sources.addresses import OPTION, PublicAddresses, literal, refuse_private
-from bbfs.sources.pacing import Pace, Pause, retry_after
-from bbfs.sources.redirects import FOLLOWED, HARMLESS, is_web, origin, redirected
-from bbfs.sources.web_responses import CODINGS, WebResponse, WebStream, network_errors, shown_url
+from bbfs.sources.web.addresses import OPTION, PublicAddresses, literal, refuse_private
+from bbfs.sources.web.pacing import Pace, Pause, retry_after
+from bbfs.sources.web.redirects import FOLLOWED, HARMLESS, is_web, origin, redirected
+from bbfs.sources.web.responses import CODINGS, WebResponse, WebStream, network_errors, shown_url
 
 __all__ = ["WebClient", "WebResponse", "WebStream"]
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from bbfs.cache.content import MemoryContent
 from bbfs.errors import BbfsError, Busy, Denied, TooLarge
-from bbfs.sources.memory_contents import Contents, Held, native_uri_of
+from bbfs.sources.memory.contents import Contents, Held, native_uri_of
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from bbfs import tree
 from bbfs.cache.content import MemoryContent
 from bbfs.mcp_manager.calls import PromptEntry, ToolEntry
 from bbfs.model import DataSource, Part, ResourceMetadata, ResourceTemplate, Tools
-from bbfs.sources import mcp_arguments
-from bbfs.sources.mcp_results import json_bytes
+from bbfs.sources.mcp import arguments as mcp_arguments
+from bbfs.sources.mcp.results import json_bytes
 from bbfs.uri import source_uri
 
 Kind = Literal["tool", "prompt"]

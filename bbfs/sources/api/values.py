@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bbfs.sources.api_next import plain
-from bbfs.sources.api_operations import Api, Operation
-from bbfs.sources.api_parameters import Parameter
+from bbfs.sources.api.following import plain
+from bbfs.sources.api.operations import Api, Operation
+from bbfs.sources.api.parameters import Parameter
 
 _USUAL = ("id", "uuid", "guid", "key", "slug", "name", "login", "username", "code", "number")
 _BODY = "$response.body#"

@@ -7,11 +7,11 @@ from typing import TypeVar
 import trio
 
 from bbfs.errors import NotFound, ProtocolViolation
-from bbfs.sources.llms_txt import links
-from bbfs.sources.sitemaps import read_sitemap
-from bbfs.sources.url_pages import Page, may_be_html, page_url, rendering_uri
-from bbfs.sources.web import WebClient
-from bbfs.sources.web_responses import shown_url
+from bbfs.sources.url.llms_txt import links
+from bbfs.sources.url.pages import Page, may_be_html, page_url, rendering_uri
+from bbfs.sources.url.sitemaps import read_sitemap
+from bbfs.sources.web.client import WebClient
+from bbfs.sources.web.responses import shown_url
 
 _LLMS_TXT = 4 << 20
 """Bytes of an llms.txt."""

@@ -21,9 +21,11 @@ from bbfs.model import (
     SourceState,
 )
 from bbfs.rows import Rows
-from bbfs.sources import Services, mcp_arguments, mcp_calls
-from bbfs.sources.mcp_calls import Offer
-from bbfs.sources.mcp_results import call_size, prompt_result, tool_result
+from bbfs.sources import Services
+from bbfs.sources.mcp import arguments as mcp_arguments
+from bbfs.sources.mcp import calls as mcp_calls
+from bbfs.sources.mcp.calls import Offer
+from bbfs.sources.mcp.results import call_size, prompt_result, tool_result
 
 TEMPLATES_LATER = 5.0
 """Seconds for which a listing of resources waits for that of the templates, which is asked for at the same time."""

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from xml.parsers import expat
 
 from bbfs.errors import Denied, InvalidUri, NotFound, ProtocolViolation, TooLarge
-from bbfs.sources.web import WebClient
-from bbfs.sources.web_responses import Inflater, WebStream, shown_url
+from bbfs.sources.web.client import WebClient
+from bbfs.sources.web.responses import Inflater, WebStream, shown_url
 
 MAX_SITEMAP = 64 << 20
 """Bytes of one sitemap, unpacked. The protocol allows 50 MB."""

@@ -9,10 +9,10 @@ import trio
 from bbfs.cache.tiers import digest_of
 from bbfs.errors import BbfsError, DeadlineExceeded, Outdated, ProtocolViolation
 from bbfs.sources.crowd import FAILS_FOR, Crowd
-from bbfs.sources.http_headers import range_validator
 from bbfs.sources.ranged_content import BLOCK, Blocks, RangedContent
-from bbfs.sources.web import WebClient
-from bbfs.sources.web_responses import WebStream, shown_url
+from bbfs.sources.web.client import WebClient
+from bbfs.sources.web.headers import range_validator
+from bbfs.sources.web.responses import WebStream, shown_url
 
 _CHANGED = frozenset({412, 416})
 """Statuses that say, as 200 does, that there is no such range any more."""

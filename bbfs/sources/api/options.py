@@ -10,11 +10,11 @@ from pydantic import BeforeValidator, Field, field_validator
 from bbfs.config.quantities import parse_size
 from bbfs.errors import ConfigError
 from bbfs.model import DataSource
-from bbfs.sources.api_document import TOKEN, shown
-from bbfs.sources.api_loading import file_url
+from bbfs.sources.api.document import TOKEN, shown
+from bbfs.sources.api.loading import file_url
 from bbfs.sources.options import SourceOptions, local_path
-from bbfs.sources.redirects import is_web
-from bbfs.sources.web import MAX_BODY
+from bbfs.sources.web.client import MAX_BODY
+from bbfs.sources.web.redirects import is_web
 
 MAX_PAGES, MAX_ITEMS = 10, 10_000
 

@@ -15,7 +15,14 @@ from bbfs.cache.spool import IN_MEMORY
 from bbfs.errors import ConfigError, NotFound, NotSupported, ProtocolViolation
 from bbfs.model import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState, Unchanged
 from bbfs.sources import Services
-from bbfs.sources.http_headers import (
+from bbfs.sources.media_types import content_type_of, mime_type_of_name
+from bbfs.sources.options import parse_options
+from bbfs.sources.ranged_content import BLOCK, Blocks, RangedContent
+from bbfs.sources.url.listing import Search, Where, portioned
+from bbfs.sources.url.options import Credentials, UrlOptions, configured_secrets, llms_txt_place, refuse_secrets_in_urls
+from bbfs.sources.url.pages import MARKDOWN, Page, expected_type, page_name
+from bbfs.sources.web.client import WebClient, WebStream
+from bbfs.sources.web.headers import (
     Validators,
     may_be_kept,
     media_type,
@@ -25,15 +32,8 @@ from bbfs.sources.http_headers import (
     strong_etag,
     time_to_live,
 )
-from bbfs.sources.media_types import content_type_of, mime_type_of_name
-from bbfs.sources.options import parse_options
-from bbfs.sources.ranged_content import BLOCK, Blocks, RangedContent
-from bbfs.sources.ranges import LargeBody, Ranges, is_pinned, whole_size
-from bbfs.sources.url_listing import Search, Where, portioned
-from bbfs.sources.url_options import Credentials, UrlOptions, configured_secrets, llms_txt_place, refuse_secrets_in_urls
-from bbfs.sources.url_pages import MARKDOWN, Page, expected_type, page_name
-from bbfs.sources.web import WebClient, WebStream
-from bbfs.sources.web_responses import shown_url
+from bbfs.sources.web.ranges import LargeBody, Ranges, is_pinned, whole_size
+from bbfs.sources.web.responses import shown_url
 from bbfs.uri import source_uri
 
 _HTML = ("text/html", "application/xhtml+xml")
@@ -252,7 +252,7 @@ class UrlHandler:
 def _robots(source: DataSource, client: WebClient, options: UrlOptions) -> Any:
     """Who asks the sites what they allow; everything is allowed with `robots = false`."""
     try:
-        from bbfs.sources.robots import Robots  # noqa: PLC0415 - of the extra "web"
+        from bbfs.sources.url.robots import Robots  # noqa: PLC0415 - of the extra "web"
     except ImportError as exc:
         raise ConfigError(f"sources[{source.id}].config: llms_txt and sitemap: {_EXTRA}") from exc
     return Robots(client, options.user_agent.partition("/")[0], heeded=options.robots)
@@ -260,7 +260,7 @@ def _robots(source: DataSource, client: WebClient, options: UrlOptions) -> Any:
 
 def _to_markdown(source: DataSource) -> Any:
     try:
-        from bbfs.sources import html_markdown  # noqa: PLC0415 - of the extra "web"
+        from bbfs.sources.url import html_markdown  # noqa: PLC0415 - of the extra "web"
     except ImportError as exc:
         raise ConfigError(f"sources[{source.id}].config.markdown: {_EXTRA}") from exc
     return html_markdown

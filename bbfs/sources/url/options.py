@@ -10,9 +10,9 @@ from pydantic import Field, field_validator, model_validator
 from bbfs.errors import ConfigError
 from bbfs.model import DataSource
 from bbfs.sources.options import SourceOptions, local_path
-from bbfs.sources.redirects import is_web, origin
-from bbfs.sources.url_pages import page_url
-from bbfs.sources.web import MAX_BODY, USER_AGENT
+from bbfs.sources.url.pages import page_url
+from bbfs.sources.web.client import MAX_BODY, USER_AGENT
+from bbfs.sources.web.redirects import is_web, origin
 
 
 class UrlOptions(SourceOptions):

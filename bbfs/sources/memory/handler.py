@@ -1,6 +1,6 @@
 """Resources held in memory (`type = "memory"`): of the options, put by `bbfs put`, or by a program that embeds bbfs.
 
-Native URIs are `memory://` and the path (`bbfs.sources.memory_contents`). With the option `file` they outlive a
+Native URIs are `memory://` and the path (`bbfs.sources.memory.contents`). With the option `file` they outlive a
 restart.
 """
 
@@ -20,8 +20,8 @@ from bbfs.config.quantities import parse_size
 from bbfs.errors import BbfsError, ConfigError, InvalidUri
 from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceEvent, SourceState
 from bbfs.sources import Services
-from bbfs.sources.memory_contents import Contents, Held, LargeContent, differing, native_uri_of
-from bbfs.sources.memory_file import Kept, MemoryFile, Stamp
+from bbfs.sources.memory.contents import Contents, Held, LargeContent, differing, native_uri_of
+from bbfs.sources.memory.file import Kept, MemoryFile, Stamp
 from bbfs.sources.options import SourceOptions, local_path, parse_options
 
 MAX_BYTES = 64 << 20

@@ -3,7 +3,7 @@
 import httpx2
 
 from bbfs.errors import ProtocolViolation
-from bbfs.sources.web_responses import shown_url
+from bbfs.sources.web.responses import shown_url
 
 FOLLOWED = frozenset({301, 302, 303, 307, 308})
 HARMLESS = frozenset(

@@ -10,7 +10,7 @@ from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from bbfs.sources.web_responses import shown_url
+from bbfs.sources.web.responses import shown_url
 
 SHORTEST_TTL, LONGEST_TTL = 5.0, 86400.0
 """Seconds. Many servers say 0 of everything, as browsers ask once a click; here a program looks at a file and then

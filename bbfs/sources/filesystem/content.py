@@ -11,7 +11,7 @@ from bbfs.cache.content import MemoryContent
 from bbfs.descriptor import Descriptor
 from bbfs.errors import BbfsError, Busy, IsADirectory, NotFound, Outdated, TooLarge
 from bbfs.model import Content
-from bbfs.sources.beneath import error_of
+from bbfs.sources.filesystem.beneath import error_of
 
 _SNAPSHOT_ATTEMPTS = 8
 AHEAD = 8 << 20

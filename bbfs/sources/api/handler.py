@@ -26,20 +26,20 @@ from bbfs.model import (
 )
 from bbfs.redaction import header_secrets
 from bbfs.sources import Services
-from bbfs.sources.api_document import shown
-from bbfs.sources.api_loading import DocumentReader
-from bbfs.sources.api_operations import Api, Call, Operation, Options, read
-from bbfs.sources.api_options import ApiOptions, ValuesFrom, document_url, made_of_references, refuse_secrets_in_urls
-from bbfs.sources.api_pages import page_of
-from bbfs.sources.api_parameters import Parameter
-from bbfs.sources.api_requests import Answer, ApiRequests, NotModified
-from bbfs.sources.api_security import Keyring, check
-from bbfs.sources.api_values import Lister, answers_for, hinted, lister, values_in, variable_at
-from bbfs.sources.http_headers import Validators, may_be_kept, media_type, modified_ns, strong_etag, time_to_live
+from bbfs.sources.api.document import shown
+from bbfs.sources.api.loading import DocumentReader
+from bbfs.sources.api.operations import Api, Call, Operation, Options, read
+from bbfs.sources.api.options import ApiOptions, ValuesFrom, document_url, made_of_references, refuse_secrets_in_urls
+from bbfs.sources.api.pages import page_of
+from bbfs.sources.api.parameters import Parameter
+from bbfs.sources.api.requests import Answer, ApiRequests, NotModified
+from bbfs.sources.api.security import Keyring, check
+from bbfs.sources.api.values import Lister, answers_for, hinted, lister, values_in, variable_at
 from bbfs.sources.media_types import content_type_of
 from bbfs.sources.options import parse_options
-from bbfs.sources.redirects import HARMLESS
-from bbfs.sources.web import WebClient
+from bbfs.sources.web.client import WebClient
+from bbfs.sources.web.headers import Validators, may_be_kept, media_type, modified_ns, strong_etag, time_to_live
+from bbfs.sources.web.redirects import HARMLESS
 from bbfs.templates import expand_template
 from bbfs.uri import source_uri
 

@@ -1,0 +1,1 @@
+"""REST APIs (`type = "api"`), by their OpenAPI documents."""

@@ -1,0 +1,1 @@
+"""Local folders (`type = "filesystem"`), which cannot be left."""

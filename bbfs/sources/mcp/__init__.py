@@ -1,0 +1,1 @@
+"""MCP servers, of any type: resources, and tools and prompts that are to have paths."""

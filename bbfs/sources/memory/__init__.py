@@ -1,0 +1,1 @@
+"""Resources held in memory (`type = "memory"`)."""

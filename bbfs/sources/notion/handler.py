@@ -1,0 +1,185 @@
+"""Notion workspaces (`type = "notion"`): pages as Markdown, databases as directories, over Notion's REST API.
+
+Native URIs are `x-notion://` and the titles on the way, percent-encoded; `x-notion://ID` is the page of that id,
+wherever it is, and what is below an id is below that page or database.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from bbfs.cache.content import MemoryContent
+from bbfs.errors import ConfigError, IsADirectory, NotFound, TooLarge
+from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.sources import Services
+from bbfs.sources.notion import naming, properties
+from bbfs.sources.notion.api import VERSION, NotionApi, child_items
+from bbfs.sources.notion.directories import Directories, Entry
+from bbfs.sources.notion.markdown import document
+from bbfs.sources.notion.values import Item, as_id, id_in
+from bbfs.sources.notion.workspace import Workspace
+from bbfs.sources.options import SourceOptions, parse_options
+from bbfs.sources.web.client import WebClient
+from bbfs.uri import source_uri
+
+BASE_URL = "https://api.notion.com"
+PER_SECOND = 3.0
+"""Requests that Notion allows a second, on average."""
+MARKDOWN, NDJSON, JSON = "text/markdown", "application/x-ndjson", "application/json"
+_MIME_TYPES = {"page": MARKDOWN, "index": MARKDOWN, "rows": NDJSON, "schema": JSON}
+
+
+class NotionOptions(SourceOptions):
+    """Options of a Notion workspace.
+
+    root: ids or URLs of the pages and databases to show; without it all that the integration may see. row_limit: rows
+    of a database, more are refused. per_second: requests a second. base_url: where the API is. allow_private: whether
+    it may be on this machine or in a private network.
+    """
+
+    root: tuple[str, ...] = ()
+    row_limit: int = Field(default=10_000, ge=1, le=1_000_000)
+    per_second: float = Field(default=PER_SECOND, gt=0, le=1000)
+    base_url: str = Field(default=BASE_URL, pattern=r"^https?://[^/?#]+(/[^?#]*)?$")
+    allow_private: bool = False
+
+    @field_validator("root", mode="before")
+    @classmethod
+    def _one_or_more(cls, root: Any) -> Any:
+        return (root,) if isinstance(root, str) else root
+
+    @field_validator("root")
+    @classmethod
+    def _ids(cls, root: tuple[str, ...]) -> tuple[str, ...]:
+        found = [id_in(each) for each in root]
+        for given, one in zip(root, found, strict=True):
+            if one is None:
+                raise ValueError(f"{given[:100]!r} has no id: 32 hexadecimal digits, or a URL that ends with them")
+        return tuple(dict.fromkeys(one for one in found if one is not None))
+
+
+class NotionHandler:
+    """One workspace, as far as an integration may see it. Raises ConfigError for options that cannot be used."""
+
+    def __init__(self, source: DataSource, services: Services) -> None:
+        self.source = source
+        options = parse_options(NotionOptions, source)
+        headers = {"Notion-Version": VERSION, "Authorization": f"Bearer {_token(source)}"}
+        self._client = WebClient(
+            source, headers=headers, allow_private=options.allow_private, per_second=options.per_second
+        )
+        self._api = NotionApi(self._client, options.base_url)
+        self._workspace = Workspace(self._api, source.policy.listing_ttl)
+        self._directories = Directories(self._api, self._workspace, options.root, options.row_limit)
+        self._row_limit = options.row_limit
+
+    @property
+    def state(self) -> SourceState:
+        """`down` where nobody answers, and where Notion refuses the token."""
+        refusal = self._api.refusal
+        return self._client.state if refusal is None else SourceState("down", reason=refusal)
+
+    @property
+    def loads_while_wanted(self) -> bool:
+        """Of three requests a second none is spent on what nobody waits for."""
+        return True
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def list_directory(self, path: tuple[str, ...]) -> Listing:
+        """The entries of a directory. Raises BbfsError."""
+        item = await self._directories.at(path)
+        entries, problem = await self._directories.list(item)
+        resources = [self._metadata((*path, segment), entry) for segment, entry in entries.items()]
+        return Listing(resources, problem=problem, open=not path)
+
+    async def find(self, path: tuple[str, ...], name: str) -> ResourceMetadata:
+        """The page or database that has an id, below the root. Raises NotFound for any other name."""
+        sought = as_id(name)
+        if path or sought is None:
+            raise NotFound(f"{name[:200]!r}: neither listed nor an id")
+        return self._metadata((name,), await self._directories.by_id(sought))
+
+    async def load(self, native_uri: str) -> Loaded:
+        """A page as Markdown, the rows of a database, or its schema. Raises BbfsError."""
+        path = naming.segments_of(native_uri)
+        entry = await self._directories.entry(path)
+        match entry.shape:
+            case "page" | "index":
+                data = await self._page(entry.item)
+            case "rows":
+                data = await self._rows(entry.item)
+            case "schema":
+                data = _json(properties.schema(await self._api.item(entry.item.id, "data_source")), indent=2)
+            case _ if as_id(path[-1]) is not None and entry.item.kind == "page":
+                data = await self._page(entry.item)
+            case _:
+                raise IsADirectory(f"{native_uri[:200]}: is a directory")
+        mime_type = _MIME_TYPES.get(entry.shape, MARKDOWN)
+        return Loaded((Part(native_uri, mime_type, MemoryContent(data), "text"),))
+
+    async def _page(self, item: Item) -> bytes:
+        page = await self._api.item(item.id, "page")
+        blocks = await self._api.blocks(page.id)
+        if child_items(page, blocks):
+            self._workspace.saw_children(page.id)
+        front = ""
+        if page.parent.kind in ("data_source", "database"):
+            values = properties.values(page, await self._completed(page))
+            lines = [f"{json.dumps(name, ensure_ascii=False)}: {_text(value)}" for name, value in values.items()]
+            front = "\n".join(["---", *lines, "---", "", ""])
+        return (front + document(page.title, blocks)).encode("utf-8", "replace")
+
+    async def _rows(self, source: Item) -> bytes:
+        lines: list[bytes] = []
+        async with aclosing(self._api.query(source.id)) as answers:
+            async for rows in answers:
+                for row in rows:
+                    if row.kind == "page":
+                        lines.append(_json(properties.row(row, await self._completed(row))))
+                if len(lines) > self._row_limit:
+                    raise TooLarge(f"a database of more than {self._row_limit} rows (row_limit)")
+        return b"".join(lines)
+
+    async def _completed(self, row: Item) -> Mapping[str, Any]:
+        """The values of a row that its object has cut off."""
+        cut = properties.incomplete(row.properties or {})
+        return {name: properties.joined(await self._api.property_items(row.id, key)) for name, key in cut}
+
+    def _metadata(self, path: tuple[str, ...], entry: Entry) -> ResourceMetadata:
+        native_uri = naming.native_uri_of(path)
+        is_directory = entry.shape == "directory"
+        mime_type = None if is_directory else _MIME_TYPES[entry.shape]
+        item = entry.item
+        return ResourceMetadata(
+            uri=source_uri(self.source.base_prefix, native_uri),
+            native_uri=native_uri,
+            name=item.title or "Untitled" if entry.shape in ("page", "index", "directory") else path[-1],
+            description=item.description,
+            mime_type=mime_type,
+            content_type="unknown" if is_directory else "text",
+            modified_ns=entry.modified_ns,
+            kind="directory" if is_directory else "resource",
+            properties=item.described(),
+        )
+
+
+def _token(source: DataSource) -> str:
+    token = source.auth.get("token")
+    if not token or not token.isascii() or not token.isprintable():
+        raise ConfigError(f"sources[{source.id}].auth.token: this type needs the secret of a Notion integration")
+    if set(source.auth) != {"token"}:
+        raise ConfigError(f"sources[{source.id}].auth: 'token' is the only key of this type")
+    return token
+
+
+def _json(value: Any, indent: int | None = None) -> bytes:
+    return (_text(value, indent) + "\n").encode("utf-8", "replace")
+
+
+def _text(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)

@@ -1,0 +1,1 @@
+"""Web pages (`type = "url"`): those of a list, an llms.txt, a sitemap."""
