@@ -1,4 +1,4 @@
-"""A session to look at: a small knowledge base over MCP and a local folder, mounted, read with plain tools.
+"""A session to look at: a knowledge base over MCP, a database and a folder, all small, mounted, read with plain tools.
 
 Everything it does is what a user would type; each command runs in a shell with a bound, and the demo fails with the
 first step that does not do what it should.
@@ -9,12 +9,13 @@ import os
 import shlex
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -60,7 +61,14 @@ NOTES = {
     "shopping.txt": "coffee beans\ncitric acid\nvanilla ice cream\n",
     "ideas/next.md": "# Next\n\n- try the coffee from the market\n",
 }
+SHOP = """
+CREATE TABLE bean (id INTEGER PRIMARY KEY, name TEXT NOT NULL, origin TEXT, price REAL);
+CREATE INDEX bean_origin ON bean (origin);
+INSERT INTO bean VALUES (1, 'Sidamo', 'Ethiopia', 14.5), (2, 'Huila', 'Colombia', 12.0);
+INSERT INTO bean VALUES (3, 'Yirgacheffe', 'Ethiopia', 16.0);
+"""
 SOURCE = "mcp-server+kb"
+TABLE = "bb-database+shop+sqlite/main/bean"
 GUIDE = f"{SOURCE}/resource/knowledge/guides/document"
 UPDATED = """# Brewing coffee
 
@@ -117,13 +125,14 @@ def _terminable() -> Iterator[None]:
 
 def _show(folder: Path) -> None:
     mount_point, database = folder / "mnt", folder / "kb.sqlite"
-    _title("A knowledge base of two collections, and a folder with notes")
+    _title("A knowledge base of two collections, a database, and a folder with notes")
     _prepare(folder, database)
     serve = shlex.join([sys.executable, "-m", "bbfs.knowledge", "serve", "--db", str(database)])
     command = [sys.executable, "-m", "bbfs", "mount", str(mount_point), "--config", str(folder / "config.toml")]
-    command += ["--mcp", f"kb={serve}", "--dir", f"notes={folder / 'notes'}"]
+    others = ["--source", str(folder / "shop.db"), "--dir", f"notes={folder / 'notes'}"]
+    command += ["--mcp", f"kb={serve}", *others]
     click.echo()
-    _prompt(f"bbfs mount {mount_point} --mcp 'kb=python -m bbfs.knowledge serve …' --dir notes={folder / 'notes'} &")
+    _prompt(f"bbfs mount {mount_point} --mcp 'kb=python -m bbfs.knowledge serve …' {shlex.join(others)} &")
     with _mounted(command, str(mount_point), folder) as daemon:
         _session(Session(str(mount_point)), folder, database)
         if sys.stdin.isatty() and sys.stdout.isatty():
@@ -138,6 +147,8 @@ def _prepare(folder: Path, database: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
+    with closing(sqlite3.connect(folder / "shop.db")) as shop:
+        shop.executescript(SHOP)
     (folder / "config.toml").touch()
     (folder / "mnt").mkdir()
     for collection in ("guides", "recipes"):
@@ -260,6 +271,9 @@ def _session(session: Session, folder: Path, database: Path) -> None:
     session.show("the tree", "find . -type f | sort", expect="brewing")
     session.show("a document", f"cat {GUIDE}/brewing", expect="Sixty grams")
     session.show("a search", "grep -rn coffee . | sort", expect="shopping.txt")
+    _title("A table is a directory")
+    session.show("the rows", f"cat {TABLE}/rows.csv", expect="Sidamo")
+    session.show("an index", f"ls {TABLE}/by/origin/Ethiopia", expect="3.json")
     _title("Metadata are extended attributes")
     if shutil.which("getfattr"):
         session.show("attributes", f"getfattr -d {GUIDE}/brewing", expect="user.mime_type")

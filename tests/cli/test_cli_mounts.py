@@ -251,7 +251,7 @@ def test_on_a_terminal_the_demo_stays_until_ctrl_c(fuse: None, tmp_path: Path) -
         while b"until Ctrl-C" not in shown:
             shown += os.read(controller, 4096)  # ends at the latest with the demo
         (point,) = tmp_path.glob("bbfs-demo-*/mnt")
-        assert mounts.names(str(point)) == ["bb-filesystem+notes+file", "mcp-server+kb"]
+        assert mounts.names(str(point)) == ["bb-database+shop+sqlite", "bb-filesystem+notes+file", "mcp-server+kb"]
         demo.send_signal(signal.SIGINT)
         assert demo.wait(30) == 0
         assert b"\x1b" not in shown
