@@ -74,8 +74,8 @@ class ContentLoader:
 
     memory: the contents in memory, by `content_key`. tiers: what is below. changed: told of a source and the paths of
     its catalog whose entry or content is not what it was. ended: told of each load that has ended, with the bytes that
-    it has brought, or None for a failure. link: where a link in a resource's directory leads for another resource of
-    the source with this native URI, or None. clock: seconds since the epoch.
+    it has brought into memory, or None for a failure. link: where a link in a resource's directory leads for another
+    resource of the source with this native URI, or None. clock: seconds since the epoch.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class ContentLoader:
             contents = await self._found_on_disk(source, loading, place)
             if contents is None:
                 contents = await self._load_at(source, loading, place)
-            size = sum(content.size for content in contents)
+            size = sum(content.size for content in contents if isinstance(content, MemoryContent))
             return contents
         finally:
             self._tiers.end(source, loading)
@@ -250,11 +250,14 @@ class ContentLoader:
         unlisted = record.metadata.uri_template is not None
         kept = ABSENT_FOR if unlisted and isinstance(error, NotFound) else ERROR_KEPT
         record.error, record.error_until = type(error)(*error.args), self._clock() + kept
-        harmless = isinstance(error, NotFound | Denied | InvalidUri)
+        is_told = source.data.mcp is not None  # by its connection, once: a server that is down, or wants a login
+        harmless = isinstance(error, NotFound | Denied | InvalidUri) and (
+            is_told or not isinstance(error, LoginRequired)
+        )
         source.error = None if harmless else f"{record.metadata.native_uri}: {error}"
         if isinstance(error, TooLarge):
             log.warning("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
-        elif record.on_open or not isinstance(error, NotFound | Unreachable | LoginRequired):  # those are logged once
+        elif record.on_open or not isinstance(error, NotFound | Unreachable | LoginRequired if is_told else NotFound):
             log.info("%s: %s: %s", source.data.id, record.metadata.native_uri, error)
 
     async def _make_room(self, source: Source, loading: Loading, loaded: Loaded, now: float, ttl: float) -> Loaded:
