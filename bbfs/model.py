@@ -6,7 +6,7 @@ Times are seconds since the Unix epoch (`float`) unless a name ends in `_ns`; si
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias
 
 from bbfs.uri import AccessMethod
 
@@ -268,14 +268,10 @@ class Content(Protocol):
     def close(self) -> None: ...
 
 
-@runtime_checkable
-class WaitsForSource(Protocol):
-    """A content that asks its source for parts of itself while it is open, and so may be waited for as long as that.
-
-    The kernel must not read it ahead into its page cache: a few such reads that hang hold up those of all sources.
-    """
-
-    waits_for_source: bool
+WAITS_FOR_SOURCE = "waits_for_source"
+"""The attribute, true, of a content that asks its source for parts of itself while it is open, and so may be waited for
+as long as that. The kernel must not read it ahead into its page cache: a few such reads that hang hold up those of all
+sources."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from bbfs.errors import (
 )
 from bbfs.handles import Attributes, OpenFile, OpenFiles, Opening
 from bbfs.inodes import Inode, InodeTable
-from bbfs.model import Content, WaitsForSource
+from bbfs.model import WAITS_FOR_SOURCE, Content
 from bbfs.naming import Names, as_bytes
 from bbfs.records import Node, Path, Record
 from bbfs.resources import ResourceManager
@@ -240,8 +240,7 @@ class FileSystem:
 
     def waits_for_source(self, handle: int) -> bool:
         """Whether reads may wait for the source: the kernel must hold none of them for other files then."""
-        content = self._files[handle].content
-        return isinstance(content, WaitsForSource) and content.waits_for_source
+        return getattr(self._files[handle].content, WAITS_FOR_SOURCE, False)  # a protocol would cost each open more
 
     def read_now(self, handle: int, offset: int, length: int) -> bytes | None:
         """A slice of what the handle pins, or None where that means waiting for a disk, or for the source."""

@@ -25,7 +25,7 @@ from bbfs.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.model import DataSource, Policy, WaitsForSource
+from bbfs.model import WAITS_FOR_SOURCE, DataSource, Policy
 from bbfs.sources import Services
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.sources.storage.s3_answers import error_of, page_of
@@ -171,7 +171,7 @@ async def test_a_large_object_is_read_in_ranges_and_nothing_else(server: S3Serve
     with closing(relay):
         async with opened(source("s3://big", relay.url)) as handler:
             content = (await handler.load("s3://big/big.bin")).parts[0].content
-            assert isinstance(content, WaitsForSource)
+            assert getattr(content, WAITS_FOR_SOURCE)
             assert content.size == len(data)
             for offset, length in ((0, 100), (15 << 20, 4096), (len(data) - 7, 100), ((3 << 20) - 5, 10)):
                 expected = data[offset : offset + length]
