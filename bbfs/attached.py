@@ -22,6 +22,9 @@ from bbfs.sources import (
 WAITERS_PER_SOURCE = 400
 """Programs that may wait for one source at once, far below what the daemon serves: a hung source starves nobody."""
 
+REFRESHES_KEPT = 1000
+"""Paths that were refreshed, above which everything of the source counts as refreshed."""
+
 
 @dataclass(slots=True)
 class Source:
@@ -29,6 +32,8 @@ class Source:
 
     misstates_sizes: whether one of its contents did not have the size that it had declared.
     loads, reloads, watches: the handler, if it can; to find that out takes a good part of a load's time.
+    refreshed: when somebody wanted what is at and below a path of the catalog fetched anew (seconds since the epoch):
+        what was fetched before that is not to be served, wherever it is kept.
     loads_while_wanted: whether a load ends with the last program that waits for it.
     """
 
@@ -40,6 +45,7 @@ class Source:
     waiting: int = 0
     error: str | None = None
     misstates_sizes: bool = False
+    refreshed: dict[tuple[str, ...], float] = field(default_factory=dict)
     loads: CanLoad | None = field(init=False)
     reloads: CanLoadIfChanged | None = field(init=False)
     watches: CanWatch | None = field(init=False)
@@ -50,6 +56,19 @@ class Source:
         self.reloads = self.handler if isinstance(self.handler, CanLoadIfChanged) else None
         self.watches = self.handler if isinstance(self.handler, CanWatch) else None
         self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
+
+    def refreshed_at(self, path: tuple[str, ...], now: float) -> None:
+        """From now on nothing older is to be served of what is at and below a path."""
+        if len(self.refreshed) >= REFRESHES_KEPT:
+            self.refreshed.clear()
+            path = ()
+        self.refreshed[path] = now
+
+    def is_refreshed(self, path: tuple[str, ...], fetched_at: float) -> bool:
+        """Whether what was fetched then is not to be served, for what is at a path."""
+        if not self.refreshed:
+            return False
+        return any(fetched_at <= self.refreshed.get(path[:depth], 0.0) for depth in range(len(path) + 1))
 
     @property
     def state(self) -> SourceState:

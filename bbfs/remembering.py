@@ -44,6 +44,11 @@ class Memory:
         else:
             await recall()
 
+    async def recall_learnt(self, source: Source, catalog: DirectoryCatalog) -> None:
+        """Take over what earlier mounts have learnt of the resources of a source that is listed by directories."""
+        rows, _ = await trio.to_thread.run_sync(self._store.recall, source.fingerprint)
+        catalog.recall(rows)
+
     async def _recall(self, source: Source, catalog: FlatCatalog) -> None:
         rows, listing = await trio.to_thread.run_sync(self._store.recall, source.fingerprint)
         if listing is not None:
@@ -65,8 +70,6 @@ class Memory:
         """Write what was listed, and what was learnt of resources."""
         await self._write_all()
         for source in sources:
-            if isinstance(source.catalog, DirectoryCatalog):
-                continue
             dirty = [record for record in source.catalog.held() if record.dirty]
             if dirty:
                 rows = [record.to_remember() for record in dirty]

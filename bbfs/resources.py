@@ -154,6 +154,8 @@ class ResourceManager:
             around.listed = partial(self._memory.listed, source)
             around.outdated = partial(self._memory.outdated, source)
             await self._memory.recall(source, catalog)
+        elif data.scheme != "file" and isinstance(catalog, DirectoryCatalog):
+            await self._memory.recall_learnt(source, catalog)
         if isinstance(handler, CanWatch):
             handler.watch(partial(self._invalidation.event, source))
         return source
@@ -190,6 +192,7 @@ class ResourceManager:
         """
         places = [self.place(path)] if path else [(source, path) for source in self.sources.values()]
         for source, below in places:
+            source.refreshed_at(below, self.clock())
             self._invalidation.refresh(source, below)
 
     # -- the tree, from the mount's root -----------------------------------------------------------------------------

@@ -106,7 +106,7 @@ class LowerTiers:
         record = loading.record
         if not record.suspected and self._on_disk(source, record) and not self._absent(loading.key):
             found = await self._from_disk(loading.key)
-            if found is not None and not (found.stale or loading.outdated) and self._fits(record, found.kept):
+            if found is not None and not (found.stale or loading.outdated) and self._fits(source, record, found.kept):
                 return found
         return None
 
@@ -161,12 +161,12 @@ class LowerTiers:
         """Whether there is no need to wait for a look at the disk."""
         return key not in self._unwritten and self._disk is not None and self._disk.absent(*key) is True
 
-    def _fits(self, record: Record, kept: Kept) -> bool:
+    def _fits(self, source: Source, record: Record, kept: Kept) -> bool:
         """Whether what is kept may be served: it is fresh, and nothing newer is known of the resource."""
         now = self._clock()
         if kept.parts and kept.etag is not None and record.fresh(now) and record.digest == kept.etag:
             return True  # the source was asked for the version alone
-        if not kept.parts or not kept.fresh(now):
+        if not kept.parts or not kept.fresh(now) or source.is_refreshed(record.path, kept.fetched_at):
             return False
         if record.fetched_at is None or kept.fetched_at > record.fetched_at:
             return True

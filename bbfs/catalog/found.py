@@ -5,11 +5,13 @@ The answer to each is believed as long as a listing is, that there is no such th
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 from cachetools import LRUCache
 
 from bbfs import tree
 from bbfs.catalog.base import LateAnswers, Surroundings
+from bbfs.catalog.past import Past
 from bbfs.errors import NotFound
 from bbfs.model import DataSource, ResourceMetadata
 from bbfs.probes import is_probe
@@ -29,14 +31,29 @@ class _Answer:
     record: Record | None
 
 
+class _Answers(LRUCache[Path, _Answer]):
+    """The answers used last."""
+
+    def __init__(self, most: int, past: Past) -> None:
+        super().__init__(most)
+        self._past = past
+
+    def __delitem__(self, path: Path) -> None:
+        record = self[path].record
+        if record is not None:
+            self._past.left(record)
+        super().__delitem__(path)
+
+
 class FoundNames:
     """The names that were asked for last."""
 
-    def __init__(self, source: DataSource, handler: CanFind, around: Surroundings) -> None:
+    def __init__(self, source: DataSource, handler: CanFind, around: Surroundings, past: Past) -> None:
         self._source = source
         self._handler = handler
         self._around = around
-        self._answers: LRUCache[Path, _Answer] = LRUCache(NAMES_KEPT)
+        self._past = past
+        self._answers = _Answers(NAMES_KEPT, past)
         self._late = LateAnswers(around.clock)
 
     def known(self, path: Path) -> Record | None:
@@ -75,7 +92,7 @@ class FoundNames:
         answer = self._answers.get(path)
         record = answer.record if answer is not None else None
         if record is None or record.metadata.kind != metadata.kind:
-            record = Record(self._source.id, metadata, path, now)
+            record = self._past.record(self._source.id, metadata, path, now)
         elif record.describe(metadata, path, now):
             self._around.changed([path])
         settle(record, metadata, now, self._source.policy.content_ttl)
@@ -89,8 +106,10 @@ class FoundNames:
         """Ask again for what is at and below a path. Returns the paths of what may have changed."""
         self._late.forget()
         changed: list[Path] = []
-        for known in [known for known in self._answers if known[: len(path)] == path]:
-            record = self._answers.pop(known).record
+        for known, answer in self._answers.items():
+            if known[: len(path)] != path:
+                continue
+            answer.at, record = -inf, answer.record
             if record is not None and record.metadata.kind != "directory":
                 record.suspect()
                 changed.append(known)

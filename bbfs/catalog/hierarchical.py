@@ -1,6 +1,6 @@
 """The tree of a source that lists a directory at a time, such as a folder."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -9,8 +9,10 @@ import trio
 from cachetools import LRUCache
 
 from bbfs import tree
+from bbfs.cache.metadata import Remembered
 from bbfs.catalog.base import Children, LateAnswers, Surroundings
 from bbfs.catalog.found import FoundNames, last_segment, own_segment, settle
+from bbfs.catalog.past import Past
 from bbfs.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model import DataSource, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.records import DIRECTORY, Lease, Node, Path, Record, record_node
@@ -37,9 +39,18 @@ class _Listed:
     open: bool = False
     problem: str | None = None
 
+    def expire(self) -> None:
+        """It is to be asked for again; until then it is what there was (S20)."""
+        self.fetched_at = 0.0
+        self.lease.end()
+
 
 class _Listings(LRUCache[Path, _Listed]):
     """The listings used last. What leaves it, or is replaced, promises nothing any more."""
+
+    def __init__(self, most: int, past: Past) -> None:
+        super().__init__(most)
+        self._past = past
 
     def __setitem__(self, path: Path, listed: _Listed) -> None:
         old = self.get(path)
@@ -48,7 +59,10 @@ class _Listings(LRUCache[Path, _Listed]):
         super().__setitem__(path, listed)
 
     def __delitem__(self, path: Path) -> None:
-        self[path].lease.end()
+        listed = self[path]
+        listed.lease.end()
+        for record in listed.entries.values():
+            self._past.left(record)
         super().__delitem__(path)
 
 
@@ -64,10 +78,11 @@ class DirectoryCatalog:
         self._handler = handler
         self._literal = source.scheme == "file"  # links and programs lead to file names as they are
         self._around = around
-        self._directories = _Listings(DIRECTORIES_KEPT)
+        self._past = Past()
+        self._directories = _Listings(DIRECTORIES_KEPT, self._past)
         self._unlisted: LRUCache[str, Record] = LRUCache(UNLISTED_KEPT)
         self._late = LateAnswers(around.clock)
-        self._found = FoundNames(source, handler, around) if isinstance(handler, CanFind) else None
+        self._found = FoundNames(source, handler, around, self._past) if isinstance(handler, CanFind) else None
 
     @property
     def problem(self) -> str | None:
@@ -160,7 +175,11 @@ class DirectoryCatalog:
         return self.records.get(native_uri) or self._unlisted.get(native_uri)
 
     def held(self) -> Collection[Record]:
-        return self.records.values()
+        return () if self._literal else self.all_records()  # of files, all that is to be known is asked for again
+
+    def recall(self, rows: Iterable[Remembered]) -> None:
+        """Take over what an earlier mount has learnt."""
+        self._past.take_in(rows)
 
     def usage(self) -> tuple[int, int]:
         listed = [record for directory in self._directories.values() for record in directory.entries.values()]
@@ -192,16 +211,16 @@ class DirectoryCatalog:
         return ()
 
     def expire(self) -> None:
-        self._directories.clear()
+        for listed in self._directories.values():
+            listed.expire()
         self._late.forget()
         if self._found is not None:
             self._found.forget(())
 
     def forget(self, path: Path) -> None:
-        """Drop the listings at and below a path and the one that holds it; what is there is asked for again."""
+        """End the listings at and below a path and the one that holds it; what is there is asked for again."""
         found: list[Path] = []
-        for directory in [*self._directories]:
-            listed = self._directories[directory]
+        for directory, listed in self._directories.items():
             for name, record in listed.entries.items():
                 # Of a directory nothing is known but its names, and a program may be in it.
                 if (*directory, name)[: len(path)] == path and record.metadata.kind != "directory":
@@ -211,9 +230,9 @@ class DirectoryCatalog:
             found.extend(self._found.forget(path))
         self._around.changed(found)
         self._late.forget()
-        self._drop(path)
-        if path:
-            self._directories.pop(path[:-1], None)
+        for directory, listed in self._directories.items():
+            if directory[: len(path)] == path or directory == path[:-1]:
+                listed.expire()
 
     async def _list(self, path: Path) -> _Listed:
         """List one directory, its ancestors first where their names are not known."""
@@ -259,6 +278,7 @@ class DirectoryCatalog:
         """Take over a listing. A large one is gone through in portions, with turns for other tasks in between."""
         now = fetched_at = self._around.clock()
         old = self._directories.get(path)
+        before = None if old is None else old.fetched_at
         own = self._own_uri(path)
         by_segment = {own_segment(m, own) or last_segment(m.native_uri): m for m in listing.resources}
         if not path and by_segment:
@@ -279,14 +299,14 @@ class DirectoryCatalog:
             metadata = by_segment[segment]
             record = old.entries.get(name) if old is not None else None
             if record is None or record.metadata.kind != metadata.kind:
-                record = Record(self.source.id, metadata, (*path, name), now)
+                record = self._past.record(self.source.id, metadata, (*path, name), now)
             elif record.describe(metadata, (*path, name), now):
                 changed.append((*path, name))
             settle(record, metadata, now, self.source.policy.content_ttl)
             entries[name] = record
         if old is not None:
             changed.extend((*path, name) for name in old.entries.keys() ^ entries.keys())
-        if self._directories.get(path) is not old:
+        if self._directories.get(path) is not old or (old is not None and old.fetched_at != before):
             fetched_at = 0.0  # forgotten meanwhile: this is older than that
         lease = Lease(fetched_at + self.source.policy.listing_ttl)
         listed = _Listed(fetched_at, dict(sorted(entries.items())), segments, lease, listing.open, listing.problem)

@@ -1,0 +1,40 @@
+"""What was learnt of resources that no listing holds: not any more, or not yet in this mount.
+
+A resource that is listed again goes on from there. Else one whose content has changed meanwhile would begin with the
+inode of the content before, of which the kernel may have pages.
+"""
+
+from collections.abc import Iterable
+
+from cachetools import LRUCache
+
+from bbfs.cache.metadata import Remembered
+from bbfs.model import ResourceMetadata
+from bbfs.records import Path, Record
+
+KEPT = 100_000
+
+
+class Past:
+    """The resources that were loaded and left last, by native URI."""
+
+    def __init__(self) -> None:
+        self._rows: LRUCache[str, Remembered] = LRUCache(KEPT)
+
+    def take_in(self, rows: Iterable[Remembered]) -> None:
+        """What an earlier mount has learnt."""
+        for row in rows:
+            self._rows.setdefault(row.uri, row)
+
+    def left(self, record: Record) -> None:
+        """A record is let go."""
+        if record.digest is not None and record.parent is None:
+            self._rows[record.metadata.native_uri] = record.to_remember()
+
+    def record(self, source_id: str, metadata: ResourceMetadata, path: Path, now: float) -> Record:
+        """The record of a resource that had none, or had one of another kind."""
+        record = Record(source_id, metadata, path, now)
+        row = self._rows.pop(metadata.native_uri, None) if metadata.kind == "resource" else None
+        if row is not None:
+            record.recall(row)
+        return record
