@@ -38,6 +38,7 @@ class Record:
     """
 
     __slots__ = (
+        "__weakref__",
         "ahead",
         "awaited_until",
         "changed_at",

@@ -172,7 +172,7 @@ class DirectoryCatalog:
             return listed, outage
 
     def record(self, native_uri: str) -> Record | None:
-        return self.records.get(native_uri) or self._unlisted.get(native_uri)
+        return self._past.there(native_uri) or self._unlisted.get(native_uri)
 
     def held(self) -> Collection[Record]:
         return () if self._literal else self.all_records()  # of files, all that is to be known is asked for again

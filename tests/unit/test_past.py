@@ -32,7 +32,6 @@ def store(tmp_path: Path) -> Iterator[MetadataStore]:
 def database(**policy: float) -> TreeSource:
     source = TreeSource(data_source(ROOT, **policy), start="db://", etags=False)
     source.contents = {"db://t/rows": b"first", "db://u/rows": b"other"}
-    source.described = {uri: {"size": None} for uri in source.contents}
     return source
 
 
@@ -104,3 +103,19 @@ async def test_sizes_and_inodes_outlive_the_mount(nursery: trio.Nursery, store: 
     async with World(nursery, source, store=store, clock=world.clock) as world:
         after = await world.kernel.stat(path)
         assert (after.ino, after.size, after.modified_ns) == (before.ino, before.size, before.modified_ns)
+
+
+@pytest.mark.semantics("S18")
+async def test_a_resource_is_one_by_its_path_and_by_its_uri(nursery: trio.Nursery) -> None:
+    source = database(content_ttl=3600.0, listing_ttl=3600.0)
+    async with World(nursery, source) as world:
+        assert await world.kernel.cat(f"{ROOT}/t/rows") == b"first"
+        loaded = await world.manager.load_resource("bb-scripted+tree+db://t/rows")
+        assert await loaded.parts[0].content.read_waiting(0, 99) == b"first"
+        assert source.loaded == ["db://t/rows"]
+        source.contents["db://t/rows"] = b"again"
+        world.files.refresh((ROOT, "t"))
+        loaded = await world.manager.load_resource("bb-scripted+tree+db://t/rows")
+        assert await loaded.parts[0].content.read_waiting(0, 99) == b"again"
+        assert await world.kernel.cat(f"{ROOT}/t/rows") == b"again"
+        assert len(source.loaded) == 2
