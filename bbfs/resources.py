@@ -456,7 +456,13 @@ class ResourceManager:
         pending: list[tuple[Path, int]] = [(start, 1)]
         while pending:
             directory, level = pending.pop()
-            for name, node in (await self.below(source, directory)).items():
+            try:
+                children = await self.below(source, directory)
+            except NotFound:
+                if path or directory != start:
+                    raise
+                return []  # a source of one scheme that lists nothing yet has no directory for it
+            for name, node in children.items():
                 record = node.record
                 if record is not None:
                     found.append(record.metadata)

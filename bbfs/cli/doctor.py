@@ -226,9 +226,7 @@ def _source(row: dict[str, Any], command: str | None) -> Check:
     if command is not None and shutil.which(command) is None:
         kind = "is no program that can be run" if "/" in command else "is not on the PATH"
         return Check(name, "FAIL", f"{command} {kind}", "install it, or write its whole path")
-    if error is not None and row.get("state") == "up":
-        return Check(name, "warn", error)
-    if error is not None:
+    if error is not None and row.get("state") != "up":
         return Check(name, "FAIL", error, f"'bbfs sources -vv' shows what the source says; id {row['id']}")
     count = (
         ""
@@ -237,5 +235,9 @@ def _source(row: dict[str, Any], command: str | None) -> Check:
         if row["resources"] == 1
         else f", {row['resources']} resources"
     )
-    protocol = f", MCP {row['protocolVersion']}" if row.get("protocolVersion") else ""
-    return Check(name, "ok", f"{row['state']}{count}{protocol}")
+    protocol = row.get("protocolVersion", "")
+    spoken = (
+        f", MCP {protocol}" if protocol and row.get("accessMethod") == "mcp" else f", {protocol}" if protocol else ""
+    )
+    finding = f"{row['state']}{count}{spoken}"
+    return Check(name, "ok", finding) if error is None else Check(name, "warn", f"{finding}; {error}")

@@ -248,6 +248,31 @@ def test_doctor_names_what_is_wrong_and_what_to_do(bbfs: Run, only: list[str]) -
     assert checks["pyfuse3"]["level"] == checks["mcp"]["level"] == "ok"
 
 
+def test_a_source_that_lists_nothing_is_up_and_has_no_resources(bbfs: Run, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[[sources]]\nname = "scratch"\ntype = "memory"\n', "utf-8")
+    [row] = json.loads(bbfs("sources", "--json", "--config", config).stdout)
+    assert (row["state"], row["resources"]) == ("up", 0)
+    assert "error" not in row
+
+
+def test_doctor_tells_what_a_source_that_is_up_speaks_and_lacks(bbfs: Run, tmp_path: Path) -> None:
+    document = {
+        "openapi": "3.0.3",
+        "info": {"title": "x", "version": "1"},
+        "servers": [{"url": "https://api.example.com"}],
+        "paths": {"/x": {"get": {"responses": {}}}},
+    }
+    (tmp_path / "openapi.json").write_text(json.dumps(document), "utf-8")
+    config = tmp_path / "config.toml"
+    source = '[[sources]]\nname = "x"\ntype = "api"\nconfig.document = "openapi.json"\nauth.zzz = "k"\n'
+    config.write_text(source, "utf-8")
+    checks = {check["check"]: check for check in json.loads(bbfs("doctor", "--json", "--config", config).stdout)}
+    assert checks["source x"]["level"] == "warn"
+    said = "up, 1 resource, OpenAPI 3.0.3; auth.zzz: no security scheme"
+    assert checks["source x"]["finding"].startswith(said), checks["source x"]["finding"]
+
+
 def test_doctor_without_a_device_says_what_to_do(
     bbfs: Run, only: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
