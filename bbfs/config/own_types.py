@@ -37,6 +37,21 @@ _OWN: dict[str, str | Callable[[Mapping[str, Any]], str | None] | None] = {
 """The fixed scheme of each type, or how it follows from the options; None where the schemes are the source's own."""
 
 
+_OTHER_NAMES = (
+    ("api", ("openapi", "rest", "swagger")),
+    ("database", ("sqlite", "sqlite3", "postgres", "postgresql", "mysql", "sql", "db")),
+    ("filesystem", ("dir", "directory", "file", "folder", "fs", "local")),
+    ("memory", ("mem", "ram")),
+    ("storage", ("archive", "azure", "bucket", "ftp", "gcs", "gs", "s3", "sftp", "tar", "webdav", "zip")),
+    ("url", ("http", "https", "llms_txt", "page", "sitemap", "site", "web", "website")),
+)
+
+
+def meant(word: str) -> str | None:
+    """The type that somebody means who calls it by what it reads, such as `sqlite`; None for other words."""
+    return next((name for name, words in _OTHER_NAMES if word.lower() in words), None)
+
+
 def added() -> dict[str, EntryPoint]:
     """The types that installed packages add. None of them can take the place of one of bbfs's own."""
     return {point.name: point for point in entry_points(group=GROUP) if point.name not in _OWN}

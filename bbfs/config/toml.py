@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from bbfs.config.interpolation import Interpolator, as_path, expand_user
 from bbfs.config.locate import key_lines
 from bbfs.config.naming import VALID_NAME, conflicts
-from bbfs.config.own_types import fixed_scheme, own_types
+from bbfs.config.own_types import fixed_scheme, meant, own_types
 from bbfs.config.problems import KeyPath, Problems, quote, suggestion
 from bbfs.config.schema import (
     DEFAULT_CACHE_BYTES,
@@ -90,12 +90,22 @@ def load_config(path: str | None, *, environ: Mapping[str, str]) -> Config:
     except RecursionError:
         raise ConfigError(f"{path}: nested too deeply") from None
     except tomllib.TOMLDecodeError as error:
-        hint = "; the JSON file of an MCP host is given with --mcp-config" if _looks_like_json(path, text) else ""
-        raise ConfigError(_syntax_error(path, str(error), text) + hint) from None
+        raise ConfigError(_syntax_error(path, str(error), text) + _syntax_hint(path, str(error), text)) from None
     problems = Problems(path, key_lines(text))
     config = _Loader(path, document, problems, environ).config()
     problems.raise_if_any()
     return config
+
+
+def _syntax_hint(path: str, message: str, text: str) -> str:
+    """What to do about what tomllib does not take, as far as that can be told."""
+    if _looks_like_json(path, text):
+        return "; the JSON file of an MCP host is given with --mcp-config"
+    if message.startswith(("Cannot declare", "Cannot mutate")):  # `config = { … }`, and then `[sources.config.queries]`
+        return (
+            "; a table in braces, such as 'config = { … }', is complete: write what belongs to it in the braces as well"
+        )
+    return ""
 
 
 def _looks_like_json(path: str, text: str) -> bool:
@@ -192,7 +202,9 @@ class _Loader:
         config = self._references.resolve_all(table.config, (*path, "config"), self._problem)
         auth = self._references.resolve_all(table.auth, (*path, "auth"), self._problem)
         if not is_mcp and source_type not in own_types():
-            hint = suggestion(source_type, own_types()) or f"; there are: {', '.join(own_types())}, and MCP servers"
+            known = meant(source_type)
+            hint = f"; did you mean {known!r}?" if known else suggestion(source_type, own_types())
+            hint = hint or f"; there are: {', '.join(own_types())}, and MCP servers"
             self._problem((*path, "type"), f"unknown type {quote(source_type)}{hint}")
         prefix = self._uri_prefix(table, access_method, source_type, config, path)
         mcp = self._server(table.mcp_config, (*path, "mcpConfig")) if table.mcp_config else None

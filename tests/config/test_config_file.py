@@ -172,6 +172,10 @@ FOLDER = HEAD + 'type = "filesystem"\n'
         ("a = " + "[" * 5000, ": nested too deeply"),
         ("\n\na = 1\na = 2\n\n", ":4: Cannot overwrite a value"),
         (
+            FOLDER + 'config = { root = "n" }\n[sources.config.more]\n',
+            ":5: Cannot declare ('sources', 'config', 'more') twice; a table in braces, such as 'config = { … }', is",
+        ),
+        (
             'log_level = "warn"',
             ":1: log_level: should be 'debug', 'info', 'warning' or 'error'; did you mean 'warning'?",
         ),
@@ -196,6 +200,9 @@ FOLDER = HEAD + 'type = "filesystem"\n'
         ),
         (HEAD, ":1: sources[0].type: is required (for example 'filesystem') where there is no mcpConfig"),
         (HEAD + 'type = "server"', ":1: sources[0].mcpConfig: is required for an MCP source"),
+        (HEAD + 'type = "sqlite"', ":3: sources[0].type: unknown type 'sqlite'; did you mean 'database'?"),
+        (HEAD + 'type = "S3"', ":3: sources[0].type: unknown type 'S3'; did you mean 'storage'?"),
+        (HEAD + 'type = "zzz"', ":3: sources[0].type: unknown type 'zzz'; there are: api, database, filesystem, "),
         (HEAD + 'type = "filesystm"', ":3: sources[0].type: unknown type 'filesystm'; did you mean 'filesystem'?"),
         (HEAD + 'type = "git"', ":3: sources[0].type: unknown type 'git'; there are: "),
         (FOLDER + 'root = "~/notes"', ":4: sources[0].root: unknown key; did you mean 'config.root'?"),
