@@ -1,22 +1,30 @@
 """Validation of the options of one source (`[sources.config]`): unknown keys are refused with a suggestion."""
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
 
+from bbfs.config.quantities import parse_size
 from bbfs.errors import ConfigError
 from bbfs.model import DataSource
 
 OptionsT = TypeVar("OptionsT", bound="SourceOptions")
 
+Bytes = Annotated[int, BeforeValidator(parse_size)]
+"""An option that is a number of bytes, written as in `[cache]`: 65536 or "64KiB"."""
+
 
 class SourceOptions(BaseModel):
-    """Base of the options model of a source type: frozen, and no key but its own."""
+    """Base of the options model of a source type: frozen, and no key but its own, in camelCase or snake_case."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, loc_by_alias=False
+    )
 
 
 def parse_options(options: type[OptionsT], source: DataSource) -> OptionsT:
@@ -37,6 +45,11 @@ def parse_table(options: type[OptionsT], values: Mapping[str, Any], where: str) 
     raise ConfigError("; ".join(problems))
 
 
+def as_given(source: DataSource, key: str) -> Any:
+    """The value of an option as the configuration has it, however its key is written, or None."""
+    return source.config.get(key, source.config.get(to_camel(key)))
+
+
 def local_path(source: DataSource, path: str) -> str:
     """An absolute path for one among the options: `~` is the home directory, `DataSource.base` the start."""
     return os.path.abspath(os.path.join(source.base or "", os.path.expanduser(path)))
@@ -47,8 +60,37 @@ def _problem(options: type[SourceOptions], table: str, location: tuple[int | str
     if kind == "missing":
         return f"{where}: this option is required"
     if kind != "extra_forbidden":
-        return f"{where}: {message.removeprefix('Value error, ')}"
-    known = sorted(options.model_fields)
+        return f"{where}: {_in_words(message)}"
+    known = _known(options, location)
+    if location[-1] in known:
+        return f"{where}: is there in camelCase and in snake_case; leave one of them out"
     near = get_close_matches(str(location[-1]), known, n=1)
     remedy = f"did you mean {near[0]!r}?" if near else f"known options are {', '.join(known)}"
     return f"{where}: unknown option; {remedy}"
+
+
+def _in_words(message: str) -> str:
+    """A message of pydantic in the words of a configuration file, which has tables and arrays."""
+    text = message.removeprefix("Value error, ")
+    text = re.sub(r"a valid dictionary(?: or instance of \w+)?", "a table", text)
+    text = text.replace("a valid tuple", "an array").replace("a valid list", "an array")
+    text = text.replace("a valid integer, unable to parse string as an integer", "an integer")
+    text = text.replace("a valid integer", "an integer").replace("a valid string", "a text")
+    return text.replace("Input should be", "should be")
+
+
+def _known(options: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """The options that there are in the table of a place, sorted."""
+    models = [options]
+    for step in location[:-1]:
+        fields = [model.model_fields[step] for model in models if step in model.model_fields]
+        models = [model for field in fields for model in _models(field.annotation)] or models
+    return sorted({name for model in models for name in model.model_fields})
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models in an annotation, such as the one of `dict[str, Model] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)

@@ -375,6 +375,7 @@ async def test_a_reference_does_not_become_a_path() -> None:
         {"document": reference("https://hush.example.com/api.json")},
         {"document": "a.json", "server": reference("https://h/hush")},
         {"document": "a.json", "server_variables": {"tenant": reference("hush")}},
+        {"document": "a.json", "serverVariables": {"tenant": reference("hush")}},
     ):
         with pytest.raises(ConfigError, match="belongs in auth or headers") as caught:
             ApiHandler(source(config), Services())

@@ -147,16 +147,36 @@ async def test_a_cancelled_request_ends_what_sqlite_does(tmp_path: Path) -> None
         ({"url": "sqlite+aiosqlite:///x"}, "Python's own driver"),
         ({"url": "postgresql+asyncpg://user:hunter2@host/db"}, "through psycopg"),
         ({"url": "postgresql://user:hunter2@host:port/db"}, "not a URL"),
-        ({"url": "unheard+of://user:hunter2@host/db"}, "unheard"),
+        ({"url": "unheard+of://user:hunter2@host/db"}, "unknown kind of database 'unheard+of'"),
+        ({"url": "mysql://user:hunter2@host/db"}, "needs the driver of mysql, a Python package"),
+        ({"url": "sqlite:///x", "schemas": 5}, "schemas: should be an array"),
+        (
+            {"url": "sqlite:///x", "queries": {"a": {"zzz": "x"}}},
+            "known options are description, lazy, parameters, sql",
+        ),
         ({"url": "sqlite:///x", "queries": {"a/b": "SELECT 1"}}, "cannot be the name of a query"),
         ({"url": "sqlite:///x", "queries": {"a.csv": "SELECT 1"}}, "cannot be the name of a query"),
         ({"url": "sqlite:///x", "rows": 5}, "unknown option"),
         ({"url": "sqlite:///x", "row_limit": -1}, "row_limit"),
+        ({"url": "sqlite:///x", "rowLimit": -1}, "config.row_limit: should be greater than or equal to 0"),
+        (
+            {"url": "sqlite:///x", "rowLimit": 1, "row_limit": 1},
+            "in camelCase and in snake_case; leave one of them out",
+        ),
     ],
 )
 def test_options_that_cannot_be_are_refused(config: dict[str, Any], words: str) -> None:
     source = DataSource("db", "db", "database", "bb", "bb-database+db", config=config)
     with pytest.raises(ConfigError, match=re.escape(words)) as caught:
+        build(source, Services())
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.semantics("S30")
+def test_a_secret_that_this_type_has_not_is_refused() -> None:
+    config = {"url": "postgresql://host/db"}
+    source = DataSource("db", "db", "database", "bb", "bb-database+db", config=config, auth={"pasword": "hunter2"})
+    with pytest.raises(ConfigError, match=r"^sources\[db\]\.auth\.pasword: 'password' is the only key") as caught:
         build(source, Services())
     assert "hunter2" not in str(caught.value)
 

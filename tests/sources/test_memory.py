@@ -126,7 +126,9 @@ async def test_no_more_is_taken_in_than_there_is_room_for() -> None:
         ({"resources": {"a": "x" * 100}, "max_bytes": 50}, "max_bytes"),
         ({"max_bytes": "much"}, "expected bytes"),
         ({"resource": {}}, "did you mean 'resources'"),
-        ({"resources": {"a": {"txt": "x"}}}, "resources.a.txt"),
+        ({"resources": {"a": {"txt": "x"}}}, r"resources.a.txt: unknown option; did you mean 'text'"),
+        ({"resources": {"a": {"zzz": "x"}}}, "known options are base64, description, file, mime_type, text"),
+        ({"resources": {"a": 5}}, r"resources.a: should be a table"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(config: dict[str, Any], says: str) -> None:

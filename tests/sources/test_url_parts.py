@@ -321,12 +321,19 @@ class Made(str):
         ({"sitemap": "nowhere"}, {}, r"config\.sitemap: must be http"),
         ({"llms_txt": "https://me:pw@h/"}, {}, r"config\.llms_txt: is no URL"),
         ({"urls": ["https://h/"], "url": "x"}, {}, "did you mean 'urls'"),
+        ({"urls": "https://h/"}, {}, r"config\.urls: should be an array"),
+        (
+            {"urls": ["https://h/"], "maxBody": "1 MiB", "max_memory": "2"},
+            {},
+            r"max_memory: expected bytes as an integer",
+        ),
         ({"urls": ["https://h/"], "per_second": 0}, {}, "per_second"),
         ({"urls": ["https://h/"], "user_agent": "a\nb"}, {}, "user_agent"),
         ({"urls": ["https://h/"], "proxy": "socks5://h"}, {}, "must be the http:// or https:// URL of a proxy"),
         ({"urls": ["https://h/"]}, {"key": "x"}, "expected token, or username and password"),
         ({"urls": ["https://h/"]}, {"token": "x", "username": "y"}, "expected token"),
         ({"urls": [Made("https://h/?token=s3cr3t")]}, {}, "would show its value in a path"),
+        ({"llmsTxt": Made("https://h/?token=s3cr3t")}, {}, "would show its value in a path"),
     ],
 )
 def test_options_that_cannot_be_used(config: dict[str, object], auth: dict[str, str], message: str) -> None:

@@ -5,14 +5,13 @@ from typing import Annotated, Any
 from urllib.parse import urljoin, urlsplit
 
 import httpx2
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import Field, field_validator
 
-from bbfs.config.quantities import parse_size
 from bbfs.errors import ConfigError
 from bbfs.model import DataSource
 from bbfs.sources.api.document import TOKEN, shown
 from bbfs.sources.api.loading import file_url
-from bbfs.sources.options import SourceOptions, local_path
+from bbfs.sources.options import Bytes, SourceOptions, as_given, local_path
 from bbfs.sources.web.client import MAX_BODY
 from bbfs.sources.web.redirects import is_web
 
@@ -47,7 +46,7 @@ class ApiOptions(SourceOptions):
     values: dict[str, tuple[str | int, ...] | ValuesFrom] = Field(default={})
     max_pages: int = Field(default=MAX_PAGES, ge=1, le=1000)
     max_items: int = Field(default=MAX_ITEMS, ge=1)
-    max_body: Annotated[int, BeforeValidator(parse_size), Field(ge=1)] = MAX_BODY
+    max_body: Annotated[Bytes, Field(ge=1)] = MAX_BODY
     per_second: float | None = Field(default=None, gt=0)
     allow_private: bool = False
     proxy: str | None = None
@@ -95,7 +94,7 @@ def made_of_references(value: Any) -> frozenset[str]:
 def refuse_secrets_in_urls(source: DataSource) -> None:
     """The URL of an API is the path of its files, for all to see, so nothing secret may be in it (S30)."""
     for key in ("server", "server_variables", "document"):
-        value = source.config.get(key)
+        value = as_given(source, key)
         shown_of_it = urljoin(value, ".") if key == "document" and isinstance(value, str) else str(value)
         if any(secret in shown_of_it for secret in made_of_references(value)) and _is_url(key, value):
             raise ConfigError(

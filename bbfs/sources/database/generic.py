@@ -34,7 +34,12 @@ class GenericBackend:
         try:
             self.scheme = parsed.get_backend_name()
             self._engine = create_engine(parsed, pool_pre_ping=True, hide_parameters=True)
-        except (exc.SQLAlchemyError, ImportError) as error:
+        except exc.NoSuchModuleError:
+            known = "sqlite, postgresql, or one that an installed package adds to SQLAlchemy"
+            raise ConfigError(f"{where}: unknown kind of database {parsed.drivername!r}; there are {known}") from None
+        except ImportError as error:
+            raise ConfigError(f"{where}: needs the driver of {self.scheme}, a Python package: {error}") from None
+        except exc.SQLAlchemyError as error:
             raise ConfigError(f"{where}: {self._secrets.hidden(str(error))}") from None
         if self._engine.dialect.is_async:
             raise ConfigError(f"{where}: {parsed.drivername} is a driver for asyncio; name one that is not")

@@ -47,6 +47,8 @@ class DatabaseOptions(SourceOptions):
 
 def make_backend(source: DataSource, options: DatabaseOptions) -> Backend:
     """The database that the URL names. Nothing is connected to yet. Raises ConfigError."""
+    if unknown := sorted(set(source.auth) - {"password"}):
+        raise ConfigError(f"sources[{source.id}].auth.{unknown[0]}: 'password' is the only key of this type")
     where = f"sources[{source.id}].config.url"
     url = options.url.get_secret_value()
     scheme, _, rest = url.partition("://")

@@ -25,7 +25,7 @@ from bbfs.sources import Services
 from bbfs.sources.filesystem.beneath import AtMountPoint, Components, MountPoint, Root, error_of
 from bbfs.sources.filesystem.content import etag_of, exact_size, open_content, require_regular
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
-from bbfs.sources.options import SourceOptions, parse_options
+from bbfs.sources.options import Bytes, SourceOptions, parse_options
 from bbfs.uri import source_uri
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class FilesystemOptions(SourceOptions):
 
     root: str
     hidden: bool = True
-    max_memory: int = Field(default=1 << 20, ge=0, le=1 << 30)
+    max_memory: Bytes = Field(default=1 << 20, ge=0, le=1 << 30)
 
     @field_validator("root")
     @classmethod

@@ -13,16 +13,15 @@ from functools import partial
 from typing import Annotated, Any
 
 import trio
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bbfs.cache.content import MemoryContent
-from bbfs.config.quantities import parse_size
 from bbfs.errors import BbfsError, ConfigError, InvalidUri
 from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceEvent, SourceState
 from bbfs.sources import Services
 from bbfs.sources.memory.contents import Contents, Held, LargeContent, differing, native_uri_of
 from bbfs.sources.memory.file import Kept, MemoryFile, Stamp
-from bbfs.sources.options import SourceOptions, local_path, parse_options
+from bbfs.sources.options import Bytes, SourceOptions, local_path, parse_options
 
 MAX_BYTES = 64 << 20
 MAX_FILE = 1 << 30
@@ -65,7 +64,7 @@ class MemoryOptions(SourceOptions):
 
     resources: dict[str, ResourceOptions] = Field(default_factory=dict)
     file: str | None = Field(default=None, min_length=1)
-    max_bytes: Annotated[int, BeforeValidator(parse_size), Field(ge=0, le=1 << 34)] = MAX_BYTES
+    max_bytes: Annotated[Bytes, Field(ge=0, le=1 << 34)] = MAX_BYTES
 
 
 class MemoryHandler:

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
-from pydantic import ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
 from bbfs.errors import ConfigError, NotFound
 from bbfs.model import DataSource
-from bbfs.sources.options import SourceOptions, local_path, parse_options, parse_table
+from bbfs.sources.options import Bytes, SourceOptions, local_path, parse_options, parse_table
 from bbfs.sources.storage.addresses import Place, name_of
 
 ELSEWHERE = {
@@ -33,14 +32,12 @@ class StorageOptions(SourceOptions):
 
     url: str
     options: dict[str, Any] = Field(default_factory=dict)
-    max_memory: int = Field(default=8 << 20, ge=1, le=1 << 30)
+    max_memory: Bytes = Field(default=8 << 20, ge=1, le=1 << 30)
     list_limit: int = Field(default=100_000, ge=1, le=1_000_000)
 
 
 class SchemeTable(SourceOptions):
-    """Base of the tables of one scheme; keys in snake_case or camelCase."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+    """Base of the tables of one scheme."""
 
 
 class S3Options(SchemeTable):

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from bbfs.errors import ConfigError
 from bbfs.model import DataSource
-from bbfs.sources.options import SourceOptions, local_path
+from bbfs.sources.options import Bytes, SourceOptions, as_given, local_path
 from bbfs.sources.url.pages import page_url
 from bbfs.sources.web.client import MAX_BODY, USER_AGENT
 from bbfs.sources.web.redirects import is_web, origin
@@ -34,8 +34,8 @@ class UrlOptions(SourceOptions):
     robots: bool = True
     per_second: float | None = Field(default=None, gt=0, le=1000)
     max_urls: int = Field(default=50_000, ge=1, le=1_000_000)
-    max_body: int = Field(default=MAX_BODY, ge=1, le=1 << 40)
-    max_memory: int = Field(default=1 << 20, ge=0, le=1 << 30)
+    max_body: Bytes = Field(default=MAX_BODY, ge=1, le=1 << 40)
+    max_memory: Bytes = Field(default=1 << 20, ge=0, le=1 << 30)
     headers: Mapping[str, str] = Field(default_factory=dict)
     user_agent: str = Field(default=USER_AGENT, min_length=1, max_length=500, pattern=r"^[\x20-\x7e]+$")
     allow_private: bool = False
@@ -92,8 +92,8 @@ def llms_txt_place(options: UrlOptions, source: DataSource) -> tuple[str | None,
 
 def refuse_secrets_in_urls(source: DataSource) -> None:
     """A URL is the path of a page, for all to see, so nothing secret may be in one (S30)."""
-    given: Any = source.config.get("urls")
-    texts = [*(given if isinstance(given, list | tuple) else ()), source.config.get("llms_txt")]
+    given: Any = as_given(source, "urls")
+    texts = [*(given if isinstance(given, list | tuple) else ()), as_given(source, "llms_txt")]
     for text in texts:
         # Strings that were made from references say which; see `bbfs.config.interpolation`.
         secrets = getattr(text, "secrets", frozenset())
@@ -106,7 +106,7 @@ def refuse_secrets_in_urls(source: DataSource) -> None:
 
 def configured_secrets(source: DataSource) -> frozenset[str]:
     """What of the places that pages are looked for at came from references, to be kept out of messages."""
-    texts = (source.config.get(key) for key in ("sitemap", "proxy"))
+    texts = (as_given(source, key) for key in ("sitemap", "proxy"))
     return frozenset(secret for text in texts for secret in getattr(text, "secrets", ()))
 
 
