@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from bbfs.errors import BbfsError
+from bbfs.errors import BbfsError, ConfigError
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udc7f\udd00-\udfff]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -58,9 +58,12 @@ def message(text: str) -> None:
 
 
 def failure(error: BaseException, about: str | None = None, why: str | None = None) -> None:
-    """Tell why something failed, in a line; with `--verbose` also where. why: what its source says of it."""
+    """Tell why something failed, in a line; with `--verbose` also where. why: what its source says of it.
+
+    What is wrong with a configuration is never told with a place in bbfs: the text names the one in the configuration.
+    """
     message(": ".join(filter(None, (about, reason(error), why))))
-    if logging.getLogger().isEnabledFor(logging.INFO):
+    if not isinstance(error, ConfigError) and logging.getLogger().isEnabledFor(logging.INFO):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
 
 

@@ -10,6 +10,7 @@ import click
 from bbfs.cli import output
 from bbfs.cli.mounting import SIZE, set_up_log
 from bbfs.cli.options import SourceChoice, source_options
+from bbfs.errors import ConfigError
 
 if TYPE_CHECKING:
     from bbfs.config import Config
@@ -99,7 +100,10 @@ def _serve_http(
 
     host, port = address
     token = None if no_token else http.token_of_file(os.path.expanduser(token_file)) if token_file else http.new_token()
-    listener = http.Listener(http.Listen(host, port, token, names))
+    try:
+        listener = http.Listener(http.Listen(host, port, token, names))
+    except OSError as error:
+        raise ConfigError(f"--http {host}:{port}: {error.strerror or error}") from None
 
     def ready(url: str) -> None:
         click.echo(url)

@@ -47,6 +47,8 @@ def source_from_url_argument(text: str, *, environ: Mapping[str, str] | None = N
         raise ConfigError(f"{label}: {error}") from None
     kind, option = _kind(url)
     if kind is None:
+        if native_scheme(written) is None and os.path.isdir(expand_user(written, environ)):
+            raise ConfigError(f"{label}: this is a folder, which --dir [NAME=]PATH mounts")
         known = ", ".join(f"{scheme}://" for scheme in ("https", *_DATABASES[:3], *_STORES))
         raise ConfigError(f"{label}: expected NAME=URL with one of {known}, or a database or archive file")
     config: dict[str, Any] = {option: [url] if option == "urls" else url}
@@ -90,6 +92,6 @@ def _name(url: str) -> str:
         host = parts.hostname or ""
     except ValueError:
         host = ""
-    text = re.sub(r"(?<=.)\.\w+\Z", "", last) if is_file else last if is_database and last else host or last
+    text = re.sub(r"(?<=.)(?:\.tar)?\.\w+\Z", "", last) if is_file else last if is_database and last else host or last
     found = slug(text)
     return found if VALID_NAME.fullmatch(found) else "source"

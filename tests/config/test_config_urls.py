@@ -1,6 +1,7 @@
 """Sources named by their URL on the command line."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,8 @@ def source(text: str) -> DataSource:
         ("s3://logs/2026", "bb-storage+logs+s3", {"url": "s3://logs/2026"}),
         ("~/app.db", "bb-database+app+sqlite", {"url": "sqlite:////home/me/app.db"}),
         ("old=~/backup.tar.gz", "bb-storage+old+tar", {"url": "tar:///home/me/backup.tar.gz"}),
+        ("~/backup.tar.gz", "bb-storage+backup+tar", {"url": "tar:///home/me/backup.tar.gz"}),
+        ("~/a.b.zip", "bb-storage+a.b+zip", {"url": "zip:///home/me/a.b.zip"}),
         ("zip:///srv/a b.zip", "bb-storage+a-b+zip", {"url": "zip:///srv/a b.zip"}),
         ("https://example.com/a/b", "bb-url+example.com", {"urls": ["https://example.com/a/b"]}),
         ("docs=https://example.com/llms.txt", "bb-url+docs", {"llms_txt": "https://example.com/llms.txt"}),
@@ -48,6 +51,12 @@ def test_a_relative_file_starts_where_bbfs_was_started() -> None:
 def test_what_it_cannot_be_told_of_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^--source"):
         source(text)
+
+
+@pytest.mark.parametrize("named", ["", "x="])
+def test_a_folder_is_mounted_another_way(tmp_path: Path, named: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--source.*: this is a folder, which --dir "):
+        source(f"{named}{tmp_path}")
 
 
 @pytest.mark.semantics("S30")

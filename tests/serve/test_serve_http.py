@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -142,7 +143,16 @@ def test_what_is_refused(
     assert result.exit_code in (1, 2)
     assert said in result.stderr
     assert "secret" not in result.stderr
+    assert "Traceback" not in result.stderr
     assert result.stdout == ""
+
+
+def test_an_address_that_is_taken_is_named(local: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = CliRunner().invoke(main, ["serve", "--config", os.devnull, "--dir", f"l={local}", "--http", address])
+    assert result.exit_code == 1
+    assert result.stderr == f"bbfs: --http {address}: Address already in use\n"
 
 
 @pytest.mark.parametrize("way", ["end of input", "signal"])

@@ -167,7 +167,7 @@ def _parse_yaml(text: str, what: str) -> Any:
         import yaml  # noqa: PLC0415 - an optional package
     except ImportError:
         raise ConfigError(
-            f"{shown(what)}: documents in YAML need the package PyYAML (the extra 'web' of bbfs)"
+            f"{shown(what)}: documents in YAML need the package PyYAML (pip install 'bbfs[web]')"
         ) from None
     try:
         return yaml.load(text, _loader(yaml))

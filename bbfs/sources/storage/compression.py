@@ -34,7 +34,7 @@ def decompressed(file: BinaryIO, compression: str) -> BinaryIO:
 
 def _zstandard() -> Any:
     """Python's own module from 3.14 on, before that the package that gives it to older ones. Raises NotSupported."""
-    for name in ("compression.zstd", "backports.zstd"):
+    for name in ("compression.zstd", "backports.zstd (pip install 'bbfs[storage]')"):
         try:
             return import_module(name)
         except ImportError:

@@ -82,7 +82,8 @@ class FilesystemBackend:
             try:
                 import_module(package)
             except ImportError:
-                message = f"type storage, {place.scheme}: needs the package {package}"
+                extra = "" if package == "requests" else " (pip install 'bbfs[storage]')"
+                message = f"type storage, {place.scheme}: needs the package {package}{extra}"
                 raise ConfigError(f"sources[{source.id}]: {message}") from None
         self._failures: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, KeyError, ftplib.Error)
         if place.scheme == "sftp":

@@ -72,7 +72,7 @@ class ObjectBackend:
             stores, self._obstore = import_module("obstore.store"), import_module("obstore")
             self._failures = (import_module("obstore.exceptions").BaseError, OSError, ValueError, TypeError)
         except ImportError:
-            message = f"type storage, {self._place.scheme}: needs the package obstore (the extra 'storage')"
+            message = f"type storage, {self._place.scheme}: needs the package obstore (pip install 'bbfs[storage]')"
             raise ConfigError(f"sources[{source.id}]: {message}") from None
         try:
             self._store = _store(stores, configured)
