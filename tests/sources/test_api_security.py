@@ -43,6 +43,7 @@ def credentials(auth: dict[str, str], *alternatives: Requirement) -> Credentials
         ("oidc", {"token": "t"}, Credentials({"Authorization": "Bearer t"})),
         ("basic", {"username": "ann", "password": "p:w"}, Credentials({"Authorization": "Basic YW5uOnA6dw=="})),
         ("head", {"apiKey": "k"}, Credentials({"X-Key": "k"})),
+        ("head", {"api_key": "k"}, Credentials({"X-Key": "k"})),
         ("query", {"apiKey": "k"}, Credentials({}, (("key", "k"),))),
         ("cookie", {"apiKey": "k"}, Credentials({}, (), (("sid", "k"),))),
         ("head", {"apiKey": "k", "head": "own"}, Credentials({"X-Key": "own"})),

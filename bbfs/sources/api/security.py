@@ -88,13 +88,15 @@ class Keyring:
         if scheme.kind == "basic":
             given = self._auth.get("username"), self._auth.get("password")
             return None if given[0] is None or given[1] is None else ":".join(map(str, given))
-        return self._auth.get("token" if scheme.kind == "bearer" else "apiKey")
+        return (
+            self._auth.get("token") if scheme.kind == "bearer" else self._auth.get("apiKey", self._auth.get("api_key"))
+        )
 
     def unused(self, known: Mapping[str, Scheme]) -> list[str]:
         """The keys of `auth` that no scheme of the document takes."""
         kinds = {scheme.kind for scheme in known.values()}
         taken = {"token": "bearer" in kinds, "username": "basic" in kinds, "password": "basic" in kinds}
-        taken["apiKey"] = not kinds.isdisjoint(("header", "query", "cookie"))
+        taken["apiKey"] = taken["api_key"] = not kinds.isdisjoint(("header", "query", "cookie"))
         return [key for key in self._auth if key not in known and not taken.get(key, False)]
 
     def credentials(self, alternatives: Iterable[Requirement], known: Mapping[str, Scheme]) -> Credentials:
