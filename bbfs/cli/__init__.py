@@ -127,7 +127,7 @@ def _status(ctx: click.Context, error: BaseException) -> int:
 @click.version_option(__version__, message="bbfs %(version)s")
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    """MCP servers and local folders as a file system.
+    """MCP servers, databases, stores, web pages, APIs and folders as a file system.
 
     Each data source is a directory, each of its resources a file. What a command is given may be a path inside a mount,
     a bbfs URI, or a source with a path below it; it works with and without a mount.
