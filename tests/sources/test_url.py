@@ -104,7 +104,7 @@ async def test_the_pages_of_an_llms_txt(site: WebSite, make: Make, tmp_path: Pat
     assert [entry.native_uri for entry in listing.resources] == [f"{site.url}/x"]
     assert listing.problem == "llms.txt: 1 links are no web addresses"
     local.unlink()
-    with pytest.raises(NotFound):
+    with pytest.raises(Unreachable, match="there is no such file"):
         await make(llms_txt=str(local)).list()
 
 
@@ -136,7 +136,7 @@ async def test_an_index_of_sitemaps(site: WebSite, make: Make) -> None:
         (b"<html/>", ProtocolViolation),
         (gzip.compress(b"<urlset>", mtime=0)[:-9], ProtocolViolation),
         (gzip.compress(b"<urlset>" + b" " * (65 << 20)), TooLarge),
-        (None, NotFound),
+        (None, Unreachable),
     ],
 )
 async def test_a_sitemap_that_cannot_be_used(
@@ -506,7 +506,7 @@ class Made(str):
 
 @pytest.mark.semantics("S30")
 async def test_a_secret_in_the_place_of_a_sitemap_is_in_no_message(site: WebSite, make: Make) -> None:
-    with pytest.raises(NotFound, match=r"sitemap-\*\*\*\.xml"):
+    with pytest.raises(Unreachable, match=r"sitemap-\*\*\*\.xml"):
         await make(sitemap=Made(f"{site.url}/sitemap-s3cr3t.xml")).list()
 
 

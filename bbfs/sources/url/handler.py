@@ -12,7 +12,7 @@ import trio
 
 from bbfs.cache.content import MemoryContent
 from bbfs.cache.spool import IN_MEMORY
-from bbfs.errors import ConfigError, NotFound, NotSupported, ProtocolViolation
+from bbfs.errors import ConfigError, NotFound, NotSupported, ProtocolViolation, Unreachable
 from bbfs.model import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState, Unchanged
 from bbfs.sources import Services
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
@@ -84,7 +84,10 @@ class UrlHandler:
 
     async def list(self) -> Listing:
         """All pages. Asks for the llms.txt and the sitemap, if there are any, and for no page."""
-        found = await self._search.all()
+        try:
+            found = await self._search.all()
+        except NotFound as error:  # of a list that is not there nobody can say that its pages are gone
+            raise Unreachable(str(error)) from error
         self._pages = found.pages
         for uri in (self._validators.keys() | self._large.keys()) - found.pages.keys():
             self._validators.pop(uri, None)
