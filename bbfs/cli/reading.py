@@ -61,6 +61,8 @@ class _Lister:
         if not self.json and heading is not None:
             click.echo(f"{heading}:")
         self._print(entries)
+        if not entries and len(path) == 1:
+            await self._say_why_empty(target, path)
         if not self.recursive:
             return
         for entry in entries:
@@ -75,6 +77,13 @@ class _Lister:
                     why = await target.tree.why(entry.path, error) if isinstance(error, OSError) else None
                     output.failure(error, "/".join(entry.path), why)
                     self.complete = False
+
+    async def _say_why_empty(self, target: Target, path: tuple[str, ...]) -> None:
+        """A source can list nothing because something is wrong, such as what it should begin with, and yet be up."""
+        error = (await target.tree.document(Target(target.tree, path))).get("error")
+        if error is not None:
+            output.message(f"{path[0]}: {error}")
+            self.complete = False
 
     def _print(self, entries: list[Entry]) -> None:
         for entry in entries:

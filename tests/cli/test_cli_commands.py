@@ -256,6 +256,15 @@ def test_a_source_that_lists_nothing_is_up_and_has_no_resources(bbfs: Run, tmp_p
     assert "error" not in row
 
 
+def test_an_empty_listing_says_what_is_wrong_with_its_source(bbfs: Run, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[[sources]]\nname = "site"\ntype = "url"\nconfig.llms_txt = "llms.txt"\n', "utf-8")
+    (tmp_path / "llms.txt").write_text("- [Relative](y)\n", "utf-8")
+    result = bbfs("ls", "--config", config, "site")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.endswith("bbfs: bb-url+site: llms.txt: 1 links are no web addresses\n")
+
+
 def test_doctor_tells_what_a_source_that_is_up_speaks_and_lacks(bbfs: Run, tmp_path: Path) -> None:
     document = {
         "openapi": "3.0.3",
