@@ -15,7 +15,7 @@ from bbfs.catalog.past import Past
 from bbfs.errors import NotFound
 from bbfs.model import DataSource, ResourceMetadata
 from bbfs.probes import is_probe
-from bbfs.records import Path, Record
+from bbfs.records import Path, Record, usable_size
 from bbfs.sources import CanFind
 
 NAMES_KEPT = 10_000
@@ -140,7 +140,8 @@ def own_segment(metadata: ResourceMetadata, directory_uri: str | None) -> str | 
 
 def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -> None:
     """A description with an etag is as good as a load: the version, and so the inode, follow from it."""
-    if metadata.etag is not None and metadata.size is not None and metadata.kind == "resource":
-        record.size, record.digest, record.salt = metadata.size, metadata.etag, metadata.etag
+    size = usable_size(metadata.size)
+    if metadata.etag is not None and size is not None and metadata.kind == "resource":
+        record.size, record.digest, record.salt = size, metadata.etag, metadata.etag
         record.fetched_at, record.ttl = now, ttl
         record.suspected = record.stale = False

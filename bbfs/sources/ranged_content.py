@@ -12,6 +12,8 @@ BLOCK = 1 << 20
 """Bytes that are asked for at once, where nothing says that more is wanted."""
 AHEAD = 4
 """Blocks that are asked for at once at most, when a program reads in order."""
+LARGEST = 1 << 63
+"""Bytes: the kernel has the size of a file as a signed 64-bit number."""
 KEPT = 64
 """Blocks that all open contents of a source hold."""
 
@@ -74,6 +76,7 @@ class RangedContent:
     ) -> None:
         """size: bytes. timeout: seconds that one read may take. first: the bytes it begins with, where known.
 
+        Raises ProtocolViolation for a size that no file can have.
         is_direct: whether the kernel must keep nothing of it, since reads may wait for as long as `timeout`.
         """
         self.waits_for_source = is_direct
@@ -85,6 +88,8 @@ class RangedContent:
         self._block = block
         self._blocks = blocks
         self._number = blocks.number()
+        if size >= LARGEST:
+            raise ProtocolViolation(f"{what}: {size:.3g} bytes are more than any file can have")
         self._coming: dict[int, trio.Event] = {}
         self._last = -1
         self._ahead = 1

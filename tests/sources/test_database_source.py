@@ -19,6 +19,7 @@ from bbfs.errors import (
     Busy,
     ConfigError,
     Denied,
+    InvalidUri,
     IsADirectory,
     ProtocolViolation,
     Unreachable,
@@ -80,6 +81,17 @@ async def test_a_query_of_sqlite_may_only_read(tmp_path: Path, sql: str) -> None
             await made.load("sqlite://query/q.csv")
     assert (tmp_path / "a.db").read_bytes() == before
     assert os.listdir(tmp_path) == ["a.db"]
+
+
+@pytest.mark.semantics("S23")
+@pytest.mark.parametrize("number", [1 << 63, -(1 << 63) - 1, 10**100])
+async def test_a_number_that_sqlite_cannot_have_is_an_argument_that_does_not_fit(tmp_path: Path, number: int) -> None:
+    url = sqlite_file(tmp_path / "a.db", "CREATE TABLE t (x)")
+    query = {"sql": "SELECT :n AS n", "parameters": {"n": "integer"}}
+    async with handler(source_of(url, queries={"q": query})) as made:
+        assert await text_of(made, f"sqlite://query/q?n={(1 << 63) - 1}.csv") == f"n\n{(1 << 63) - 1}\n"
+        with pytest.raises(InvalidUri, match="64 bits"):
+            await made.load(f"sqlite://query/q?n={number}.csv")
 
 
 async def test_texts_that_are_no_utf_8_keep_their_bytes(tmp_path: Path) -> None:

@@ -319,6 +319,34 @@ async def test_headers_that_say_absurd_sizes_take_no_memory(tmp_path: Path) -> N
         await handler_of(path).list_directory(())
 
 
+@pytest.mark.parametrize("said", [{"mtime": "1e300"}, {"mtime": "-1e20"}, {"size": "99999999999999999999"}])
+@pytest.mark.semantics("S9", "S10")
+async def test_a_member_with_absurd_numbers_harms_no_other(tmp_path: Path, said: dict[str, str]) -> None:
+    path = tmp_path / "absurd.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        for name, headers in (("first", {}), ("absurd", said)):
+            info = tarfile.TarInfo(name)
+            info.pax_headers, info.size = headers, 3
+            archive.addfile(info, io.BytesIO(b"abc"))
+    handler = handler_of(path)
+    listing = await handler.list_directory(())
+    assert {each.name for each in listing.resources} == {"first", "absurd"}
+    content = (await handler.load("tar://first")).parts[0].content
+    assert await read_whole(content) == b"abc"
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.semantics("S9")
+async def test_a_large_member_that_is_cut_off_is_an_error(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"cut.tar{suffix}"
+    whole = tar_of(("first", b"abc"), ("cut", bytes(3 << 20)))
+    path.write_bytes(COMPRESSIONS[suffix](whole[: 2 << 20]))
+    handler = handler_of(path, max_memory=1 << 20)
+    assert "damaged" in ((await handler.list_directory(())).problem or "")
+    with pytest.raises(ProtocolViolation, match="ends before a member that it has"):
+        await handler.load("tar://cut")
+
+
 @pytest.mark.parametrize("suffix", [".zip", ".tar", ".tar.gz"])
 @pytest.mark.semantics("S13", "S15")
 async def test_a_large_member_is_read_in_ranges(tmp_path: Path, suffix: str) -> None:

@@ -47,6 +47,11 @@ async def test_reads_in_order_ask_for_more_and_more_and_others_for_what_they_nee
     assert content.read(0, 10) is None
 
 
+def test_a_size_that_no_file_can_have_is_refused() -> None:
+    with pytest.raises(ProtocolViolation, match="more than any file can have"):
+        RangedContent(Far().fetch, 1 << 63, "v", "far", 30.0, Blocks())
+
+
 @pytest.mark.semantics("S16")
 async def test_one_request_serves_all_who_wait_even_if_the_first_gives_up(autojump_clock: MockClock) -> None:
     far = Far()

@@ -11,12 +11,23 @@ from fakes import World, data_source
 
 from bbfs.cache.content import MemoryContent
 from bbfs.catalog.base import LATE_FOR
+from bbfs.catalog.found import settle
 from bbfs.errors import DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata
+from bbfs.records import Record
 from bbfs.tree import hide_component
 from bbfs.uri import source_uri
 
 ROOT = "bb-scripted+tree+db"
+
+
+@pytest.mark.parametrize("size", [1 << 63, -1])
+@pytest.mark.semantics("S9")
+def test_a_size_that_no_file_can_have_is_no_size_though_an_etag_comes_with_it(size: int) -> None:
+    said = ResourceMetadata(f"{ROOT}://a", "db://a", "a", size=size, etag="v1")
+    record = Record("tree", said, ("a",), 1.0)
+    settle(record, said, 1.0, 10.0)
+    assert (record.size, record.best_size()) == (None, 0)
 
 
 @dataclass

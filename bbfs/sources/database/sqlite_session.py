@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
-from bbfs.errors import Denied, NotFound
+from bbfs.errors import Denied, InvalidUri, NotFound
 from bbfs.sources.database.backend import RowFormat, Write
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
 from bbfs.sources.database.queries import Query, QueryValues
@@ -195,6 +195,8 @@ class SqliteSession:
         made = {name: value if isinstance(value, int) else _bound(value) for name, value in values.items()}
         try:
             self._write(query.named(), made, format, write)
+        except OverflowError:
+            raise InvalidUri(f"query {query.name}: a number of more than 64 bits, which SQLite does not take") from None
         except sqlite3.Error as error:
             if refused:
                 raise Denied(

@@ -149,6 +149,8 @@ class TarArchive:
                 content = self._spooled(self._expanded(member, member.sparse, patience))
             elif self._whole is None or self._bytes is None:
                 content = self._spooled(self._from_stream(member.offset, member.size, patience))
+            elif member.offset + member.size > self._whole.size:
+                raise ProtocolViolation(f"{self._what}: ends before a member that it has")
             elif member.size <= self._max_memory:
                 content = MemoryContent(self._bytes.read(member.offset, member.size))
             else:
@@ -271,4 +273,5 @@ class _Forward:
 
 
 def _nanoseconds(seconds: float) -> int | None:
-    return int(seconds * 1_000_000_000) if math.isfinite(seconds) else None
+    nanoseconds = seconds * 1_000_000_000  # which may be infinite where the seconds are not
+    return int(nanoseconds) if math.isfinite(nanoseconds) else None
