@@ -1,10 +1,12 @@
 """Contents that come as a stream: taken in as they come, in memory while they are small, else in a file without a name.
 
 The file is in the directory of the disk cache, which can give it a name without copying it. One that nobody names is
-gone with its last reference, whatever becomes of the process.
+gone with its last reference, whatever becomes of the process. Where the disk takes nothing more, a content that the
+memory has room for stays there: a full cache costs requests, not contents.
 """
 
 import errno
+import logging
 import os
 import tempfile
 from hashlib import blake2b
@@ -18,6 +20,8 @@ from bbfs.cache.tiers import DIGEST_BYTES
 from bbfs.descriptor import Descriptor
 from bbfs.errors import BbfsError, TooLarge
 
+log = logging.getLogger(__name__)
+
 IN_MEMORY = 1 << 20
 """Bytes up to which a content stays in memory."""
 _NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
@@ -27,7 +31,8 @@ class Spool:
     """Takes in one content. `write` and `content` block and belong in a thread.
 
     directory: where the file is, beyond `IN_MEMORY` bytes; None for memory alone. limit: bytes that the content may
-    have. setting: the option that sets the limit, for the error. limiter: for the threads of those who read.
+    have. setting: the option that sets the limit, for the error. limiter: for the threads of those who read. spare:
+    bytes that a content may have in memory when the disk takes it not.
     """
 
     def __init__(
@@ -36,11 +41,14 @@ class Spool:
         limit: int = 64 << 20,
         setting: str = "[cache] memory",
         limiter: trio.CapacityLimiter | None = None,
+        spare: int = 0,
     ) -> None:
         self._directory = directory
         self._limit = limit
         self._setting = setting
         self._limiter = limiter
+        self._spare = spare
+        self._refusal: str | None = None
         self._pieces: list[bytes] = []
         self._held = self._size = 0
         self._hash = blake2b(digest_size=DIGEST_BYTES)
@@ -56,6 +64,8 @@ class Spool:
         self._size += len(data)
         if self._size > self._limit:
             self.close()
+            if self._refusal is not None:
+                raise BbfsError(self._refusal)
             raise TooLarge(f"more than {self._limit} bytes ({self._setting})")
         self._hash.update(data)
         self._pieces.append(bytes(data))
@@ -64,27 +74,41 @@ class Spool:
             self._to_disk(self._directory)
 
     def _to_disk(self, directory: Path) -> None:
+        view = memoryview(b"".join(self._pieces))
+        self._pieces.clear()
+        self._held = 0
         try:
             if self._file is None:
                 self._file = Descriptor(_unnamed(directory))
-            view = memoryview(b"".join(self._pieces))
-            self._pieces.clear()
-            self._held = 0
             while view:
                 view = view[os.write(self._file.number, view) :]
         except OSError as error:
-            self.close()
-            raise BbfsError(f"a content could not be written to {directory}: {error.strerror}") from error
+            self._to_memory(view, f"a content could not be written to {directory}: {error.strerror}")
+
+    def _to_memory(self, rest: memoryview, refusal: str) -> None:
+        """Go on without the disk, which has all but the rest of what was written. Raises BbfsError."""
+        file, self._file, self._directory = self._file, None, None
+        written = b""
+        if file is not None:
+            with file:
+                if self._size <= self._spare:
+                    written = _beginning(file.number, self._size - len(rest), refusal)
+        if self._size > self._spare:
+            raise BbfsError(refusal)
+        log.info("%s; it stays in memory", refusal)
+        self._refusal, self._limit = refusal, self._spare
+        self._pieces = [written, bytes(rest)]
+        self._held = self._size
 
     def content(self) -> MemoryContent | StoredContent:
         """All that was written. The spool is done then."""
         version = self._hash.hexdigest()
+        if self._file is not None and self._directory is not None:
+            self._to_disk(self._directory)
         if self._file is None:
             data = b"".join(self._pieces)
             self.close()
             return MemoryContent(data, version)
-        assert self._directory is not None
-        self._to_disk(self._directory)
         file, self._file = self._file, None
         return StoredContent(file, self._size, version, self._limiter or trio.CapacityLimiter(4))
 
@@ -120,7 +144,20 @@ class Spools:
     def __call__(self) -> Spool:
         if self._directory is None:
             return Spool(None, self._memory)
-        return Spool(self._directory, self._limit, "[cache] disk", self._limiter)
+        return Spool(self._directory, self._limit, "[cache] disk", self._limiter, self._memory)
+
+
+def _beginning(number: int, size: int, refusal: str) -> bytes:
+    """The first bytes of a file. Raises BbfsError where they cannot be had either."""
+    data = bytearray()
+    try:
+        while len(data) < size and (piece := os.pread(number, size - len(data), len(data))):
+            data += piece
+    except OSError as error:
+        raise BbfsError(f"{refusal}; and what was, cannot be read: {error.strerror}") from error
+    if len(data) < size:
+        raise BbfsError(refusal)
+    return bytes(data)
 
 
 def name_file(content: StoredContent, path: Path) -> None:

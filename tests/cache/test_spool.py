@@ -1,7 +1,9 @@
 """Contents that come as a stream: the same bytes in memory or in a file, within a limit, and kept without a copy."""
 
 import os
-from contextlib import closing
+import resource
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from bbfs.cache.disk import DiskCache, Entry
 from bbfs.cache.spool import IN_MEMORY, Spool, Spools
 from bbfs.cache.stored import StoredContent
 from bbfs.cache.tiers import DIGEST_BYTES, Kept, KeptPart
-from bbfs.errors import TooLarge
+from bbfs.errors import BbfsError, TooLarge
 from bbfs.model import Part
 
 LARGE = os.urandom(3 * IN_MEMORY + 17)
@@ -49,6 +51,40 @@ def test_a_content_beyond_the_limit_is_refused_with_the_limit_named(tmp_path: Pa
     setting = "disk" if on_disk else "memory"
     with closing(disk), pytest.raises(TooLarge, match=rf"more than 2000000 bytes \(\[cache\] {setting}\)"):
         spooled(spools(), LARGE)
+
+
+@contextmanager
+def no_file_beyond(size: int) -> Iterator[None]:
+    """The kernel refuses to write files of more bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("taken", [0, 5, IN_MEMORY + 1, 2 * IN_MEMORY + 7, len(LARGE) - 1])
+@pytest.mark.semantics("S15")
+async def test_what_the_disk_takes_not_stays_in_memory(tmp_path: Path, taken: int) -> None:
+    with no_file_beyond(taken):
+        content = spooled(Spool(tmp_path, 1 << 30, spare=len(LARGE)), LARGE)
+    assert isinstance(content, MemoryContent)
+    assert await whole(content) == LARGE
+    assert content.version == blake2b(LARGE, digest_size=DIGEST_BYTES).hexdigest()
+    assert os.listdir(tmp_path) == []
+
+
+async def test_without_the_directory_contents_stay_in_memory(tmp_path: Path) -> None:
+    content = spooled(Spool(tmp_path / "gone", 1 << 30, spare=len(LARGE)), LARGE)
+    assert await whole(content) == LARGE
+
+
+@pytest.mark.parametrize("spare", [0, IN_MEMORY, len(LARGE) - 1])
+def test_what_neither_disk_nor_memory_takes_says_what_the_disk_said(tmp_path: Path, spare: int) -> None:
+    with no_file_beyond(2 * IN_MEMORY), pytest.raises(BbfsError, match="could not be written") as caught:
+        spooled(Spool(tmp_path, 1 << 30, spare=spare), LARGE)
+    assert not isinstance(caught.value, TooLarge)
 
 
 async def test_the_disk_cache_keeps_a_spooled_content_without_copying_it(tmp_path: Path) -> None:
