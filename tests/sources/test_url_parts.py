@@ -28,7 +28,21 @@ from bbfs.sources.web.headers import (
     time_to_live,
 )
 from bbfs.sources.web.pacing import Pace, Pause, retry_after
+from bbfs.sources.web.redirects import origin
 from bbfs.sources.web.responses import Inflater
+
+
+@pytest.mark.parametrize(
+    ("url", "of_it"),
+    [
+        ("https://example.com/a?b", "https://example.com:443"),
+        ("http://[::1]/a", "http://[::1]:80"),
+        ("http://[2001:db8::2]:8080/", "http://[2001:db8::2]:8080"),
+    ],
+)
+def test_an_origin_is_a_url_of_the_same_server(url: str, of_it: str) -> None:
+    assert origin(httpx2.URL(url)) == of_it
+    assert httpx2.URL(f"{of_it}/robots.txt").host == httpx2.URL(url).host
 
 
 @pytest.mark.parametrize(

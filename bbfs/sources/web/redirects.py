@@ -41,7 +41,8 @@ def redirected(request: httpx2.Request, status: int, location: str) -> httpx2.Re
 
 def origin(url: httpx2.URL) -> str:
     """Scheme, host and port (RFC 6454, section 4)."""
-    return f"{url.scheme}://{url.host}:{url.port or (443 if url.scheme == 'https' else 80)}"
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return f"{url.scheme}://{host}:{url.port or (443 if url.scheme == 'https' else 80)}"
 
 
 def is_web(url: httpx2.URL) -> bool:
