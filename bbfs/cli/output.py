@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from bbfs.errors import BbfsError, ConfigError
+from bbfs.mounts import MountError
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udc7f\udd00-\udfff]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -58,12 +59,10 @@ def message(text: str) -> None:
 
 
 def failure(error: BaseException, about: str | None = None, why: str | None = None) -> None:
-    """Tell why something failed, in a line; with `--verbose` also where. why: what its source says of it.
-
-    What is wrong with a configuration is never told with a place in bbfs: the text names the one in the configuration.
-    """
+    """Tell why something failed, in a line; with `--verbose` also where. why: what its source says of it."""
     message(": ".join(filter(None, (about, reason(error), why))))
-    if not isinstance(error, ConfigError) and logging.getLogger().isEnabledFor(logging.INFO):
+    # What is wrong with a configuration or a mount point is nowhere in the code, and mounts log at INFO unasked.
+    if logging.getLogger().isEnabledFor(logging.DEBUG if isinstance(error, ConfigError | MountError) else logging.INFO):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
 
 

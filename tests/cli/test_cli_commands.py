@@ -80,6 +80,19 @@ def test_a_configuration_that_is_wrong_is_named_by_file_and_line(bbfs: Run, tmp_
     assert (missing.exit_code, "No such file" in missing.stderr) == (1, True)
 
 
+def test_what_a_mount_refuses_is_one_line(bbfs: Run, tmp_path: Path) -> None:
+    config = tmp_path / "bbfs.toml"
+    (tmp_path / "mnt").mkdir()
+    config.write_text('[[sources]]\nname = "a"\ntype = "url"\nconfig = {urls = ["file:///x"]}\n')
+    wrong = bbfs("mount", "--config", str(config), str(tmp_path / "mnt"))
+    assert (wrong.exit_code, len(wrong.stderr.splitlines())) == (1, 1)
+    assert wrong.stderr.startswith("bbfs: sources[a].config.urls: ")
+    config.write_text("")
+    wrong = bbfs("mount", "--config", str(config), "--dir", str(tmp_path), str(config))
+    assert wrong.exit_code != 0
+    assert len(wrong.stderr.splitlines()) == 1
+
+
 def test_the_default_configuration_file_is_used_with_the_options(bbfs: Run, tmp_path: Path, only: list[str]) -> None:
     config = tmp_path / "config/bbfs/config.toml"
     config.parent.mkdir(parents=True)
