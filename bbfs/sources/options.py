@@ -1,10 +1,12 @@
 """Validation of the options of one source (`[sources.config]`): unknown keys are refused with a suggestion."""
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, BinaryIO, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
@@ -53,6 +55,18 @@ def as_given(source: DataSource, key: str) -> Any:
 def local_path(source: DataSource, path: str) -> str:
     """An absolute path for one among the options: `~` is the home directory, `DataSource.base` the start."""
     return os.path.abspath(os.path.join(source.base or "", os.path.expanduser(path)))
+
+
+def open_regular(path: str) -> BinaryIO:
+    """A file among the options, for reading. Raises OSError, also for a pipe or device, which might never be opened."""
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    mode = os.fstat(number).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(number)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        raise OSError(errno.EINVAL, "is no regular file", path)
+    return os.fdopen(number, "rb")
 
 
 def _problem(options: type[SourceOptions], table: str, location: tuple[int | str, ...], kind: str, message: str) -> str:

@@ -48,6 +48,14 @@ async def test_what_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:
             await made.list_directory(())
 
 
+@pytest.mark.semantics("S22")
+async def test_a_pipe_in_the_place_of_a_sqlite_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.db")
+    async with handler(source_of(f"sqlite:///{tmp_path}/a.db")) as made:
+        with pytest.raises(Unreachable, match="no regular file"):
+            await made.list_directory(())
+
+
 @pytest.mark.semantics("S23")
 async def test_a_sqlite_file_that_somebody_has_locked_is_busy(tmp_path: Path) -> None:
     url = sqlite_file(tmp_path / "a.db", "CREATE TABLE t (x)")

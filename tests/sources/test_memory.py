@@ -229,6 +229,19 @@ async def test_a_file_that_cannot_be_read_is_an_error_and_stays(tmp_path: Path) 
         await kept(Path("/proc/1")).put("a", b"")  # where nobody may make a file
 
 
+@pytest.mark.semantics("S22")
+async def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "kept.json")
+    source = kept(tmp_path)
+    with trio.fail_after(BOUND):
+        with pytest.raises(BbfsError, match="no regular file"):
+            await source.list()
+        with pytest.raises(BbfsError, match="no regular file"):
+            await source.put("a", b"")
+    with pytest.raises(ConfigError, match="no regular file"):
+        handler(resources={"a": {"file": str(tmp_path / "kept.json")}})
+
+
 async def test_a_file_that_another_process_has_locked_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

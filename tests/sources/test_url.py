@@ -108,6 +108,13 @@ async def test_the_pages_of_an_llms_txt(site: WebSite, make: Make, tmp_path: Pat
         await make(llms_txt=str(local)).list()
 
 
+@pytest.mark.semantics("S22")
+async def test_a_pipe_in_the_place_of_an_llms_txt_is_not_waited_for(make: Make, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "llms.txt")
+    with trio.fail_after(10), pytest.raises(ProtocolViolation, match="no regular file"):
+        await make(llms_txt=str(tmp_path / "llms.txt")).list()
+
+
 def sitemap(*urls: str, index: bool = False) -> str:
     outer, inner = ("sitemapindex", "sitemap") if index else ("urlset", "url")
     return f"<{outer}>{''.join(f'<{inner}><loc>{url}</loc></{inner}>' for url in urls)}</{outer}>"

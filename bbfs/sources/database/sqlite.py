@@ -4,7 +4,6 @@ The file is opened with `mode=ro`, `query_only` is on, and a named query may do 
 """
 
 import errno
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -23,6 +22,7 @@ from bbfs.errors import (
 )
 from bbfs.sources.database.backend import Job
 from bbfs.sources.database.sqlite_session import SqliteSession
+from bbfs.sources.options import open_regular
 
 BUSY = 5.0
 """Seconds to wait, at most, for a program that writes."""
@@ -67,8 +67,8 @@ class SqliteBackend:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            # Named by the kernel's own words: SQLite says the same for all of them.
-            os.close(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+            # Named by the kernel's own words: SQLite says the same for all of them. And it would wait for a pipe.
+            open_regular(self._path).close()
         except OSError as error:
             kind = Denied if error.errno in (errno.EACCES, errno.EPERM) else Unreachable
             raise kind(f"{self._path}: {error.strerror}") from None

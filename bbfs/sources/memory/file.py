@@ -29,6 +29,7 @@ from typing import Any
 from bbfs.cache.content import MemoryContent
 from bbfs.errors import BbfsError, Busy, Denied, TooLarge
 from bbfs.sources.memory.contents import Contents, Held, native_uri_of
+from bbfs.sources.options import open_regular
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class MemoryFile:
 
     def _read(self) -> Kept:
         try:
-            with open(self.path, "rb") as file:
+            with open_regular(self.path) as file:
                 status = os.fstat(file.fileno())
                 most = _OVERHEAD * self._max_bytes + (1 << 20)
                 if status.st_size > most:

@@ -21,7 +21,7 @@ from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata, Sour
 from bbfs.sources import Services
 from bbfs.sources.memory.contents import Contents, Held, LargeContent, differing, native_uri_of
 from bbfs.sources.memory.file import Kept, MemoryFile, Stamp
-from bbfs.sources.options import Bytes, SourceOptions, local_path, parse_options
+from bbfs.sources.options import Bytes, SourceOptions, local_path, open_regular, parse_options
 
 MAX_BYTES = 64 << 20
 MAX_FILE = 1 << 30
@@ -215,7 +215,7 @@ def _configured(source: DataSource, options: MemoryOptions) -> Mapping[str, Held
 def _held(source: DataSource, given: ResourceOptions) -> Held:
     modified_ns: int | None = None
     if given.file is not None:
-        with open(local_path(source, given.file), "rb") as file:
+        with open_regular(local_path(source, given.file)) as file:
             modified_ns = os.fstat(file.fileno()).st_mtime_ns
             data = file.read(MAX_FILE + 1)
         if len(data) > MAX_FILE:

@@ -7,6 +7,7 @@ from typing import TypeVar
 import trio
 
 from bbfs.errors import NotFound, ProtocolViolation
+from bbfs.sources.options import open_regular
 from bbfs.sources.url.llms_txt import links
 from bbfs.sources.url.pages import Page, may_be_html, page_url, rendering_uri
 from bbfs.sources.url.sitemaps import read_sitemap
@@ -74,7 +75,9 @@ class Search:
             response = await self._client.get(where.llms_txt, headers=self._headers(where.llms_txt), max_body=_LLMS_TXT)
             self._add_links(pages, problems, response.body, where.llms_txt)
         if where.llms_path is not None:
-            self._add_links(pages, problems, await trio.to_thread.run_sync(_file, where.llms_path), None)
+            # A file system that does not answer must keep nobody from going.
+            text = await trio.to_thread.run_sync(_file, where.llms_path, abandon_on_cancel=True)
+            self._add_links(pages, problems, text, None)
         if where.sitemap is not None:
             await self._add_sitemap(pages, problems, where.sitemap)
         if len(pages) > where.max_urls:
@@ -139,7 +142,7 @@ async def with_renderings(pages: Mapping[str, Page]) -> dict[str, Page]:
 
 def _file(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             text = file.read(_LLMS_TXT + 1)
     except FileNotFoundError as exc:
         raise NotFound(f"{path}: there is no such file") from exc
