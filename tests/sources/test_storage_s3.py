@@ -321,6 +321,7 @@ def test_signatures_are_those_of_the_published_examples() -> None:
 @pytest.mark.parametrize(
     "body",
     [b"", b"<a", b"{}", b"<Other/>", b"<!DOCTYPE a [<!ENTITY b 'c'>]><ListBucketResult/>",
+     "<?xml version='1.0' encoding='utf-16'?><!DOCTYPE a [<!ENTITY b 'c'>]><ListBucketResult/>".encode("utf-16"),
      b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
      b"<ListBucketResult><Contents><Key>a</Key><Size>-1</Size></Contents></ListBucketResult>"],
 )  # fmt: skip
