@@ -30,6 +30,8 @@ from bbfs.errors import InvalidUri
 
 Value: TypeAlias = str | Sequence[str]
 
+LONGEST = 1 << 16
+"""Characters of all values where they stand in a template: a short one can name a long value ever so often."""
 _OPERATORS = "+#./;?&"
 _OPTIONAL = "?&"
 _VARIABLE = re.compile(
@@ -64,12 +66,16 @@ def expand_template(template: str, values: Mapping[str, Value]) -> str:
     """Expand a URI template, with or without a bbfs prefix (which stays untouched).
 
     Raises InvalidUri, naming the part or the variables, for a malformed template, for variables that are missing or
-    unknown, and for values that cannot stand in a URI (lone surrogates, a list where `{v:3}` wants a text).
+    unknown, for values that cannot stand in a URI (lone surrogates, a list where `{v:3}` wants a text), and for more
+    than `LONGEST` characters.
     """
     parts = parse_template(template)
     _check_names(template, parts, values)
+    room = LONGEST
     for variable in _variables(parts):
-        _check_value(template, variable, values.get(variable.name, ""))
+        room -= _check_value(template, variable, values.get(variable.name, ""))
+        if room < 0:
+            raise InvalidUri(f"template {template[:100]!r}: more than {LONGEST} characters of values")
     paths = template.startswith("bb-")
     result = ""
     for part in parts:
@@ -115,14 +121,17 @@ def _check_names(template: str, parts: list[str | Expression], values: Mapping[s
         raise InvalidUri(f"template {template!r} needs {_listed(missing)}; given: {_listed(values)}")
 
 
-def _check_value(template: str, variable: Variable, value: Value) -> None:
+def _check_value(template: str, variable: Variable, value: Value) -> int:
+    """The characters of a value. Raises InvalidUri."""
     if variable.modifier.startswith(":") and not isinstance(value, str):
         raise InvalidUri(f"template {template!r}: {variable.name}{variable.modifier} takes a text, not a list")
-    for text in (value,) if isinstance(value, str) else value:
+    texts = (value,) if isinstance(value, str) else value
+    for text in texts:
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise InvalidUri(f"template {template!r}: the value of {variable.name} is not valid Unicode") from error
+    return sum(map(len, texts))
 
 
 def _is_optional(part: str | Expression) -> bool:

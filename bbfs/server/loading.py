@@ -18,6 +18,8 @@ MOST = 1000
 """Resources of one call."""
 AT_ONCE = 64
 """Of these, how many are loaded at once: their contents are held until they are answered."""
+LONGEST_TEMPLATE = 8192
+"""Characters. It is read once for each resource, and stands in what is said of each that goes wrong."""
 
 
 class Arguments(BaseModel):
@@ -31,6 +33,7 @@ class Arguments(BaseModel):
     uriTemplate: str | None = Field(  # noqa: N815 - the name in the protocol
         default=None,
         min_length=1,
+        max_length=LONGEST_TEMPLATE,
         description="One of the uriTemplates of a data source. Slashes in the value of {path} of a folder stay.",
     )
     templateResources: list[dict[str, str | list[str]]] | None = Field(  # noqa: N815

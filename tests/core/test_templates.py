@@ -196,3 +196,10 @@ def test_a_template_is_refused_or_expanded_in_full(template: str) -> None:
     expanded = expand_template(template, dict.fromkeys(names, "v"))
     assert "{" not in expanded
     assert "}" not in expanded
+
+
+@pytest.mark.parametrize("template", ["x:{v}" + "{v}" * 100, "x:{" + "v," * 100 + "v}", "x:{+l,l}", "x:{?l*}"])
+def test_what_a_template_may_expand_to_is_bounded(template: str) -> None:
+    values = {"v": "x" * 1000} if "v" in template else {"l": ["x" * 500] * 200}
+    with pytest.raises(InvalidUri, match="65536 characters"):
+        expand_template(template, values)

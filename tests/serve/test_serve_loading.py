@@ -306,3 +306,16 @@ async def test_a_source_that_hangs_keeps_no_other_call(stdio: Callable[..., Any]
                 assert not result.is_error
                 assert late == {}
             assert late == {"mcp-server+hanging+x://y": "timeout"}
+
+
+async def test_a_long_template_is_refused_as_a_whole(stdio: Callable[..., Any], local: Path) -> None:
+    """It would be read, and said, for each of a thousand resources."""
+    with trio.fail_after(BOUND):
+        async with stdio("auto", folder("local", local)) as client:
+            arguments = {"mode": "template", "uriTemplate": "bb-filesystem+local+file:./" + "{path}" * 1400}
+            arguments["templateResources"] = [{"path": "a"}]
+            result = await client.call_tool("load_resources", arguments)
+            assert result.is_error
+            (block,) = result.content
+            assert isinstance(block, TextContent)
+            assert "uriTemplate: String should have at most 8192 characters" in block.text
