@@ -166,6 +166,11 @@ class Service(Server[Any]):
     async def _listen(
         self, ctx: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
+        for uri in params.notifications.resource_subscriptions or ():
+            try:
+                await self._manager.record_of(uri)
+            except BbfsError as error:
+                raise _failure(ctx, uri, certain(self._manager, uri, error)) from error
         return await self._subscribers.listen(ctx, params)
 
     # -- tools and completion ----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Changes at the sources are passed on under the bbfs URIs, to clients of both eras."""
 
 import math
+import re
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from mcp import Client
 from mcp.client.session import IncomingMessage
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
-from mcp_types import ResourceListChangedNotification, ResourceUpdatedNotification, TextResourceContents
+from mcp_types import INVALID_PARAMS, ResourceListChangedNotification, ResourceUpdatedNotification, TextResourceContents
 from served import BOUND
 
 from bbfs.knowledge.store import Store
@@ -148,3 +149,19 @@ async def test_a_source_that_answers_late_joins_the_list(
                 "mcp-server+late+resource://knowledge/collections",
                 "mcp-server+late+resource://system/health",
             }
+
+
+async def test_a_stream_of_what_is_nowhere_is_refused_in_words(service: Callable[..., Any], local: Path) -> None:
+    uris = {
+        "bb-filesystem+other+file:./a": "data source not found: bb-filesystem+other; there are: local",
+        "bb-database+local+sqlite:./a": "not bb-database+local",
+        "elsewhere": "unknown access method",
+    }
+    with trio.fail_after(BOUND):
+        async with service(folder("local", local)) as served, Client(served, mode="auto", cache=None) as client:
+            for uri, said in uris.items():
+                with pytest.raises(MCPError, match=re.escape(said)) as caught:
+                    async with client.listen(resource_subscriptions=[FILE, uri]):
+                        pass
+                assert caught.value.error.code == INVALID_PARAMS
+                assert caught.value.error.data["uri"] == uri
