@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +82,9 @@ def serve(
 
     settings = running.Settings(depth, max_result or running.MAX_RESULT)
     if http is None:
-        if sys.stdin is not None and sys.stdin.isatty():
+        if sys.stdin is None:  # what is opened next would be descriptor 0, and be taken for the client
+            raise click.UsageError("standard input is closed: a host starts this and writes to it; or give --http")
+        if sys.stdin.isatty():
             output.message("waiting for an MCP client on standard input, which a host starts this for; Ctrl-C ends")
         running.serve_stdio(config, settings)
     else:
@@ -111,4 +114,5 @@ def _serve_http(
         if token is not None and token_file is None:
             output.message(f"clients show this token, which is new each time: {token}")
 
-    running.serve_http(config, settings, listener, ready)
+    with closing(listener):
+        running.serve_http(config, settings, listener, ready)

@@ -47,7 +47,7 @@ class Listen:
 
 
 class Listener:
-    """A bound socket, and the URL of the server behind it. Raises ConfigError, OSError."""
+    """A bound socket, and the URL of the server behind it. To be closed. Raises ConfigError, OSError."""
 
     def __init__(self, listen: Listen) -> None:
         if listen.token is None and not is_loopback(listen.host):
@@ -56,6 +56,10 @@ class Listener:
         self._socket = _bind(listen.host, listen.port)
         shown = f"[{listen.host}]" if ":" in listen.host else listen.host
         self.url = f"http://{shown}:{self._socket.getsockname()[1]}{PATH}"
+
+    def close(self) -> None:
+        """Give the address back, if nothing has been served at it."""
+        self._socket.close()
 
     async def run(self, service: Service, stop: trio.Event) -> None:
         """Serve until `stop` is set; open streams end before that."""

@@ -181,3 +181,26 @@ def test_the_end_takes_all_along(start: Start, state: State, local: Path, way: s
             process.send_signal(signal.SIGTERM)
             assert process.wait(15) == 0
         assert state.processes() == []
+
+
+@pytest.mark.parametrize("command", [("serve",), ("serve", "--http", "127.0.0.1:0"), ("mount", "mnt")])
+def test_what_is_wrong_with_a_configuration_is_said_in_a_line(
+    state: State, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Also where the log is as long as a configuration file has it."""
+    (tmp_path / "mnt").mkdir()
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text('[[sources]]\nname = "one"\ntype = "memory"\nconfig = {colour = "red"}\n')
+    line = [sys.executable, "-m", "bbfs", *command, "--config", str(wrong)]
+    ended = subprocess.run(
+        line,
+        env=state.environ(),
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    (said,) = ended.stderr.splitlines()
+    assert said.startswith("bbfs: sources[one].config.colour: unknown option")
