@@ -7,7 +7,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -89,16 +89,15 @@ class _Commands(click.Group):
         ctx.color = False if output.no_colour() else None
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
-            raise  # whoever reads has had enough; click ends quietly
         except (BbfsError, OSError) as error:
-            about = error.filename if isinstance(error, OSError) and isinstance(error.filename, str) else None
-            output.failure(error, about)
-            ctx.exit(_status(ctx, error))
+            _fail(ctx, error)
         except BaseExceptionGroup as group:
             if group.subgroup(KeyboardInterrupt) is not None:
                 raise KeyboardInterrupt from group
-            raise
+            error = _only(group)
+            if not isinstance(error, BbfsError | OSError):
+                raise
+            _fail(ctx, error)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -110,6 +109,21 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order of a first acquaintance, not of the alphabet
+
+
+def _only(group: BaseException) -> BaseException:
+    """What the nurseries that it came through have made a group of; a group of several as it is."""
+    while isinstance(group, BaseExceptionGroup) and len(group.exceptions) == 1:
+        group = group.exceptions[0]
+    return group
+
+
+def _fail(ctx: click.Context, error: BbfsError | OSError) -> NoReturn:
+    if isinstance(error, BrokenPipeError):
+        raise error  # whoever reads has had enough; click ends quietly
+    about = error.filename if isinstance(error, OSError) and isinstance(error.filename, str) else None
+    output.failure(error, about)
+    ctx.exit(_status(ctx, error))
 
 
 def _status(ctx: click.Context, error: BaseException) -> int:

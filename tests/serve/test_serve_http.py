@@ -204,3 +204,20 @@ def test_what_is_wrong_with_a_configuration_is_said_in_a_line(
     assert ended.returncode == 1
     (said,) = ended.stderr.splitlines()
     assert said.startswith("bbfs: sources[one].config.colour: unknown option")
+
+
+def test_an_output_that_nobody_reads_ends_it_quietly(state: State, local: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    line = [sys.executable, "-m", "bbfs", "serve", "--config", os.devnull, "--dir", f"local={local}"]
+    with os.fdopen(writing, "wb") as output:
+        ended = subprocess.run(
+            [*line, "--http", "127.0.0.1:0"],
+            env=state.environ(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert (ended.returncode, ended.stderr) == (1, "")
