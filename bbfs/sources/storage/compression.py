@@ -34,12 +34,12 @@ def decompressed(file: BinaryIO, compression: str) -> BinaryIO:
 
 def _zstandard() -> Any:
     """Python's own module from 3.14 on, before that the package that gives it to older ones. Raises NotSupported."""
-    for name in ("compression.zstd", "backports.zstd (pip install 'bbfs[storage]')"):
+    for name in ("compression.zstd", "backports.zstd"):
         try:
             return import_module(name)
         except ImportError:
             continue
-    raise NotSupported("compressed with zstd: needs the package backports.zstd")
+    raise NotSupported("compressed with zstd: needs the package backports.zstd (pip install 'bbfs[storage]')")
 
 
 class _Xz(io.RawIOBase):
