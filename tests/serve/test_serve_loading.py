@@ -312,8 +312,8 @@ async def test_a_long_template_is_refused_as_a_whole(stdio: Callable[..., Any], 
     """It would be read, and said, for each of a thousand resources."""
     with trio.fail_after(BOUND):
         async with stdio("auto", folder("local", local)) as client:
-            arguments = {"mode": "template", "uriTemplate": "bb-filesystem+local+file:./" + "{path}" * 1400}
-            arguments["templateResources"] = [{"path": "a"}]
+            template = "bb-filesystem+local+file:./" + "{path}" * 1400
+            arguments = {"mode": "template", "uriTemplate": template, "templateResources": [{"path": "a"}]}
             result = await client.call_tool("load_resources", arguments)
             assert result.is_error
             (block,) = result.content
