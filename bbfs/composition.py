@@ -23,6 +23,8 @@ from bbfs.cache.spool import Spools
 from bbfs.cache.tiers import SharedTier
 from bbfs.config import Config
 from bbfs.config.schema import DEFAULT_CACHE_BYTES
+from bbfs.errors import ConfigError
+from bbfs.model import DataSource
 from bbfs.resources import ResourceManager
 from bbfs.sources import CanClose, Handler, Services
 
@@ -74,7 +76,15 @@ def compose(config: Config, mount_point: str | None = None, *, lasting: bool = F
         from bbfs.cache.shared import ValkeyTier  # noqa: PLC0415 - for those who share
 
         shared = ValkeyTier(config.shared)
-    return Composition(tuple(sources.build(source, services) for source in config.sources), mcp, shared, spools)
+    return Composition(tuple(_handler(config, source, services) for source in config.sources), mcp, shared, spools)
+
+
+def _handler(config: Config, source: DataSource, services: Services) -> Handler:
+    """The handler of a source. Raises ConfigError that says where in the file its options are wrong."""
+    try:
+        return sources.build(source, services)
+    except ConfigError as error:
+        raise ConfigError(config.located(source.id, str(error))) from None
 
 
 @asynccontextmanager

@@ -55,6 +55,11 @@ class Problems:
                 return self._lines[path[:length]]
         return 0
 
+    def lines_below(self, path: KeyPath) -> dict[str, int]:
+        """The line of each key below `path`, as text, and of `path` itself as the empty one."""
+        found = {key_text(key[len(path) :]): line for key, line in self._lines.items() if key[: len(path)] == path}
+        return {"": self.line(path), **found}
+
     def __len__(self) -> int:
         return len(self._found)
 

@@ -4,7 +4,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -55,7 +55,8 @@ class Config:
     """A whole configuration. path: the file it came from, if any.
 
     cache_bytes: the memory budget of contents. disk_bytes: what they may take on disk; 0 for nothing there.
-    shared: the cache that machines share.
+    shared: the cache that machines share. lines: for each source of the file, by its id, the line (from 1) of each of
+    its keys, such as `config.root`, and of the source itself under no key.
     """
 
     sources: tuple[DataSource, ...] = ()
@@ -65,6 +66,22 @@ class Config:
     shared: SharedCache | None = None
     log_level: LogLevel = "info"
     path: str | None = None
+    lines: Mapping[str, Mapping[str, int]] = field(default_factory=dict, repr=False, compare=False)
+
+    def located(self, source_id: str, problems: str) -> str:
+        """What a handler says of the options of a source (`sources[ID].config.KEY: …; …`), with file and line."""
+        lines = self.lines.get(source_id)
+        if self.path is None or lines is None:
+            return problems
+        beginning = f"sources[{source_id}]."
+        told: list[str] = []
+        for problem in re.split(rf"; (?={re.escape(beginning)})", problems):
+            key = problem.removeprefix(beginning).partition(":")[0] if problem.startswith(beginning) else ""
+            while key and key not in lines:
+                camel = ".".join(map(to_camel, key.split(".")))
+                key = camel if camel in lines else key.rpartition(".")[0]
+            told.append(f"{self.path}:{lines.get(key, lines[''])}: {problem}")
+        return "\n".join(told)
 
 
 def default_config_path(environ: Mapping[str, str]) -> str:
@@ -158,6 +175,7 @@ class _Loader:
             shared=self._shared_cache(file.cache),
             log_level=file.log_level,
             path=self._path,
+            lines={source.id: self._problems.lines_below(("sources", index)) for index, source in sources.items()},
         )
 
     def _problem(self, path: KeyPath, message: str) -> None:

@@ -86,7 +86,7 @@ def test_what_a_mount_refuses_is_one_line(bbfs: Run, tmp_path: Path) -> None:
     config.write_text('[[sources]]\nname = "a"\ntype = "url"\nconfig = {urls = ["file:///x"]}\n')
     wrong = bbfs("mount", "--config", str(config), str(tmp_path / "mnt"))
     assert (wrong.exit_code, len(wrong.stderr.splitlines())) == (1, 1)
-    assert wrong.stderr.startswith("bbfs: sources[a].config.urls: ")
+    assert ":4: sources[a].config.urls: " in wrong.stderr
     config.write_text("")
     wrong = bbfs("mount", "--config", str(config), "--dir", str(tmp_path), str(config))
     assert wrong.exit_code != 0

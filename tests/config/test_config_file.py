@@ -6,6 +6,7 @@ from textwrap import dedent
 
 import pytest
 
+from bbfs.composition import compose
 from bbfs.config import Config, MountOptions, default_config_path, load_config
 from bbfs.config.own_types import own_types
 from bbfs.config.quantities import parse_duration, parse_size, parse_umask
@@ -425,3 +426,19 @@ def test_a_folder_has_no_connection(tmp_path: Path) -> None:
         load_config(write(tmp_path, text), environ={})
     assert ":5: sources[0].tools: belongs to MCP sources" in str(caught.value)
     assert ":6: sources[0].idle_timeout: belongs to MCP sources" in str(caught.value)
+
+
+def test_what_a_handler_refuses_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(
+        '[[sources]]\nname = "a"\ntype = "memory"\n\n[[sources]]\nname = "shop"\ntype = "database"\n'
+        '[sources.config]\nurl = "sqlite:///x.db"\nrowLimit = -1\nrot = 1\n'
+    )
+    with pytest.raises(ConfigError) as caught:
+        compose(load_config(str(file), environ={}))
+    lines = str(caught.value).splitlines()
+    assert sorted(line.partition(": ")[0] for line in lines) == [f"{file}:10", f"{file}:11"]
+    assert any("sources[shop].config.rot: unknown option" in line for line in lines)
+    file.write_text('[[sources]]\nname = "n"\ntype = "notion"\n')
+    with pytest.raises(ConfigError, match=rf"^{file}:1: sources\[n\]\.auth\.token: "):
+        compose(load_config(str(file), environ={}))
