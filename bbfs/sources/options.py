@@ -47,6 +47,13 @@ def parse_table(options: type[OptionsT], values: Mapping[str, Any], where: str) 
     raise ConfigError("; ".join(problems))
 
 
+def refuse_auth(source: DataSource) -> None:
+    """For types that take no secrets. Raises ConfigError where there are some."""
+    if source.auth:
+        key = min(source.auth)
+        raise ConfigError(f"sources[{source.id}].auth.{key}: a source of type {source.type!r} takes no secrets")
+
+
 def as_given(source: DataSource, key: str) -> Any:
     """The value of an option as the configuration has it, however its key is written, or None."""
     return source.config.get(key, source.config.get(to_camel(key)))

@@ -442,3 +442,11 @@ def test_what_a_handler_refuses_is_told_with_its_line(tmp_path: Path) -> None:
     file.write_text('[[sources]]\nname = "n"\ntype = "notion"\n')
     with pytest.raises(ConfigError, match=rf"^{file}:1: sources\[n\]\.auth\.token: "):
         compose(load_config(str(file), environ={}))
+
+
+@pytest.mark.parametrize("kind", ['type = "memory"', 'type = "filesystem"\nconfig = { root = "/srv" }'])
+def test_secrets_that_nobody_reads_are_refused(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f'[[sources]]\nname = "a"\n{kind}\nauth = {{ token = "x" }}\n')
+    with pytest.raises(ConfigError, match=r":\d: sources\[a\]\.auth\.token: a source of type '\w+' takes no secrets"):
+        compose(load_config(str(file), environ={}))

@@ -25,7 +25,7 @@ from bbfs.sources import Services
 from bbfs.sources.filesystem.beneath import AtMountPoint, Components, MountPoint, Root, error_of
 from bbfs.sources.filesystem.content import etag_of, exact_size, open_content, require_regular
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
-from bbfs.sources.options import Bytes, SourceOptions, parse_options
+from bbfs.sources.options import Bytes, SourceOptions, parse_options, refuse_auth
 from bbfs.uri import source_uri
 
 T = TypeVar("T")
@@ -69,6 +69,7 @@ class FilesystemHandler:
 
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
+        refuse_auth(source)
         self._options = parse_options(FilesystemOptions, source)
         root = os.fsencode(self._options.root)
         mount_point = MountPoint.before_mounting(services.mount_point) if services.mount_point is not None else None

@@ -21,7 +21,7 @@ from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata, Sour
 from bbfs.sources import Services
 from bbfs.sources.memory.contents import Contents, Held, LargeContent, differing, native_uri_of
 from bbfs.sources.memory.file import Kept, MemoryFile, Stamp
-from bbfs.sources.options import Bytes, SourceOptions, local_path, open_regular, parse_options
+from bbfs.sources.options import Bytes, SourceOptions, local_path, open_regular, parse_options, refuse_auth
 
 MAX_BYTES = 64 << 20
 MAX_FILE = 1 << 30
@@ -77,6 +77,7 @@ class MemoryHandler:
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
         self.state = SourceState("up")
+        refuse_auth(source)
         self._options = parse_options(MemoryOptions, source)
         self._configured = _configured(source, self._options)
         self._contents = Contents(self._configured)
