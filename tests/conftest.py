@@ -18,10 +18,11 @@ settings.register_profile("default", deadline=None, suppress_health_check=[Healt
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-# A shell starts what runs in its background with this signal ignored (POSIX, Shell Command Language, 2.11), and so
-# would be every program that the tests start and interrupt.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts what runs in its background with SIGINT ignored (POSIX, Shell Command Language, 2.11), nohup(1) with
+# SIGHUP, and so would be every program that the tests start and send these to.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
