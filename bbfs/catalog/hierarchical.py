@@ -73,7 +73,7 @@ class DirectoryCatalog:
         self.source = source
         self.records: dict[str, Record] = {}
         self.beginning: str | None = None
-        """What the native URIs of the root's entries begin with (`zip:///`), once it has been listed."""
+        """What the native URIs of the root's entries begin with (`zip://`), once it has been listed."""
         self._failure: str | None = None  # what the latest listing ended with
         self._handler = handler
         self._literal = source.scheme == "file"  # links and programs lead to file names as they are
