@@ -31,7 +31,7 @@ import trio
 from mcp import StdioServerParameters
 from mcp.client.client import Client
 
-from bbfs import mounts
+from bbfs.fuse import mountpoint as mounts
 
 SERVER = Path(__file__).parent.parent / "tests" / "servers" / "slow.py"
 BOUND = 300

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bbfs import mounts
+from bbfs.fuse import mountpoint as mounts
 
 RECORDER = Path(__file__).with_name("recorder.py")
 DOCUMENT = "mcp-server+kb/resource/knowledge/docker/document/ssl-setup"

@@ -14,7 +14,7 @@ from typing import Any
 from figures import Sheet
 from rounds import HERE, Place, Unmeasurable, end, last_line, run
 
-from bbfs import mounts
+from bbfs.fuse import mountpoint as mounts
 
 RIVALS = HERE / "rivals"
 RIVALS_PYTHON = RIVALS / ".venv" / "bin" / "python"

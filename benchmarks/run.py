@@ -38,7 +38,7 @@ import warm_cases
 from figures import Sheet
 from rounds import HERE, Budget, Unmeasurable
 
-from bbfs import mounts
+from bbfs.fuse import mountpoint as mounts
 
 DOCUMENT = HERE.parent / "docs" / "benchmarks.md"
 PARTS = {"warm": 0.34, "cold": 0.35, "large": 0.1, "scale": 0.17, "live": 0.04}

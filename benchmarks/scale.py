@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bbfs import mounts
+from bbfs.fuse import mountpoint as mounts
 
 HERE = Path(__file__).parent
 SERVER = HERE.parent / "tests" / "servers" / "many.py"

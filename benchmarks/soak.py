@@ -31,7 +31,8 @@ from pathlib import Path
 
 import trio
 
-from bbfs import cli, mounts
+from bbfs import cli
+from bbfs.fuse import mountpoint as mounts
 
 SERVERS = Path(__file__).parent.parent / "tests" / "servers"
 ALLOWED = {errno.EHOSTDOWN, errno.ETIMEDOUT}

@@ -12,24 +12,38 @@ from typing import Any, NoReturn
 import click
 
 from bbfs import __version__
-from bbfs.cli import (
+from bbfs.cli import output
+from bbfs.cli.commands import (
     cache,
-    demonstration,
     doctor,
-    loading,
     login,
-    mounting,
-    naming,
-    output,
-    putting,
-    reading,
     refresh,
-    serving,
     sources,
     watch,
 )
-from bbfs.errors import BbfsError, ConfigError
-from bbfs.mounts import MountError
+from bbfs.cli.commands import (
+    demo as demonstration,
+)
+from bbfs.cli.commands import (
+    load as loading,
+)
+from bbfs.cli.commands import (
+    mount as mounting,
+)
+from bbfs.cli.commands import (
+    path as naming,
+)
+from bbfs.cli.commands import (
+    put as putting,
+)
+from bbfs.cli.commands import (
+    read as reading,
+)
+from bbfs.cli.commands import (
+    serve as serving,
+)
+from bbfs.fuse.mountpoint import MountError
+from bbfs.model.errors import BbfsError, ConfigError
 
 _EPILOG = """\b
 Examples:

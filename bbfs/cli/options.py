@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bbfs.cli import output
-from bbfs.errors import ConfigError
+from bbfs.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from bbfs.config import Config
-    from bbfs.model import DataSource
+    from bbfs.model.values import DataSource
 
 _FOREIGN_LOGGERS = {
     "httpx2": logging.WARNING,

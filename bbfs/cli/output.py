@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
-from bbfs.errors import BbfsError, ConfigError
-from bbfs.mounts import MountError
+from bbfs.fuse.mountpoint import MountError
+from bbfs.model.errors import BbfsError, ConfigError
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udc7f\udd00-\udfff]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")

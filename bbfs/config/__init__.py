@@ -5,7 +5,7 @@ that says where it is and what would help; nothing here starts or reaches a sour
 """
 
 from bbfs.config.arguments import source_from_dir_argument, source_from_mcp_argument
-from bbfs.config.hosts import import_mcp_hosts
+from bbfs.config.hosts.files import import_mcp_hosts
 from bbfs.config.naming import give_way, merge
 from bbfs.config.toml import Config, MountOptions, default_config_path, load_config
 from bbfs.config.urls import source_from_url_argument

@@ -12,9 +12,9 @@ from bbfs.config.interpolation import Interpolator, UnresolvedReference, as_path
 from bbfs.config.naming import VALID_NAME, slug
 from bbfs.config.problems import KeyPath, key_text, quote
 from bbfs.config.server import make_server
-from bbfs.errors import ConfigError
-from bbfs.model import DataSource, McpServer, Policy
-from bbfs.uri import build_uri_prefix
+from bbfs.model.errors import ConfigError
+from bbfs.model.uri import build_uri_prefix
+from bbfs.model.values import DataSource, McpServer, Policy
 
 _NAMED = re.compile(r"([^=]*)=(.*)", re.DOTALL)
 _PATH = re.compile(r"(?:\.{0,2}|~[^/=]*)/")

@@ -12,8 +12,8 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from bbfs import system_keyring
-from bbfs.system_keyring import KeyringUnusable
+from bbfs.config import system_keyring
+from bbfs.config.system_keyring import KeyringUnusable
 
 SECRET_FILE_MAX = 1 << 20
 """Bytes that a `${file:…}` may have: more is a mistake (a log, a device), not a secret."""

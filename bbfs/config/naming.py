@@ -1,4 +1,4 @@
-"""Names of sources: from what people and other programs call them to the alphabet of URI prefixes (see `bbfs.uri`)."""
+"""Names of sources: from what people and other programs call them to the alphabet of URI prefixes (`model.uri`)."""
 
 import re
 import unicodedata
@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from bbfs.config.problems import quote
-from bbfs.errors import ConfigError
-from bbfs.model import DataSource
-from bbfs.uri import build_uri_prefix
+from bbfs.model.errors import ConfigError
+from bbfs.model.uri import build_uri_prefix
+from bbfs.model.values import DataSource
 
 VALID_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]+")

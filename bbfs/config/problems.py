@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
-from bbfs.errors import ConfigError
+from bbfs.model.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]
 

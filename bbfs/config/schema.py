@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from bbfs.config.problems import KeyPath, suggestion
-from bbfs.config.quantities import parse_duration, parse_size, parse_umask
+from bbfs.model.quantities import parse_duration, parse_size, parse_umask
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 DEFAULT_CACHE_BYTES = 256 * 2**20

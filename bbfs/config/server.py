@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from bbfs.config.interpolation import Interpolated
 from bbfs.config.problems import KeyPath
-from bbfs.model import McpServer
+from bbfs.model.values import McpServer
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # token of RFC 9110, section 5.6.2
 

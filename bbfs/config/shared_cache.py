@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from bbfs.config.problems import KeyPath
 from bbfs.config.schema import CacheTable
-from bbfs.model import SharedCache
+from bbfs.model.values import SharedCache
 
 _PORT = 6379
 _FORMS = "expected redis://HOST:PORT/DATABASE, rediss://… for TLS, or unix:///PATH?db=DATABASE"

@@ -12,9 +12,8 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from bbfs.config.interpolation import Interpolator, as_path, expand_user
-from bbfs.config.locate import key_lines
+from bbfs.config.key_lines import key_lines
 from bbfs.config.naming import VALID_NAME, conflicts
-from bbfs.config.own_types import fixed_scheme, meant, own_types
 from bbfs.config.problems import KeyPath, Problems, quote, suggestion
 from bbfs.config.schema import (
     DEFAULT_CACHE_BYTES,
@@ -30,9 +29,10 @@ from bbfs.config.schema import (
 )
 from bbfs.config.server import looks_like_command_line, make_server
 from bbfs.config.shared_cache import shared_cache
-from bbfs.errors import ConfigError, InvalidUri
-from bbfs.model import AccessMethod, Capabilities, DataSource, McpServer, Policy, SharedCache
-from bbfs.uri import build_uri_prefix, parse_uri_prefix
+from bbfs.model.errors import ConfigError, InvalidUri
+from bbfs.model.source_types import fixed_scheme, meant, own_types
+from bbfs.model.uri import build_uri_prefix, parse_uri_prefix
+from bbfs.model.values import AccessMethod, Capabilities, DataSource, McpServer, Policy, SharedCache
 
 _T = TypeVar("_T", bound=Table)
 _MCP_TYPES = ("server", "mcp")

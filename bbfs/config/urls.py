@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 from bbfs.config.interpolation import Interpolator, UnresolvedReference, expand_user
 from bbfs.config.naming import VALID_NAME, slug
-from bbfs.config.own_types import fixed_scheme
-from bbfs.errors import ConfigError
-from bbfs.model import DataSource, Policy
-from bbfs.uri import build_uri_prefix, native_scheme
+from bbfs.model.errors import ConfigError
+from bbfs.model.source_types import fixed_scheme
+from bbfs.model.uri import build_uri_prefix, native_scheme
+from bbfs.model.values import DataSource, Policy
 
 _DATABASES = ("sqlite", "postgres", "postgresql", "mysql", "mariadb", "mssql", "oracle")
 _STORES = ("s3", "gs", "az", "sftp", "ftp", "github", "webdav", "webdavs", "zip", "tar")

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from bbfs.knowledge.addresses import document_uri
+from bbfs.knowledge.database.store import Store
 from bbfs.knowledge.documents import KnowledgeError, check_id
 from bbfs.knowledge.importing import source_files
-from bbfs.knowledge.store import Store
 
 _EXAMPLES = """
 \b
@@ -79,7 +79,7 @@ class _Address(click.ParamType):
 def serve(db: Path, http: tuple[str, int] | None, ttl: float, interval: float) -> None:
     """Serve the knowledge base over MCP, on standard input and output or over HTTP."""
     # The MCP SDK takes a second to import, which no other command has to wait for.
-    serving = import_module("bbfs.knowledge.serving")
+    serving = import_module("bbfs.knowledge.server.run")
     with Store(db) as store:
         if http is None:
             serving.serve_stdio(store, ttl=ttl, interval=interval)

@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bbfs.knowledge.database.store import SourceFile
 from bbfs.knowledge.documents import KnowledgeError
-from bbfs.knowledge.store import SourceFile
 
 
 def source_files(paths: Sequence[Path]) -> list[SourceFile]:

@@ -10,11 +10,11 @@ from typing import Any
 
 import mcp_types as types
 
-from bbfs.errors import TooLarge
-from bbfs.model import Content, Part
-from bbfs.resources import LoadedResource
+from bbfs.model.errors import TooLarge
+from bbfs.model.uri import source_uri
+from bbfs.model.values import Content, Part
+from bbfs.resources.manager import LoadedResource
 from bbfs.sources.media_types import content_type_of
-from bbfs.uri import source_uri
 
 CHUNK = 1 << 20
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-from bbfs.server.faults import Fault
+from bbfs.server.errors import Fault
 
 LONGEST = 1 << 16
 """Characters."""

@@ -16,20 +16,20 @@ from mcp.shared.subscriptions import ResourcesListChanged
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from bbfs.errors import BbfsError, InvalidUri, IsADirectory, NotADirectory, NotFound
-from bbfs.model import ResourceTemplate
-from bbfs.records import Record
-from bbfs.resources import ResourceManager
-from bbfs.server.completing import complete
+from bbfs.model.errors import BbfsError, InvalidUri, IsADirectory, NotADirectory, NotFound
+from bbfs.model.uri import parse_data_source_uri
+from bbfs.model.values import ResourceTemplate
+from bbfs.resources.catalog.record import Record
+from bbfs.resources.documents import plain
+from bbfs.resources.manager import ResourceManager
+from bbfs.server.completion import complete
 from bbfs.server.contents import Budget, items_of
-from bbfs.server.faults import Fault, described
-from bbfs.server.finding import certain
-from bbfs.server.following import Following
-from bbfs.server.offering import Offering
-from bbfs.server.subscribers import Subscribers
+from bbfs.server.errors import Fault, described
+from bbfs.server.resource_list import Offering
+from bbfs.server.source_lookup import certain
+from bbfs.server.subscriptions.following import Following
+from bbfs.server.subscriptions.subscribers import Subscribers
 from bbfs.server.tools import Tools, definitions
-from bbfs.uri import parse_data_source_uri
-from bbfs.xattrs import plain
 
 log = logging.getLogger(__name__)
 

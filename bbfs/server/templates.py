@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from bbfs.attached import Source
-from bbfs.catalog import DirectoryCatalog
-from bbfs.errors import InvalidUri
-from bbfs.model import ResourceTemplate
-from bbfs.templates import template_variables
-from bbfs.uri import source_uri
+from bbfs.model.errors import InvalidUri
+from bbfs.model.uri import source_uri
+from bbfs.model.uri_templates.expand import template_variables
+from bbfs.model.values import ResourceTemplate
+from bbfs.resources.catalog import DirectoryCatalog
+from bbfs.resources.source import Source
 
 FOLDER_VARIABLE = "path"
 """What stands for all names below the root of a source."""

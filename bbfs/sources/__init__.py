@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
-from bbfs.cache.spool import Spool
-from bbfs.config.own_types import added, handler_class
-from bbfs.errors import ConfigError
-from bbfs.model import (
+from bbfs.model.errors import ConfigError
+from bbfs.model.source_types import added, handler_class
+from bbfs.model.values import (
     Completion,
     DataSource,
     Listing,
@@ -23,7 +22,8 @@ from bbfs.model import (
     SourceState,
     Unchanged,
 )
-from bbfs.sources.crowd import Crowd
+from bbfs.sources.content.spool import Spool
+from bbfs.sources.content.stall_guard import Crowd
 
 
 @runtime_checkable
@@ -48,7 +48,7 @@ class CanFind(Protocol):
         """What has this name in the directory at `path` (as in `list_directory`). Raises NotFound.
 
         name: the file name as a program asks for it. The last segment of the native URI that is answered must be shown
-        as that name (`bbfs.tree.show_component`), or else nothing has it.
+        as that name (`bbfs.model.file_names.show_component`), or else nothing has it.
         """
         ...
 

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from mimetypes import MimeTypes
 
-from bbfs.model import ContentType
+from bbfs.model.values import ContentType
 
 # What the standard library's own table lacks in some version, or has in an outdated form.
 _ADDED = {

@@ -11,9 +11,9 @@ from typing import Annotated, Any, BinaryIO, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
-from bbfs.config.quantities import parse_size
-from bbfs.errors import ConfigError
-from bbfs.model import DataSource
+from bbfs.model.errors import ConfigError
+from bbfs.model.quantities import parse_size
+from bbfs.model.values import DataSource
 
 OptionsT = TypeVar("OptionsT", bound="SourceOptions")
 

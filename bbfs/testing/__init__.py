@@ -20,10 +20,10 @@ from typing import ClassVar
 import pytest
 import trio
 
-from bbfs.errors import BbfsError, NotFound
-from bbfs.model import Content, Loaded, ResourceMetadata
+from bbfs.model.errors import BbfsError, NotFound
+from bbfs.model.uri import parse_data_source_uri
+from bbfs.model.values import Content, Loaded, ResourceMetadata
 from bbfs.sources import CanList, CanListDirectory, CanLoad, CanStat, Handler
-from bbfs.uri import parse_data_source_uri
 
 BOUND = 20.0
 HOSTILE = (

@@ -6,8 +6,8 @@ import pytest
 from cache_server import CacheServer
 from shared_machines import BOUND
 
-from bbfs.cache import valkey
-from bbfs.model import SharedCache
+from bbfs.model.values import SharedCache
+from bbfs.resources.cache.shared import connection as valkey
 
 
 @pytest.fixture

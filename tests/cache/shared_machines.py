@@ -5,9 +5,10 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from bbfs.cache.shared import ValkeyTier
-from bbfs.cache.tiers import Kept, KeptPart, digest_of
-from bbfs.model import SharedCache
+from bbfs.model.digest import digest_of
+from bbfs.model.values import SharedCache
+from bbfs.resources.cache.shared.valkey_tier import ValkeyTier
+from bbfs.resources.cache.tier import Kept, KeptPart
 
 SOURCE = "mcp-server+docs 0123"
 OTHER = "mcp-server+more 4567"

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from bbfs.cache.content import ContentCache, MemoryContent
+from bbfs.resources.cache.memory import ContentCache
+from bbfs.sources.content.memory import MemoryContent
 
 BUDGET = 20
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from bbfs.cache import disk as disk_module
-from bbfs.cache.content import MemoryContent
-from bbfs.cache.disk import DiskCache, Entry
-from bbfs.cache.index import charge
-from bbfs.cache.stored import StoredContent
-from bbfs.cache.tiers import Kept, KeptPart, digest_of
+from bbfs.model.digest import digest_of
+from bbfs.resources.cache import disk as disk_module
+from bbfs.resources.cache.disk import DiskCache, Entry
+from bbfs.resources.cache.disk_index import charge
+from bbfs.resources.cache.tier import Kept, KeptPart
+from bbfs.sources.content.file import StoredContent
+from bbfs.sources.content.memory import MemoryContent
 
 ALL = 1 << 40
 
@@ -287,8 +288,9 @@ def test_a_closed_cache_does_nothing(directory: Path) -> None:
 _WORKER = """
 import random, sys
 from pathlib import Path
-from bbfs.cache.disk import DiskCache, Entry
-from bbfs.cache.tiers import Kept, KeptPart, digest_of
+from bbfs.resources.cache.disk import DiskCache, Entry
+from bbfs.model.digest import digest_of
+from bbfs.resources.cache.tier import Kept, KeptPart
 
 disk, rng = DiskCache(Path(sys.argv[1]), 40 * 4096), random.Random(sys.argv[2])
 hits = 0

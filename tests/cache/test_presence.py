@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from bbfs.cache import presence as presence_module
-from bbfs.cache.disk import DiskCache, Entry
-from bbfs.cache.index import Index
-from bbfs.cache.presence import LOOKED_EVERY, SOURCES, Presence
-from bbfs.cache.tiers import Kept, KeptPart, digest_of
+from bbfs.model.digest import digest_of
+from bbfs.resources.cache import disk_presence as presence_module
+from bbfs.resources.cache.disk import DiskCache, Entry
+from bbfs.resources.cache.disk_index import Index
+from bbfs.resources.cache.disk_presence import LOOKED_EVERY, SOURCES, Presence
+from bbfs.resources.cache.tier import Kept, KeptPart
 
 SOURCE = "s 1"
 

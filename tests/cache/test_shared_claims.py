@@ -5,8 +5,8 @@ import trio
 from cache_server import CacheServer
 from shared_machines import BOUND, SOURCE, machines, made
 
-from bbfs.cache import shared
-from bbfs.model import SharedCache
+from bbfs.model.values import SharedCache
+from bbfs.resources.cache.shared import valkey_tier as shared
 
 pytestmark = pytest.mark.usefixtures("quick_pauses")
 

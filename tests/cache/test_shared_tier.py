@@ -10,10 +10,10 @@ import trio
 from cache_server import CacheServer
 from shared_machines import BOUND, OTHER, SOURCE, machines, made
 
-from bbfs.cache.tiers import EVERYTHING
-from bbfs.cache.valkey import probe
-from bbfs.errors import Unreachable
-from bbfs.model import SharedCache
+from bbfs.model.errors import Unreachable
+from bbfs.model.values import SharedCache
+from bbfs.resources.cache.shared.connection import probe
+from bbfs.resources.cache.tier import EVERYTHING
 
 pytestmark = pytest.mark.usefixtures("quick_pauses")
 

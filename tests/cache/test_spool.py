@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from bbfs.cache.content import MemoryContent
-from bbfs.cache.disk import DiskCache, Entry
-from bbfs.cache.spool import IN_MEMORY, Spool, Spools
-from bbfs.cache.stored import StoredContent
-from bbfs.cache.tiers import DIGEST_BYTES, Kept, KeptPart
-from bbfs.errors import BbfsError, TooLarge
-from bbfs.model import Part
+from bbfs.model.digest import DIGEST_BYTES
+from bbfs.model.errors import BbfsError, TooLarge
+from bbfs.model.values import Part
+from bbfs.resources.cache.disk import DiskCache, Entry
+from bbfs.resources.cache.tier import Kept, KeptPart
+from bbfs.sources.content.file import StoredContent
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.spool import IN_MEMORY, Spool, Spools
 
 LARGE = os.urandom(3 * IN_MEMORY + 17)
 

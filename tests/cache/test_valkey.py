@@ -2,11 +2,11 @@
 
 import pytest
 
-from bbfs.cache import valkey
-from bbfs.cache.shared import ValkeyTier
-from bbfs.cache.valkey import probe
-from bbfs.errors import ConfigError, Unreachable
-from bbfs.model import SharedCache
+from bbfs.model.errors import ConfigError, Unreachable
+from bbfs.model.values import SharedCache
+from bbfs.resources.cache.shared import connection as valkey
+from bbfs.resources.cache.shared.connection import probe
+from bbfs.resources.cache.shared.valkey_tier import ValkeyTier
 
 
 async def test_probe_says_what_is_wrong() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from bbfs import mounts
 from bbfs.cli import main, options
+from bbfs.fuse import mountpoint as mounts
 
 BOUND = 60.0
 FILES = {"hello.txt": b"hello\n", "sub dir/grüße.md": "# Grüße\n".encode()}

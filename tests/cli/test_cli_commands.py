@@ -14,8 +14,9 @@ import pytest
 from cache_server import CacheServer
 from click.testing import CliRunner, Result
 
-from bbfs import mounts
-from bbfs.cli import main, mounted
+from bbfs.cli import main
+from bbfs.cli.target import mounted
+from bbfs.fuse import mountpoint as mounts
 
 Run = Callable[..., Result]
 Process = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -41,7 +42,7 @@ def test_help_imports_nothing_slow() -> None:
     code = "import sys; from bbfs.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
-    assert "bbfs.cli.doctor" in loaded
+    assert "bbfs.cli.commands.doctor" in loaded
     assert not loaded & {"mcp", "trio", "pyfuse3", "pydantic", "httpx2"}
 
 

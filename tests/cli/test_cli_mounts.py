@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bbfs import mounts
+from bbfs.fuse import mountpoint as mounts
 
 Mount = Callable[..., tuple[Path, "subprocess.Popen[bytes]"]]
 Process = Callable[..., "subprocess.CompletedProcess[bytes]"]

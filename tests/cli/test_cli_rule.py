@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.cli.rule import components, path_by_rule, uri_by_rule
-from bbfs.errors import InvalidUri
+from bbfs.cli.target.rule import components, path_by_rule, uri_by_rule
+from bbfs.model.errors import InvalidUri
 
 CASES = [
     ("mcp-server+docs+resource://guide/install", "mcp-server+docs+resource/guide/install"),

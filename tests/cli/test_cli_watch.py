@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from bbfs.cli.watching import Teller
+from bbfs.cli.target.changes import Teller
 
 Mount = Callable[..., tuple[Path, "subprocess.Popen[bytes]"]]
 Process = Callable[..., "subprocess.CompletedProcess[bytes]"]

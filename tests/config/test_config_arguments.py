@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bbfs.config import give_way, merge, source_from_dir_argument, source_from_mcp_argument
-from bbfs.errors import ConfigError
-from bbfs.model import DataSource, McpServer
+from bbfs.model.errors import ConfigError
+from bbfs.model.values import DataSource, McpServer
 
 SECRET = "s3cr3t-value"
 

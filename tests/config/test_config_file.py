@@ -6,12 +6,12 @@ from textwrap import dedent
 
 import pytest
 
-from bbfs.composition import compose
 from bbfs.config import Config, MountOptions, default_config_path, load_config
-from bbfs.config.own_types import own_types
-from bbfs.config.quantities import parse_duration, parse_size, parse_umask
-from bbfs.errors import ConfigError
-from bbfs.model import Capabilities, McpServer, Policy
+from bbfs.model.errors import ConfigError
+from bbfs.model.quantities import parse_duration, parse_size, parse_umask
+from bbfs.model.source_types import own_types
+from bbfs.model.values import Capabilities, McpServer, Policy
+from bbfs.resources.open import compose
 from bbfs.sources import handler_types
 
 FULL = """

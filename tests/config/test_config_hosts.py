@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bbfs.config import import_mcp_hosts
-from bbfs.errors import ConfigError
-from bbfs.model import DataSource
+from bbfs.model.errors import ConfigError
+from bbfs.model.values import DataSource
 
 HOSTS = Path(__file__).parent / "hosts"
 SECRET = "s3cr3t-value"

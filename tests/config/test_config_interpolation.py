@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bbfs.config import load_config
 from bbfs.config.interpolation import SECRET_FILE_MAX, Interpolated, Interpolator, UnresolvedReference
-from bbfs.errors import ConfigError
+from bbfs.model.errors import ConfigError
 
 SECRET = "s3cr3t-value"
 

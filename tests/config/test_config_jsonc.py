@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.config import jsonc
+from bbfs.config.hosts import jsonc
 
 texts = st.text(alphabet=st.one_of(st.sampled_from('"\\/*,]}[{:\n #'), st.characters(codec="utf-8")), max_size=20)
 values: st.SearchStrategy[Any] = st.recursive(

@@ -12,7 +12,7 @@ import pytest
 
 from bbfs.config import load_config, source_from_mcp_argument
 from bbfs.config.interpolation import Interpolated, Interpolator, UnresolvedReference
-from bbfs.errors import ConfigError
+from bbfs.model.errors import ConfigError
 
 SECRET = "s3cr3t-value"
 ENTRIES = {("github", "me"): SECRET, ("https://example.com/mcp", "me@example.com"): "other", ("empty", "me"): ""}

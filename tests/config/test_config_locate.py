@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.config.locate import key_lines
+from bbfs.config.key_lines import key_lines
 from bbfs.config.problems import KeyPath
 
 DOCUMENT = '''\

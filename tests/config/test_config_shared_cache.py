@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from bbfs.config import load_config
-from bbfs.errors import ConfigError
-from bbfs.model import SharedCache
+from bbfs.model.errors import ConfigError
+from bbfs.model.values import SharedCache
 
 ENVIRON = {"HOME": "/home/me", "WORD": "p@ss/w:rd#1?%41", "URL": "redis://h:1/2"}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bbfs.config import source_from_url_argument
-from bbfs.errors import ConfigError
-from bbfs.model import DataSource
+from bbfs.model.errors import ConfigError
+from bbfs.model.values import DataSource
 
 ENVIRON = {"HOME": "/home/me", "PASSWORD": "s3cret", "DSN": "postgresql://me:s3cret@db.example:5432/shop"}
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs import buckets, folding
-from bbfs.buckets import Buckets
-from bbfs.folding import Directory, Entry, fold, uri_of
+from bbfs.model import bucket_dict as buckets
+from bbfs.model.bucket_dict import Buckets
+from bbfs.resources.catalog import folding
+from bbfs.resources.catalog.folding import Directory, Entry, fold, uri_of
 
 KEYS = st.text(alphabet="ab\udc80\U0010ffff", max_size=4)
 STEPS = st.lists(st.tuples(st.sampled_from(["set", "default", "delete"]), KEYS, st.integers(0, 9)), max_size=60)

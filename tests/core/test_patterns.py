@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bbfs.errors import InvalidUri
-from bbfs.patterns import Pattern, shown
-from bbfs.templates import expand_template
-from bbfs.tree import plain_path
+from bbfs.model.errors import InvalidUri
+from bbfs.model.file_names import plain_path
+from bbfs.model.uri_templates.expand import expand_template
+from bbfs.model.uri_templates.match import Pattern, shown
 
 
 def match(template: str, path: str) -> tuple[str, dict[str, Any]] | None:
@@ -202,6 +202,6 @@ def test_no_name_takes_long_to_be_read(template: str, path: tuple[str, ...]) -> 
 
 
 def _rebuilt(path: tuple[str, ...], uri: str) -> str:
-    from bbfs.tree import native_of
+    from bbfs.model.file_names import native_of
 
     return native_of(path, None, "://" if "://" in uri else ":")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.errors import InvalidUri
-from bbfs.templates import expand_template, template_variables
-from bbfs.uri import parse_data_source_uri
+from bbfs.model.errors import InvalidUri
+from bbfs.model.uri import parse_data_source_uri
+from bbfs.model.uri_templates.expand import expand_template, template_variables
 
 # RFC 6570, section 3.2: the variables of its examples that are texts or lists.
 RFC: dict[str, str | tuple[str, ...]] = {

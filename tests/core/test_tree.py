@@ -8,18 +8,10 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from bbfs.errors import InvalidUri
-from bbfs.folding import Directory, Entry, Tree, fold, uri_of
-from bbfs.tree import (
-    MAX_DEPTH,
-    hide_component,
-    index_name,
-    names,
-    native_of,
-    plain_path,
-    show_component,
-)
-from bbfs.uri import source_uri
+from bbfs.model.errors import InvalidUri
+from bbfs.model.file_names import MAX_DEPTH, hide_component, index_name, names, native_of, plain_path, show_component
+from bbfs.model.uri import source_uri
+from bbfs.resources.catalog.folding import Directory, Entry, Tree, fold, uri_of
 
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=()))
 DOTS = [

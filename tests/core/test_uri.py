@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bbfs.errors import InvalidUri
-from bbfs.uri import (
+from bbfs.model.errors import InvalidUri
+from bbfs.model.uri import (
     ParsedUri,
     UriPrefix,
     build_uri_prefix,

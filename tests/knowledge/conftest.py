@@ -8,8 +8,8 @@ import pytest
 import trio
 from mcp import Client
 
-from bbfs.knowledge.server import KnowledgeServer
-from bbfs.knowledge.store import Store
+from bbfs.knowledge.database.store import Store
+from bbfs.knowledge.server.service import KnowledgeServer
 
 BOUND = 60.0
 

@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import BlobResourceContents, Resource, ResourceLink, ResourceTemplateReference, TextResourceContents
 
 from bbfs.knowledge.addresses import COLLECTIONS_URI, DOCUMENT_TEMPLATE, HEALTH_URI, STATS_TEMPLATE, document_uri
-from bbfs.knowledge.store import Store
+from bbfs.knowledge.database.store import Store
 
 Documents = Mapping[tuple[str, str], tuple[str, bytes]]
 

@@ -22,7 +22,7 @@ from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, Serv
 from mcp_types import BlobResourceContents, ResourceListChangedNotification, ResourceUpdatedNotification
 
 from bbfs.knowledge.addresses import COLLECTIONS_URI, document_uri, documents_uri, stats_uri
-from bbfs.knowledge.store import Store
+from bbfs.knowledge.database.store import Store
 
 BOUND = 60.0
 # That is what the tests of the handshake era are about.

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.knowledge import schema
+from bbfs.knowledge.database import schema
+from bbfs.knowledge.database.store import ImportReport, Store
 from bbfs.knowledge.documents import ChangeSet, InvalidName, KnowledgeError, NotFound, StoreError, TooLarge
 from bbfs.knowledge.importing import source_files
-from bbfs.knowledge.store import ImportReport, Store
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_ids_are_normalised(empty: Store) -> None:
 
 
 def test_too_large_is_refused(empty: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bbfs.knowledge.store.MAX_DOCUMENT_BYTES", 3)
+    monkeypatch.setattr("bbfs.knowledge.database.store.MAX_DOCUMENT_BYTES", 3)
     with pytest.raises(TooLarge, match="at most 3"):
         empty.put("docs", "a", b"1234")
     with empty.snapshot() as snapshot, pytest.raises(NotFound):

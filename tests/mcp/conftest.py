@@ -12,8 +12,8 @@ import pytest
 import trio
 from odd_servers import SERVERS, ManualClock, Odd
 
-from bbfs.mcp_manager import MCPManager
-from bbfs.model import McpServer, Policy
+from bbfs.model.values import McpServer, Policy
+from bbfs.sources.mcp.client import MCPManager
 
 
 @pytest.fixture

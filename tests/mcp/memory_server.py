@@ -11,7 +11,7 @@ import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from bbfs.errors import BbfsError, Unreachable
+from bbfs.model.errors import BbfsError, Unreachable
 
 _VERSIONS = {"protocolVersion": "2025-06-18", "serverInfo": {"name": "memory", "version": "1"}}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import trio
 
-from bbfs.model import McpServer
+from bbfs.model.values import McpServer
 
 SERVERS = Path(__file__).parent.parent / "servers"
 

@@ -10,9 +10,9 @@ import pytest
 import trio
 from odd_servers import SERVERS, until
 
-from bbfs.mcp_manager import MCPManager
-from bbfs.mcp_manager.watch import Interests
-from bbfs.model import McpServer, Policy
+from bbfs.model.values import McpServer, Policy
+from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.mcp.client.subscriptions import Interests
 
 KNOWLEDGE = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db"]
 FIRST, SECOND = "resource://knowledge/collections", "resource://knowledge/other"

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from bbfs.mcp_manager.announcements import FLOOD_PAUSE, MAX_AT_ONCE, PAUSE, Announcements
+from bbfs.sources.mcp.client.event_pacing import FLOOD_PAUSE, MAX_AT_ONCE, PAUSE, Announcements
 
 FLOODED = "(anything)"
 

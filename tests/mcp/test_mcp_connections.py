@@ -11,9 +11,9 @@ import trio.testing
 from memory_server import MemoryServer
 from trio.testing import MockClock
 
-from bbfs.errors import NotSupported, Unreachable
-from bbfs.mcp_manager import MCPManager
-from bbfs.model import McpServer, Policy, SourceEvent
+from bbfs.model.errors import NotSupported, Unreachable
+from bbfs.model.values import McpServer, Policy, SourceEvent
+from bbfs.sources.mcp.client import MCPManager
 
 Start = Callable[..., Awaitable[MCPManager]]
 Make = Callable[..., MemoryServer]
@@ -28,7 +28,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Make:
 
     def make(*, modern: bool = False, **capabilities: bool) -> MemoryServer:
         server = MemoryServer(modern=modern, **capabilities)
-        monkeypatch.setattr("bbfs.mcp_manager.connection.Stdio", server)
+        monkeypatch.setattr("bbfs.sources.mcp.client.connection.Stdio", server)
         return server
 
     return make

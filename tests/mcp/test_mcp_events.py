@@ -9,9 +9,9 @@ import pytest
 import trio
 from odd_servers import SERVERS, Odd, until
 
-from bbfs.mcp_manager import MCPManager
-from bbfs.mcp_manager.watch import MAX_INTERESTS, Interests
-from bbfs.model import McpServer, Policy, SourceEvent
+from bbfs.model.values import McpServer, Policy, SourceEvent
+from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.mcp.client.subscriptions import MAX_INTERESTS, Interests
 
 PATIENT = Policy(timeout=20)
 ITEM = "test://items/0000.txt"

@@ -10,9 +10,9 @@ import pytest
 import trio
 from odd_servers import ManualClock, until
 
-from bbfs.errors import BbfsError, Denied, LoginRequired, NotFound, ProtocolViolation, Unreachable
-from bbfs.mcp_manager import MCPManager
-from bbfs.model import Loaded, McpServer, Policy, SourceEvent
+from bbfs.model.errors import BbfsError, Denied, LoginRequired, NotFound, ProtocolViolation, Unreachable
+from bbfs.model.values import Loaded, McpServer, Policy, SourceEvent
+from bbfs.sources.mcp.client import MCPManager
 
 Serve = Callable[..., AbstractAsyncContextManager[str]]
 PATIENT = Policy(timeout=20)

@@ -14,12 +14,20 @@ import pytest
 import trio
 from odd_servers import ManualClock, until
 
-from bbfs.errors import BbfsError, ConfigError, DeadlineExceeded, Denied, LoginRequired, NotSupported, Unreachable
-from bbfs.mcp_manager import MCPManager
-from bbfs.mcp_manager.authorization import Place, log_in, log_out
-from bbfs.mcp_manager.oauth import ClientSettings, finishing
-from bbfs.mcp_manager.tokens import TokenStore
-from bbfs.model import DataSource, McpServer, Policy
+from bbfs.model.errors import (
+    BbfsError,
+    ConfigError,
+    DeadlineExceeded,
+    Denied,
+    LoginRequired,
+    NotSupported,
+    Unreachable,
+)
+from bbfs.model.values import DataSource, McpServer, Policy
+from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.mcp.login.browser import Place, log_in, log_out
+from bbfs.sources.mcp.login.refresh import ClientSettings, finishing
+from bbfs.sources.mcp.login.token_store import TokenStore
 
 Serve = Callable[..., AbstractAsyncContextManager[str]]
 PATIENT = Policy(timeout=20)

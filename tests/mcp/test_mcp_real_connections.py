@@ -9,9 +9,9 @@ import pytest
 import trio
 from odd_servers import Odd, exists, until
 
-from bbfs.errors import Unreachable
-from bbfs.mcp_manager import MCPManager
-from bbfs.model import McpServer, Policy, SourceEvent
+from bbfs.model.errors import Unreachable
+from bbfs.model.values import McpServer, Policy, SourceEvent
+from bbfs.sources.mcp.client import MCPManager
 
 Serve = Callable[..., AbstractAsyncContextManager[str]]
 MakeOdd = Callable[..., Odd]
@@ -70,7 +70,7 @@ async def test_eager_server_process_is_started_again(manager: MCPManager, odd: M
 async def test_server_that_hangs_is_given_up(
     nursery: trio.Nursery, odd: MakeOdd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bbfs.mcp_manager.connection._LEAST_PING_BOUND", 0.3)
+    monkeypatch.setattr("bbfs.sources.mcp.client.connection._LEAST_PING_BOUND", 0.3)
     manager = MCPManager(ping_after=0.2)
     await nursery.start(lambda task_status: manager.run(task_status=task_status))
     server = odd("initialize-only")

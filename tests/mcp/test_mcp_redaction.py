@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.mcp_manager.redaction import ServerRedactor
-from bbfs.model import McpServer
+from bbfs.model.values import McpServer
+from bbfs.sources.mcp.client.redaction import ServerRedactor
 
 SECRET = 's3cr3t/"value"+x'
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 from odd_servers import Odd, until
 
-from bbfs.errors import ConfigError
-from bbfs.mcp_manager import MCPManager
-from bbfs.model import DataSource, Policy, SourceEvent
+from bbfs.model.errors import ConfigError
+from bbfs.model.uri import parse_data_source_uri
+from bbfs.model.values import DataSource, Policy, SourceEvent
 from bbfs.sources import CanList, CanLoad, CanWatch, Services, build
-from bbfs.uri import parse_data_source_uri
+from bbfs.sources.mcp.client import MCPManager
 
 
 def make(odd: Odd) -> DataSource:

@@ -11,11 +11,11 @@ import pytest
 import trio
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken
 
-from bbfs import system_keyring
-from bbfs.errors import ConfigError, Denied, Unreachable
-from bbfs.mcp_manager import tokens
-from bbfs.mcp_manager.tokens import LoginKey, StoredLogin, TokenStore
-from bbfs.system_keyring import KeyringUnusable
+from bbfs.config import system_keyring
+from bbfs.config.system_keyring import KeyringUnusable
+from bbfs.model.errors import ConfigError, Denied, Unreachable
+from bbfs.sources.mcp.login import token_store as tokens
+from bbfs.sources.mcp.login.token_store import LoginKey, StoredLogin, TokenStore
 
 KEY = LoginKey.of("https://example.com/mcp")
 LOGIN = StoredLogin(

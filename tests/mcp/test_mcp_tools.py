@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from odd_servers import SERVERS, until
 
-from bbfs.errors import BbfsError, InvalidUri, NotFound, Unreachable
-from bbfs.mcp_manager import MCPManager
-from bbfs.model import DataSource, Loaded, McpServer, Policy, SourceEvent, Tools
+from bbfs.model.errors import BbfsError, InvalidUri, NotFound, Unreachable
+from bbfs.model.values import DataSource, Loaded, McpServer, Policy, SourceEvent, Tools
 from bbfs.sources import CanComplete, CanLoad, Services, build
+from bbfs.sources.mcp.client import MCPManager
 from bbfs.sources.mcp.handler import McpHandler
 
 

@@ -10,13 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbfs.errors import BbfsError, ProtocolViolation
-from bbfs.mcp_manager.inflating import inflater
-from bbfs.mcp_manager.lines import Event, EventParser, LineSplitter
-from bbfs.mcp_manager.redaction import ServerRedactor
-from bbfs.mcp_manager.stdio import decode
-from bbfs.mcp_manager.translate import greeting, loaded, next_cursor, page, resource_entry, template_entry, ttl_seconds
-from bbfs.model import McpServer
+from bbfs.model.errors import BbfsError, ProtocolViolation
+from bbfs.model.values import McpServer
+from bbfs.sources.mcp.client.decode import (
+    greeting,
+    loaded,
+    next_cursor,
+    page,
+    resource_entry,
+    template_entry,
+    ttl_seconds,
+)
+from bbfs.sources.mcp.client.redaction import ServerRedactor
+from bbfs.sources.mcp.transport.gzip import inflater
+from bbfs.sources.mcp.transport.lines import Event, EventParser, LineSplitter
+from bbfs.sources.mcp.transport.stdio import decode
 
 chunks = st.lists(st.binary(max_size=12) | st.sampled_from([b"\n", b"a\nb", b"\n\n"]))
 json_values = st.recursive(

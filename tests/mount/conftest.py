@@ -9,7 +9,7 @@ from harness import Mounts
 from programs import Program
 from scripted import ScriptedServer
 
-from bbfs import mounts as mount_points
+from bbfs.fuse import mountpoint as mount_points
 
 TIMEOUT = 60
 """Seconds for one test on a mount, its own set-up included."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bbfs import mounts
+from bbfs.fuse import mountpoint as mounts
 
 START_TIMEOUT = 20.0
 STOP_TIMEOUT = 12.0

@@ -16,7 +16,7 @@ from harness import Mount, Mounts, SourceTable, folder, mcp
 from programs import Program, errno_of, run, wait_until
 from scripted import ScriptedServer
 
-from bbfs import mounts as mount_points
+from bbfs.fuse import mountpoint as mount_points
 
 KNOWLEDGE = [sys.executable, "-m", "bbfs.knowledge"]
 RECORDING = Path(__file__).parent.parent / "servers" / "recording.py"

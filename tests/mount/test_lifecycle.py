@@ -11,7 +11,7 @@ from harness import Mount, Mounts, folder, unexpected_lines
 from programs import Program, errno_of, python, run, shell, wait_until, waits_in_fuse
 from scripted import ScriptedServer
 
-from bbfs import mounts as mount_points
+from bbfs.fuse import mountpoint as mount_points
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 

@@ -13,9 +13,9 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from served import FILES, SERVERS
 
-from bbfs.composition import compose, resource_manager
 from bbfs.config import load_config
-from bbfs.knowledge.store import Store
+from bbfs.knowledge.database.store import Store
+from bbfs.resources.open import compose, resource_manager
 from bbfs.server.service import Service
 
 

@@ -18,7 +18,7 @@ from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, Serv
 from mcp_types import INVALID_PARAMS, ResourceListChangedNotification, ResourceUpdatedNotification, TextResourceContents
 from served import BOUND
 
-from bbfs.knowledge.store import Store
+from bbfs.knowledge.database.store import Store
 
 pytestmark = pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
 DOCUMENT = "mcp-server+kb+resource://knowledge/docker/document/ssl-setup"
@@ -130,7 +130,7 @@ async def test_what_cannot_be_followed(service: Callable[..., Any], local: Path)
 async def test_a_source_that_answers_late_joins_the_list(
     service: Callable[..., Any], local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bbfs.server.offering.WAIT", 0.2)
+    monkeypatch.setattr("bbfs.server.resource_list.WAIT", 0.2)
     go = tmp_path / "go"
     waiting = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
     kb = ["-m", "bbfs.knowledge", "serve", "--db", str(tmp_path / "late.sqlite")]

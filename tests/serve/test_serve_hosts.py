@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bbfs.cli.serving import serve
+from bbfs.cli.commands.serve import serve
 from bbfs.config import import_mcp_hosts
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "serve.md"

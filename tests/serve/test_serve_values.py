@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.cache.content import MemoryContent
-from bbfs.errors import BbfsError, Denied, LoginRequired, NotFound, TooLarge
-from bbfs.model import Part
-from bbfs.resources import LoadedResource
+from bbfs.model.errors import BbfsError, Denied, LoginRequired, NotFound, TooLarge
+from bbfs.model.values import Part
+from bbfs.resources.manager import LoadedResource
 from bbfs.server import cursors
 from bbfs.server.contents import Budget, items_of
-from bbfs.server.faults import CODES, Fault, code_of, described
-from bbfs.server.http import is_loopback, new_token
+from bbfs.server.errors import CODES, Fault, code_of, described
+from bbfs.server.transport.http import is_loopback, new_token
+from bbfs.sources.content.memory import MemoryContent
 
 
 @given(st.lists(st.text()), st.lists(st.text()), st.lists(st.text()))
@@ -38,7 +38,7 @@ def test_every_error_has_a_code() -> None:
     while pending:
         kind = pending.pop()
         pending += kind.__subclasses__()
-        if kind.__module__ == "bbfs.errors":
+        if kind.__module__ == "bbfs.model.errors":
             assert code_of(kind("x")) in CODES
     assert code_of(LoginRequired("x")) == code_of(Denied("x")) == "access_denied"
     assert described(NotFound("gone")) == {"code": "resource_not_found", "errno": "ENOENT", "message": "gone"}

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 from postgres_server import PASSWORD, PostgresServer
 
-from bbfs.model import DataSource, Policy
+from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Services, build
 from bbfs.sources.database.handler import DatabaseHandler
 

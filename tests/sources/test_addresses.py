@@ -9,8 +9,8 @@ import httpcore2
 import pytest
 import trio
 
-from bbfs.errors import Denied, Unreachable
-from bbfs.sources.web.addresses import PublicAddresses, is_public
+from bbfs.model.errors import Denied, Unreachable
+from bbfs.sources.http.addresses import PublicAddresses, is_public
 
 PRIVATE = """
 127.0.0.1 127.255.255.254 0.0.0.0 0.1.2.3 10.0.0.1 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 192.0.2.1

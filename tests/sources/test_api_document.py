@@ -8,12 +8,12 @@ import pytest
 import trio
 from web_site import WebSite
 
-from bbfs.errors import ConfigError, ProtocolViolation, TooLarge, Unreachable
-from bbfs.model import DataSource
+from bbfs.model.errors import ConfigError, ProtocolViolation, TooLarge, Unreachable
+from bbfs.model.values import DataSource
 from bbfs.sources.api import loading as api_loading
 from bbfs.sources.api.document import Documents, Node, is_beneath, parse
 from bbfs.sources.api.loading import DocumentReader, file_url
-from bbfs.sources.web.client import WebClient
+from bbfs.sources.http.client import WebClient
 
 AT = "file:///apis/pets/openapi.yaml"
 

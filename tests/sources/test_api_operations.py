@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bbfs.errors import NotFound, ProtocolViolation
+from bbfs.model.errors import NotFound, ProtocolViolation
 from bbfs.sources.api.document import Documents, parse
 from bbfs.sources.api.operations import Api, Operation, Options, read
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bbfs.errors import ConfigError
+from bbfs.model.errors import ConfigError
 from bbfs.sources.api.document import Documents
 from bbfs.sources.api.security import Credentials, Keyring, Requirement, check, requirements, schemes
 

@@ -14,7 +14,7 @@ from pets_server import AUTH, PetsServer
 from web_site import WebSite
 
 from bbfs.config.interpolation import Interpolated
-from bbfs.errors import (
+from bbfs.model.errors import (
     BbfsError,
     Busy,
     ConfigError,
@@ -25,7 +25,7 @@ from bbfs.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model import Completion, DataSource, Loaded, Policy, Unchanged
+from bbfs.model.values import Completion, DataSource, Loaded, Policy, Unchanged
 from bbfs.sources import Services
 from bbfs.sources.api.handler import ApiHandler
 

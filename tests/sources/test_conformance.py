@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import trio
 
-from bbfs.mcp_manager import MCPManager
-from bbfs.model import DataSource, McpServer
+from bbfs.model.values import DataSource, McpServer
 from bbfs.sources import Handler, Services
 from bbfs.sources.filesystem.handler import FilesystemHandler
+from bbfs.sources.mcp.client import MCPManager
 from bbfs.sources.mcp.handler import McpHandler
 from bbfs.testing import SourceConformance
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from web_site import WebSite
 
-from bbfs.model import DataSource
+from bbfs.model.values import DataSource
 from bbfs.sources import Handler, Services
 from bbfs.sources.api.handler import ApiHandler
 from bbfs.testing import SourceConformance

@@ -9,10 +9,10 @@ from typing import ClassVar
 import pytest
 from postgres_server import PASSWORD, PostgresServer
 
-from bbfs.model import DataSource
+from bbfs.model.values import DataSource
 from bbfs.sources import Handler, Services
 from bbfs.sources.database import handler
-from bbfs.sources.database.generic import GenericBackend
+from bbfs.sources.database.generic.backend import GenericBackend
 from bbfs.sources.database.handler import DatabaseHandler
 from bbfs.testing import SourceConformance
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bbfs.model import DataSource
+from bbfs.model.values import DataSource
 from bbfs.sources import Handler, Services
 from bbfs.sources.memory.handler import LARGE, MemoryHandler
 from bbfs.testing import SourceConformance

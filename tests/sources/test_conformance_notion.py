@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 from notion_server import TOKEN, NotionServer, id_of, notion_server
 
-from bbfs.model import DataSource, Policy
+from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Handler, Services
 from bbfs.sources.notion.handler import NotionHandler
 from bbfs.testing import SourceConformance

@@ -12,8 +12,8 @@ from typing import ClassVar
 import pytest
 from object_stores import KEY, SECRET, S3Server, closing
 
-from bbfs.errors import NotFound
-from bbfs.model import DataSource, Policy
+from bbfs.model.errors import NotFound
+from bbfs.model.values import DataSource, Policy
 from bbfs.sources import CanStat, Handler, Services
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.testing import SourceConformance, list_all

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.errors import NotFound
+from bbfs.model.errors import NotFound
+from bbfs.model.file_names import names, show_component
 from bbfs.sources.database.names import (
     Key,
     KeyValue,
@@ -21,7 +22,6 @@ from bbfs.sources.database.names import (
     text_value,
     value_text,
 )
-from bbfs.tree import names, show_component
 
 # What means something in a path, a URI, this notation or SQL, beside any text; and bytes that were no UTF-8.
 PIECES = st.sampled_from(

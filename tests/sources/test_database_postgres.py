@@ -11,18 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from postgres_server import PostgresServer
 
-from bbfs.cache.spool import Spool
-from bbfs.errors import (
-    BbfsError,
-    DeadlineExceeded,
-    Denied,
-    InvalidUri,
-    ProtocolViolation,
-    TooLarge,
-)
-from bbfs.model import Policy
+from bbfs.model.errors import BbfsError, DeadlineExceeded, Denied, InvalidUri, ProtocolViolation, TooLarge
+from bbfs.model.values import Policy
 from bbfs.sources import Services
-from bbfs.sources.database import postgres as postgres_backend
+from bbfs.sources.content.spool import Spool
+from bbfs.sources.database.postgres import backend as postgres_backend
 from bbfs.sources.database.rendering import csv_line
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from sqlalchemy import text
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
-from bbfs.errors import BbfsError, InvalidUri, NotFound
+from bbfs.model.errors import BbfsError, InvalidUri, NotFound
 from bbfs.sources.database.queries import Query, QueryOptions, parse_file_name
 
 SALES = Query(

@@ -14,7 +14,7 @@ import trio
 from databases import handler, source_of, sqlite_file, text_of
 from postgres_server import PostgresServer
 
-from bbfs.errors import (
+from bbfs.model.errors import (
     BbfsError,
     Busy,
     ConfigError,
@@ -24,7 +24,7 @@ from bbfs.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.model import DataSource, Policy
+from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Services, build
 
 

@@ -21,8 +21,7 @@ import trio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bbfs.cache.content import MemoryContent
-from bbfs.errors import (
+from bbfs.model.errors import (
     BbfsError,
     Busy,
     ConfigError,
@@ -34,8 +33,9 @@ from bbfs.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model import Content, DataSource, Policy, ResourceMetadata
+from bbfs.model.values import Content, DataSource, Policy, ResourceMetadata
 from bbfs.sources import Services
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.filesystem import beneath
 from bbfs.sources.filesystem import content as file_content
 from bbfs.sources.filesystem import handler as filesystem

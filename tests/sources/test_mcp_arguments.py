@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.errors import InvalidUri
-from bbfs.mcp_manager.calls import PromptArgument, PromptEntry, ToolEntry
+from bbfs.model.errors import InvalidUri
+from bbfs.model.uri_templates.expand import expand_template, template_variables
 from bbfs.sources.mcp.arguments import prompt_arguments, tool_arguments, type_text, variable_of
-from bbfs.templates import expand_template, template_variables
+from bbfs.sources.mcp.client.tool_entries import PromptArgument, PromptEntry, ToolEntry
 
 
 def tool(needed: tuple[str, ...] = (), defs: dict[str, Any] | None = None, **properties: Any) -> ToolEntry:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.errors import BbfsError, NotSupported, ProtocolViolation
-from bbfs.model import Loaded
+from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation
+from bbfs.model.values import Loaded
 from bbfs.sources.mcp.results import MAX_ERROR, call_size, prompt_result, tool_result
 
 PICTURE = b"\x89PNG"

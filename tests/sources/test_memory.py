@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import trio
 
-from bbfs.errors import BbfsError, Busy, ConfigError, InvalidUri, NotFound, TooLarge
-from bbfs.model import DataSource, ResourceMetadata, SourceEvent
+from bbfs.model.errors import BbfsError, Busy, ConfigError, InvalidUri, NotFound, TooLarge
+from bbfs.model.values import DataSource, ResourceMetadata, SourceEvent
 from bbfs.sources import CanAnnounce, CanPut, Services
 from bbfs.sources.memory import file as memory_file
 from bbfs.sources.memory.handler import MemoryHandler

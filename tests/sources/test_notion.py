@@ -9,7 +9,7 @@ import pytest
 import trio
 from notion_server import TOKEN, NotionServer, id_of, notion_server
 
-from bbfs.errors import (
+from bbfs.model.errors import (
     BbfsError,
     Busy,
     ConfigError,
@@ -22,7 +22,7 @@ from bbfs.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model import DataSource, Policy, ResourceMetadata
+from bbfs.model.values import DataSource, Policy, ResourceMetadata
 from bbfs.sources import CanClose, CanFind, CanStat, Services
 from bbfs.sources.notion import workspace as workspaces
 from bbfs.sources.notion.handler import NotionHandler

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.errors import ProtocolViolation
+from bbfs.model.errors import ProtocolViolation
 from bbfs.sources.notion import properties
 from bbfs.sources.notion.inline import escaped, markdown_of
 from bbfs.sources.notion.markdown import Block, blocks_text, document

@@ -17,8 +17,7 @@ import pytest
 import trio
 from backports import zstd
 
-from bbfs.cache.spool import Spool
-from bbfs.errors import (
+from bbfs.model.errors import (
     BbfsError,
     ConfigError,
     DeadlineExceeded,
@@ -30,10 +29,11 @@ from bbfs.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model import DataSource, Policy
+from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Services
+from bbfs.sources.content.spool import Spool
+from bbfs.sources.storage.archives.members import stays_inside
 from bbfs.sources.storage.handler import StorageHandler
-from bbfs.sources.storage.members import stays_inside
 from bbfs.testing import list_all, read_whole
 
 COMPRESSIONS: Mapping[str, Callable[[bytes], bytes]] = {

@@ -4,8 +4,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from bbfs.errors import DeadlineExceeded, Outdated, ProtocolViolation, Unreachable
-from bbfs.sources.ranged_content import Blocks, RangedContent
+from bbfs.model.errors import DeadlineExceeded, Outdated, ProtocolViolation, Unreachable
+from bbfs.sources.content.ranges import Blocks, RangedContent
 
 DATA = bytes(range(250)) * 4
 BLOCK = 100

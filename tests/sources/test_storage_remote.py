@@ -23,7 +23,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from object_stores import Relay, S3Server
 from programs import wait_until
 
-from bbfs.errors import (
+from bbfs.model.errors import (
     BbfsError,
     ConfigError,
     DeadlineExceeded,
@@ -36,7 +36,7 @@ from bbfs.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.model import DataSource, Policy
+from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Services
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.testing import list_all, read_whole

@@ -12,7 +12,7 @@ import trio
 from object_stores import KEY, SECRET, Relay, S3Server, closing
 from programs import wait_until
 
-from bbfs.errors import (
+from bbfs.model.errors import (
     BbfsError,
     ConfigError,
     DeadlineExceeded,
@@ -25,11 +25,11 @@ from bbfs.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.model import WAITS_FOR_SOURCE, DataSource, Policy
+from bbfs.model.values import WAITS_FOR_SOURCE, DataSource, Policy
 from bbfs.sources import Services
 from bbfs.sources.storage.handler import StorageHandler
-from bbfs.sources.storage.s3_answers import error_of, page_of
-from bbfs.sources.storage.signing import Credentials, authorization
+from bbfs.sources.storage.s3.answers import error_of, page_of
+from bbfs.sources.storage.s3.signing import Credentials, authorization
 from bbfs.testing import list_all, read_whole
 
 ODD_KEYS = (

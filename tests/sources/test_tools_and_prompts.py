@@ -5,13 +5,13 @@ import shlex
 
 import pytest
 
-from bbfs.folding import fold
-from bbfs.mcp_manager.calls import PromptArgument, PromptEntry, ToolEntry, prompt_entry, tool_entry
-from bbfs.model import DataSource, Tools
-from bbfs.patterns import Pattern
+from bbfs.model.file_names import plain_path
+from bbfs.model.uri_templates.match import Pattern
+from bbfs.model.values import DataSource, Tools
+from bbfs.resources.catalog.folding import fold
 from bbfs.sources.mcp.arguments import tool_arguments
-from bbfs.sources.mcp.calls import allowed, asked, describe_tool, offer, tool_template
-from bbfs.tree import plain_path
+from bbfs.sources.mcp.client.tool_entries import PromptArgument, PromptEntry, ToolEntry, prompt_entry, tool_entry
+from bbfs.sources.mcp.tools import allowed, asked, describe_tool, offer, tool_template
 
 READ_ONLY = {"readOnlyHint": True}
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}

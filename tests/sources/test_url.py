@@ -11,9 +11,7 @@ import pytest
 import trio
 from web_site import WebSite
 
-from bbfs.cache.spool import Spool
-from bbfs.cache.stored import StoredContent
-from bbfs.errors import (
+from bbfs.model.errors import (
     BbfsError,
     Busy,
     DeadlineExceeded,
@@ -26,9 +24,11 @@ from bbfs.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model import Content, DataSource, Loaded, Policy, Unchanged
+from bbfs.model.values import Content, DataSource, Loaded, Policy, Unchanged
 from bbfs.sources import Services
-from bbfs.sources.ranged_content import BLOCK, RangedContent
+from bbfs.sources.content.file import StoredContent
+from bbfs.sources.content.ranges import BLOCK, RangedContent
+from bbfs.sources.content.spool import Spool
 from bbfs.sources.url.handler import UrlHandler
 from bbfs.testing import read_whole
 

@@ -8,16 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.errors import Busy, ConfigError, ProtocolViolation, Unreachable
-from bbfs.model import DataSource
+from bbfs.model.errors import Busy, ConfigError, ProtocolViolation, Unreachable
+from bbfs.model.values import DataSource
 from bbfs.sources import Services
-from bbfs.sources.url.handler import UrlHandler
-from bbfs.sources.url.html_markdown import to_markdown
-from bbfs.sources.url.listing import with_renderings
-from bbfs.sources.url.llms_txt import Link, links
-from bbfs.sources.url.pages import Page, page_url, rendering_uri
-from bbfs.sources.url.sitemaps import SitemapEntry, SitemapParser
-from bbfs.sources.web.headers import (
+from bbfs.sources.http.headers import (
     Validators,
     may_be_kept,
     media_type,
@@ -27,9 +21,15 @@ from bbfs.sources.web.headers import (
     strong_etag,
     time_to_live,
 )
-from bbfs.sources.web.pacing import Pace, Pause, retry_after
-from bbfs.sources.web.redirects import origin
-from bbfs.sources.web.responses import Inflater
+from bbfs.sources.http.pacing import Pace, Pause, retry_after
+from bbfs.sources.http.redirects import origin
+from bbfs.sources.http.responses import Inflater
+from bbfs.sources.url.handler import UrlHandler
+from bbfs.sources.url.html_markdown import to_markdown
+from bbfs.sources.url.listing import with_renderings
+from bbfs.sources.url.llms_txt import Link, links
+from bbfs.sources.url.pages import Page, page_url, rendering_uri
+from bbfs.sources.url.sitemaps import SitemapEntry, SitemapParser
 
 
 @pytest.mark.parametrize(

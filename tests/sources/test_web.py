@@ -10,7 +10,7 @@ import pytest
 import trio
 from web_site import WebSite
 
-from bbfs.errors import (
+from bbfs.model.errors import (
     BbfsError,
     Busy,
     DeadlineExceeded,
@@ -22,8 +22,8 @@ from bbfs.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model import DataSource, Policy
-from bbfs.sources.web.client import WebClient
+from bbfs.model.values import DataSource, Policy
+from bbfs.sources.http.client import WebClient
 
 SECRET = "s3cr3t-t0ken"
 

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from bbfs.errors import Unreachable
-from bbfs.model import DataSource, Policy
-from bbfs.sources.web import addresses
-from bbfs.sources.web.client import WebClient
+from bbfs.model.errors import Unreachable
+from bbfs.model.values import DataSource, Policy
+from bbfs.sources.http import addresses
+from bbfs.sources.http.client import WebClient
 
 
 def certificate(directory: Path, name: str) -> tuple[Path, Path]:

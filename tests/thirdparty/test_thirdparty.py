@@ -14,7 +14,7 @@ from programs import python, shell
 from reference import Reference, read_everything
 from servers import missing, serve
 
-from bbfs import mounts as mount_points
+from bbfs.fuse import mountpoint as mount_points
 
 SERVERS = ("everything-stdio", "everything-http", "everything-sse", "memory", "aws-serverless")
 FIRST_LOOK = "first"

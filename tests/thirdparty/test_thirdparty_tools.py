@@ -12,7 +12,7 @@ from harness import Mounts, mcp
 from programs import run, shell
 from servers import EVERYTHING, NODE, missing
 
-from bbfs import mounts as mount_points
+from bbfs.fuse import mountpoint as mount_points
 
 RECORDER = Path(__file__).parent.parent / "servers" / "recorder.py"
 

@@ -8,14 +8,10 @@ from typing import Any
 import trio
 import trio.testing
 
-from bbfs.cache.content import MemoryContent
-from bbfs.cache.disk import DiskCache
-from bbfs.cache.metadata import MetadataStore
-from bbfs.cache.tiers import SharedTier
-from bbfs.errors import BbfsError, NotADirectory, NotFound, Outdated
-from bbfs.inodes import ROOT
-from bbfs.listed import ListedDirectory
-from bbfs.model import (
+from bbfs.model.errors import BbfsError, NotADirectory, NotFound, Outdated
+from bbfs.model.inode_number import ROOT
+from bbfs.model.uri import source_uri
+from bbfs.model.values import (
     Completion,
     DataSource,
     Listing,
@@ -27,10 +23,14 @@ from bbfs.model import (
     SourceEvent,
     SourceState,
 )
-from bbfs.resources import ResourceManager
+from bbfs.resources.cache.disk import DiskCache
+from bbfs.resources.cache.metadata import MetadataStore
+from bbfs.resources.cache.tier import SharedTier
+from bbfs.resources.manager import ResourceManager
 from bbfs.sources import Handler
-from bbfs.uri import source_uri
-from bbfs.vfs import Attributes, FileSystem
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.vfs.filesystem import Attributes, FileSystem
+from bbfs.vfs.large_directories import ListedDirectory
 
 MEMORY = 1 << 20
 STARTED = 1_700_000_000.0

@@ -6,8 +6,8 @@ import pytest
 import trio
 from fakes import FlatSource, TreeSource, World, data_source, settled
 
-from bbfs.errors import BbfsError, DeadlineExceeded, Denied, NotADirectory, NotFound, Unreachable
-from bbfs.records import Path
+from bbfs.model.errors import BbfsError, DeadlineExceeded, Denied, NotADirectory, NotFound, Unreachable
+from bbfs.resources.catalog.record import Path
 
 
 def flat(*uris: str, **policy: Any) -> FlatSource:

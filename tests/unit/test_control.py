@@ -13,9 +13,9 @@ import pytest
 import trio
 from fakes import FlatSource, World
 
-from bbfs import control
-from bbfs.control import Control, Link, connect
-from bbfs.errors import ProtocolViolation, Unreachable
+from bbfs.fuse import control
+from bbfs.fuse.control import Control, Link, connect
+from bbfs.model.errors import ProtocolViolation, Unreachable
 
 BOUND = 20
 

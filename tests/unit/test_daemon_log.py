@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from bbfs.daemon import _Adapter
+from bbfs.fuse.daemon import _Adapter
 
 
 def said(text: str, *values: object) -> logging.LogRecord:

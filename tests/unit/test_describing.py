@@ -6,9 +6,9 @@ import pytest
 import trio
 from fakes import FlatSource, World
 
-from bbfs.describing import AT_ONCE, HELD
-from bbfs.errors import NoAttribute
-from bbfs.records import Path, Record
+from bbfs.model.errors import NoAttribute
+from bbfs.resources.catalog.record import Path, Record
+from bbfs.vfs.xattr_cache import AT_ONCE, HELD
 
 ROOT = "mcp-server+docs/x/"
 

@@ -7,9 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from bbfs import errors
-from bbfs.errors import BbfsError, DeadlineExceeded, LoginRequired, Unreachable
-from bbfs.flight import SingleFlight
+from bbfs.model import errors
+from bbfs.model.errors import BbfsError, DeadlineExceeded, LoginRequired, Unreachable
+from bbfs.resources.single_flight import SingleFlight
 
 
 class Request:

@@ -9,14 +9,14 @@ import trio
 import trio.testing
 from fakes import World, data_source
 
-from bbfs.cache.content import MemoryContent
-from bbfs.catalog.base import LATE_FOR
-from bbfs.catalog.found import settle
-from bbfs.errors import DeadlineExceeded, NotADirectory, NotFound, Unreachable
-from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata
-from bbfs.records import Record
-from bbfs.tree import hide_component
-from bbfs.uri import source_uri
+from bbfs.model.errors import DeadlineExceeded, NotADirectory, NotFound, Unreachable
+from bbfs.model.file_names import hide_component
+from bbfs.model.uri import source_uri
+from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata
+from bbfs.resources.catalog.base import LATE_FOR
+from bbfs.resources.catalog.lookups import settle
+from bbfs.resources.catalog.record import Record
+from bbfs.sources.content.memory import MemoryContent
 
 ROOT = "bb-scripted+tree+db"
 

@@ -9,8 +9,8 @@ import pytest
 import trio
 from fakes import settled
 
-from bbfs import fuse_queue
-from bbfs.fuse_queue import BRISK, BURST, Readable, Turnstile, trio_for_pyfuse3
+from bbfs.fuse import request_queue as fuse_queue
+from bbfs.fuse.request_queue import BRISK, BURST, Readable, Turnstile, trio_for_pyfuse3
 
 
 @pytest.fixture

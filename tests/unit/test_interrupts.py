@@ -13,8 +13,8 @@ import pytest
 import trio
 import trio.testing
 
-from bbfs import interrupts
-from bbfs.interrupts import Interrupts, wants_out
+from bbfs.fuse import interrupts
+from bbfs.fuse.interrupts import Interrupts, wants_out
 
 PID = 4242
 BOUND = 10.0

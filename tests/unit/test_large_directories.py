@@ -4,8 +4,10 @@ import pytest
 import trio
 from fakes import FlatSource, TreeSource, World, data_source, settled, uris
 
-from bbfs import buckets, directories, folding
-from bbfs.listed import ListedDirectory
+from bbfs.model import bucket_dict as buckets
+from bbfs.resources.catalog import folding
+from bbfs.vfs import directory_handles as directories
+from bbfs.vfs.large_directories import ListedDirectory
 
 DIRECTORY = "mcp-server+docs/x/d"
 NAMES = [f"{number:04}" for number in range(200)]

@@ -7,11 +7,11 @@ import pytest
 import trio
 from fakes import STARTED, FlatSource, TreeSource, World, data_source, settled
 
-from bbfs import handles
-from bbfs.catalog import hierarchical
-from bbfs.errors import NotFound
-from bbfs.handles import READY_AGAIN, READY_SHARE, Attributes
-from bbfs.records import Lease, Record
+from bbfs.model.errors import NotFound
+from bbfs.resources.catalog import directory as hierarchical
+from bbfs.resources.catalog.record import Lease, Record
+from bbfs.vfs import file_handles as handles
+from bbfs.vfs.file_handles import READY_AGAIN, READY_SHARE, Attributes
 
 DOCS = "mcp-server+docs/x/"
 TREE = "bb-scripted+tree+file/"

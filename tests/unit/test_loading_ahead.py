@@ -6,10 +6,10 @@ import pytest
 import trio
 from fakes import FlatSource, TreeSource, World, data_source, settled, uris
 
-from bbfs.cache.prefetch import IDLE
-from bbfs.errors import BbfsError, Unreachable
-from bbfs.inodes import inode_number
-from bbfs.places import Places
+from bbfs.model.errors import BbfsError, Unreachable
+from bbfs.model.inode_number import inode_number
+from bbfs.resources.readahead.streams import IDLE
+from bbfs.resources.request_slots import Places
 
 DIRECTORY = "mcp-server+docs/x/d"
 LISTED = 200

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.cache.metadata import SCHEMA_VERSION, MetadataStore, Remembered
-from bbfs.model import Listing, ResourceMetadata, ResourceTemplate
+from bbfs.model.values import Listing, ResourceMetadata, ResourceTemplate
+from bbfs.resources.cache.metadata import SCHEMA_VERSION, MetadataStore, Remembered
 
 ROW = Remembered("x://a", 5, "digest", "salt", 1_700_000_000_000_000_001, 1.5, 10.0)
 NEVER_LOADED = Remembered("x://b", None, None, "", 7, None, None)
@@ -191,8 +191,8 @@ def test_the_file_is_the_users_own(path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from bbfs.cache.metadata import MetadataStore, Remembered
-from bbfs.model import Listing, ResourceMetadata
+from bbfs.resources.cache.metadata import MetadataStore, Remembered
+from bbfs.model.values import Listing, ResourceMetadata
 path, source = Path(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
 sys.stdin.readline()

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bbfs import mounts
-from bbfs.mounts import MountError, canonical, is_dead, mount_at, prepare, unmount
-from bbfs.mounts import mounts as read_mounts
+from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse.mountpoint import MountError, canonical, is_dead, mount_at, prepare, unmount
+from bbfs.fuse.mountpoint import mounts as read_mounts
 
 TABLE = """\
 22 28 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:14 - proc proc rw

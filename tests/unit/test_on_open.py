@@ -8,10 +8,10 @@ import trio
 import trio.testing
 from fakes import FlatSource, World, settled
 
-from bbfs.cache.content import MemoryContent
-from bbfs.contents import RESULT_KEPT
-from bbfs.errors import BbfsError, InvalidUri, IsADirectory, NotADirectory, NotFound, Outdated, Unreachable
-from bbfs.model import Loaded, Part
+from bbfs.model.errors import BbfsError, InvalidUri, IsADirectory, NotADirectory, NotFound, Outdated, Unreachable
+from bbfs.model.values import Loaded, Part
+from bbfs.resources.loader import RESULT_KEPT
+from bbfs.sources.content.memory import MemoryContent
 
 ROOT = "mcp-server+docs"
 RUN = f"{ROOT}/run/t?x=1"

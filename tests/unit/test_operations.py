@@ -14,11 +14,12 @@ import trio.testing
 from fakes import FlatSource, TreeSource, World, data_source, several, uris
 from pyfuse3 import FUSEError
 
-from bbfs import errors, operations
-from bbfs.errors import BbfsError
-from bbfs.interrupts import Interrupts
-from bbfs.operations import Operations, Ownership, answers
-from bbfs.vfs import FileSystem
+from bbfs.fuse import adapter as operations
+from bbfs.fuse.adapter import Operations, Ownership, answers
+from bbfs.fuse.interrupts import Interrupts
+from bbfs.model import errors
+from bbfs.model.errors import BbfsError
+from bbfs.vfs.filesystem import FileSystem
 
 OWNER = Ownership(uid=1234, gid=5678)
 NOBODY = cast(pyfuse3.RequestContext, SimpleNamespace(pid=0))
@@ -203,7 +204,7 @@ async def test_the_wait_of_an_interrupted_reader_answers_eintr_and_harms_nobody(
     request_name: str,
 ) -> None:
     wanting: set[int] = set()
-    monkeypatch.setattr("bbfs.interrupts.wants_out", lambda pid: pid in wanting)
+    monkeypatch.setattr("bbfs.fuse.interrupts.wants_out", lambda pid: pid in wanting)
     source = FlatSource(contents={"x://a": b"bytes"})
     answered: dict[int, Any] = {}
     some_answer = trio.Event()

@@ -8,10 +8,10 @@ import pytest
 import trio
 from fakes import FlatSource, World, settled, until
 
-from bbfs import tiered
-from bbfs.attached import fingerprint
-from bbfs.cache.disk import DiskCache, Entry, Found
-from bbfs.errors import Unreachable
+from bbfs.model.errors import Unreachable
+from bbfs.resources import tiers as tiered
+from bbfs.resources.cache.disk import DiskCache, Entry, Found
+from bbfs.resources.source import fingerprint
 
 A = "mcp-server+docs/x/a"
 URI = "mcp-server+docs+x://a"

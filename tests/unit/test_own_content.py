@@ -6,8 +6,8 @@ import pytest
 import trio
 from fakes import TreeSource, World, data_source
 
-from bbfs.errors import NoAttribute
-from bbfs.model import Listing
+from bbfs.model.errors import NoAttribute
+from bbfs.model.values import Listing
 
 ROOT = "bb-scripted+store+s3"
 

@@ -7,10 +7,10 @@ import pytest
 import trio
 from fakes import TreeSource, World, data_source, settled
 
-from bbfs.cache.disk import DiskCache
-from bbfs.cache.metadata import MetadataStore
-from bbfs.catalog import hierarchical
-from bbfs.errors import Unreachable
+from bbfs.model.errors import Unreachable
+from bbfs.resources.cache.disk import DiskCache
+from bbfs.resources.cache.metadata import MetadataStore
+from bbfs.resources.catalog import directory as hierarchical
 
 ROOT = "bb-scripted+tree+db"
 

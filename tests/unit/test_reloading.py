@@ -8,10 +8,10 @@ import pytest
 import trio
 from fakes import FlatSource, World, several
 
-from bbfs.cache.content import MemoryContent
-from bbfs.cache.disk import DiskCache
-from bbfs.errors import Unreachable
-from bbfs.model import Loaded, ResourceMetadata, Unchanged
+from bbfs.model.errors import Unreachable
+from bbfs.model.values import Loaded, ResourceMetadata, Unchanged
+from bbfs.resources.cache.disk import DiskCache
+from bbfs.sources.content.memory import MemoryContent
 
 A = "mcp-server+docs/x/a"
 

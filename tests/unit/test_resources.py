@@ -7,10 +7,7 @@ import trio
 import trio.testing
 from fakes import Clock, FlatSource, TreeSource, World, data_source, settled, several, uris
 
-from bbfs.attached import WAITERS_PER_SOURCE
-from bbfs.cache.metadata import MetadataStore
-from bbfs.contents import ERROR_KEPT
-from bbfs.errors import (
+from bbfs.model.errors import (
     BbfsError,
     Busy,
     DeadlineExceeded,
@@ -23,9 +20,12 @@ from bbfs.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model import Capabilities, Content, DataSource
-from bbfs.records import Record
-from bbfs.resources import LoadedResource
+from bbfs.model.values import Capabilities, Content, DataSource
+from bbfs.resources.cache.metadata import MetadataStore
+from bbfs.resources.catalog.record import Record
+from bbfs.resources.loader import ERROR_KEPT
+from bbfs.resources.manager import LoadedResource
+from bbfs.resources.source import WAITERS_PER_SOURCE
 
 ROOT = "mcp-server+docs/x/"
 

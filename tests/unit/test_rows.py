@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.folding import Entry, Folding, Tree, fold, uri_of
-from bbfs.mcp_manager import long_texts
-from bbfs.mcp_manager.long_texts import LongText, put_back, take_out
-from bbfs.mcp_manager.translate import add_resources, resource_entry
-from bbfs.rows import Rows
+from bbfs.model.listing import Rows
+from bbfs.resources.catalog.folding import Entry, Folding, Tree, fold, uri_of
+from bbfs.sources.mcp.client.decode import add_resources, resource_entry
+from bbfs.sources.mcp.transport import long_strings as long_texts
+from bbfs.sources.mcp.transport.long_strings import LongText, put_back, take_out
 
 PREFIX = "mcp-server+docs"
 PARTS = st.sampled_from(["a", "b", "a%20b", "a b", "%41", "", ".", "index.txt"])

@@ -10,13 +10,13 @@ import pytest
 import trio
 from fakes import Clock, FlatSource, World, data_source, settled
 
-from bbfs import shared_contents
-from bbfs.attached import fingerprint
-from bbfs.cache.content import MemoryContent
-from bbfs.cache.disk import DiskCache
-from bbfs.cache.tiers import EVERYTHING, Kept
-from bbfs.errors import Unreachable
-from bbfs.model import Loaded, McpServer, Part
+from bbfs.model.errors import Unreachable
+from bbfs.model.values import Loaded, McpServer, Part
+from bbfs.resources import shared as shared_contents
+from bbfs.resources.cache.disk import DiskCache
+from bbfs.resources.cache.tier import EVERYTHING, Kept
+from bbfs.resources.source import fingerprint
+from bbfs.sources.content.memory import MemoryContent
 
 A = "mcp-server+docs/x/a"
 

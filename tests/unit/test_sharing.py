@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from bbfs.attached import fingerprint
 from bbfs.config.interpolation import Interpolator
-from bbfs.model import DataSource, McpServer
-from bbfs.sharing import may_be_shared
+from bbfs.model.values import DataSource, McpServer
+from bbfs.resources.sharing_policy import may_be_shared
+from bbfs.resources.source import fingerprint
 
 PUBLIC = McpServer("http", url="https://mcp.example.org/mcp")
 PROGRAM = McpServer("stdio", command="/usr/bin/server", args=("--all",))

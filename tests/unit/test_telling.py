@@ -11,13 +11,13 @@ import trio
 import trio.testing
 from fakes import STARTED, Clock, FlatSource, TreeSource, World, data_source, settled, several, uris
 
-from bbfs.changes import Change, Watch
-from bbfs.changes.source import FOLLOWED, RETRY_EVERY
-from bbfs.errors import BbfsError, NotFound, NotSupported, Unreachable
-from bbfs.interrupts import Interrupts
-from bbfs.model import SourceEvent
-from bbfs.operations import CHANGED, READY, Operations, Ownership
-from bbfs.records import Path
+from bbfs.fuse.adapter import CHANGED, READY, Operations, Ownership
+from bbfs.fuse.interrupts import Interrupts
+from bbfs.model.errors import BbfsError, NotFound, NotSupported, Unreachable
+from bbfs.model.values import SourceEvent
+from bbfs.resources.catalog.record import Path
+from bbfs.resources.watch import Change, Watch
+from bbfs.resources.watch.source import FOLLOWED, RETRY_EVERY
 
 DOCS = "mcp-server+docs/x/"
 TREE = "bb-scripted+tree+file/"

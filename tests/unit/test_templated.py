@@ -6,7 +6,7 @@ import pytest
 import trio
 from fakes import CompletingSource, FlatSource, World, settled
 
-from bbfs.errors import IsADirectory, NotADirectory, NotFound, Unreachable
+from bbfs.model.errors import IsADirectory, NotADirectory, NotFound, Unreachable
 
 ROOT = "mcp-server+docs"
 
@@ -296,7 +296,7 @@ async def test_after_a_gap_everything_is_asked_for_again(nursery: trio.Nursery) 
 async def test_the_version_of_a_resource_that_had_to_be_forgotten_is_not(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bbfs.catalog.templated.MAX_UNLISTED", 2)
+    monkeypatch.setattr("bbfs.resources.catalog.templates.MAX_UNLISTED", 2)
     source = FlatSource()
     source.template("x://k/{slug}")
     names = ["a", "b", "c", "d"]

@@ -8,11 +8,11 @@ import pytest
 import trio
 from fakes import FlatSource, TreeSource, World, data_source, settled, until
 
-from bbfs.cache.content import MemoryContent
-from bbfs.cache.disk import DiskCache
-from bbfs.cache.metadata import MetadataStore
-from bbfs.errors import NotFound, TooLarge, Unreachable
-from bbfs.model import Part
+from bbfs.model.errors import NotFound, TooLarge, Unreachable
+from bbfs.model.values import Part
+from bbfs.resources.cache.disk import DiskCache
+from bbfs.resources.cache.metadata import MetadataStore
+from bbfs.sources.content.memory import MemoryContent
 
 A = "mcp-server+docs/x/a"
 

@@ -9,11 +9,11 @@ import trio
 from cache_server import CacheServer
 from fakes import Clock, FlatSource, World, data_source, several
 
-from bbfs.cache import valkey
-from bbfs.cache.shared import ValkeyTier
-from bbfs.errors import BbfsError
-from bbfs.model import Content, DataSource, McpServer, SharedCache
-from bbfs.records import Record
+from bbfs.model.errors import BbfsError
+from bbfs.model.values import Content, DataSource, McpServer, SharedCache
+from bbfs.resources.cache.shared import connection as valkey
+from bbfs.resources.cache.shared.valkey_tier import ValkeyTier
+from bbfs.resources.catalog.record import Record
 
 BOUND = 10.0
 URI = "x://a"

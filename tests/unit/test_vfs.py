@@ -6,8 +6,7 @@ import pytest
 import trio
 from fakes import Clock, FlatSource, TreeSource, World, data_source, settled, several, uris
 
-from bbfs.cache.metadata import MetadataStore
-from bbfs.errors import (
+from bbfs.model.errors import (
     Denied,
     IsADirectory,
     NameTooLong,
@@ -19,8 +18,9 @@ from bbfs.errors import (
     ReadOnly,
     Unreachable,
 )
-from bbfs.inodes import ROOT as ROOT_INODE
-from bbfs.vfs import FileSystem
+from bbfs.model.inode_number import ROOT as ROOT_INODE
+from bbfs.resources.cache.metadata import MetadataStore
+from bbfs.vfs.filesystem import FileSystem
 
 ROOT = "mcp-server+docs/x/"
 TREE = "bb-scripted+tree+file/"

@@ -19,10 +19,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from bbfs.errors import BbfsError, NotFound, Outdated
-from bbfs.inodes import ROOT
-from bbfs.resources import JUST_NOW
-from bbfs.vfs import Attributes
+from bbfs.model.errors import BbfsError, NotFound, Outdated
+from bbfs.model.inode_number import ROOT
+from bbfs.resources.manager import JUST_NOW
+from bbfs.vfs.filesystem import Attributes
 
 CONTENT_TTL, LISTING_TTL = 10.0, 30.0
 URIS = ("x://a", "x://b", "x://d/a", "x://d/e/a", "y://a")

@@ -9,8 +9,9 @@ from fakes import data_source
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.model import DataSource, McpServer, ResourceMetadata, SourceState
-from bbfs.xattrs import LIMIT, attributes, plain, resource_document, source_document, timestamp
+from bbfs.model.values import DataSource, McpServer, ResourceMetadata, SourceState
+from bbfs.resources.documents import plain, resource_document, source_document, timestamp
+from bbfs.vfs.xattrs import LIMIT, attributes
 
 SOURCE = data_source()
 TEXT = st.text(st.characters(exclude_categories=()))

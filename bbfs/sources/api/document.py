@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
-from bbfs.errors import ConfigError, ProtocolViolation
+from bbfs.model.errors import ConfigError, ProtocolViolation
 
 REFERENCES_IN_A_ROW = 32
 """References that lead to references: more are a cycle, or as good as one."""

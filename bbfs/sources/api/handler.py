@@ -12,8 +12,11 @@ from typing import Any
 import trio
 from cachetools import LRUCache
 
-from bbfs.errors import BbfsError, ProtocolViolation
-from bbfs.model import (
+from bbfs.model.errors import BbfsError, ProtocolViolation
+from bbfs.model.redaction import header_secrets
+from bbfs.model.uri import source_uri
+from bbfs.model.uri_templates.expand import expand_template
+from bbfs.model.values import (
     Completion,
     DataSource,
     Listing,
@@ -24,7 +27,6 @@ from bbfs.model import (
     SourceState,
     Unchanged,
 )
-from bbfs.redaction import header_secrets
 from bbfs.sources import Services
 from bbfs.sources.api.document import shown
 from bbfs.sources.api.loading import DocumentReader
@@ -35,13 +37,11 @@ from bbfs.sources.api.parameters import Parameter
 from bbfs.sources.api.requests import Answer, ApiRequests, NotModified
 from bbfs.sources.api.security import Keyring, check
 from bbfs.sources.api.values import Lister, answers_for, hinted, lister, values_in, variable_at
+from bbfs.sources.http.client import WebClient
+from bbfs.sources.http.headers import Validators, may_be_kept, media_type, modified_ns, strong_etag, time_to_live
+from bbfs.sources.http.redirects import HARMLESS
 from bbfs.sources.media_types import content_type_of
 from bbfs.sources.options import parse_options
-from bbfs.sources.web.client import WebClient
-from bbfs.sources.web.headers import Validators, may_be_kept, media_type, modified_ns, strong_etag, time_to_live
-from bbfs.sources.web.redirects import HARMLESS
-from bbfs.templates import expand_template
-from bbfs.uri import source_uri
 
 VALIDATORS_KEPT = 10_000
 """Resources of which the API can be asked whether they have changed."""

@@ -10,11 +10,11 @@ from urllib.parse import quote, unquote, urlsplit
 
 import trio
 
-from bbfs.errors import BbfsError, ConfigError, IsADirectory, NotFound, ProtocolViolation, TooLarge, Unreachable
+from bbfs.model.errors import BbfsError, ConfigError, IsADirectory, NotFound, ProtocolViolation, TooLarge, Unreachable
 from bbfs.sources.api.document import Documents, Node, is_beneath, parse, shown
 from bbfs.sources.filesystem.beneath import AtMountPoint, MountPoint, Root, error_of
-from bbfs.sources.web.client import WebClient
-from bbfs.sources.web.headers import Validators
+from bbfs.sources.http.client import WebClient
+from bbfs.sources.http.headers import Validators
 
 T = TypeVar("T")
 MAX_DOCUMENT = 64 << 20

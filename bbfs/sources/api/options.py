@@ -7,13 +7,13 @@ from urllib.parse import urljoin, urlsplit
 import httpx2
 from pydantic import Field, field_validator
 
-from bbfs.errors import ConfigError
-from bbfs.model import DataSource
+from bbfs.model.errors import ConfigError
+from bbfs.model.values import DataSource
 from bbfs.sources.api.document import TOKEN, shown
 from bbfs.sources.api.loading import file_url
+from bbfs.sources.http.client import MAX_BODY
+from bbfs.sources.http.redirects import is_web
 from bbfs.sources.options import Bytes, SourceOptions, as_given, local_path
-from bbfs.sources.web.client import MAX_BODY
-from bbfs.sources.web.redirects import is_web
 
 MAX_PAGES, MAX_ITEMS = 10, 10_000
 

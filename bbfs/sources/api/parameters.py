@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
-from bbfs.errors import ProtocolViolation
+from bbfs.model.errors import ProtocolViolation
 from bbfs.sources.api.document import TOKEN, Node, is_unicode, shown
 
 _VARIABLE = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")

@@ -9,15 +9,15 @@ from urllib.parse import quote
 
 import trio
 
-from bbfs.cache.content import MemoryContent
-from bbfs.cache.spool import Spool
-from bbfs.errors import NotFound, ProtocolViolation
-from bbfs.model import Content
+from bbfs.model.errors import NotFound, ProtocolViolation
+from bbfs.model.values import Content
 from bbfs.sources.api.following import Next, Paging, first_numbers, next_page, without
 from bbfs.sources.api.operations import Api, Call, Operation, is_json
 from bbfs.sources.api.pages import Page, joined, page_of
 from bbfs.sources.api.security import Keyring
-from bbfs.sources.web.client import WebClient, WebStream
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.spool import Spool
+from bbfs.sources.http.client import WebClient, WebStream
 
 T = TypeVar("T")
 PARSED_AT_ONCE = 256 << 10

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bbfs.errors import ConfigError
+from bbfs.model.errors import ConfigError
 from bbfs.sources.api.document import TOKEN, Node, is_unicode
 
 Requirement: TypeAlias = tuple[str, ...]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol, TypeAlias
 
-from bbfs.errors import BbfsError, DeadlineExceeded
+from bbfs.model.errors import BbfsError, DeadlineExceeded
 from bbfs.sources.database.names import Key, KeyValue
 from bbfs.sources.database.queries import Query, QueryValues
 from bbfs.sources.database.tables import Schema, Table, TableName

@@ -4,8 +4,10 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bbfs.errors import NotFound
-from bbfs.model import ContentType, ResourceMetadata
+from bbfs.model.errors import NotFound
+from bbfs.model.file_names import show_component
+from bbfs.model.uri import source_uri
+from bbfs.model.values import ContentType, ResourceMetadata
 from bbfs.sources.database.names import (
     QUERIES,
     Key,
@@ -20,8 +22,6 @@ from bbfs.sources.database.names import (
 from bbfs.sources.database.queries import Query
 from bbfs.sources.database.tables import Schema, Table, TableName
 from bbfs.sources.media_types import content_type_of
-from bbfs.tree import show_component
-from bbfs.uri import source_uri
 
 _TYPES = {
     "sql": "application/sql",

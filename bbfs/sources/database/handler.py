@@ -7,10 +7,11 @@ Native URIs are `sqlite://SCHEMA/TABLE/…` and `postgres://SCHEMA/TABLE/…`; h
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from bbfs.cache.content import MemoryContent
-from bbfs.errors import BbfsError, DeadlineExceeded, IsADirectory, NotFound, Unreachable
-from bbfs.model import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.model.errors import BbfsError, DeadlineExceeded, IsADirectory, NotFound, Unreachable
+from bbfs.model.file_names import hide_component, show_component
+from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.database import entries
 from bbfs.sources.database.backend import Job, RowFormat, Session, Write
 from bbfs.sources.database.jobs import Jobs
@@ -30,7 +31,6 @@ from bbfs.sources.database.queries import Query, parse_file_name
 from bbfs.sources.database.rendering import encoded
 from bbfs.sources.database.tables import Table, columns_json
 from bbfs.sources.options import parse_options
-from bbfs.tree import hide_component, show_component
 
 T = TypeVar("T")
 Path = tuple[str, ...]

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import trio
 
-from bbfs.errors import BbfsError
+from bbfs.model.errors import BbfsError
 from bbfs.sources.database.backend import Backend, Job, Session
 
 T = TypeVar("T")

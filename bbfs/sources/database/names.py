@@ -1,8 +1,8 @@
 """Identifiers and keys of a database as parts of a native URI, and back from file names. Pure.
 
-Any text can be the name of a table or the value of a key. In a native URI it is percent-encoded, and the tree shows it
-decoded where that is a legal file name (`bbfs.tree.show_component`). What no percent-encoding can tell apart is told by
-a tilde, which is doubled wherever it is part of a text itself:
+Any text can be the name of a table or the value of a key. In a native URI it is percent-encoded, and the tree shows
+it decoded where that is a legal file name (`bbfs.model.file_names.show_component`). What no percent-encoding can tell
+apart is told by a tilde, which is doubled wherever it is part of a text itself:
 
     ~null ~empty            NULL, and the empty text
     ~x00ff                  a blob, in hex
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
-from bbfs.errors import NotFound
-from bbfs.tree import show_component
+from bbfs.model.errors import NotFound
+from bbfs.model.file_names import show_component
 
 QUERIES = "query"
 """The directory of the named queries, at the root."""

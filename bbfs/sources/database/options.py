@@ -4,11 +4,11 @@ from typing import Any
 
 from pydantic import Field, SecretStr, field_validator
 
-from bbfs.errors import ConfigError
-from bbfs.model import DataSource
+from bbfs.model.errors import ConfigError
+from bbfs.model.values import DataSource
 from bbfs.sources.database.backend import Backend
 from bbfs.sources.database.queries import QueryOptions, valid_name
-from bbfs.sources.database.sqlite import SqliteBackend
+from bbfs.sources.database.sqlite.backend import SqliteBackend
 from bbfs.sources.options import SourceOptions, local_path
 
 ROW_LIMIT = 100_000
@@ -62,8 +62,8 @@ def make_backend(source: DataSource, options: DatabaseOptions) -> Backend:
             raise ConfigError(f"{where}: SQLite takes no options; the file is opened read-only in any case")
         return SqliteBackend(local_path(source, rest[1:]), source.policy.timeout)
     try:
-        from bbfs.sources.database.generic import GenericBackend  # noqa: PLC0415 - of the extra "database"
-        from bbfs.sources.database.postgres import PostgresBackend  # noqa: PLC0415 - as above
+        from bbfs.sources.database.generic.backend import GenericBackend  # noqa: PLC0415 - of the extra "database"
+        from bbfs.sources.database.postgres.backend import PostgresBackend  # noqa: PLC0415 - as above
     except ImportError as error:
         raise ConfigError(f"{where}: needs the extra 'database' (pip install 'bbfs[database]'): {error}") from None
     password = source.auth.get("password")

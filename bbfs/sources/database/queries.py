@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from bbfs.errors import InvalidUri, NotFound
+from bbfs.model.errors import InvalidUri, NotFound
 from bbfs.sources.database.names import shown
 
 ParameterType = Literal["text", "integer", "number", "boolean", "date", "timestamp"]

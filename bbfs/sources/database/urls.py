@@ -5,7 +5,7 @@ from urllib.parse import quote, quote_plus
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from bbfs.errors import ConfigError
+from bbfs.model.errors import ConfigError
 
 HIDDEN = "***"
 

@@ -14,17 +14,8 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bbfs.descriptor import Descriptor
-from bbfs.errors import (
-    BbfsError,
-    Busy,
-    ConfigError,
-    Denied,
-    IsADirectory,
-    NotFound,
-    NotSupported,
-    Unreachable,
-)
+from bbfs.model.errors import BbfsError, Busy, ConfigError, Denied, IsADirectory, NotFound, NotSupported, Unreachable
+from bbfs.sources.content.fd import Descriptor
 
 Components = tuple[bytes, ...]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import trio
 
-from bbfs.cache.content import MemoryContent
-from bbfs.descriptor import Descriptor
-from bbfs.errors import BbfsError, Busy, IsADirectory, NotFound, Outdated, TooLarge
-from bbfs.model import Content
+from bbfs.model.errors import BbfsError, Busy, IsADirectory, NotFound, Outdated, TooLarge
+from bbfs.model.values import Content
+from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.filesystem.beneath import error_of
 
 _SNAPSHOT_ATTEMPTS = 8

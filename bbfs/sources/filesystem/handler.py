@@ -18,15 +18,15 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 import trio
 from pydantic import Field, field_validator
 
-from bbfs.descriptor import Descriptor
-from bbfs.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound, NotSupported, Unreachable
-from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.model.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound, NotSupported, Unreachable
+from bbfs.model.uri import source_uri
+from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
+from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.filesystem.beneath import AtMountPoint, Components, MountPoint, Root, error_of
 from bbfs.sources.filesystem.content import etag_of, exact_size, open_content, require_regular
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import Bytes, SourceOptions, parse_options, refuse_auth
-from bbfs.uri import source_uri
 
 T = TypeVar("T")
 _SUB_DELIMS = "!$&'()*+,;="  # RFC 3986, section 2.2; with the unreserved characters they stay as they are

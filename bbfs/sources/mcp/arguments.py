@@ -19,9 +19,9 @@ from difflib import get_close_matches
 from typing import Any
 from urllib.parse import quote, unquote
 
-from bbfs.errors import InvalidUri
-from bbfs.mcp_manager.calls import PromptEntry, ToolEntry
-from bbfs.mcp_manager.translate import encodable
+from bbfs.model.errors import InvalidUri
+from bbfs.sources.mcp.client.decode import encodable
+from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry
 
 MAX_DEPTH = 16
 """References and alternatives inside each other; what is deeper is taken for a property without a type."""

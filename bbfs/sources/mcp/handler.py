@@ -7,10 +7,9 @@ from urllib.parse import unquote
 
 import trio
 
-from bbfs.errors import BbfsError, ConfigError, Unreachable
-from bbfs.mcp_manager import End, Entries, MCPManager, PromptEntry, ToolEntry
-from bbfs.mcp_manager.oauth import ClientSettings
-from bbfs.model import (
+from bbfs.model.errors import BbfsError, ConfigError, Unreachable
+from bbfs.model.listing import Rows
+from bbfs.model.values import (
     Completion,
     DataSource,
     Listing,
@@ -20,12 +19,13 @@ from bbfs.model import (
     SourceEvent,
     SourceState,
 )
-from bbfs.rows import Rows
 from bbfs.sources import Services
 from bbfs.sources.mcp import arguments as mcp_arguments
-from bbfs.sources.mcp import calls as mcp_calls
-from bbfs.sources.mcp.calls import Offer
+from bbfs.sources.mcp import tools as mcp_calls
+from bbfs.sources.mcp.client import End, Entries, MCPManager, PromptEntry, ToolEntry
+from bbfs.sources.mcp.login.refresh import ClientSettings
 from bbfs.sources.mcp.results import call_size, prompt_result, tool_result
+from bbfs.sources.mcp.tools import Offer
 
 TEMPLATES_LATER = 5.0
 """Seconds for which a listing of resources waits for that of the templates, which is asked for at the same time."""

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from bbfs import tree
-from bbfs.cache.content import MemoryContent
-from bbfs.errors import BbfsError, ProtocolViolation
-from bbfs.mcp_manager.calls import require_complete, result_ttl
-from bbfs.mcp_manager.translate import content_part, text_of, usable_text, utf8
-from bbfs.model import Loaded, Part
+from bbfs.model import file_names as tree
+from bbfs.model.errors import BbfsError, ProtocolViolation
+from bbfs.model.values import Loaded, Part
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.mcp.client.decode import content_part, text_of, usable_text, utf8
+from bbfs.sources.mcp.client.tool_entries import require_complete, result_ttl
 
 MAX_ERROR = 2000
 """Characters of a tool's own account of what went wrong."""

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote_to_bytes
 
-from bbfs.cache.content import MemoryContent
-from bbfs.errors import InvalidUri, NotFound, TooLarge
-from bbfs.model import ResourceMetadata
+from bbfs.model.errors import InvalidUri, NotFound, TooLarge
+from bbfs.model.uri import source_uri
+from bbfs.model.values import ResourceMetadata
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
-from bbfs.uri import source_uri
 
 SCHEME = "memory"
 OPENING = SCHEME + "://"

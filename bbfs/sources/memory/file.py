@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from bbfs.cache.content import MemoryContent
-from bbfs.errors import BbfsError, Busy, Denied, TooLarge
+from bbfs.model.errors import BbfsError, Busy, Denied, TooLarge
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.memory.contents import Contents, Held, native_uri_of
 from bbfs.sources.options import open_regular
 

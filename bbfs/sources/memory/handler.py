@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import trio
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bbfs.cache.content import MemoryContent
-from bbfs.errors import BbfsError, ConfigError, InvalidUri
-from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceEvent, SourceState
+from bbfs.model.errors import BbfsError, ConfigError, InvalidUri
+from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceEvent, SourceState
 from bbfs.sources import Services
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.memory.contents import Contents, Held, LargeContent, differing, native_uri_of
 from bbfs.sources.memory.file import Kept, MemoryFile, Stamp
 from bbfs.sources.options import Bytes, SourceOptions, local_path, open_regular, parse_options, refuse_auth

@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Any
 
-from bbfs.errors import LoginRequired, NotFound, ProtocolViolation, TooLarge
+from bbfs.model.errors import LoginRequired, NotFound, ProtocolViolation, TooLarge
+from bbfs.sources.http.client import WebClient, WebResponse
 from bbfs.sources.notion.markdown import Block
 from bbfs.sources.notion.values import KINDS, Item, Json, Kind, Parent, items, mapping, string
-from bbfs.sources.web.client import WebClient, WebResponse
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from cachetools import LRUCache
 
-from bbfs.errors import Denied, LoginRequired, NotADirectory, NotFound, TooLarge
+from bbfs.model.errors import Denied, LoginRequired, NotADirectory, NotFound, TooLarge
 from bbfs.sources.notion.api import NotionApi, child_items
 from bbfs.sources.notion.naming import EXTENSION, INDEX, ROWS, SCHEMA, named
 from bbfs.sources.notion.values import Item, as_id

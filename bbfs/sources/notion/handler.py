@@ -11,10 +11,12 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from bbfs.cache.content import MemoryContent
-from bbfs.errors import ConfigError, IsADirectory, NotFound, TooLarge
-from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.model.errors import ConfigError, IsADirectory, NotFound, TooLarge
+from bbfs.model.uri import source_uri
+from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.http.client import WebClient
 from bbfs.sources.notion import naming, properties
 from bbfs.sources.notion.api import VERSION, NotionApi, child_items
 from bbfs.sources.notion.directories import Directories, Entry
@@ -22,8 +24,6 @@ from bbfs.sources.notion.markdown import document
 from bbfs.sources.notion.values import Item, as_id, id_in
 from bbfs.sources.notion.workspace import Workspace
 from bbfs.sources.options import SourceOptions, parse_options
-from bbfs.sources.web.client import WebClient
-from bbfs.uri import source_uri
 
 BASE_URL = "https://api.notion.com"
 PER_SECOND = 3.0

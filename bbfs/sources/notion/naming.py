@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from urllib.parse import quote
 
-from bbfs.errors import NotFound
+from bbfs.model.errors import NotFound
 from bbfs.sources.notion.values import Item, as_id
 
 SCHEME = "x-notion"

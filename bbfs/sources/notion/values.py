@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from bbfs.errors import ProtocolViolation
+from bbfs.model.errors import ProtocolViolation
 
 Kind = Literal["page", "database", "data_source"]
 KINDS = ("page", "database", "data_source")

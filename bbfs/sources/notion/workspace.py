@@ -14,7 +14,7 @@ from dataclasses import replace
 import trio
 from cachetools import LRUCache
 
-from bbfs.errors import Denied, NotFound, TooLarge
+from bbfs.model.errors import Denied, NotFound, TooLarge
 from bbfs.sources.notion.api import NotionApi
 from bbfs.sources.notion.values import Item, Parent
 

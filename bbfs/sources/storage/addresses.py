@@ -9,7 +9,7 @@ key has one URI, and every URI leads to one key at most.
 from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
-from bbfs.errors import NotFound
+from bbfs.model.errors import NotFound
 
 Names = tuple[str, ...]
 EMPTY = "%2F"

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import trio
 
-from bbfs.model import Content
+from bbfs.model.values import Content
 from bbfs.sources.storage.addresses import Names
 
 T = TypeVar("T")

@@ -12,8 +12,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from bbfs.cache.content import MemoryContent
-from bbfs.errors import (
+from bbfs.model.errors import (
     BbfsError,
     Busy,
     ConfigError,
@@ -27,10 +26,11 @@ from bbfs.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.sources.ranged_content import Blocks, RangedContent
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.ranges import Blocks, RangedContent
 from bbfs.sources.storage.addresses import Names, shown
+from bbfs.sources.storage.archives.members import stays_inside
 from bbfs.sources.storage.backend import Item, Listed, Opened, Threads
-from bbfs.sources.storage.members import stays_inside
 from bbfs.sources.storage.options import Configured, expand
 
 T = TypeVar("T")

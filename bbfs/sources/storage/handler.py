@@ -11,18 +11,18 @@ from typing import TypeVar
 
 import trio
 
-from bbfs.errors import BbfsError, ConfigError, DeadlineExceeded, IsADirectory, LoginRequired, Unreachable
-from bbfs.model import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, IsADirectory, LoginRequired, Unreachable
+from bbfs.model.uri import source_uri
+from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.storage.addresses import Names, name_of
-from bbfs.sources.storage.archives import ArchiveBackend
+from bbfs.sources.storage.archives.backend import ArchiveBackend
 from bbfs.sources.storage.backend import Backend, Item
 from bbfs.sources.storage.filesystems import FilesystemBackend
 from bbfs.sources.storage.objects import ObjectBackend
 from bbfs.sources.storage.options import Configured, configure
-from bbfs.sources.storage.s3 import S3Backend
-from bbfs.uri import source_uri
+from bbfs.sources.storage.s3.backend import S3Backend
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -12,8 +12,7 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, TypeVar
 
-from bbfs.cache.content import MemoryContent
-from bbfs.errors import (
+from bbfs.model.errors import (
     BbfsError,
     Busy,
     ConfigError,
@@ -28,7 +27,8 @@ from bbfs.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.sources.ranged_content import Blocks, RangedContent
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.ranges import Blocks, RangedContent
 from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.backend import Item, Listed, Opened, Threads
 from bbfs.sources.storage.options import Configured

@@ -8,8 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import Field
 
-from bbfs.errors import ConfigError, NotFound
-from bbfs.model import DataSource
+from bbfs.model.errors import ConfigError, NotFound
+from bbfs.model.values import DataSource
 from bbfs.sources.options import Bytes, SourceOptions, local_path, parse_options, parse_table
 from bbfs.sources.storage.addresses import Place, name_of
 

@@ -5,7 +5,7 @@ from typing import Any
 import paramiko
 from fsspec.implementations.sftp import SFTPFileSystem
 
-from bbfs.errors import Denied
+from bbfs.model.errors import Denied
 
 
 class _RefuseUnknown(paramiko.MissingHostKeyPolicy):

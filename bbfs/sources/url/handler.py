@@ -10,19 +10,15 @@ from typing import Any
 
 import trio
 
-from bbfs.cache.content import MemoryContent
-from bbfs.cache.spool import IN_MEMORY
-from bbfs.errors import ConfigError, NotFound, NotSupported, ProtocolViolation, Unreachable
-from bbfs.model import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState, Unchanged
+from bbfs.model.errors import ConfigError, NotFound, NotSupported, ProtocolViolation, Unreachable
+from bbfs.model.uri import source_uri
+from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState, Unchanged
 from bbfs.sources import Services
-from bbfs.sources.media_types import content_type_of, mime_type_of_name
-from bbfs.sources.options import parse_options
-from bbfs.sources.ranged_content import BLOCK, Blocks, RangedContent
-from bbfs.sources.url.listing import Search, Where, portioned
-from bbfs.sources.url.options import Credentials, UrlOptions, configured_secrets, llms_txt_place, refuse_secrets_in_urls
-from bbfs.sources.url.pages import MARKDOWN, Page, expected_type, page_name
-from bbfs.sources.web.client import WebClient, WebStream
-from bbfs.sources.web.headers import (
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.ranges import BLOCK, Blocks, RangedContent
+from bbfs.sources.content.spool import IN_MEMORY
+from bbfs.sources.http.client import WebClient, WebStream
+from bbfs.sources.http.headers import (
     Validators,
     may_be_kept,
     media_type,
@@ -32,9 +28,19 @@ from bbfs.sources.web.headers import (
     strong_etag,
     time_to_live,
 )
-from bbfs.sources.web.ranges import LargeBody, Ranges, is_pinned, whole_size
-from bbfs.sources.web.responses import shown_url
-from bbfs.uri import source_uri
+from bbfs.sources.http.ranges import LargeBody, Ranges, is_pinned, whole_size
+from bbfs.sources.http.responses import shown_url
+from bbfs.sources.media_types import content_type_of, mime_type_of_name
+from bbfs.sources.options import parse_options
+from bbfs.sources.url.listing import Search, Where, portioned
+from bbfs.sources.url.options import (
+    Credentials,
+    UrlOptions,
+    configured_secrets,
+    llms_txt_place,
+    refuse_secrets_in_urls,
+)
+from bbfs.sources.url.pages import MARKDOWN, Page, expected_type, page_name
 
 _HTML = ("text/html", "application/xhtml+xml")
 _EXTRA = "needs packages that are not installed: pip install 'bbfs[web]'"

@@ -3,7 +3,7 @@
 from bs4 import BeautifulSoup
 from markdownify import MarkdownConverter
 
-from bbfs.errors import ProtocolViolation
+from bbfs.model.errors import ProtocolViolation
 
 MAX_PAGE = 8 << 20
 """Bytes of a page: rendering takes a good part of a second for each MiB, and cannot be interrupted."""

@@ -6,13 +6,13 @@ from typing import TypeVar
 
 import trio
 
-from bbfs.errors import NotFound, ProtocolViolation
+from bbfs.model.errors import NotFound, ProtocolViolation
+from bbfs.sources.http.client import WebClient
+from bbfs.sources.http.responses import shown_url
 from bbfs.sources.options import open_regular
 from bbfs.sources.url.llms_txt import links
 from bbfs.sources.url.pages import Page, may_be_html, page_url, rendering_uri
 from bbfs.sources.url.sitemaps import read_sitemap
-from bbfs.sources.web.client import WebClient
-from bbfs.sources.web.responses import shown_url
 
 _LLMS_TXT = 4 << 20
 """Bytes of an llms.txt."""

@@ -7,12 +7,12 @@ from typing import Any
 import httpx2
 from pydantic import Field, field_validator, model_validator
 
-from bbfs.errors import ConfigError
-from bbfs.model import DataSource
+from bbfs.model.errors import ConfigError
+from bbfs.model.values import DataSource
+from bbfs.sources.http.client import MAX_BODY, USER_AGENT
+from bbfs.sources.http.redirects import is_web, origin
 from bbfs.sources.options import Bytes, SourceOptions, as_given, local_path
 from bbfs.sources.url.pages import page_url
-from bbfs.sources.web.client import MAX_BODY, USER_AGENT
-from bbfs.sources.web.redirects import is_web, origin
 
 
 class UrlOptions(SourceOptions):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import httpx2
 
+from bbfs.sources.http.redirects import is_web
 from bbfs.sources.media_types import mime_type_of_name
-from bbfs.sources.web.redirects import is_web
 
 LONGEST_URL = 8192
 _NO_PATH = re.compile(r"^([a-z]+://[^/?]+)(?=\?|$)")

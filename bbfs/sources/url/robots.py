@@ -6,10 +6,10 @@ import httpx2
 import trio
 from protego import Protego
 
-from bbfs.errors import Denied, ProtocolViolation
-from bbfs.sources.web.client import WebClient
-from bbfs.sources.web.redirects import origin
-from bbfs.sources.web.responses import shown_url
+from bbfs.model.errors import Denied, ProtocolViolation
+from bbfs.sources.http.client import WebClient
+from bbfs.sources.http.redirects import origin
+from bbfs.sources.http.responses import shown_url
 
 KEPT = 3600.0
 """Seconds for which a robots.txt holds. RFC 9309 (section 2.4) allows a day."""

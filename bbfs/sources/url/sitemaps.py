@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from xml.parsers import expat
 
-from bbfs.errors import Denied, InvalidUri, NotFound, ProtocolViolation, TooLarge
-from bbfs.sources.web.client import WebClient
-from bbfs.sources.web.responses import Inflater, WebStream, shown_url
+from bbfs.model.errors import Denied, InvalidUri, NotFound, ProtocolViolation, TooLarge
+from bbfs.sources.http.client import WebClient
+from bbfs.sources.http.responses import Inflater, WebStream, shown_url
 
 MAX_SITEMAP = 64 << 20
 """Bytes of one sitemap, unpacked. The protocol allows 50 MB."""

@@ -1,1 +1,0 @@
-"""What bbfs remembers: contents in memory, metadata on disk, and the policy of what to load ahead."""

@@ -1,0 +1,110 @@
+"""`bbfs cache`: what is kept on disk of the sources' contents, and getting rid of it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bbfs.cli import output
+from bbfs.model.errors import BbfsError, NotFound
+
+if TYPE_CHECKING:
+    from bbfs.resources.cache.disk import DiskCache
+
+_EXAMPLES = """\b
+Examples:
+  bbfs cache                 how much of each source is on disk
+  bbfs cache --json
+  bbfs cache clear           remove all of it
+  bbfs cache clear docs      remove what is kept of one source
+
+\b
+JSON: an object with directory, bytes (what all contents take on disk) and sources, an array of objects with
+source (its URI prefix), resources (a number) and bytes (of their contents, equal ones counted once).
+"""
+_CLEAR_EXAMPLES = """\b
+Examples:
+  bbfs cache clear
+  bbfs cache clear docs
+  bbfs cache clear mcp-server+docs
+"""
+
+
+@click.group(epilog=_EXAMPLES, invoke_without_command=True, short_help="Show or remove the contents kept on disk.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_context
+def cache(ctx: click.Context, as_json: bool) -> None:
+    """Show what is kept on disk of the sources' contents, by source."""
+    if ctx.invoked_subcommand is not None:
+        return
+    directory = _directory()
+    taken, rows = _usage(directory)
+    if as_json:
+        sources = [{"source": source, "resources": count, "bytes": size} for source, count, size in rows]
+        output.as_json({"directory": str(directory), "bytes": taken, "sources": sources})
+        return
+    cells = [(output.printable(source), str(count), str(size)) for source, count, size in rows]
+    for line in output.table([("SOURCE", "RESOURCES", "BYTES"), *cells], right=[1, 2]):
+        click.echo(line)
+    output.message(f"{taken} bytes on disk in {directory}")
+
+
+@cache.command(epilog=_CLEAR_EXAMPLES, short_help="Remove contents kept on disk.")
+@click.argument("source", required=False)
+def clear(source: str | None) -> None:
+    """Remove the contents of all sources, or of the one with this name or URI prefix, from the disk.
+
+    Mounts may go on meanwhile: what they need again, they read from the source.
+    """
+    directory = _directory()
+    kept = _open(directory)
+    if kept is None:
+        if source is not None:
+            raise NotFound(f"nothing is kept of {source!r}")
+        return
+    try:
+        chosen = [usage.source for usage in kept.usage()[1] if source is None or _is_called(usage.source, source)]
+        if source is not None and not chosen:
+            raise NotFound(f"nothing is kept of {source!r}")
+        for each in chosen:
+            kept.clear(each)
+        if {usage.source for usage in kept.usage()[1]} & {*chosen}:
+            raise BbfsError(f"{directory}: not everything could be removed")
+    finally:
+        kept.close()
+
+
+def _directory() -> Path:
+    from bbfs.resources import open as composition  # noqa: PLC0415 - trio
+
+    return composition.contents_path(composition.store_path())
+
+
+def _open(directory: Path) -> "DiskCache | None":
+    """What is kept on disk; None if nothing ever was. Raises OSError."""
+    from bbfs.resources.cache.disk import DiskCache  # noqa: PLC0415 - trio
+
+    return DiskCache(directory, 0) if directory.is_dir() else None
+
+
+def _usage(directory: Path) -> tuple[int, list[tuple[str, int, int]]]:
+    """The bytes on disk, and for each source its URI prefix, resources and bytes, whatever its definition was."""
+    kept = _open(directory)
+    if kept is None:
+        return 0, []
+    try:
+        taken, usages = kept.usage()
+    finally:
+        kept.close()
+    rows: dict[str, tuple[int, int]] = {}
+    for usage in usages:
+        prefix = usage.source.partition(" ")[0]
+        count, size = rows.get(prefix, (0, 0))
+        rows[prefix] = (count + usage.resources, size + usage.bytes)
+    return taken, [(prefix, count, size) for prefix, (count, size) in sorted(rows.items())]
+
+
+def _is_called(fingerprint: str, name: str) -> bool:
+    """Whether a source has this URI prefix (with or without a scheme), or this name."""
+    prefix = fingerprint.partition(" ")[0]
+    return name in (prefix, prefix.partition("+")[2]) or name.startswith(prefix + "+")

@@ -1,0 +1,243 @@
+"""`bbfs doctor`: what this machine, the mounts, the configuration and the sources lack, and what to do about it."""
+
+import os
+import platform
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from bbfs.cli import output
+from bbfs.cli.options import SourceChoice, source_options
+from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse.mountpoint import ForeignMount, MountError
+from bbfs.model.errors import BbfsError, ConfigError
+
+if TYPE_CHECKING:
+    from bbfs.cli.target.operand import Trees
+    from bbfs.config import Config
+    from bbfs.model.values import DataSource, SharedCache
+
+_COLOURS = {"ok": "green", "warn": "yellow", "FAIL": "red"}
+_FUSE_CONF = Path("/etc/fuse.conf")
+_EXAMPLES = """\b
+Examples:
+  bbfs doctor
+  bbfs doctor --mcp-config ~/.claude.json
+  bbfs doctor --json | jq '.[] | select(.level == "FAIL")'
+
+\b
+JSON: an array of objects with check, level (ok, warn, FAIL), finding, and where there is one remedy.
+Exit status: 1 if anything is FAIL, else 0.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding. remedy: what the user can do, where something is wrong."""
+
+    check: str
+    level: Literal["ok", "warn", "FAIL"]
+    finding: str
+    remedy: str | None = None
+
+
+@click.command(epilog=_EXAMPLES, short_help="Look for what keeps bbfs from working.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS", help="For sources."
+)
+@source_options
+def doctor(choice: SourceChoice, as_json: bool, timeout: float) -> None:
+    """Look for what keeps bbfs from working, and say what to do."""
+    found: list[Check] = []
+    for check in _checks(choice, timeout):
+        found.append(check)
+        if not as_json:
+            _print(check)
+    if as_json:
+        output.as_json([{k: v for k, v in asdict(check).items() if v is not None} for check in found])
+    click.get_current_context().exit(1 if any(check.level == "FAIL" for check in found) else 0)
+
+
+def _print(check: Check) -> None:
+    level = click.style(check.level.ljust(4), fg=_COLOURS[check.level], bold=check.level != "ok")
+    click.echo(f"{level}  {check.check}: {output.printable(check.finding)}")
+    if check.remedy is not None:
+        click.echo(f"      {output.printable(check.remedy)}")
+
+
+def _checks(choice: SourceChoice, timeout: float) -> Iterator[Check]:
+    yield from _versions()
+    config: Config | None = None
+    problem: BbfsError | None = None
+    left_out: list[str] = []
+    try:
+        config = choice.load(left_out.append)
+    except BbfsError as error:
+        problem = error
+    yield _device()
+    yield _mounting_program(root=os.geteuid() == 0)
+    if config is not None and config.mount.allow_other:
+        yield _other_users(root=os.geteuid() == 0)
+    yield from _mounts()
+    if config is None:
+        yield Check("configuration", "FAIL", str(problem), "correct the file or option named")
+    else:
+        for text in left_out:
+            yield Check("configuration", "warn", text, "correct it in its file, or disable the server there")
+        yield from _configuration(choice, config, timeout)
+
+
+def _versions() -> Iterator[Check]:
+    yield Check("bbfs", "ok", f"{_installed('bbfs')}, Python {platform.python_version()}, Linux {platform.release()}")
+    for package in ("pyfuse3", "mcp"):
+        found = _installed(package)
+        if found is None:
+            yield Check(
+                package, "FAIL", "not installed", f"install bbfs with its dependencies: 'pip install {package}'"
+            )
+        else:
+            yield Check(package, "ok", found)
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _device(path: str = "/dev/fuse") -> Check:
+    lack = mounts.missing()
+    if not os.path.exists(path) or not os.access(path, os.R_OK | os.W_OK):
+        finding, _, remedy = (lack or f"{path} cannot be opened").partition(": ")
+        return Check("FUSE device", "FAIL", finding, remedy or None)
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        remedy = "a container needs '--device /dev/fuse --cap-add SYS_ADMIN', a virtual machine the module fuse"
+        return Check("FUSE device", "FAIL", f"{path} cannot be opened: {error.strerror}", remedy)
+    return Check("FUSE device", "ok", f"{path} can be opened")
+
+
+def _mounting_program(*, root: bool) -> Check:
+    path = shutil.which("fusermount3")
+    if path is None:
+        remedy = "install the package fuse3 ('apt install fuse3')"
+        if root:
+            return Check("fusermount3", "warn", "not installed; root can mount without it", remedy)
+        return Check("fusermount3", "FAIL", "not installed; only root can mount without it", remedy)
+    said = subprocess.run([path, "-V"], capture_output=True, text=True, timeout=10, check=False).stdout
+    libfuse = said.partition(":")[2].strip() or "unknown"
+    is_setuid = os.stat(path).st_mode & stat.S_ISUID and os.stat(path).st_uid == 0
+    if not root and not is_setuid:
+        remedy = f"'chown root {path} && chmod u+s {path}', as the package fuse3 has it"
+        return Check("fusermount3", "FAIL", f"{path} is not setuid root, so only root can mount", remedy)
+    return Check("fusermount3", "ok", f"{path}, libfuse {libfuse}")
+
+
+def _other_users(*, root: bool) -> Check:
+    if root:
+        return Check("allow_other", "ok", "root may let other users see a mount")
+    try:
+        lines = _FUSE_CONF.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    if any(line.strip() == "user_allow_other" for line in lines):
+        return Check("allow_other", "ok", f"user_allow_other is in {_FUSE_CONF}")
+    remedy = f"as root: echo user_allow_other >> {_FUSE_CONF}"
+    return Check("allow_other", "FAIL", f"wanted, but user_allow_other is not in {_FUSE_CONF}", remedy)
+
+
+def _mounts() -> Iterator[Check]:
+    paths = list(dict.fromkeys(mount.path for mount in mounts.mounts() if mount.is_bbfs))
+    if not paths:
+        yield Check("mounts", "ok", "none at the moment")
+    for path in paths:
+        try:
+            names = mounts.names(path)
+        except ForeignMount as error:
+            yield Check("mount", "ok", str(error))
+        except MountError as error:
+            yield Check("mount", "warn", str(error), f"'bbfs umount {path}', or mount there again")
+        else:
+            yield Check("mount", "ok", f"{path}, {output.count(len(names), 'source')}")
+
+
+def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> Iterator[Check]:
+    if not config.sources:
+        yield Check(
+            "configuration", "warn", "no sources", "name some: --config, --mcp-config, --mcp, --dir or --source"
+        )
+        return
+    if config.shared is not None:
+        yield _shared_cache(config.shared, config.sources)
+    where = f"{config.path}, " if config.path else ""
+    yield Check("configuration", "ok", where + output.count(len(config.sources), "source"))
+    try:
+        rows = _contact(choice, config, timeout)
+    except BbfsError as error:
+        yield Check("sources", "FAIL", str(error), "correct the file or option named")
+        return
+    for source, row in zip(config.sources, rows, strict=True):
+        yield _source(row, source.mcp.command if source.mcp is not None else None)
+
+
+def _shared_cache(shared: "SharedCache", sources: "Sequence[DataSource]") -> Check:
+    """A server that is away is no failure: mounts go on without it."""
+    import trio  # noqa: PLC0415 - a tenth of a second
+
+    from bbfs.resources.cache.shared import connection as valkey  # noqa: PLC0415 - trio
+    from bbfs.resources.sharing_policy import may_be_shared  # noqa: PLC0415 - only needed here
+
+    try:
+        found = trio.run(valkey.probe, shared)
+    except ConfigError as error:
+        return Check("shared cache", "FAIL", str(error), f"pip install '{valkey.EXTRA}'")
+    except BbfsError as error:
+        remedy = "start the server, or correct [cache] shared; mounts go on without it meanwhile"
+        return Check("shared cache", "warn", f"{shared}: {error}", remedy)
+    names = ", ".join(source.id for source in sources if may_be_shared(source))
+    if not names:
+        remedy = "with 'shared = true' a source is shared that is not by default"
+        return Check("shared cache", "warn", f"{shared}, {found}; no source is shared", remedy)
+    return Check("shared cache", "ok", f"{shared}, {found}; shared, unless there is a login: {names}")
+
+
+def _contact(choice: SourceChoice, config: "Config", timeout: float) -> list[dict[str, Any]]:
+    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+
+    async def work(opened: "Trees") -> list[dict[str, Any]]:
+        return await (await opened.direct()).sources(timeout)
+
+    return trees.run(choice, work, config)
+
+
+def _source(row: dict[str, Any], command: str | None) -> Check:
+    name = f"source {row['id']}"
+    error = row.get("error")
+    if command is not None and shutil.which(command) is None:
+        kind = "is no program that can be run" if "/" in command else "is not on the PATH"
+        return Check(name, "FAIL", f"{command} {kind}", "install it, or write its whole path")
+    if error is not None and row.get("state") != "up":
+        return Check(name, "FAIL", error, f"'bbfs sources -vv' shows what the source says; id {row['id']}")
+    count = (
+        ""
+        if row.get("resources") is None
+        else ", 1 resource"
+        if row["resources"] == 1
+        else f", {row['resources']} resources"
+    )
+    protocol = row.get("protocolVersion", "")
+    spoken = (
+        f", MCP {protocol}" if protocol and row.get("accessMethod") == "mcp" else f", {protocol}" if protocol else ""
+    )
+    finding = f"{row['state']}{count}{spoken}"
+    return Check(name, "ok", finding) if error is None else Check(name, "warn", f"{finding}; {error}")

@@ -1,0 +1,122 @@
+"""`bbfs login` and `bbfs logout`: the tokens of MCP servers over HTTP that ask for OAuth."""
+
+import os
+import threading
+import webbrowser
+from typing import TYPE_CHECKING
+
+import click
+
+from bbfs.cli import output
+from bbfs.cli.options import SourceChoice, source_options
+from bbfs.cli.target.access import NoSuchSource
+from bbfs.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bbfs.model.values import DataSource
+
+_LOGIN_EXAMPLES = """\b
+Examples:
+  bbfs login github                                         a source of the configuration file
+  bbfs login docs --mcp docs=https://example.com/mcp        named as for 'bbfs mount'
+  bbfs login github --no-browser --port 8400                on another machine, reached by
+                                                            ssh -L 8400:127.0.0.1:8400 …
+  bbfs login github --scope 'repo read:org'
+
+\b
+A login belongs to the URL of the server: every source with that URL uses it, a mount that runs at once.
+It is kept in the system's keyring, or without one in a file of mode 0600 below ~/.local/share/bbfs.
+
+\b
+Environment:
+  BBFS_TOKEN_STORE  'keyring' or 'file' forces one of them, here and for 'bbfs mount'
+  BROWSER           the program to open the URL with
+"""
+_LOGOUT_EXAMPLES = """\b
+Examples:
+  bbfs logout github
+  bbfs logout docs --mcp docs=https://example.com/mcp
+"""
+
+
+@click.command(epilog=_LOGIN_EXAMPLES, short_help="Log in to an MCP server.")
+@click.argument("source")
+@click.option("--no-browser", is_flag=True, help="Open no browser; only print the URL to open.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Of 127.0.0.1, for the way back from the browser.  [default: any that is free]",
+)
+@click.option("--scope", metavar="SCOPES", help="What to ask for, instead of what the server proposes.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For all of it, your part included.",
+)
+@source_options
+def login(choice: SourceChoice, source: str, no_browser: bool, port: int, scope: str | None, timeout: float) -> None:
+    """Log in to the MCP server of SOURCE, a name or id out of the configuration, through a browser.
+
+    The URL to open is printed on standard error in any case.
+    """
+    data = find_source(choice, source)
+    import trio  # noqa: PLC0415 - as the next
+
+    from bbfs.sources.mcp.login.browser import Place, log_in  # noqa: PLC0415 - the MCP SDK costs a second
+    from bbfs.sources.mcp.login.token_store import TokenStore  # noqa: PLC0415 - as above
+
+    place, store = Place.of(data), TokenStore.of_user(os.environ)
+
+    async def show(url: str) -> None:
+        output.message(f"to log in to {data.id}, open this in a browser:")
+        click.echo(url, err=True)
+        if not no_browser and _has_browser():
+            # Some browsers run until they are closed: nobody waits for them.
+            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+    async def work() -> str:
+        return await log_in(place, store, show, port=port, scope=scope, timeout=timeout)
+
+    kept = trio.run(work)
+    if not choice.verbosity.quiet:
+        output.message(f"logged in to {data.id}; the login is kept in {kept}")
+
+
+@click.command(epilog=_LOGOUT_EXAMPLES, short_help="Forget a login.")
+@click.argument("source")
+@source_options
+def logout(choice: SourceChoice, source: str) -> None:
+    """Forget the login of SOURCE, and revoke it at the server where the server offers that."""
+    data = find_source(choice, source)
+    import trio  # noqa: PLC0415 - as the next
+
+    from bbfs.sources.mcp.login.browser import Place, log_out  # noqa: PLC0415 - the MCP SDK costs a second
+    from bbfs.sources.mcp.login.token_store import TokenStore  # noqa: PLC0415 - as above
+
+    problem = trio.run(log_out, Place.of(data), TokenStore.of_user(os.environ))
+    if problem is not None:
+        output.message(f"{data.id}: {problem}")
+    if not choice.verbosity.quiet:
+        output.message(f"the login of {data.id} is forgotten")
+
+
+def find_source(choice: SourceChoice, name: str) -> "DataSource":
+    """The configured source of this name, id or prefix. Raises ConfigError."""
+    config = choice.load_some()
+    found = [s for s in config.sources if name in (s.id, s.name, s.base_prefix, s.uri_prefix)]
+    if len(found) > 1:
+        raise ConfigError(f"{name!r} names several sources: {', '.join(data.uri_prefix for data in found)}")
+    if not found:
+        there = ", ".join(data.id for data in config.sources)
+        raise NoSuchSource(f"no source {name!r}; there are: {there}. A login needs the options that name the source")
+    return found[0]
+
+
+def _has_browser() -> bool:
+    """Whether there is a browser that would not take over this terminal."""
+    return any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))

@@ -1,0 +1,192 @@
+"""`bbfs mount` and `bbfs umount`."""
+
+import logging
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+import click.shell_completion
+
+from bbfs.cli import output
+from bbfs.cli.options import SourceChoice, Verbosity, log_to_file, log_to_stderr, source_options, verbosity_options
+from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse.mountpoint import MountError
+
+if TYPE_CHECKING:
+    from bbfs.config import Config
+
+_USER_ID = click.IntRange(0, 2**32 - 2)
+
+
+class _Directory(click.ParamType):
+    """A directory's path, which is completed but never touched: the mount there may be dead, or hang."""
+
+    name = "directory"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        return [click.shell_completion.CompletionItem(incomplete, type="dir")]
+
+
+DIRECTORY = _Directory()
+
+
+class _Umask(click.ParamType):
+    name = "octal"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from bbfs.model.quantities import parse_umask  # noqa: PLC0415 - the package costs a tenth of a second
+
+        try:
+            return parse_umask(str(value))
+        except ValueError:
+            self.fail(f"{value!r}: expected octal digits, such as 022", param, ctx)
+
+
+class _Size(click.ParamType):
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from bbfs.model.quantities import parse_size  # noqa: PLC0415 - the package costs a tenth of a second
+
+        text = str(value)
+        try:
+            return parse_size(int(text) if text.isascii() and text.isdecimal() else text)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+
+
+SIZE = _Size()
+
+_MOUNT_EXAMPLES = """\b
+Examples:
+  bbfs mount ~/mnt                                        the sources of ~/.config/bbfs/config.toml
+  bbfs mount ~/mnt --mcp-config ~/.claude.json            the servers of an MCP host
+  bbfs mount ~/mnt --mcp 'docs=uvx some-server --flag' --mcp kb=http://127.0.0.1:8000/mcp
+  bbfs mount ~/mnt --dir notes=~/notes --background       returns as soon as the mount is there
+
+\b
+Exit status: 0 after a clean unmount, 1 usage or configuration, 32 the mount failed.
+"""
+
+
+@click.command(epilog=_MOUNT_EXAMPLES, short_help="Mount data sources at a directory.")
+@click.argument("mount_point", metavar="MNT", type=DIRECTORY)
+@source_options
+@click.option("--background", is_flag=True, help="Return once mounted; not 0 if that failed.")
+@click.option("--allow-other", is_flag=True, help="Let other users see the mount.")
+@click.option("--uid", type=_USER_ID, help="The owner of the files, if not you.")
+@click.option("--gid", type=_USER_ID, help="The group of the files, if not yours.")
+@click.option("--umask", type=_Umask(), help="The permissions to take away, such as 077.")
+@click.option("--cache", type=SIZE, help="Memory for contents, such as 256MiB.")
+@click.option("--log", metavar="FILE", type=click.Path(dir_okay=False), help="Log to FILE, not to standard error.")
+def mount(
+    choice: SourceChoice,
+    mount_point: str,
+    background: bool,
+    allow_other: bool,
+    uid: int | None,
+    gid: int | None,
+    umask: int | None,
+    cache: int | None,
+    log: str | None,
+) -> None:
+    """Mount data sources at the directory MNT, which is made if it is missing.
+
+    Serves until it is unmounted or gets Ctrl-C or SIGTERM. A dead mount at MNT is replaced.
+    """
+    config = choice.load_some()
+    set_up_log(choice.verbosity, config, log)
+    given = {"uid": uid, "gid": gid, "umask": umask, "allow_other": allow_other or None}
+    options = replace(config.mount, **{name: value for name, value in given.items() if value is not None})
+    config = replace(config, mount=options, cache_bytes=config.cache_bytes if cache is None else cache)
+    from bbfs.fuse import daemon  # noqa: PLC0415 - trio and pyfuse3 cost a quarter of a second
+
+    def ready() -> None:
+        if not background and not choice.verbosity.quiet and sys.stderr.isatty():
+            output.message(
+                f"{output.count(len(config.sources), 'source')} at {os.path.abspath(mount_point)}; Ctrl-C unmounts"
+            )
+
+    if not choice.verbosity.quiet:
+        _warn_of_hiding(mount_point)
+    status = daemon.mount(config, mount_point, background=background, ready=ready)
+    click.get_current_context().exit(status and 32)
+
+
+def _warn_of_hiding(mount_point: str) -> None:
+    """Tell that a directory is not empty, as far as that can be seen without touching a mount."""
+    path = _followed(mount_point)
+    if mounts.mount_at(path) is not None:
+        return
+    try:
+        entries = os.listdir(path)
+    except OSError:
+        return  # missing, or no directory: mounting makes it, or says what is wrong
+    if entries:
+        output.message(f"{path} is not empty; while it is mounted on, what is in it is hidden")
+
+
+def _followed(mount_point: str) -> str:
+    """The canonical path of a mount point, which may be a symbolic link to one. A mount itself is not touched."""
+    path = mounts.canonical(mount_point)
+    if mounts.mount_at(path) is None and os.path.islink(path):
+        return mounts.canonical(os.path.join(os.path.dirname(path), os.readlink(path)))
+    return path
+
+
+def set_up_log(verbosity: Verbosity, config: "Config", file: str | None) -> None:
+    """Log to a file or to standard error, as much as the options and the configuration say. Raises OSError."""
+    written = logging.WARNING if config.path is None and file is None else getattr(logging, config.log_level.upper())
+    level = verbosity.level(written)
+    if file is None:
+        log_to_stderr(level)
+    else:
+        log_to_file(file, level)
+
+
+_UMOUNT_EXAMPLES = """\b
+Examples:
+  bbfs umount ~/mnt
+  bbfs umount ~/mnt ~/other
+"""
+
+
+def _umount(_verbosity: Verbosity, mount_points: tuple[str, ...]) -> None:
+    """Get rid of the bbfs mount at MNT: a live one, a busy one (what has files open keeps them), a dead one.
+
+    That nothing is mounted there is told and is no failure.
+    """
+    failed = False
+    for mount_point in mount_points:
+        try:
+            _unmount_one(mount_point)
+        except MountError as error:
+            output.failure(error)
+            failed = True
+    click.get_current_context().exit(1 if failed else 0)
+
+
+def _unmount_one(mount_point: str) -> None:
+    path = _followed(mount_point)
+    mount = mounts.mount_at(path)
+    if mount is None:
+        output.message(f"{path}: nothing is mounted there")
+    elif not mount.is_bbfs:
+        raise MountError(f"{path} is a mount of type {mount.type}, not one of bbfs")
+    else:
+        mounts.unmount(path)
+
+
+def _umount_command(name: str, *, hidden: bool = False) -> click.Command:
+    points = click.argument("mount_points", metavar="MNT…", nargs=-1, required=True, type=DIRECTORY)
+    command = points(verbosity_options(_umount))
+    short = "Get rid of a mount: live, busy or dead."
+    return click.command(name, epilog=_UMOUNT_EXAMPLES, short_help=short, hidden=hidden)(command)
+
+
+umount = _umount_command("umount")
+unmount = _umount_command("unmount", hidden=True)

@@ -1,0 +1,132 @@
+"""`bbfs path` and `bbfs uri`: from a URI to its path on a mount, and back."""
+
+import errno
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from bbfs.cli import output
+from bbfs.cli.options import NoSources, SourceChoice, source_options
+from bbfs.cli.target.access import NoSuchSource
+from bbfs.cli.target.rule import components, path_by_rule, uri_by_rule
+from bbfs.fuse.mountpoint import MountError
+from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, InvalidUri, LoginRequired, Unreachable
+
+if TYPE_CHECKING:
+    from bbfs.cli.target.operand import Trees
+
+_DOWN = (errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENOTCONN)
+_UNKNOWABLE = (NoSources, NoSuchSource, Unreachable, DeadlineExceeded, LoginRequired, MountError)
+"""Nobody can say what the source lists; any other error is an answer."""
+
+_RULE = click.option("--rule", is_flag=True, help="By the rule alone, without asking anything.")
+
+_PATH_EXAMPLES = """\b
+Examples:
+  bbfs path mcp-server+docs+resource://guide/install       /home/me/mnt/mcp-server+docs+resource/guide/install
+  bbfs path --rule bb-filesystem+notes+file:./a%20b.md     bb-filesystem+notes+file/a b.md
+  less "$(bbfs path mcp-server+docs+resource://guide/install)"
+
+\b
+On a mount that has the source the path is absolute, else it is below the root of any mount.
+Where the source cannot be asked, the rule alone decides and standard error says so.
+"""
+
+
+@click.command(epilog=_PATH_EXAMPLES, short_help="From a URI to its path.")
+@click.argument("uri", metavar="URI")
+@_RULE
+@source_options
+def path(choice: SourceChoice, uri: str, rule: bool) -> None:
+    """Print the path of a URI: the URI with '://' or ':' written as '/'."""
+    try:
+        by_rule = "/".join(path_by_rule(uri))
+    except InvalidUri as error:
+        hint = "expected a bbfs URI, such as mcp-server+docs+resource://guide ('bbfs uri' takes a path)"
+        output.failure(InvalidUri(f"{hint}: {error}"), uri)
+        click.get_current_context().exit(1)
+    if rule:
+        output.line(by_rule)
+        return
+
+    async def exact(opened: "Trees") -> str:
+        target = await opened.target(uri)
+        found = await target.located()
+        await target.tree.entry(found, exact=False)
+        return os.path.join(target.tree.mount or "", *found)
+
+    _exact_or_rule(choice, uri, exact, lambda: by_rule)
+
+
+_URI_EXAMPLES = """\b
+Examples:
+  bbfs uri ~/mnt/mcp-server+docs/resource/guide/install     mcp-server+docs+resource://guide/install
+  bbfs uri docs/resource/guide/install
+  bbfs uri --rule 'bb-filesystem+notes+file/a b.md'         bb-filesystem+notes+file:./a%20b.md
+
+\b
+Where the source cannot be asked, the rule alone decides and standard error says so.
+"""
+
+
+@click.command(epilog=_URI_EXAMPLES, short_help="From a path to its URI.")
+@click.argument("path", metavar="PATH")
+@_RULE
+@source_options
+def uri(choice: SourceChoice, path: str, rule: bool) -> None:
+    """Print the URI of a path inside a mount, or below a source."""
+    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+
+    inside = trees.inside_mount(path)
+    names = components(path) if inside is None else inside[1]
+    if rule:
+        _told(path, lambda: output.line(uri_by_rule(names)))
+        return
+
+    async def exact(opened: "Trees") -> str:
+        target = await opened.target(path)
+        entry = await target.tree.entry(await target.located(), exact=False)
+        return entry.uri or uri_by_rule(entry.path)
+
+    _exact_or_rule(choice, path, exact, lambda: uri_by_rule(names))
+
+
+def _told(operand: str, work: Callable[[], None]) -> None:
+    """Do something with an operand; what fails is told with its name, and ends the command with 1."""
+    try:
+        work()
+    except ConfigError:
+        raise  # is about the configuration
+    except (BbfsError, OSError) as error:
+        output.failure(error, operand)
+        click.get_current_context().exit(1)
+
+
+def _exact_or_rule(
+    choice: SourceChoice, operand: str, exact: "Callable[[Trees], Awaitable[str]]", by_rule: Callable[[], str]
+) -> None:
+    """Print what the listing says; where nobody can say, what the rule says."""
+    _told(operand, lambda: _print_exact_or_rule(choice, exact, by_rule))
+
+
+def _print_exact_or_rule(
+    choice: SourceChoice, exact: "Callable[[Trees], Awaitable[str]]", by_rule: Callable[[], str]
+) -> None:
+    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+
+    try:
+        output.line(trees.run(choice, exact))
+        return
+    except _UNKNOWABLE as error:
+        why = error
+    except OSError as error:
+        if error.errno not in _DOWN:
+            raise
+        why = error
+    text = by_rule()
+    if not choice.verbosity.quiet:
+        known = "no sources are known" if isinstance(why, NoSources) else output.reason(why)
+        output.message(f"by the rule alone: {known}")
+    output.line(text)

@@ -1,0 +1,121 @@
+"""`bbfs put`: put resources into a mount's sources that take them in."""
+
+import base64
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from bbfs.cli.options import SourceChoice, Verbosity, verbosity_options
+from bbfs.cli.target.access import Target
+from bbfs.model.errors import NotFound
+
+if TYPE_CHECKING:
+    from bbfs.cli.target.operand import Trees
+
+_EXAMPLES = """\b
+WHERE is
+  a path inside a mount        ~/mnt/bb-memory+scratch+memory/notes/a.md
+  a source and a path below    scratch/notes/a.md
+  a bbfs URI                   bb-memory+scratch+memory://notes/a.md
+With a slash at its end it is a directory, in which the resource gets the name of FILE.
+
+\b
+Examples:
+  bbfs put report.pdf scratch/reports/
+  date | bbfs put - ~/mnt/bb-memory+scratch+memory/now
+  bbfs put --mime-type text/html page bb-memory+scratch+memory://page
+  bbfs put --remove scratch/now scratch/reports/report.pdf
+
+\b
+Sources of type 'memory' take resources in. Only the owner of the mount may put, and root. When the command
+returns, the resource is kept as long as its source keeps anything, and programs find it.
+"""
+
+
+@click.command(epilog=_EXAMPLES, short_help="Put a resource into a source in memory.")
+@click.argument("operands", metavar="FILE|- WHERE", nargs=-1, required=True, type=click.Path())
+@click.option("--mime-type", metavar="TYPE", help="The MIME type, if the name does not say it.")
+@click.option("--description", metavar="TEXT", help="A description, for people.")
+@click.option("--remove", is_flag=True, help="Take resources away: all operands are WHERE.")
+@verbosity_options
+def put(
+    verbosity: Verbosity, operands: tuple[str, ...], mime_type: str | None, description: str | None, remove: bool
+) -> None:
+    """Put the content of FILE, or of standard input, into a mount as the resource WHERE."""
+    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+
+    if remove and (mime_type is not None or description is not None):
+        raise click.UsageError("--remove takes neither --mime-type nor --description")
+    if not remove and len(operands) != 2:
+        raise click.UsageError("expected FILE (or '-' for standard input) and WHERE to put it")
+    said = {"mimeType": mime_type, "description": description}
+    said = {key: value for key, value in said.items() if value is not None}
+
+    async def take_away(target: Target) -> None:
+        await _ask(target, {"remove": True})
+
+    async def work(opened: "Trees") -> bool:
+        if remove:
+            return await trees.each(opened, tuple(map(_inside, operands)), take_away)
+        name, where = operands
+        with _source(name) as file:
+            return await trees.each(opened, (_where(where, name),), _putter(file, said))
+
+    well = trees.run(SourceChoice.none(verbosity), work)
+    click.get_current_context().exit(0 if well else 1)
+
+
+def _source(name: str) -> IO[bytes]:
+    """The file to put. Raises OSError."""
+    return open(sys.stdin.fileno() if name == "-" else name, "rb", closefd=name != "-")
+
+
+def _where(where: str, name: str) -> str:
+    if not where.endswith("/"):
+        return _inside(where)
+    if name == "-":
+        raise click.UsageError("standard input has no name to put it under")
+    return _inside(where + os.path.basename(name))
+
+
+def _inside(where: str) -> str:
+    """An operand that begins with a directory of this one is a path, though what it ends with may not be there yet."""
+    first, slash, _ = where.partition("/")
+    plain = not where.startswith(("/", ".", "~")) and "://" not in where
+    return f"./{where}" if plain and slash and os.path.lexists(first) else where
+
+
+def _putter(file: IO[bytes], said: dict[str, Any]) -> Callable[[Target], Awaitable[None]]:
+    async def put_there(target: Target) -> None:
+        await _ask(target, said, file)
+
+    return put_there
+
+
+async def _ask(target: Target, said: dict[str, Any], file: IO[bytes] | None = None) -> None:
+    """Have the daemon of the target's mount put what is in a file, a piece at a time. Raises BbfsError, OSError."""
+    import trio  # noqa: PLC0415 - for those who put
+
+    from bbfs.cli.target import control_client as controlled  # noqa: PLC0415 - trio
+    from bbfs.resources.put import PIECE  # noqa: PLC0415 - trio
+
+    mount = target.tree.mount
+    if mount is None:
+        raise NotFound("not at any mount: without one there is nothing to put it into")
+    if target.path is not None:
+        request = {"id": 1, "request": "put", "path": "/".join(await controlled.resolved(mount, target.path)), **said}
+    else:
+        request = {"id": 1, "request": "put", "uri": target.uri, **said}
+    async with controlled.daemon_of(mount) as link:
+        piece = b"" if file is None else await trio.to_thread.run_sync(file.read, PIECE)
+        while True:
+            following = b"" if file is None else await trio.to_thread.run_sync(file.read, PIECE)
+            data = {"data": base64.b64encode(piece).decode(), "more": bool(following)}
+            await link.send([request | (data if file is not None else {})])
+            controlled.require_ok(await link.receive())
+            if not following:
+                return
+            piece = following

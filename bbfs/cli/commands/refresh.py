@@ -1,0 +1,54 @@
+"""`bbfs refresh`: have a mount ask its sources anew."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from bbfs.cli.options import SourceChoice, Verbosity, verbosity_options
+from bbfs.cli.target.access import Target
+from bbfs.model.errors import NotFound
+
+if TYPE_CHECKING:
+    from bbfs.cli.target.operand import Trees
+
+_EXAMPLES = """\b
+An operand is
+  a path inside a mount        ~/mnt/mcp-server+docs/resource/guide
+  a mount point                ~/mnt
+  a source and a path below    docs   or   docs/resource/guide
+  a bbfs URI                   mcp-server+docs+resource://guide
+
+\b
+What is known of names, sizes and contents there is dropped, and that something is absent as well: the next
+use asks the source. While a source is down, what was known of it is still served.
+
+\b
+Examples:
+  bbfs refresh ~/mnt                                everything
+  bbfs refresh docs                                 one source
+  bbfs refresh mcp-server+docs+resource://guide     one resource
+"""
+
+
+@click.command(epilog=_EXAMPLES, short_help="Have a mount ask its sources anew.")
+@click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True)
+@verbosity_options
+def refresh(verbosity: Verbosity, operands: tuple[str, ...]) -> None:
+    """Drop what a mount knows at and below each path, so that the next use asks the source."""
+    from bbfs.cli.target import control_client as controlled  # noqa: PLC0415 - trio
+    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+
+    async def drop(target: Target) -> None:
+        mount = target.tree.mount
+        if mount is None:
+            raise NotFound("not at any mount; without one, nothing is kept from one command to the next")
+        path = await controlled.resolved(mount, await target.located())
+        async with controlled.daemon_of(mount) as link:
+            await link.send([{"id": 1, "request": "refresh", "paths": ["/".join(path)]}])
+            controlled.require_ok(await link.receive())
+
+    async def work(opened: "Trees") -> bool:
+        return await trees.each(opened, operands, drop)
+
+    well = trees.run(SourceChoice.none(verbosity), work)
+    click.get_current_context().exit(0 if well else 1)

@@ -1,0 +1,94 @@
+"""`bbfs sources`: each source, and how it fares."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bbfs.cli import output
+from bbfs.cli.options import SourceChoice, source_options
+
+if TYPE_CHECKING:
+    from bbfs.cli.target.access import Tree
+    from bbfs.cli.target.operand import Trees
+
+_COLOURS = {"up": "green", "down": "red", "connecting": "yellow"}
+_EXAMPLES = """\b
+Examples:
+  bbfs sources                                 of a mount, else of the configuration file
+  bbfs sources --mcp-config ~/.claude.json     are the servers of an MCP host fit for bbfs?
+  bbfs sources --check && echo all are up
+
+\b
+JSON: an array of objects with id, name, uriPrefix, accessMethod, type, capabilities, state (idle,
+connecting, up, down), resources (a number, or null where it was not counted), mount (a path, or
+null), and where known title, protocolVersion, server, error.
+"""
+
+
+@click.command(epilog=_EXAMPLES, short_help="List the sources and how they fare.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@click.option("--offline", is_flag=True, help="Contact no source.")
+@click.option("--check", is_flag=True, help="Exit with 1 if a source does not answer.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For all sources, which are asked at once.",
+)
+@source_options
+def sources(choice: SourceChoice, as_json: bool, offline: bool, check: bool, timeout: float) -> None:
+    """List the sources with state, protocol version, capabilities and number of resources.
+
+    Each is asked for its listing. One that is down is told in its row.
+    """
+    rows = gather(choice, None if offline else timeout)
+    if as_json:
+        output.as_json(rows)
+    else:
+        several = len({row.get("mount") for row in rows}) > 1
+        heading = ("SOURCE", "STATE", "PROTOCOL", "RESOURCES", "CAPABILITIES", "PREFIX", "MOUNT")
+        table = [heading, *map(_cells, rows)]
+        for line in output.table(table if several else [cells[:-1] for cells in table], right=[3]):
+            click.echo(line)
+        for row in rows:
+            if row.get("error"):
+                place = f" at {row['mount']}" if several else ""
+                output.message(f"{row['id']}{place}: {row['error']}")
+    click.get_current_context().exit(1 if check and any(map(_fails, rows)) else 0)
+
+
+def _fails(row: dict[str, Any]) -> bool:
+    """Whether a source does not answer. One that is up and listed may tell of one resource that could not be had."""
+    return bool(row.get("error")) and (row.get("state") != "up" or row.get("resources") is None)
+
+
+def gather(choice: SourceChoice, timeout: float | None) -> list[dict[str, Any]]:
+    """A row for each source; `timeout` in seconds, None to contact none. Raises BbfsError."""
+    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+
+    async def work(opened: "Trees") -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+
+        async def add(tree: "Tree") -> None:
+            rows.extend(await tree.sources(timeout))
+
+        await trees.each_root(opened, add)
+        return rows
+
+    return trees.run(choice, work)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    state = row.get("state", "idle")
+    resources = row.get("resources")
+    return (
+        output.printable(row.get("id", "?")),
+        click.style(state, fg=_COLOURS.get(state)),
+        row.get("protocolVersion") or "-",
+        "-" if resources is None else str(resources),
+        ",".join(row.get("capabilities", ())),
+        row.get("uriPrefix", "?"),
+        output.printable(row.get("mount") or "-"),
+    )

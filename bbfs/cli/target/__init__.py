@@ -1,0 +1,1 @@
+"""What the operand of a command means, and how the command reaches it: through a mount, or directly."""

@@ -1,0 +1,194 @@
+"""What `bbfs watch` does: hear of changes, through the daemon of a mount or directly, and tell them."""
+
+import errno
+import json
+import logging
+import os
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from math import inf
+from typing import Any
+
+import click
+import trio
+
+from bbfs.cli import output
+from bbfs.cli.target import control_client as controlled
+from bbfs.cli.target import operand as trees
+from bbfs.cli.target.access import Target
+from bbfs.cli.target.direct import DirectTree
+from bbfs.cli.target.operand import Trees
+from bbfs.fuse.control import change_message
+from bbfs.model.errors import BbfsError, NotFound, Unreachable
+from bbfs.resources.watch import Watch
+
+log = logging.getLogger(__name__)
+
+TIMED_OUT = 124
+"""The exit status of timeout(1)."""
+_BURST = 0.05
+"""Seconds for which a command waits for what else changes at once."""
+
+
+class Teller:
+    """Prints changes, or runs a command for each.
+
+    command: of the shell. Commands run one at a time; what changes meanwhile at one path is one change. once: end after
+    the first change.
+    """
+
+    def __init__(self, as_json: bool, command: str | None, once: bool) -> None:
+        self._as_json = as_json
+        self._command = command
+        self._once = once
+        self._waiting: dict[Any, dict[str, Any]] = {}
+        self._heard = 0
+        self._news = trio.Event()
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """Take in a change, with event, path, and what else is known of it."""
+        self._heard += 1
+        key = self._heard if self._command is None else message["path"]
+        before = self._waiting.get(key)
+        if before is not None:
+            message = {**message, "event": _both(before["event"], message["event"])}
+        self._waiting[key] = message
+        self._news.set()
+
+    async def run(self) -> None:
+        """Tell until there is nothing more to do. Raises OSError where nothing can be written."""
+        while True:
+            await self._news.wait()
+            self._news = trio.Event()
+            if self._command is not None:
+                await trio.sleep(_BURST)
+            while self._waiting:
+                message = self._waiting.pop(next(iter(self._waiting)))
+                if self._command is not None:
+                    await self._run(self._command, message)
+                else:
+                    self._print(message)
+                if self._once:
+                    return
+
+    def _print(self, message: dict[str, Any]) -> None:
+        if not self._as_json:
+            output.line(f"{message['event']} {message['path']}")
+            return
+        known = {key: message[key] for key in ("event", "path", "uri", "source", "time") if key in message}
+        known.setdefault("time", datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"))
+        click.echo(json.dumps(known))
+
+    async def _run(self, command: str, message: dict[str, Any]) -> None:
+        """Run the command for one change. That it fails is told, and nothing more."""
+        path = message["path"]
+        names = {"BBFS_EVENT": "event", "BBFS_PATH": "path", "BBFS_URI": "uri", "BBFS_SOURCE": "source"}
+        environ = {**os.environ, **{name: str(message.get(key, "")) for name, key in names.items()}}
+        line = command.replace("{}", shlex.quote(path))
+        done = await trio.run_process(line, shell=True, check=False, stdin=subprocess.DEVNULL, env=environ)
+        if done.returncode > 0:
+            output.message(f"{path}: the command ended with status {done.returncode}")
+        elif done.returncode < 0:
+            output.message(f"{path}: the command was ended by {signal.Signals(-done.returncode).name}")
+
+
+def _both(before: str, after: str) -> str:
+    """What two changes of one path amount to."""
+    return {("added", "changed"): "added", ("removed", "added"): "changed"}.get((before, after), after)
+
+
+async def watch(opened: Trees, operands: Sequence[str], teller: Teller, timeout: float | None) -> int:
+    """Tell what changes at and below the operands until there is nothing more to do. Returns the exit status.
+
+    timeout: seconds. Raises BbfsError, OSError.
+    """
+    ends = inf if timeout is None else trio.current_time() + timeout
+    targets: list[Target] = []
+
+    async def collect(target: Target) -> None:
+        targets.append(target)
+
+    # In no scope of ours: sources that this opens stay open in a nursery of the trees.
+    if not await trees.each(opened, tuple(operands), collect):
+        return 1
+    by_mount: dict[str | None, list[Target]] = {}
+    for target in targets:
+        by_mount.setdefault(target.tree.mount, []).append(target)
+    failures: list[BbfsError | OSError] = []
+
+    async def work(part: Any, *arguments: Any) -> None:
+        try:
+            await part(*arguments)
+        except (BbfsError, OSError) as error:  # raised below, by itself
+            failures.append(error)
+        nursery.cancel_scope.cancel()
+
+    with trio.CancelScope(deadline=ends) as bound:
+        async with trio.open_nursery() as nursery:
+            for mount, of_mount in by_mount.items():
+                nursery.start_soon(work, _directly if mount is None else _through_mount, mount, of_mount, teller)
+            nursery.start_soon(work, teller.run)
+            if _stdout_is_pipe():
+                nursery.start_soon(work, _until_nobody_reads)
+    if failures:
+        raise failures[0]
+    return TIMED_OUT if bound.cancelled_caught else 0
+
+
+async def _through_mount(mount: str, targets: list[Target], teller: Teller) -> None:
+    """Have the daemon of a mount tell, until it ends. Raises BbfsError, OSError."""
+    paths = ["/".join(await controlled.resolved(mount, await target.located())) for target in targets]
+    shown = ", ".join(os.path.join(mount, path) if path else mount for path in paths)
+    async with controlled.daemon_of(mount) as link:
+        await link.send([{"id": 1, "request": "watch", "paths": paths}])
+        try:
+            while (message := await link.receive()) is not None:
+                if "event" in message:
+                    path = str(message.get("path", ""))
+                    teller.hear({**message, "path": os.path.join(mount, path) if path else mount})
+                elif "note" in message:
+                    output.message(str(message["note"]))
+                else:
+                    controlled.require_ok(message, shown)
+                    log.info("watching %s", shown)
+        except trio.BrokenResourceError:
+            log.debug("the connection broke")
+    raise Unreachable(f"{mount}: the daemon has ended")
+
+
+async def _directly(_: None, targets: list[Target], teller: Teller) -> None:
+    """Watch sources that are opened here. Raises BbfsError."""
+    tree = targets[0].tree
+    assert isinstance(tree, DirectTree)
+    paths = [await tree.resolved(await target.located()) for target in targets]
+    shown = ", ".join("/".join(path) for path in paths)
+    watching = Watch(
+        tree.manager, paths, lambda change: teller.hear(change_message(change, "/".join(change.path))), output.message
+    )
+    problems: list[BbfsError] = []
+    async with trio.open_nursery() as nursery:
+        try:
+            await nursery.start(watching.run)
+            log.info("watching %s", shown)
+        except BbfsError as error:
+            problems.append(error)
+    for error in problems:
+        raise NotFound(f"{shown}: {error}") if isinstance(error, NotFound) else error
+
+
+def _stdout_is_pipe() -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+async def _until_nobody_reads() -> None:
+    """Raises BrokenPipeError when the reader of standard output is gone, before there is anything to write to it."""
+    await trio.lowlevel.wait_readable(sys.stdout.fileno())  # whoever waits for anything is told that it broke
+    raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))

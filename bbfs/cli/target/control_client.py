@@ -1,0 +1,67 @@
+"""Talking to the daemon of a mount through its control socket."""
+
+import errno
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import trio
+
+from bbfs.cli.target.rule import Path, components
+from bbfs.fuse import control
+from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse.control import Link
+from bbfs.fuse.mountpoint import DeadMount, MountError
+from bbfs.model.errors import BbfsError, Denied, NotFound, NotSupported, Unreachable
+
+T = TypeVar("T")
+
+_ANSWERS_WITHIN = 5.0
+"""Seconds for what a daemon answers from memory."""
+
+
+@asynccontextmanager
+async def daemon_of(mount: str) -> AsyncGenerator[Link]:
+    """A connection to the daemon that serves a mount.
+
+    Raises DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation.
+    """
+    await trio.to_thread.run_sync(mounts.names, mount)
+    async with control.connect(await _address(mount)) as link:
+        yield link
+
+
+async def _address(mount: str) -> str:
+    try:
+        return os.fsdecode(await _asked(mount, lambda: os.getxattr(mount, control.ATTRIBUTE)))
+    except OSError as error:
+        if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
+            raise DeadMount(f"{mount} is dead: its daemon is gone") from None
+        if error.errno == errno.ENODATA:
+            raise NotSupported(f"the daemon of {mount} has no control socket; its log says why") from None
+        raise
+
+
+async def resolved(mount: str, path: Path) -> Path:
+    """A path of a mount without symbolic links. Raises Denied where they lead out of it, OSError, MountError."""
+    here = os.path.join(mount, *path)
+    real = await _asked(mount, lambda: os.path.realpath(here))
+    if real != mount and not real.startswith(mount.rstrip("/") + "/"):
+        raise Denied(f"leads out of the mount, to {real}")
+    return components(real[len(mount) :])
+
+
+def require_ok(answer: dict[str, Any] | None, about: str | None = None) -> None:
+    """Raises what a daemon answered instead of `ok`. about: what it was asked for."""
+    if answer is None:
+        raise Unreachable("the daemon has ended")
+    if "error" in answer:
+        text = ": ".join(filter(None, (about, str(answer["error"]))))
+        raise NotFound(text) if answer.get("errno") == "ENOENT" else BbfsError(text)
+
+
+async def _asked(mount: str, ask: Callable[[], T]) -> T:
+    with trio.move_on_after(_ANSWERS_WITHIN):
+        return await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
+    raise MountError(f"{mount} does not answer")

@@ -1,0 +1,251 @@
+"""The sources opened in this process, where no mount serves them."""
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from bbfs.cli.target.access import Entry, NoSuchSource, Target
+from bbfs.cli.target.rule import Path, components, path_by_rule
+from bbfs.model.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound
+from bbfs.model.uri import parse_data_source_uri
+
+if TYPE_CHECKING:
+    from bbfs.model.values import Content
+    from bbfs.resources.catalog.record import Node, Record
+    from bbfs.resources.manager import ResourceManager, Source
+
+_CHUNK = 1 << 20
+_MOST_LINKS = 40
+"""Symbolic links followed on the way to one file: MAXSYMLINKS of Linux."""
+
+
+class DirectTree:
+    """The tree of a ResourceManager, as a mount would show it."""
+
+    def __init__(self, manager: "ResourceManager") -> None:
+        self.mount: str | None = None
+        self.manager = manager
+
+    async def source_directory(self, source: str) -> Path:
+        """The directory of a source named by its prefix, name or id.
+
+        Raises NoSuchSource, and ConfigError where several have the name.
+        """
+        if source in self.manager.roots():
+            return (source,)
+        base = next((base for base in self.manager.sources if source.startswith(base + "+")), None)
+        if base is not None and source in await self._roots(base):
+            return (source,)
+        link = self.manager.root_link(source)
+        if link is not None:
+            return components(link)
+        known = [s.data for s in self.manager.sources.values()]
+        found = [data for data in known if source in (data.id, data.name, data.base_prefix)]
+        if len(found) > 1:
+            raise ConfigError(f"{source!r} names several sources: {', '.join(data.uri_prefix for data in found)}")
+        if not found:
+            there = ", ".join(data.uri_prefix for data in known)
+            raise NoSuchSource(f"no source {source!r}; there are: {there}")
+        return (found[0].uri_prefix,)
+
+    async def _roots(self, *bases: str) -> list[str]:
+        """The directories at the root, after a listing of the sources with these base prefixes; by default of all.
+
+        A source with a scheme of its own has a directory for each other scheme that it lists.
+        """
+
+        async def listed(source: "Source") -> None:
+            with suppress(BbfsError):  # its own directory is there all the same, and tells when it is asked for
+                await self.manager.below(source, ())
+
+        async with trio.open_nursery() as nursery:
+            for base in bases or self.manager.sources:
+                source = self.manager.sources[base]
+                if source.data.scheme is not None and source.data.type != "filesystem":
+                    nursery.start_soon(listed, source)
+        return sorted(self.manager.roots())
+
+    async def locate(self, uri: str) -> Path:
+        parsed = parse_data_source_uri(uri)
+        source = self.manager.sources.get(parsed.base_prefix)
+        if source is None:
+            raise NoSuchSource(f"no source {parsed.base_prefix!r}")
+        return await self._located(source, uri, parsed.original_uri)
+
+    async def _located(self, source: "Source", uri: str, native: str) -> Path:
+        await self.manager.below(source, ())
+        record = source.catalog.records.get(native)
+        if record is None:
+            return await self.resolved(path_by_rule(uri))
+        if source.data.scheme is None:
+            return (source.data.uri_prefix, *record.path)
+        return (f"{source.data.base_prefix}+{record.path[0]}", *record.path[1:])
+
+    async def resolved(self, path: Path) -> Path:
+        """`path` with its symbolic links followed, as the kernel does on a mount. Raises BbfsError."""
+        done, rest, links = await self.source_directory(path[0]), list(path[1:]), 0
+        while rest:
+            name = rest.pop(0)
+            if name == "..":
+                if len(done) == 1:
+                    raise Denied("leads out of its source")
+                done = done[:-1]
+                continue
+            node = await self.manager.find((*done, name))
+            if node.kind != "symlink":
+                done = (*done, name)
+                continue
+            links += 1
+            target = node.target or ""
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            if target.startswith("/"):
+                raise Denied(f"a symbolic link that leads out of its source: {target}")
+            rest = [*components(target), *rest]
+        return done
+
+    async def children(self, path: Path, *, exact: bool) -> list[Entry]:
+        if not path:
+            return [self._root_entry(name) for name in await self._roots()]
+        path = await self.resolved(path)
+        node = await self.manager.find_certain(path) if len(path) > 1 else None
+        nodes = await self.manager.children(path)
+        if not nodes and node is not None and node.candidate is not None:
+            raise NotFound("/".join(path))
+        if not exact:
+            return [self._entry((*path, name), node) for name, node in nodes.items()]
+        problems: dict[str, str] = {}
+
+        async def learn(name: str, record: "Record") -> None:
+            try:
+                await self._learnt(record)
+            except BbfsError as error:
+                problems[name] = str(error)
+
+        async with trio.open_nursery() as nursery:
+            for name, node in nodes.items():
+                if node.kind == "file" and node.record is not None:
+                    nursery.start_soon(learn, name, node.record)
+        nodes = await self.manager.children(path)
+        return [self._entry((*path, name), node, problems.get(name)) for name, node in nodes.items()]
+
+    async def entry(self, path: Path, *, exact: bool) -> Entry:
+        path = await self.resolved(path)
+        node = await self.manager.find_certain(path)
+        if node.kind == "file" and node.record is not None and (exact or node.record.provisional):
+            await self._learnt(node.record)
+            node = await self.manager.find(path)
+        return self._entry(path, node)
+
+    async def _learnt(self, record: "Record") -> None:
+        if self.manager.size_now(record) is None:
+            await self.manager.learn(record)
+
+    def _root_entry(self, name: str) -> Entry:
+        return Entry((name,), "directory")
+
+    def _entry(self, path: Path, node: "Node", error: str | None = None) -> Entry:
+        record = node.record
+        if record is None:
+            return Entry(path, node.kind, target=node.target)
+        known = self.manager.size_now(record) if node.kind == "file" else None
+        metadata = record.metadata
+        return Entry(
+            path,
+            node.kind,
+            None if known is None else known[0],
+            record.modified_ns,
+            metadata.mime_type,
+            metadata.uri,
+            node.target,
+            error,
+        )
+
+    async def document(self, target: Target) -> dict[str, Any]:
+        record, path = await self._record(target)
+        if record is None:
+            assert path is not None
+            if len(path) > 1:
+                return {"path": "/".join(path), "kind": "directory"}
+            with suppress(BbfsError):  # which the document tells
+                await self.manager.children(path)
+            return {**self.manager.source_document(path), "kind": "directory"}
+        kind = record.metadata.kind
+        if kind == "resource":
+            await self._learnt(record)
+        document = self.manager.document(path or (), record)
+        if not path:
+            del document["path"]
+        is_directory = kind == "directory" or record.parts is not None
+        return {**document, "kind": "directory" if is_directory else "symlink" if kind == "symlink" else "file"}
+
+    async def _record(self, target: Target) -> "tuple[Record | None, Path | None]":
+        """The record of a resource with its path, or None for a directory that only URIs make.
+
+        A resource that no listing has is none the less one to be asked for; it has no path then.
+        """
+        try:
+            path = await self.resolved(await target.located())
+            return (await self.manager.find_certain(path)).record, path
+        except NotFound:
+            if target.uri is None:
+                raise
+        return (await self.manager.record_of(target.uri))[1], None
+
+    async def copy(self, target: Target, write: Callable[[bytes], object]) -> None:
+        if target.uri is not None:
+            uri = target.uri
+        else:
+            record, _ = await self._record(target)
+            if record is None or record.metadata.kind == "directory":
+                raise IsADirectory("is a directory")
+            if record.parent is not None:
+                return await _copy_content(await self.manager.open(record), write)
+            uri = record.metadata.uri
+        for part in (await self.manager.load_resource(uri)).parts:
+            await _copy_content(part.content, write)
+        return None
+
+    async def why(self, path: Path, error: OSError) -> str | None:
+        return None  # what the source said is in the error itself
+
+    async def sources(self, timeout: float | None) -> list[dict[str, Any]]:
+        rows: dict[str, dict[str, Any]] = {}
+
+        async def contact(base: str, source: "Source") -> None:
+            counted: int | None = None
+            problem: str | None = None
+            if timeout is not None:
+                with trio.move_on_after(timeout) as bound:
+                    try:
+                        await self.manager.below(source, ())
+                        listed = await self.manager.list_resources(source.data.uri_prefix)
+                        counted = sum(metadata.kind == "resource" for metadata in listed)
+                    except BbfsError as error:
+                        problem = str(error)
+                if bound.cancelled_caught and source.state.state != "up":
+                    problem = f"did not answer within {timeout:g} s"
+            document = self.manager.source_document((source.data.uri_prefix,))
+            document.update(resources=counted, mount=None)
+            if problem is not None:
+                document.setdefault("error", problem)
+            rows[base] = document
+
+        async with trio.open_nursery() as nursery:
+            for base, source in self.manager.sources.items():
+                nursery.start_soon(contact, base, source)
+        return [rows[base] for base in self.manager.sources]
+
+
+async def _copy_content(content: "Content", write: Callable[[bytes], object]) -> None:
+    offset = 0
+    while offset < content.size:
+        chunk = await content.read_waiting(offset, _CHUNK)
+        if not chunk:
+            raise OSError(errno.EIO, "the content ended before its size")
+        write(chunk)
+        offset += len(chunk)

@@ -1,0 +1,257 @@
+"""The sources as a mount shows them: plain file operations and extended attributes."""
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import trio
+
+from bbfs.cli.target.access import Entry, Target
+from bbfs.cli.target.rule import Path, path_by_rule
+from bbfs.fuse import mountpoint as mounts
+from bbfs.model.errors import ConfigError, InvalidUri, NotFound
+from bbfs.model.uri import parse_uri_prefix
+
+_CHUNK = 1 << 20
+_GONE = (errno.ENOTCONN, errno.ECONNABORTED)
+"""What the kernel answers for a mount whose daemon is gone."""
+_TOLD_WITHIN = 2.0
+"""Seconds for an attribute, which a daemon answers from memory."""
+_REASONED = (
+    errno.EHOSTDOWN, errno.ETIMEDOUT, errno.EPROTO, errno.EIO, errno.EACCES, errno.EFBIG, errno.EOPNOTSUPP, errno.EINVAL
+)  # fmt: skip
+"""Errors whose words say less than what the source told the daemon."""
+
+
+class MountedTree:
+    """A live mount. Its daemon bounds every wait; an interrupted call ends at once."""
+
+    def __init__(self, mount: str) -> None:
+        self.mount: str | None = mount
+        self._root = mount
+
+    def _at(self, path: Path) -> str:
+        return os.path.join(self._root, *path)
+
+    def _uri(self, path: Path) -> str | None:
+        return _attribute(self._at(path), "user.bbfs.uri")
+
+    def source_directory(self, source: str, names: list[str]) -> Path | None:
+        """The directory of a source named by its prefix, name or id. Raises ConfigError where several have it."""
+        for name in names:
+            if source == name or source.startswith(name + "+"):
+                return (source,)  # with a scheme it is a link that lookup finds
+        found = [
+            name for name in names if source in (_source_name(name), _attribute(self._at((name,)), "user.bbfs.id"))
+        ]
+        if not found:
+            found = [name for name in names if name.startswith(source + "+")]
+        if len(found) > 1:
+            raise ConfigError(f"{source!r} names several sources: {', '.join(found)}")
+        return (found[0],) if found else None
+
+    async def locate(self, uri: str) -> Path:
+        path = path_by_rule(uri)
+        here = self._at(path)
+        own = self._uri(path)
+        if own == uri:
+            return path
+        for directory, fits in ((path, "index"), (path[:-1], "")):
+            for name in _names(self._at(directory)):
+                if (name.startswith(fits) if fits else "~" in name) and self._uri((*directory, name)) == uri:
+                    return (*directory, name)
+        if own is None and _is_directory(here):
+            return path  # the beginning of other resources' URIs
+        raise NotFound(f"not listed at {self._root}")
+
+    async def children(self, path: Path, *, exact: bool) -> list[Entry]:
+        found = self._listed(path)
+        return [await self._learnt(entry.path) for entry in found] if exact else found
+
+    async def _learnt(self, path: Path) -> Entry:
+        """An entry of a listing, which is there even where the source does not say more of it."""
+        try:
+            return self._exact(path)
+        except OSError as error:
+            if error.errno in _GONE:
+                raise
+            why = await self.why(path, error)
+            return Entry(path, "file", error=f"{error.strerror}: {why}" if why else error.strerror)
+
+    async def entry(self, path: Path, *, exact: bool) -> Entry:
+        if exact:
+            return self._exact(path)
+        uri = self._uri(path)
+        if len(path) <= 1:
+            return Entry(path, "directory")
+        listed = next((entry for entry in self._listed(path[:-1]) if entry.path == path), None)
+        if listed is None:
+            return self._exact(path)  # not listed, but of a template, a tool or a prompt perhaps
+        return replace(listed, uri=uri)
+
+    def _listed(self, path: Path) -> list[Entry]:
+        """The names of a directory with their kinds, which cost no content, unlike a stat of each."""
+        with os.scandir(self._at(path)) as scan:
+            found = [Entry((*path, entry.name), _kind(entry)) for entry in scan]
+        return sorted(found, key=lambda entry: entry.path)
+
+    def _exact(self, path: Path) -> Entry:
+        here = self._at(path)
+        status = os.lstat(here)
+        if stat.S_ISLNK(status.st_mode):
+            return Entry(path, "symlink", None, status.st_mtime_ns, target=os.readlink(here))
+        uri, mime = (_attribute(here, name) for name in ("user.bbfs.uri", "user.mime_type"))
+        if stat.S_ISDIR(status.st_mode):
+            return Entry(path, "directory", None, status.st_mtime_ns, mime, uri)
+        return Entry(path, "file", status.st_size, status.st_mtime_ns, mime, uri)
+
+    async def document(self, target: Target) -> dict[str, Any]:
+        path = await target.located()
+        here = self._at(path)
+        status = os.stat(here)  # learns the size where it is not known
+        text = _attribute(here, "user.bbfs.metadata")
+        document: dict[str, Any] = json.loads(text) if text is not None else {"path": "/".join(path)}
+        if stat.S_ISREG(status.st_mode):
+            document["size"] = status.st_size
+        document["kind"] = "file" if stat.S_ISREG(status.st_mode) else "directory"
+        document["mount"] = self._root
+        return document
+
+    async def copy(self, target: Target, write: Callable[[bytes], object]) -> None:
+        here = self._at(await target.located())
+        if not stat.S_ISDIR(os.stat(here).st_mode):
+            try:
+                return _copy_file(here, write)
+            except IsADirectoryError:
+                pass  # the open has run a tool that answered several parts, which are in it now
+        if not self._has_several_contents(here):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        for name in sorted(os.listdir(here)):
+            _copy_file(os.path.join(here, name), write)
+        return None
+
+    @staticmethod
+    def _has_several_contents(directory: str) -> bool:
+        """Whether a directory is one resource: a server's, since a folder's directories have URIs as well."""
+        return (
+            bool(_attribute(directory, "user.bbfs.uri")) and _attribute(directory, "user.bbfs.access_method") == "mcp"
+        )
+
+    async def sources(self, timeout: float | None) -> list[dict[str, Any]]:
+        rows: dict[str, dict[str, Any]] = {}
+
+        async def contact(name: str) -> None:
+            counted: int | None = None
+            problem: str | None = None
+            if timeout is not None:
+                with trio.move_on_after(timeout) as bound:
+                    try:
+                        walk = partial(_count, self._at((name,)))
+                        counted = await trio.to_thread.run_sync(walk, abandon_on_cancel=True)
+                    except OSError as error:
+                        problem = error.strerror
+                if bound.cancelled_caught:
+                    problem = f"did not answer within {timeout:g} s"
+            text, unknown = await self._told((name,), "user.bbfs.metadata")
+            document = {"id": name, "uriPrefix": name, "state": "down", **json.loads(text or "{}")}
+            document.update(resources=counted, mount=self._root)
+            if problem or unknown:
+                document.setdefault("error", problem or unknown)
+            rows[name] = document
+
+        names = await self._names()
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(contact, name)
+        if any("error" in row for row in rows.values()):
+            await self._names()  # raises where the mount died meanwhile: its sources are not down, it is no mount
+        return [rows[name] for name in names]
+
+    async def _names(self) -> list[str]:
+        """The names at the root. Raises MountError, DeadMount where nobody serves them any more."""
+        return await trio.to_thread.run_sync(mounts.names, self._root)
+
+    async def why(self, path: Path, error: OSError) -> str | None:
+        if error.errno not in _REASONED:
+            return None
+        # An argument that does not fit is told of at the file; what is wrong with the source has nothing to do with it.
+        above = () if error.errno == errno.EINVAL else (path[:1], _source_of(path))
+        for place in dict.fromkeys((path, *above)):
+            text, _ = await self._told(place, "user.bbfs.error")
+            if text:
+                return text
+        return None
+
+    async def _told(self, path: Path, name: str) -> tuple[str | None, str | None]:
+        """An extended attribute, or None and why it cannot be had within `_TOLD_WITHIN` seconds."""
+        with trio.move_on_after(_TOLD_WITHIN):
+            try:
+                read = partial(_attribute, self._at(path), name)
+                return await trio.to_thread.run_sync(read, abandon_on_cancel=True), None
+            except OSError as error:
+                return None, error.strerror
+        return None, "the mount does not answer"
+
+
+def _source_of(path: Path) -> Path:
+    """The directory of the source without a scheme of its own, to which a name with a scheme is a link."""
+    try:
+        return (parse_uri_prefix(path[0]).base,)
+    except InvalidUri:
+        return path[:1]
+
+
+def _source_name(directory: str) -> str | None:
+    try:
+        return parse_uri_prefix(directory).name
+    except InvalidUri:
+        return None
+
+
+def _kind(entry: os.DirEntry[str]) -> Literal["directory", "file", "symlink"]:
+    if entry.is_symlink():
+        return "symlink"
+    return "directory" if entry.is_dir(follow_symlinks=False) else "file"
+
+
+def _is_directory(path: str) -> bool:
+    return os.path.isdir(path)
+
+
+def _attribute(path: str, name: str) -> str | None:
+    """An extended attribute, or None where there is none, or no such file."""
+    try:
+        return os.getxattr(path, name).decode("utf-8", "surrogateescape")
+    except OSError as error:
+        if error.errno in (errno.ENODATA, errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.ENAMETOOLONG):
+            return None
+        raise
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _count(directory: str) -> int:
+    """How many resources there are below a directory. Listing costs no content. Raises OSError."""
+    total = 0
+    for entry in os.scandir(directory):
+        if entry.is_dir(follow_symlinks=False):
+            total += _count(entry.path)
+        elif entry.is_file(follow_symlinks=False):
+            total += 1
+    return total
+
+
+def _copy_file(path: str, write: Callable[[bytes], object]) -> None:
+    with open(path, "rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            write(chunk)

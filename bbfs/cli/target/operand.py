@@ -1,0 +1,247 @@
+"""What the operands of a command mean: a path inside a mount, a bbfs URI, or a source with a path below it."""
+
+import errno
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from bbfs.cli import output
+from bbfs.cli.options import NoSources, SourceChoice
+from bbfs.cli.target.access import NoSuchSource, Target, Tree
+from bbfs.cli.target.direct import DirectTree
+from bbfs.cli.target.mounted import MountedTree
+from bbfs.cli.target.rule import Path, components, path_by_rule
+from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse.mountpoint import DeadMount, ForeignMount, MountError
+from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
+from bbfs.model.uri import parse_data_source_uri
+
+if TYPE_CHECKING:
+    from bbfs.config import Config
+
+T = TypeVar("T")
+MOUNT_VARIABLE = "BBFS_MOUNT"
+
+
+def _lazy(config: "Config") -> "Config":
+    """Without `start = "eager"`: a command contacts what it needs, no other source."""
+    return replace(
+        config,
+        sources=tuple(
+            replace(source, mcp=replace(source.mcp, start="lazy")) if source.mcp is not None else source
+            for source in config.sources
+        ),
+    )
+
+
+class Trees:
+    """The trees that a command may use. Sources are opened here only when something is asked of them."""
+
+    def __init__(self, choice: SourceChoice, stack: AsyncExitStack, config: "Config | None" = None) -> None:
+        self._choice = choice
+        self._config = config
+        self._stack = stack
+        self._direct: DirectTree | None = None
+        self._answering: list[tuple[str, list[str]]] | None = None
+
+    async def target(self, operand: str) -> Target:
+        """What an operand means. Raises NotFound, ConfigError, MountError."""
+        inside = inside_mount(operand)
+        if inside is not None:
+            return Target(MountedTree(inside[0]), inside[1])
+        if operand.startswith(("/", "./", "../", "~")) or operand in (".", "..", ""):
+            raise NotFound("not inside a bbfs mount")
+        try:
+            parsed = parse_data_source_uri(operand)
+        except InvalidUri:
+            names = components(operand)
+            tree, first = await self._tree_of(names[0])
+            return Target(tree, (*first, *names[1:]))
+        return await self._target_of_uri(operand, parsed.base_prefix)
+
+    async def _target_of_uri(self, uri: str, base: str) -> Target:
+        """What a URI means: several mounts may have its source, and not all need list it."""
+        having = self._mounts_with(base) if not self._choice.given else []
+        if len(having) < 2:
+            return Target(having[0][0] if having else (await self._tree_of(base))[0], None, uri)
+        failed: Target | None = None
+        for tree, _ in having:
+            try:
+                return Target(tree, await tree.locate(uri), uri)
+            except NotFound:
+                continue
+            except OSError:
+                failed = failed or Target(tree, None, uri)  # which tells when it is used
+        if failed is not None:
+            return failed
+        raise NotFound(f"not listed at {', '.join(str(tree.mount) for tree, _ in having)}")
+
+    async def roots(self) -> list[Tree]:
+        """The trees of all sources there are: those that options name, else all mounts, else the configuration's."""
+        if not self._choice.given:
+            mounted: list[Tree] = [MountedTree(mount) for mount, _ in self._mounts()]
+            if mounted:
+                return mounted
+        return [await self.direct()]
+
+    async def direct(self) -> DirectTree:
+        """The sources of the options and the configuration file, opened in this process."""
+        if self._direct is None:
+            from bbfs.resources import open as composition  # noqa: PLC0415 - the cache and the handlers
+
+            config = self._config or self._choice.load_some()
+            composed = composition.compose(_lazy(config))
+            manager = await self._stack.enter_async_context(composition.resource_manager(config, composed))
+            self._direct = DirectTree(manager)
+        return self._direct
+
+    def _mounts(self) -> list[tuple[str, list[str]]]:
+        if self._answering is None:
+            self._answering = _answering()
+        return self._answering
+
+    def _mounts_with(self, source: str) -> list[tuple[MountedTree, Path]]:
+        """The live mounts that have a source, by prefix, name or id, each with the source's directory there."""
+        found: list[tuple[MountedTree, Path]] = []
+        for mount, names in self._mounts():
+            tree = MountedTree(mount)
+            try:
+                directory = tree.source_directory(source, names)
+            except OSError as error:
+                _pass_over(mount, error)
+                continue
+            if directory is not None:
+                found.append((tree, directory))
+        return found
+
+    async def _tree_of(self, source: str) -> tuple[Tree, Path]:
+        """The tree that has a source, by prefix, name or id, and the path of the source's directory in it."""
+        if not self._choice.given and (having := self._mounts_with(source)):
+            return having[0]
+        try:
+            tree = await self.direct()
+        except NoSources as error:
+            if not self._choice.given and (answering := [mount for mount, _ in self._mounts()]):
+                raise NoSuchSource(f"no source {source!r} at {', '.join(answering)}") from error
+            raise
+        return tree, await tree.source_directory(source)
+
+
+def run(choice: SourceChoice, work: Callable[[Trees], Awaitable[T]], config: "Config | None" = None) -> T:
+    """Do asynchronous work on trees, then close what it opened. Raises what the work raises, unwrapped.
+
+    config: what `choice` was loaded as, if it was already.
+    """
+    results: list[T] = []
+    failures: list[BaseException] = []
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            # Inside the stack, whose nurseries would wrap it into a group.
+            try:
+                results.append(await work(Trees(choice, stack, config)))
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - raised again below, unwrapped
+                failures.append(error)
+
+    trio.run(main)
+    if failures:
+        raise failures[0]
+    return results[0]
+
+
+async def each(trees: Trees, operands: tuple[str, ...], work: Callable[[Target], Awaitable[None]]) -> bool:
+    """Do something with each operand in order, telling what fails; whether all went well."""
+    well = True
+    for operand in operands:
+        target: Target | None = None
+        try:
+            target = await trees.target(operand)
+            await work(target)
+        except (BrokenPipeError, ConfigError):
+            raise
+        except BbfsError as error:
+            output.failure(error, operand)
+            well = False
+        except OSError as error:
+            output.failure(error, operand, None if target is None else await why(target, error))
+            well = False
+    return well
+
+
+async def each_root(trees: Trees, work: Callable[[Tree], Awaitable[None]]) -> None:
+    """Do something with the tree of every root; a mount that died since it was found is told and passed over."""
+    for tree in await trees.roots():
+        try:
+            await work(tree)
+        except (MountError, OSError) as error:
+            if tree.mount is None:
+                raise
+            _pass_over(tree.mount, error)
+
+
+def _pass_over(mount: str, error: Exception) -> None:
+    """Tell that a mount is dead or does not answer. Raises any other error."""
+    if isinstance(error, OSError):
+        if error.errno not in (errno.ENOTCONN, errno.ECONNABORTED):
+            raise error
+        error = DeadMount(f"{mount} is dead: its daemon is gone")
+    output.message(f"passed over: {error}")
+
+
+async def why(target: Target, error: OSError) -> str | None:
+    """What the source says of an error with a target, where that is more than the error says."""
+    path = target.path
+    if path is None and target.uri is not None:
+        path = path_by_rule(target.uri)
+    return await target.tree.why(path, error) if path else None
+
+
+def inside_mount(operand: str) -> tuple[str, Path] | None:
+    """The bbfs mount that an operand leads into and the path there, if it is a path that does."""
+    plain = operand.startswith(("/", ".", "~"))
+    absolute = os.path.abspath(os.path.expanduser(operand))
+    found = _mount_of(absolute)
+    if found is None and not any(mount.is_bbfs for mount in mounts.mounts()):
+        return None
+    if found is None and os.path.lexists(os.path.dirname(absolute)):
+        found = _mount_of(os.path.realpath(absolute))
+    # A bare word in a directory of a mount may also be the name of a source.
+    return found if found is not None and (plain or os.path.lexists(absolute)) else None
+
+
+def _mount_of(absolute: str) -> tuple[str, Path] | None:
+    """The bbfs mount that holds an absolute path, by comparing texts: nothing is touched."""
+    holding: mounts.Mount | None = None
+    for mount in mounts.mounts():
+        is_above = mount.path == "/" or absolute == mount.path or absolute.startswith(mount.path + "/")
+        if is_above and (holding is None or len(mount.path) >= len(holding.path)):
+            holding = mount
+    if holding is None or not holding.is_bbfs:
+        return None
+    return holding.path, components(absolute.removeprefix(holding.path))
+
+
+def _answering() -> list[tuple[str, list[str]]]:
+    """The bbfs mounts that answer, each with the names at its root; others of this user are told.
+
+    The variable `BBFS_MOUNT` names the one that is meant, where there are several.
+    """
+    found: list[tuple[str, list[str]]] = []
+    meant = os.environ.get(MOUNT_VARIABLE)
+    if meant:
+        path = os.path.abspath(os.path.expanduser(meant))
+        if not any(mount.is_bbfs and mount.path == path for mount in mounts.mounts()):
+            raise MountError(f"{path} is no mount of bbfs ({MOUNT_VARIABLE})")
+        return [(path, mounts.names(path))]
+    for path in dict.fromkeys(mount.path for mount in mounts.mounts() if mount.is_bbfs):
+        try:
+            found.append((path, mounts.names(path)))
+        except ForeignMount:
+            continue
+        except MountError as error:
+            output.message(f"passed over: {error}")
+    return found

@@ -1,0 +1,35 @@
+"""URI ↔ path by the rule alone (`docs/semantics.md`, S2 to S5): pure, without asking a source what it lists.
+
+Paths are those below the root of a mount. Where several URIs of a listing want one name, or one is a directory as well,
+only the listing knows the path; everywhere else the rule and the listing agree.
+"""
+
+from bbfs.model import file_names as tree
+from bbfs.model.errors import InvalidUri
+from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix, source_uri
+
+Path = tuple[str, ...]
+_FILE = ("bb", "filesystem", "file")
+_FILE_OPENING = ":./"
+"""A local folder's URIs are relative to it: `file:./notes.md`."""
+
+
+def path_by_rule(uri: str) -> Path:
+    """The path of a bbfs URI. Raises InvalidUri."""
+    parsed = parse_data_source_uri(uri)
+    return (parsed.uri_prefix, *tree.plain_path(parsed.original_uri).path[1:])
+
+
+def uri_by_rule(path: Path) -> str:
+    """The bbfs URI of a path. Raises InvalidUri for a bare URI prefix, and for what does not begin with one."""
+    prefix = parse_uri_prefix(path[0] if path else "")
+    below = path[1:] if prefix.scheme is None else (prefix.scheme, *path[1:])
+    if not below or (prefix.scheme is not None and len(below) == 1):
+        raise InvalidUri(f"{path[0]!r} is the directory of a data source: no URI stands for it")
+    is_file = (prefix.access_method, prefix.type, below[0]) == _FILE
+    return source_uri(prefix.base, tree.native_of(below, opening=_FILE_OPENING if is_file else tree.OPENING))
+
+
+def components(path: str) -> Path:
+    """The names of a path as the kernel takes them: empty ones and `.` vanish."""
+    return tuple(name for name in path.split("/") if name not in ("", "."))

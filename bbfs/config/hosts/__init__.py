@@ -1,0 +1,1 @@
+"""The MCP servers in the configuration files of other programs."""

@@ -1,0 +1,1 @@
+"""The mount: the daemon, the adapter for pyfuse3, mount points, and the control socket of a mount."""

@@ -1,0 +1,266 @@
+"""The FUSE adapter: translates pyfuse3's requests to the file system and its answers back, and nothing else.
+
+One decorator holds the errno rule: a BbfsError answers its errno, anything unforeseen is logged and answers EIO. One
+stray exception would end the mount (S27).
+"""
+
+import errno
+import logging
+import os
+import select
+import stat
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import Any, TypeVar, cast
+
+import pyfuse3
+from pyfuse3 import (
+    EntryAttributes,
+    FileHandleT,
+    FileInfo,
+    FileNameT,
+    FUSEError,
+    InodeT,
+    PollHandle,
+    ReaddirToken,
+    RequestContext,
+    StatvfsData,
+    XAttrNameT,
+)
+
+from bbfs.fuse.interrupts import Interrupts
+from bbfs.model.errors import BbfsError
+from bbfs.vfs.filesystem import Attributes, FileSystem
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
+BLOCK = 512
+"""The unit of st_blocks, in bytes, whatever the block size (stat(2))."""
+_TYPES = {"directory": stat.S_IFDIR, "file": stat.S_IFREG, "symlink": stat.S_IFLNK}
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
+_XATTR_PREFIX = b"user."
+READY = select.POLLIN | select.POLLRDNORM | select.POLLOUT | select.POLLWRNORM
+"""What poll(2) says of a regular file: POSIX has them always ready, and the kernel says so where nobody is asked."""
+CHANGED = select.POLLPRI | select.POLLERR
+"""What it says of an open file whose content is outdated, as for /proc/self/mounts (proc_pid_mounts(5)) and sysfs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Who owns the tree and which permission bits are taken away (S8)."""
+
+    uid: int
+    gid: int
+    umask: int = 0
+
+
+def answers(method: F) -> F:
+    """The one place where errors become errnos."""
+
+    @wraps(method)
+    async def answer(self: "Operations", *args: Any) -> Any:
+        try:
+            return await method(self, *args)
+        except BbfsError as error:
+            log.debug("%s: %s: %s", method.__name__, type(error).__name__, error)
+            raise FUSEError(error.errno) from None
+        except FUSEError:
+            raise
+        except Exception:
+            log.exception("unforeseen error in %s", method.__name__)
+            raise FUSEError(errno.EIO) from None
+
+    return cast(F, answer)
+
+
+class Operations(pyfuse3.Operations):
+    """pyfuse3's view of a FileSystem."""
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False
+    enable_acl = False
+
+    def __init__(self, files: FileSystem, owner: Ownership, interrupts: Interrupts) -> None:
+        super().__init__()
+        self.interrupts = interrupts
+        self._files = files
+        self._owner = owner
+        self._openers: dict[int, int] = {}  # the threads that opened what reads of its source, by handle
+
+    async def _waiting(self, ctx: RequestContext, request: Coroutine[Any, Any, T]) -> T:
+        """What may wait for a source: the waiting program can be interrupted and killed."""
+        with self.interrupts.watching(ctx.pid):
+            return await request
+        raise FUSEError(errno.EINTR)
+
+    def _entry(self, found: Attributes) -> EntryAttributes:
+        entry: EntryAttributes | None = found.packed
+        if entry is None:
+            entry = found.packed = self._packed(found)
+        entry.st_ino = InodeT(found.ino)  # the files of a listing share all the rest
+        entry.entry_timeout = found.entry_timeout
+        entry.attr_timeout = found.attr_timeout
+        return entry
+
+    def _packed(self, found: Attributes) -> EntryAttributes:
+        """All but the number and the timeouts."""
+        entry = EntryAttributes()
+        if found.ino == 0:
+            return entry
+        bits = {"directory": 0o555, "file": 0o444, "symlink": 0o777}[found.kind]
+        if found.kind != "symlink":
+            bits &= ~self._owner.umask
+        entry.st_mode = pyfuse3.ModeT(_TYPES[found.kind] | bits)
+        entry.st_nlink = 1  # for a directory too: "not counted", so that find does not stop early
+        entry.st_uid = self._owner.uid
+        entry.st_gid = self._owner.gid
+        entry.st_size = found.size
+        entry.st_blksize = 4096
+        entry.st_blocks = -(-found.size // BLOCK)
+        entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = found.modified_ns
+        return entry
+
+    @answers
+    async def lookup(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        found = self._files.lookup_now(parent_inode, name)
+        if found is None:
+            found = await self._waiting(ctx, self._files.lookup(parent_inode, name))
+        return self._entry(found)
+
+    async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
+        for inode, references in inode_list:
+            try:
+                self._files.forget(inode, references)
+            except Exception:
+                log.exception("unforeseen error in forget")
+
+    @answers
+    async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
+        found = self._files.getattr_now(inode)
+        return self._entry(await self._waiting(ctx, self._files.getattr(inode)) if found is None else found)
+
+    @answers
+    async def readlink(self, inode: InodeT, ctx: RequestContext) -> FileNameT:
+        return FileNameT(await self._waiting(ctx, self._files.readlink(inode)))
+
+    @answers
+    async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
+        handle = self._files.opendir_now(inode)
+        return FileHandleT(await self._waiting(ctx, self._files.opendir(inode)) if handle is None else handle)
+
+    @answers
+    async def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
+        if start_id == 0:
+            self._files.begin(fh)
+        ready = self._files.ready(fh, self._entry)
+        if ready is not None:
+            for position in range(start_id, len(ready)):
+                name, entry, inode = ready[position]
+                if not inode.lookups:
+                    start_id = position
+                    break
+                if not pyfuse3.readdir_reply(token, FileNameT(name), entry, position + 1):
+                    return
+                inode.lookups += 1
+            else:
+                return
+        last = entry = None
+        for name, found, following in self._files.readdir(fh, start_id):
+            if found is last and entry is not None:
+                entry.st_ino = InodeT(found.ino)  # the files of a listing share all the rest
+            else:
+                last, entry = found, self._entry(found)
+            if not pyfuse3.readdir_reply(token, FileNameT(name), entry, following):
+                if following > 2:
+                    self._files.forget(found.ino, 1)
+                break
+
+    @answers
+    async def releasedir(self, fh: FileHandleT) -> None:
+        self._files.releasedir(fh)
+
+    @answers
+    async def open(self, inode: InodeT, flags: int, ctx: RequestContext) -> FileInfo:
+        if not flags & _WRITING:
+            handle = self._files.open_now(inode)
+            if handle is not None:
+                return FileInfo(fh=FileHandleT(handle), keep_cache=True)
+        handle = await self._waiting(ctx, self._files.open(inode, writing=bool(flags & _WRITING)))
+        # An inode is one version of its content, so its pages stay true however often it is opened; but not where each
+        # open makes a version of its own.
+        anew = self._files.shares_inode(handle)
+        if self._files.waits_for_source(handle):
+            self._openers[handle] = ctx.pid
+            anew = True
+        return FileInfo(fh=FileHandleT(handle), keep_cache=not anew, direct_io=anew)
+
+    @answers
+    async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
+        data = self._files.read_now(fh, off, size)
+        if data is not None:
+            return data
+        opener = self._openers.get(fh)
+        if opener is None:
+            return await self._files.read(fh, off, size)
+        # A read does not say who waits for it. Mostly it is whoever opened the file.
+        with self.interrupts.watching(opener, until_gone=False):
+            return await self._files.read(fh, off, size)
+        raise FUSEError(errno.EINTR)
+
+    @answers
+    async def release(self, fh: FileHandleT) -> None:
+        self._openers.pop(fh, None)
+        self._files.release(fh)
+
+    @answers
+    async def poll(self, inode: InodeT, fh: FileHandleT, poll_handle: PollHandle | None, ctx: RequestContext) -> int:
+        """A file can always be read, as any regular file can. `CHANGED` comes on top, and wakes who waits, once its
+        source has something else than the version that is open; it stays until the file is opened anew.
+        """
+        if self._files.changed(fh):
+            return READY | CHANGED
+        if poll_handle is not None:  # it wakes all who wait for one open file, so the latest is enough
+            self._files.watch_handle(fh, partial(_notify, poll_handle))
+        return READY
+
+    @answers
+    async def flush(self, fh: FileHandleT) -> None:
+        raise FUSEError(errno.ENOSYS)  # nothing to write back: the kernel stops asking
+
+    @answers
+    async def getxattr(self, inode: InodeT, name: bytes, ctx: RequestContext) -> bytes:
+        if not name.startswith(_XATTR_PREFIX):
+            # `ls -l` asks for security.* and system.* of every entry, but of a file system that has no such thing once.
+            raise FUSEError(errno.EOPNOTSUPP)
+        value = self._files.getxattr_now(inode, name)
+        return await self._waiting(ctx, self._files.getxattr(inode, name)) if value is None else value
+
+    @answers
+    async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
+        names = self._files.listxattr_now(inode)
+        if names is None:
+            names = await self._waiting(ctx, self._files.listxattr(inode))
+        return cast(list[XAttrNameT], names)
+
+    @answers
+    async def statfs(self, ctx: RequestContext) -> StatvfsData:
+        usage = self._files.usage()
+        answer = StatvfsData()
+        answer.f_bsize = answer.f_frsize = BLOCK
+        answer.f_blocks = -(-usage.bytes // BLOCK)
+        answer.f_bfree = answer.f_bavail = 0
+        answer.f_files = usage.files
+        answer.f_ffree = answer.f_favail = 0
+        answer.f_namemax = 255
+        return answer
+
+
+def _notify(waiting: PollHandle) -> None:
+    """Have the kernel ask again for whoever polls. This waits for nobody."""
+    try:
+        waiting.notify()
+    except OSError as error:
+        log.debug("nobody to wake: %s", error)

@@ -1,0 +1,365 @@
+"""The daemon's control socket: one a mount, through which its user's other programs watch and refresh.
+
+A Unix stream socket in the user's runtime directory; the attribute `user.bbfs.control` of the mount's root is its
+path. Both sides write JSON objects, one a line, in ASCII. The daemon begins with `{"bbfs": "control", "version": 1}`.
+A client then asks, each time with an `id` of its own choice that all answers repeat:
+
+    {"id": 1, "request": "watch", "paths": ["mcp-server+docs/guide"], "recursive": true}
+    {"id": 2, "request": "refresh", "paths": [""]}
+
+How contents are put is in `bbfs.resources.put`. Paths are from the mount's root, without symbolic links. The answer is
+`{"id": 1, "ok": true}`, or `error` with a text and `errno` with its name. After that, a watch is told `{"id": 1,
+"event": "changed", "path": …, "uri": …, "source": …, "time": …}` (events: added, changed, removed; and missed, without
+the rest, for a client that was too slow to be told everything), and `{"id": 1, "note": …}` for people. It ends with the
+connection.
+
+Nobody but the daemon's user and root may connect, and no client can keep the daemon waiting: what is not read in time
+is missed, and who does not read at all is let go.
+"""
+
+import errno
+import json
+import logging
+import os
+import socket
+import stat
+import struct
+import warnings
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path as FilePath
+from typing import Any
+
+import platformdirs
+import trio
+
+from bbfs.model.errors import BbfsError, NameTooLong, ProtocolViolation, Unreachable
+from bbfs.model.file_names import MAX_DEPTH
+from bbfs.resources.catalog.record import Path
+from bbfs.resources.manager import ResourceManager
+from bbfs.resources.put import Puts
+from bbfs.resources.watch import Change, Watch
+
+log = logging.getLogger(__name__)
+
+ATTRIBUTE = "user.bbfs.control"
+VERSION = 1
+LONGEST_LINE = 1 << 20
+"""Bytes."""
+MOST_CLIENTS = 64
+MOST_REQUESTS = 256
+"""Requests of one client that are under way at once, its watches included."""
+MOST_QUEUED = 1000
+"""Messages that wait for a client to read them."""
+STUCK_AFTER = 30.0
+"""Seconds after which a client that reads nothing is let go."""
+LONGEST_ADDRESS = 107
+"""Bytes of the path of a Unix socket (unix(7))."""
+_GREETING = {"bbfs": "control", "version": VERSION}
+_CREDENTIALS = struct.Struct("3i")
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+def change_message(change: Change, path: str) -> dict[str, Any]:
+    """A change as JSON has it, wherever it is told; `path` is the one to show."""
+    when = datetime.fromtimestamp(change.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {"event": change.event, "path": path, "uri": change.uri, "source": change.source, "time": when}
+
+
+class Link:
+    """One end of a connection: messages instead of bytes."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._buffer = bytearray()
+
+    async def send(self, messages: Iterable[dict[str, Any]]) -> None:
+        """Raises trio.BrokenResourceError when the other side is gone."""
+        await self._stream.send_all("".join(json.dumps(message) + "\n" for message in messages).encode())
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message, or None at the end. Raises ProtocolViolation, trio.BrokenResourceError."""
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            if searched > LONGEST_LINE:
+                raise ProtocolViolation(f"a line of more than {LONGEST_LINE} bytes")
+            received = await self._stream.receive_some()
+            if not received:
+                return None
+            self._buffer += received
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            raise ProtocolViolation("a line that is no JSON") from None
+        if not isinstance(message, dict):
+            raise ProtocolViolation("a line that is no JSON object")
+        return message
+
+
+# -- the daemon's side ------------------------------------------------------------------------------------------------
+
+
+class Control:
+    """The control socket of one mount. refresh: drops what is known at and below a path."""
+
+    def __init__(self, manager: ResourceManager, refresh: Callable[[Path], None], mount_point: str) -> None:
+        self._manager = manager
+        self._refresh = refresh
+        self._mount_point = mount_point
+        self._clients = 0
+
+    async def run(self, *, task_status: trio.TaskStatus[str | None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Starts with the socket's path, or None where there can be none, which the log tells.
+
+        The socket is gone afterwards.
+        """
+        try:
+            listener, address = _bind(self._mount_point)
+        except OSError as error:
+            log.warning("no control socket, so 'bbfs watch' and 'bbfs refresh' will not work here: %s", error)
+            task_status.started(None)
+            return
+        try:
+            with listener:
+                listening = trio.SocketListener(listener)
+                async with trio.open_nursery() as nursery:
+                    task_status.started(address)
+                    while True:
+                        await self._accept(listening, nursery)
+        finally:
+            with suppress(OSError):
+                os.unlink(address)
+
+    async def _accept(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
+        try:
+            stream = await listener.accept()
+        except OSError as error:
+            log.warning("a client of the control socket could not be served: %s", error)
+            await trio.sleep(1.0)  # out of descriptors, as a rule: some may come free
+            return
+        nursery.start_soon(self._serve, stream)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        self._clients += 1
+        try:
+            async with stream:
+                if not _is_ours(stream):
+                    return
+                client = _Client(Link(stream), self._manager, self._refresh)
+                if self._clients > MOST_CLIENTS:
+                    with trio.move_on_after(1.0):
+                        await Link(stream).send([_GREETING, _failure(None, f"{MOST_CLIENTS} clients are here already")])
+                    return
+                await client.serve()
+        except* (trio.BrokenResourceError, trio.ClosedResourceError):
+            log.debug("a client of the control socket is gone")
+        except* Exception:
+            log.exception("unforeseen error on the control socket")  # which harms the mount in nothing
+        finally:
+            self._clients -= 1
+
+
+class _Client:
+    """One connected client: a reader, a writer, and a task for each thing it asked for."""
+
+    def __init__(self, link: Link, manager: ResourceManager, refresh: Callable[[Path], None]) -> None:
+        self._link = link
+        self._manager = manager
+        self._refresh = refresh
+        self._puts = Puts(manager)
+        self._queue: deque[dict[str, Any]] = deque([_GREETING])
+        self._news = trio.Event()
+        self._room = trio.Event()
+        self._under_way = 0
+
+    async def serve(self) -> None:
+        """Until the client leaves, or is let go."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write, nursery.cancel_scope)
+            try:
+                while (request := await self._link.receive()) is not None:
+                    self._under_way += 1
+                    if self._under_way > MOST_REQUESTS:
+                        raise ProtocolViolation(f"more than {MOST_REQUESTS} requests under way")
+                    nursery.start_soon(self._answer, request)
+                    while len(self._queue) >= MOST_QUEUED:
+                        await self._room.wait()
+            except ProtocolViolation as error:
+                self._put(_failure(None, str(error), error))
+                with trio.move_on_after(1.0):
+                    while self._queue:
+                        await self._room.wait()
+            nursery.cancel_scope.cancel()
+
+    async def _write(self, client: trio.CancelScope) -> None:
+        while True:
+            while not self._queue:
+                await self._news.wait()
+                self._news = trio.Event()
+            messages = [self._queue.popleft() for _ in range(min(100, len(self._queue)))]
+            with trio.move_on_after(STUCK_AFTER) as bound:
+                await self._link.send(messages)
+            self._room.set()
+            self._room = trio.Event()
+            if bound.cancelled_caught:
+                log.info("a client of the control socket reads nothing and is let go")
+                client.cancel()
+
+    def _put(self, message: dict[str, Any]) -> None:
+        self._queue.append(message)
+        self._news.set()
+
+    def _offer(self, id: Any, message: dict[str, Any]) -> None:
+        """Queue what a watch has to tell. Where there is no room, all of that is missed, and said to be."""
+        if len(self._queue) >= MOST_QUEUED:
+            watches = {repr(old["id"]): old["id"] for old in self._queue if "event" in old or "note" in old}
+            watches[repr(id)] = id
+            kept = [old for old in self._queue if "event" not in old and "note" not in old]
+            self._queue = deque([*kept, *({"id": watch, "event": "missed"} for watch in watches.values())])
+        else:
+            self._queue.append({"id": id, **message})
+        self._news.set()
+
+    async def _answer(self, request: dict[str, Any]) -> None:
+        asked = request.get("id")
+        try:
+            match request.get("request"):
+                case "watch":
+                    recursive = request.get("recursive", True) is not False
+                    async with trio.open_nursery() as nursery:
+                        watch = Watch(
+                            self._manager,
+                            _paths(request),
+                            lambda change: self._offer(asked, change_message(change, "/".join(change.path))),
+                            lambda text: self._offer(asked, {"note": text}),
+                            recursive=recursive,
+                        )
+                        await nursery.start(watch.run)
+                        self._put({"id": asked, "ok": True})
+                case "refresh":
+                    for path in _paths(request):
+                        self._refresh(path)
+                    self._put({"id": asked, "ok": True})
+                case "put":
+                    self._put({"id": asked, "ok": True, **await self._puts.take(request)})
+                case other:
+                    self._put(_failure(asked, f"unknown request {other!r:.80}"))
+        except* BbfsError as group:
+            error = _first(group)
+            self._put(_failure(asked, str(error), error))
+        finally:
+            self._under_way -= 1
+
+
+def _failure(id: Any, text: str, error: BaseException | None = None) -> dict[str, Any]:
+    number = error.errno if isinstance(error, BbfsError) else errno.EINVAL
+    return {"id": id, "error": text, "errno": errno.errorcode.get(number, str(number))}
+
+
+def _first(group: BaseExceptionGroup[BbfsError]) -> BbfsError:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+
+
+def _paths(request: dict[str, Any]) -> list[Path]:
+    paths = request.get("paths")
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise ProtocolViolation("paths must be a list of strings")
+    found = [tuple(name for name in path.split("/") if name) for path in paths]
+    if any(len(path) > MAX_DEPTH + 1 for path in found):
+        raise NameTooLong(f"a path of more than {MAX_DEPTH + 1} names")
+    return found
+
+
+def _is_ours(stream: trio.SocketStream) -> bool:
+    """Whether the client is of the daemon's user or root (SO_PEERCRED, unix(7))."""
+    raw = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    if uid in (0, os.geteuid()):
+        return True
+    log.warning("process %d of user %d was refused at the control socket", pid, uid)
+    return False
+
+
+# -- where it is ------------------------------------------------------------------------------------------------------
+
+
+def runtime_directory() -> str:
+    """The directory of this user's control sockets, made if need be, for this user alone. Raises OSError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that the variable is not set; what it falls back to will do
+        directory = platformdirs.user_runtime_dir("bbfs", ensure_exists=True)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    found = os.lstat(directory)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "not a directory of this user", directory)
+    os.chmod(directory, 0o700)
+    return directory
+
+
+def _bind(mount_point: str) -> tuple[trio.socket.SocketType, str]:
+    """A listening socket for a mount, and its path. What daemons that were killed left there is removed."""
+    directory = runtime_directory()
+    name = blake2b(os.fsencode(mount_point), digest_size=8).hexdigest()
+    for old in FilePath(directory).glob(f"{name}-*.sock"):
+        if _is_stale(str(old)):
+            old.unlink(missing_ok=True)
+    address = os.path.join(directory, f"{name}-{os.getpid()}.sock")
+    if len(os.fsencode(address)) > LONGEST_ADDRESS:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), address)
+    with suppress(FileNotFoundError):
+        os.unlink(address)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(address)
+        os.chmod(address, 0o600)
+        listener.listen(MOST_CLIENTS)
+        listener.setblocking(False)
+        return trio.socket.from_stdlib_socket(listener), address
+    except OSError:
+        listener.close()
+        raise
+
+
+def _is_stale(address: str) -> bool:
+    """Whether nobody listens at a socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(address)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+# -- the other side ---------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def connect(address: str) -> AsyncGenerator[Link]:
+    """A connection to a daemon, greeted. Raises Unreachable, ProtocolViolation."""
+    try:
+        stream = await trio.open_unix_socket(address)
+    except OSError as error:
+        raise Unreachable(f"the control socket {address}: {error.strerror}") from None
+    async with stream:
+        link = Link(stream)
+        try:
+            greeting = await link.receive()
+        except trio.BrokenResourceError:
+            greeting = None
+        if greeting is None:
+            raise Unreachable("the daemon has ended, or refused")
+        if (greeting.get("bbfs"), greeting.get("version")) != ("control", VERSION):
+            raise ProtocolViolation("the daemon is another version of bbfs: mount anew")
+        yield link

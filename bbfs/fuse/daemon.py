@@ -1,0 +1,254 @@
+"""The daemon: mounts the sources of a configuration, serves them, and takes everything down again.
+
+One nursery and one exit stack own all that lives: connections, requests under way, the FUSE loop. Order matters twice.
+pyfuse3 is initialised before anything else runs, because a daemon must fork after that and before any task or thread;
+and the kernel's invalidations go through a thread of their own, since they wait for requests that this loop answers.
+"""
+
+import errno
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pyfuse3
+import trio
+
+from bbfs.config import Config
+from bbfs.fuse import control
+from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import request_queue as fuse_queue
+from bbfs.fuse.adapter import Operations, Ownership
+from bbfs.fuse.control import Control
+from bbfs.fuse.interrupts import Interrupts
+from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.sd_notify import ServiceManager
+from bbfs.fuse.status_file import StatusHandler
+from bbfs.resources.manager import ResourceManager
+from bbfs.resources.open import Composition, compose, resource_manager, store_path
+from bbfs.vfs.filesystem import FileSystem
+
+log = logging.getLogger(__name__)
+
+MAX_REQUESTS = 4096
+"""FUSE requests served at once; far above what the programs that wait for one source may take."""
+STATUS_EVERY = 10.0
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that unmount: Ctrl-C, a service manager, and the terminal that goes away."""
+
+
+def options(config: Config) -> set[str]:
+    """The mount options (S28): read-only as long as no source can write."""
+    chosen = {"fsname=bbfs", "subtype=bbfs", "default_permissions", "nosuid", "nodev", "noexec", "ro"}
+    if config.mount.allow_other:
+        chosen.add("allow_other")
+    return chosen
+
+
+def mount(
+    config: Config, mount_point: str, *, background: bool = False, ready: Callable[[], None] | None = None
+) -> int:
+    """Mount and serve until an ending signal or an unmount. Returns the exit status.
+
+    background: return as soon as the mount answers, and serve on in a process of its own. ready: called in the serving
+    process once the mount answers. Raises MountError and ConfigError before anything is mounted.
+    """
+    path = mounts.prepare(mount_point)
+    service = ServiceManager(os.environ)
+    composition = compose(config, path, lasting=True)
+    adapter = _Adapter()
+    try:
+        pyfuse3.init(cast(pyfuse3.Operations, adapter), path, options(config))
+    except RuntimeError as error:
+        raise MountError(f"{path} could not be mounted: {_why(path, error)}") from error
+    told = ready or (lambda: None)
+    if background:
+        forked = _fork(path, told)
+        if isinstance(forked, int):
+            return forked
+        told = forked
+    gc.collect()  # before anybody is kept waiting by it
+    early: list[int] = []
+    for number in ENDING:
+        signal.signal(number, lambda number, _frame: early.append(number))  # until and after the loop handles them
+    try:
+        trio.run(_serve, config, composition, path, adapter, service, told, early)
+    finally:
+        adapter.unmount()
+    return 0
+
+
+def _why(path: str, error: Exception) -> str:
+    if mounts.missing():
+        return mounts.missing() or ""
+    if os.geteuid() != 0 and not os.access(path, os.W_OK):
+        return "the mount point is not writable by this user"
+    return f"{error}; 'bbfs doctor' looks for the cause"
+
+
+class _Adapter:
+    """Stands in for the operations until the daemon's process and loop exist; then everything goes to the real ones."""
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False
+    enable_acl = False
+
+    def __init__(self) -> None:
+        self._mounted = True
+        self.greeted = trio.Event()
+        """The kernel has greeted the daemon, and got its answer when a task that waits for this goes on."""
+
+    def init(self) -> None:
+        """Called by pyfuse3 when the kernel has agreed on the protocol."""
+        self.greeted.set()
+
+    def unmount(self) -> None:
+        """Unmount, lazily where something is in use. Once: libfuse's session is gone afterwards."""
+        if self._mounted:
+            self._mounted = False
+            pyfuse3.close(unmount=True)
+
+    def needed(self, record: logging.LogRecord) -> bool:
+        """Whether pyfuse3 says something else than that nobody waits for an answer any more, or is told of a change.
+
+        The one is so after a kill, both are at an unmount.
+        """
+        said = record.getMessage()
+        is_late = not self._mounted and said.startswith("Failed to submit invalidate_entry request")
+        return not is_late and not said.endswith(f"fuse_reply_* failed with {os.strerror(errno.ENOENT)}")
+
+    def become(self, operations: Operations) -> None:
+        """Every request goes to `operations` from now on, without a detour."""
+        for name in vars(pyfuse3.Operations).keys() - vars(_Adapter).keys():
+            if not name.startswith("_"):
+                setattr(self, name, getattr(operations, name))
+
+
+def _fork(path: str, ready: Callable[[], None]) -> int | Callable[[], None]:
+    """Fork the serving process, after pyfuse3 is initialised: detaching first deadlocks under automount.
+
+    In the child, what to call once it serves: it lets the parent go and lets go of the terminal. In the parent, the
+    exit status once the child serves or has failed.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        os.setsid()
+
+        def serving() -> None:
+            ready()
+            null = os.open(os.devnull, os.O_RDWR)
+            for standard in (0, 1, 2):
+                os.dup2(null, standard)
+            os.close(null)
+            os.write(writing, b"1")
+            os.close(writing)
+
+        return serving
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        if answer.read():
+            return 0
+    _, status = os.waitpid(child, 0)
+    sys.stderr.write(f"bbfs: {path} could not be mounted; the messages above say why\n")
+    return os.waitstatus_to_exitcode(status) or 1
+
+
+async def _serve(
+    config: Config,
+    composition: Composition,
+    path: str,
+    adapter: _Adapter,
+    service: ServiceManager,
+    ready: Callable[[], None],
+    early: list[int],
+) -> None:
+    interrupts = Interrupts()
+    owner = Ownership(
+        os.getuid() if config.mount.uid is None else config.mount.uid,
+        os.getgid() if config.mount.gid is None else config.mount.gid,
+        config.mount.umask or 0,
+    )
+    async with _stoppable(early) as stop, resource_manager(config, composition, store_path()) as manager:
+        status = StatusHandler(manager, manager.clock())
+        await manager.add(status.source, status, hidden=True)
+        files = FileSystem(manager, _invalidate)
+        adapter.become(Operations(files, owner, interrupts))
+        with stop:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(interrupts.run)
+                nursery.start_soon(manager.keep_flushing)
+                nursery.start_soon(_report, manager, service)
+                address = await nursery.start(Control(manager, files.refresh, path).run)
+                if address is not None:
+                    files.root_attributes[control.ATTRIBUTE] = os.fsencode(address)
+                nursery.start_soon(_loop, adapter, nursery.cancel_scope)
+                nursery.start_soon(_tune, adapter, path)
+                gc.freeze()  # what is there by now lives as long as the daemon: no collection need walk through it
+                service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
+                ready()
+                log.info("mounted on %s", path)
+        service.tell(STOPPING="1", STATUS="unmounting")
+        # Unmount before the sources go: nobody can ask any more while they close.
+        files.unwatch()
+        adapter.unmount()
+    log.info("unmounted %s", path)
+
+
+async def _loop(adapter: _Adapter, done: trio.CancelScope) -> None:
+    """Serve the kernel until somebody unmounts or the daemon is told to stop."""
+    logging.getLogger(pyfuse3.__name__).addFilter(adapter.needed)
+    pyfuse3.trio = fuse_queue.trio_for_pyfuse3()  # type: ignore[attr-defined]
+    await pyfuse3.main(min_tasks=1, max_tasks=MAX_REQUESTS)
+    done.cancel()
+
+
+async def _tune(adapter: _Adapter, path: str) -> None:
+    """Set what can be set only of a mount that is there."""
+    await adapter.greeted.wait()
+    try:
+        mounts.read_further_ahead(path)
+    except OSError as error:
+        log.debug("the kernel reads 128 KiB ahead, as it does by itself: %s", error)
+
+
+def _invalidate(parent: int, name: bytes) -> None:
+    pyfuse3.invalidate_entry_async(pyfuse3.InodeT(parent), pyfuse3.FileNameT(name), ignore_enoent=True)
+
+
+@asynccontextmanager
+async def _stoppable(early: list[int]) -> AsyncIterator[trio.CancelScope]:
+    """A scope that the ending signals cancel. Later signals are heard until the block ends, and cut nothing short.
+
+    early: signals that came before there was a loop.
+    """
+    with trio.open_signal_receiver(*ENDING) as signals:
+        async with trio.open_nursery() as nursery:
+            scope = trio.CancelScope()
+            if early:
+                scope.cancel()
+
+            async def listen() -> None:
+                async for number in signals:
+                    log.info("%s: unmounting", signal.Signals(number).name)
+                    scope.cancel()
+
+            nursery.start_soon(listen)
+            yield scope
+            nursery.cancel_scope.cancel()
+
+
+async def _report(manager: ResourceManager, service: ServiceManager) -> None:
+    """Keep the service manager informed, and its watchdog quiet as long as this loop runs."""
+    interval = min(STATUS_EVERY, service.watchdog / 2 if service.watchdog else STATUS_EVERY)
+    while True:
+        await trio.sleep(interval)
+        down = [source.data.id for source in manager.sources.values() if source.state.state == "down"]
+        count = len(manager.sources)
+        status = f"{count} source{'s' if count != 1 else ''}, {manager.loads} loads"
+        service.tell(WATCHDOG="1", STATUS=status + (f"; down: {', '.join(down)}" if down else ""))

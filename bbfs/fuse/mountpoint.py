@@ -1,0 +1,192 @@
+"""Mount points: which bbfs mounts there are, whether one is dead, how to get rid of one, and what a machine lacks."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from bbfs.model.errors import BbfsError
+
+TYPE = "fuse.bbfs"
+_ESCAPES = {r"\040": " ", r"\011": "\t", r"\012": "\n", r"\134": "\\"}
+UMOUNT_TIMEOUT = 10.0
+READ_AHEAD = 1024
+"""KiB that the kernel may ask for at once, of a file that is read in order; as much as one FUSE request can hold."""
+
+
+class MountError(BbfsError):
+    """The mount point or the machine is not fit for mounting; the text says what to do."""
+
+
+class DeadMount(MountError):
+    """The daemon behind the mount is gone."""
+
+
+class ForeignMount(MountError):
+    """The mount is another user's, who does not share it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of mountinfo (proc_pid_mountinfo(5))."""
+
+    path: str
+    type: str
+    device: int
+
+    @property
+    def is_bbfs(self) -> bool:
+        return self.type == TYPE
+
+
+def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
+    """All mounts this process sees, the topmost of a stack last."""
+    found: list[Mount] = []
+    # Only spaces and line feeds separate: a path may hold any other white space as it is.
+    for line in mountinfo.read_bytes().decode("utf-8", "surrogateescape").rstrip("\n").split("\n"):
+        before, _, after = line.partition(" - ")
+        fields = before.split(" ")
+        major, _, minor = fields[2].partition(":")
+        path = fields[4]
+        for escape, character in _ESCAPES.items():
+            path = path.replace(escape, character)
+        found.append(Mount(path, after.split(" ")[0], os.makedev(int(major), int(minor))))
+    return found
+
+
+def mount_at(path: str) -> Mount | None:
+    """The mount whose root is `path`, or None. It asks the table of mounts and never touches the mount itself."""
+    wanted = canonical(path)
+    return next((mount for mount in reversed(mounts()) if mount.path == wanted), None)
+
+
+def canonical(path: str) -> str:
+    """The absolute path without symbolic links in its parents; the last component, maybe dead, is not touched."""
+    parent, name = os.path.split(os.path.abspath(os.path.expanduser(path)))
+    return os.path.join(os.path.realpath(parent), name)
+
+
+def read_further_ahead(path: str, bdi: Path = Path("/sys/class/bdi")) -> None:
+    """Let the kernel read more ahead on the mount at `path` than its 128 KiB. Raises OSError; only root may.
+
+    Fewer and larger requests then, and larger pieces in the page cache (sysfs-class-bdi in the kernel's documentation).
+    The kernel takes back what was said before it has greeted the daemon (FUSE_INIT).
+    """
+    mount = mount_at(path)
+    if mount is not None:
+        directory = bdi / f"{os.major(mount.device)}:{os.minor(mount.device)}"
+        (directory / "read_ahead_kb").write_text(str(READ_AHEAD))
+
+
+def is_dead(path: str) -> bool:
+    """Whether the daemon behind a FUSE mount is gone. A live one that hangs is not dead."""
+    try:
+        names(path)
+    except DeadMount:
+        return True
+    except MountError:
+        return False
+    return False
+
+
+def unmount(path: str) -> None:
+    """Unmount, lazily if it is in use. Raises MountError; unmounting what is not mounted is no error."""
+    path = canonical(path)
+    while (mount := mount_at(path)) is not None and mount.type.startswith("fuse"):
+        commands = [["fusermount3", "-u", "-q", path], ["fusermount3", "-u", "-q", "-z", path]]
+        if os.geteuid() == 0:
+            commands += [["umount", "-l", path]]
+        said: list[str] = []
+        for command in commands:
+            if mount_at(path) != mount:
+                break  # one command too many would take what lies below
+            if shutil.which(command[0]):
+                said.append(_run(command))
+        if mount_at(path) == mount:
+            raise MountError(f"{path} could not be unmounted: {'; '.join(filter(None, said)) or 'no fusermount3'}")
+
+
+def names(path: str, timeout: float = 2.0) -> list[str]:
+    """The names at the root of a mount, unless it is dead or does not answer within `timeout` seconds.
+
+    A daemon that hangs holds whoever asks it, so a process of its own asks; and it lists, because the kernel answers a
+    stat of the root from its cache long after the daemon is gone. Raises DeadMount, ForeignMount, MountError.
+    """
+    command = [sys.executable, "-I", "-S", "-c", _LIST, path]
+    lister = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        said, _ = lister.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        lister.kill()
+        if lister.stdout is not None:
+            lister.stdout.close()
+        # The hung mount holds it until its daemon answers or is gone; a thread that nobody waits for sees its end.
+        threading.Thread(target=lister.wait, daemon=True).start()
+        raise MountError(f"{path} does not answer: its daemon hangs or is stopped") from None
+    if lister.returncode in (errno.ENOTCONN, errno.ECONNABORTED):
+        raise DeadMount(f"{path} is dead: its daemon is gone")
+    if lister.returncode in (errno.EACCES, errno.EPERM):
+        raise ForeignMount(f"{path} belongs to another user")
+    if lister.returncode != 0:
+        raise MountError(f"{path}: {os.strerror(lister.returncode)}")
+    return sorted(os.fsdecode(name) for name in said.split(b"\0") if name)
+
+
+_LIST = """
+import os, sys
+try:
+    sys.stdout.buffer.write(b"\\0".join(map(os.fsencode, os.listdir(sys.argv[1]))))
+except OSError as error:
+    sys.exit(error.errno)
+"""
+
+
+def _run(command: list[str]) -> str:
+    """Run until it succeeds or says why not; returns what it said."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=UMOUNT_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} did not end within {UMOUNT_TIMEOUT:g} s"
+    return done.stderr.strip()
+
+
+def missing() -> str | None:
+    """What this machine lacks for mounting, with the remedy, in one sentence; None if it lacks nothing."""
+    if not os.path.exists("/dev/fuse"):
+        return (
+            "/dev/fuse is missing: load the kernel's module with 'modprobe fuse', "
+            "or start the container with '--device /dev/fuse --cap-add SYS_ADMIN'"
+        )
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "/dev/fuse may not be opened by this user: 'chmod 666 /dev/fuse', as udev has it by default"
+    if os.geteuid() != 0 and shutil.which("fusermount3") is None:
+        return "fusermount3 is missing: install the package fuse3 ('apt install fuse3'), or mount as root"
+    return None
+
+
+def prepare(path: str) -> str:
+    """Make `path` fit for mounting: an empty or at least existing directory with nothing of ours on it.
+
+    A dead bbfs mount is cleared. Returns the canonical path. Raises MountError with the remedy.
+    """
+    path = canonical(path)
+    lack = missing()
+    if lack is not None:
+        raise MountError(lack)
+    mount = mount_at(path)
+    if mount is not None and mount.type.startswith("fuse") and is_dead(path):
+        unmount(path)
+        mount = mount_at(path)
+    if mount is not None and mount.is_bbfs:
+        raise MountError(f"{path} is a bbfs mount already: 'bbfs umount {path}' first")
+    if not os.path.lexists(path):
+        os.makedirs(path, exist_ok=True)
+    if not os.path.isdir(path):
+        raise MountError(f"{path} is not a directory")
+    return os.path.realpath(path)

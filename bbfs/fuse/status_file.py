@@ -1,0 +1,101 @@
+"""How a mount fares, as the file `.bbfs/status.json` in it: a source of its own, which no configuration names."""
+
+import json
+import time
+from typing import Any
+
+from bbfs.model.errors import NotFound
+from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata, SourceState
+from bbfs.resources.manager import ResourceManager
+from bbfs.resources.source import Source
+from bbfs.sources import TellsProgress
+from bbfs.sources.content.memory import MemoryContent
+
+DIRECTORY = ".bbfs"
+NAME = "status.json"
+HOLDS = 1.0
+"""Seconds for which what was said may be said again."""
+_URI = f"{DIRECTORY}/{NAME}"
+_SOURCE = DataSource(
+    id="bbfs",
+    name="bbfs",
+    type="status",
+    access_method="bb",
+    uri_prefix=DIRECTORY,
+    policy=Policy(listing_ttl=3600.0, content_ttl=HOLDS, max_stale=0.0, concurrency=1, disk=False),
+)
+
+
+class StatusHandler:
+    """The one file, made anew whenever it is read."""
+
+    def __init__(self, manager: ResourceManager, started: float) -> None:
+        """started: seconds since the epoch."""
+        self.source = _SOURCE
+        self._manager = manager
+        self._started = started
+        self._own = 0
+
+    @property
+    def state(self) -> SourceState:
+        return SourceState("up")
+
+    async def list_directory(self, path: tuple[str, ...]) -> Listing:
+        if path:
+            raise NotFound("/".join(path))
+        return Listing((ResourceMetadata(_URI, _URI, NAME, mime_type="application/json"),))
+
+    async def load(self, native_uri: str) -> Loaded:
+        if native_uri != _URI:
+            raise NotFound(native_uri)
+        self._own += 1
+        said = document(self._manager, self._started)
+        said["loads"] -= self._own
+        text = json.dumps(said, indent=1, ensure_ascii=False) + "\n"
+        return Loaded((Part(None, "application/json", MemoryContent(text.encode("utf-8", "replace")), "text"),))
+
+
+def document(manager: ResourceManager, started: float) -> dict[str, Any]:
+    """What is known of a mount at work; nothing is asked, and nothing gone through that grows with the listings."""
+    statistics = manager.contents.statistics
+    return {
+        "started": _iso(started),
+        "now": _iso(manager.clock()),
+        "loads": manager.loads,
+        "memory": {
+            "bytes": statistics.bytes,
+            "max_bytes": statistics.max_bytes,
+            "contents": statistics.entries,
+            "hits": statistics.hits,
+            "misses": statistics.misses,
+            "evictions": statistics.evictions,
+        },
+        "sources": [_source(source) for source in manager.sources.values()],
+    }
+
+
+def _source(source: Source) -> dict[str, Any]:
+    state, places = source.state, source.places
+    progress = source.handler.progress if isinstance(source.handler, TellsProgress) else None
+    return {
+        "id": source.data.id,
+        "uri_prefix": source.data.uri_prefix,
+        "state": state.state,
+        "problem": source.problem,
+        "resources": source.catalog.count(),
+        "listing": None
+        if progress is None
+        else {
+            "resources": progress.resources,
+            "pages": progress.pages,
+            "seconds": round(progress.seconds, 3),
+            "complete": progress.complete,
+        },
+        "waiting": source.waiting,
+        "in_flight": places.total - places.free,
+        "concurrency": places.total,
+    }
+
+
+def _iso(moment: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))

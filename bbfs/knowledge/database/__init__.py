@@ -1,0 +1,1 @@
+"""The SQLite file of a knowledge base."""

@@ -1,0 +1,294 @@
+"""The store of a knowledge base: one SQLite file, many readers, one writer at a time, also across processes.
+
+Synchronous and safe to use from several threads. Every change is one transaction, in which the full-text index and the
+record of changes are kept in step.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bbfs.knowledge.database import schema
+from bbfs.knowledge.database.snapshot import Snapshot
+from bbfs.knowledge.documents import (
+    MAX_DOCUMENT_BYTES,
+    ChangeSet,
+    NotFound,
+    Outcome,
+    TooLarge,
+    check_id,
+    is_text,
+    mime_type,
+    slug,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file to import. source: its path below the imported folder, by which a later import knows it again."""
+
+    source: str
+    name: str
+    read: Callable[[], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What an import did: numbers of documents."""
+
+    added: int
+    updated: int
+    unchanged: int
+    removed: int
+
+
+class Store:
+    """An open knowledge base. Owns its connections; `close` it, or use it in a `with`.
+
+    Raises StoreError when it cannot be opened, sqlite3.Error when the database fails later.
+    """
+
+    def __init__(
+        self, path: Path, *, create: bool = True, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self.path = path
+        self._now = now
+        self._lock = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._closed = False
+        schema.prepare(path, create=create)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes all connections; those in use, when their use ends."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """All that is there at this moment, unmoved by writers until the `with` ends."""
+        with self._connection() as connection, schema.reading(connection):
+            yield Snapshot(connection)
+
+    def feed(self) -> "ChangeFeed":
+        """A feed of the changes from now on, in whichever process they are made."""
+        return ChangeFeed(self.path)
+
+    def put(
+        self, collection: str, document: str, content: bytes, *, name: str | None = None, mime: str | None = None
+    ) -> Outcome:
+        """Adds or replaces one document, and the collection if there is none.
+
+        A replaced document keeps its name and MIME type where none is given; a new one is named after its id.
+        Raises InvalidName, TooLarge.
+        """
+        collection, document = check_id(collection, "collection"), check_id(document, "document")
+        with self._writer() as writer:
+            writer.ensure_collection(collection)
+            return writer.put(collection, document, content, name, mime, None)
+
+    def import_files(
+        self, collection: str, files: Iterable[SourceFile], *, title: str | None = None, prune: bool = False
+    ) -> ImportReport:
+        """Adds or updates a document for each file, all of them or, if one cannot be read, none.
+
+        A file imported before updates its document, which keeps its id. title: the collection's name.
+        prune: removes the documents of earlier imports whose files are not among `files`.
+        Raises InvalidName, TooLarge, and what `SourceFile.read` raises.
+        """
+        collection = check_id(collection, "collection")
+        counts: dict[Outcome, int] = {"added": 0, "updated": 0, "unchanged": 0}
+        sources: set[str] = set()
+        with self._writer() as writer:
+            writer.ensure_collection(collection, title)
+            for file in files:
+                sources.add(file.source)
+                document = writer.imported_id(collection, file.source)
+                counts[writer.put(collection, document, file.read(), file.name, None, file.source)] += 1
+            gone = writer.imported_but(collection, sources) if prune else []
+            for document in gone:
+                writer.remove(collection, document)
+        return ImportReport(**counts, removed=len(gone))
+
+    def remove(self, collection: str, document: str) -> None:
+        """Removes one document. Raises NotFound, InvalidName."""
+        collection, document = check_id(collection, "collection"), check_id(document, "document")
+        with self._writer() as writer:
+            writer.remove(collection, document)
+
+    def remove_collection(self, collection: str) -> int:
+        """Removes a collection with all its documents; answers how many there were. Raises NotFound, InvalidName."""
+        collection = check_id(collection, "collection")
+        with self._writer() as writer:
+            return writer.remove_collection(collection)
+
+    @contextmanager
+    def _writer(self) -> Iterator["_Writer"]:
+        with self._connection() as connection, schema.writing(connection):
+            # The time is taken inside the transaction, so that a later change never has an earlier time.
+            yield _Writer(connection, self._now().astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z")
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            connection = schema.connect(self.path)
+        try:
+            yield connection
+        finally:
+            with self._lock:
+                if not self._closed:
+                    self._idle.append(connection)
+                    connection = None
+            if connection is not None:
+                connection.close()
+
+
+class _Writer:
+    """One write transaction, made at one time; its changes share one sequence number."""
+
+    def __init__(self, connection: sqlite3.Connection, at: str) -> None:
+        self._connection = connection
+        self._at = at
+        self._seq = Snapshot(connection).seq() + 1
+
+    def ensure_collection(self, collection: str, title: str | None = None) -> None:
+        row = self._connection.execute("SELECT name FROM collection WHERE id = ?", (collection,)).fetchone()
+        if row is None:
+            self._connection.execute(
+                "INSERT INTO collection VALUES (?, ?, ?, ?, ?)",
+                (collection, title or collection, self._at, self._at, self._seq),
+            )
+            self._record(collection, "", listed=True)
+        elif title is not None and row[0] != title:
+            self._connection.execute("UPDATE collection SET name = ? WHERE id = ?", (title, collection))
+            self._record(collection, "", listed=False)
+
+    def put(
+        self, collection: str, document: str, content: bytes, name: str | None, mime: str | None, source: str | None
+    ) -> Outcome:
+        if len(content) > MAX_DOCUMENT_BYTES:
+            raise TooLarge(f"{name or document} has {len(content)} bytes; a document has at most {MAX_DOCUMENT_BYTES}")
+        old = self._connection.execute(
+            "SELECT name, mime_type, content = ? FROM document WHERE collection = ? AND id = ?",
+            (content, collection, document),
+        ).fetchone()
+        if old is not None and name is None:
+            mime = mime or old[1]
+        name = name or (document if old is None else str(old[0]))
+        mime = mime or mime_type(name, content)
+        if old == (name, mime, 1):
+            return "unchanged"
+        self._connection.execute(
+            """INSERT INTO document
+                   (collection, id, name, mime_type, is_text, size, source, created_at, updated_at, content)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+               ON CONFLICT (collection, id) DO UPDATE SET name = excluded.name, mime_type = excluded.mime_type,
+                   is_text = excluded.is_text, size = excluded.size, updated_at = excluded.updated_at,
+                   content = excluded.content""",
+            (
+                *(collection, document, name, mime, is_text(mime, content), len(content)),
+                *(source, self._at, self._at, content),
+            ),
+        )
+        self._record(collection, document, listed=old is None)
+        return "added" if old is None else "updated"
+
+    def imported_id(self, collection: str, source: str) -> str:
+        """The id of the document that `source` was imported to, or a free one for a new document."""
+        row = self._connection.execute(
+            "SELECT id FROM document WHERE collection = ? AND source = ?", (collection, source)
+        ).fetchone()
+        if row is not None:
+            return row[0]
+        base = slug(source)
+        candidate, number = base, 1
+        while self._exists(collection, candidate):
+            number += 1
+            candidate = f"{base}-{number}"
+        return candidate
+
+    def imported_but(self, collection: str, sources: Set[str]) -> list[str]:
+        """The ids of the documents that came by an import, from another source than these."""
+        rows = self._connection.execute(
+            "SELECT id, source FROM document WHERE collection = ? AND source IS NOT NULL ORDER BY id", (collection,)
+        )
+        return [row[0] for row in rows.fetchall() if row[1] not in sources]
+
+    def remove(self, collection: str, document: str) -> None:
+        removed = self._connection.execute(
+            "DELETE FROM document WHERE collection = ? AND id = ?", (collection, document)
+        )
+        if removed.rowcount == 0:
+            Snapshot(self._connection).collection(collection)
+            raise NotFound(f"no document {document!r} in the collection {collection!r}")
+        self._record(collection, document, listed=True)
+
+    def remove_collection(self, collection: str) -> int:
+        documents = Snapshot(self._connection).documents(Snapshot(self._connection).collection(collection).id)
+        for document in documents:
+            self.remove(collection, document.id)
+        self._connection.execute("DELETE FROM collection WHERE id = ?", (collection,))
+        self._record(collection, "", listed=True)
+        return len(documents)
+
+    def _exists(self, collection: str, document: str) -> bool:
+        row = self._connection.execute("SELECT 1 FROM document WHERE collection = ? AND id = ?", (collection, document))
+        return row.fetchone() is not None
+
+    def _record(self, collection: str, document: str, *, listed: bool) -> None:
+        self._connection.execute(
+            """INSERT INTO change VALUES (?, ?, ?, ?, ?)
+               ON CONFLICT (collection, document) DO UPDATE SET seq = excluded.seq, changed_at = excluded.changed_at,
+                   listed_seq = max(listed_seq, excluded.listed_seq)""",
+            (collection, document, self._seq, self._seq if listed else 0, self._at),
+        )
+        self._connection.execute(
+            "UPDATE collection SET updated_at = ?, version = ? WHERE id = ?", (self._at, self._seq, collection)
+        )
+
+
+class ChangeFeed:
+    """The changes since it was opened. Owns a connection of its own, on which `PRAGMA data_version` tells a few
+    microseconds after a commit, of whichever process, that there was one (https://www.sqlite.org/pragma.html).
+    One thread at a time; `close` it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._connection = schema.connect(path)
+        self._data_version = self._read_data_version()
+        self._seq = Snapshot(self._connection).seq()
+
+    def poll(self) -> ChangeSet | None:
+        """What changed since the last call, or None. Raises sqlite3.Error; the next call then tells the same again."""
+        data_version = self._read_data_version()
+        if data_version == self._data_version:
+            return None
+        with schema.reading(self._connection):
+            snapshot = Snapshot(self._connection)
+            changes, self._seq = snapshot.changes_since(self._seq), snapshot.seq()
+        self._data_version = data_version
+        return changes if changes.changed else None
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _read_data_version(self) -> int:
+        return self._connection.execute("PRAGMA data_version").fetchone()[0]

@@ -1,0 +1,211 @@
+"""The knowledge base as an MCP server: what answers each request. Runs on any event loop that anyio knows."""
+
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+import anyio.to_thread
+import mcp_types as types
+from mcp.server.caching import CacheableMethod, CacheHint
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from bbfs.knowledge import addresses
+from bbfs.knowledge.database.store import Store
+from bbfs.knowledge.documents import NotFound
+from bbfs.knowledge.server import tools
+from bbfs.knowledge.server.announcements import Announcer, announcing
+from bbfs.knowledge.server.catalogue import TEMPLATES, Catalogue, InvalidCursor
+
+logger = logging.getLogger(__name__)
+
+# The code of "resource not found" up to 2025-11-25; since then it is INVALID_PARAMS.
+RESOURCE_NOT_FOUND = -32002
+MAX_COMPLETIONS = 100
+# Seconds for which what never changes while a server runs may be kept.
+_STATIC_TTL = 3600.0
+# The same for the list of resources, at most: it has sizes, but is announced only when resources come or go.
+_LIST_TTL = 1.0
+
+_INSTRUCTIONS = (
+    "Collections of documents. Read resource://knowledge/collections for what there is, "
+    "search_knowledge to find passages, and the documents themselves as resources."
+)
+
+Context = ServerRequestContext[Announcer, Any]
+_T = TypeVar("_T")
+_Arguments = TypeVarTuple("_Arguments")
+
+
+class KnowledgeServer(Server[Announcer]):
+    """The server of one store, which its maker keeps open while the server runs.
+
+    ttl: seconds for which a client may keep a content without asking, if no change of it is announced.
+    interval: seconds between two looks for changes.
+    """
+
+    def __init__(self, store: Store, *, ttl: float, interval: float) -> None:
+        self._store = store
+        self._interval = interval
+        self._announcers: set[Announcer] = set()
+        handlers = _Handlers(store)
+        super().__init__(
+            "bbfs-knowledge",
+            version=version("bbfs"),
+            title="Knowledge base",
+            instructions=_INSTRUCTIONS,
+            cache_hints=_cache_hints(ttl),
+            lifespan=self._announcing,
+            on_list_resources=handlers.list_resources,
+            on_list_resource_templates=handlers.list_resource_templates,
+            on_read_resource=handlers.read_resource,
+            on_subscribe_resource=handlers.subscribe,
+            on_unsubscribe_resource=handlers.unsubscribe,
+            on_subscriptions_listen=handlers.listen,
+            on_list_tools=handlers.list_tools,
+            on_call_tool=handlers.call_tool,
+            on_completion=handlers.complete,
+        )
+        self.add_notification_handler("notifications/initialized", types.NotificationParams, handlers.initialized)
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """As the SDK's, but says `resources.listChanged`, which the SDK leaves out for sessions over HTTP."""
+        return super().create_initialization_options(
+            notification_options or NotificationOptions(resources_changed=True), experimental_capabilities, extensions
+        )
+
+    def close_streams(self) -> None:
+        """Ends all `subscriptions/listen` streams in the way the protocol has for it."""
+        for announcer in self._announcers:
+            announcer.close()
+
+    @asynccontextmanager
+    async def _announcing(self, _server: Server[Announcer]) -> AsyncIterator[Announcer]:
+        async with announcing(self._store, self._interval) as announcer:
+            self._announcers.add(announcer)
+            try:
+                yield announcer
+            finally:
+                self._announcers.discard(announcer)
+
+
+def _cache_hints(ttl: float) -> Mapping[CacheableMethod, CacheHint]:
+    # "public": what a client is answered does not depend on who it is.
+    def hint(seconds: float) -> CacheHint:
+        return CacheHint(round(seconds * 1000), "public")
+
+    return {
+        "resources/list": hint(min(ttl, _LIST_TTL)),
+        "resources/read": hint(ttl),
+        "resources/templates/list": hint(_STATIC_TTL),
+        "tools/list": hint(_STATIC_TTL),
+        "server/discover": hint(_STATIC_TTL),
+    }
+
+
+class _Handlers:
+    """One method for each request of the protocol."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._catalogue = Catalogue(store)
+
+    async def list_resources(
+        self, _ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        cursor = params.cursor if params is not None else None
+        try:
+            resources, next_cursor = await _in_thread(self._catalogue.page, cursor)
+        except InvalidCursor as error:
+            raise MCPError(types.INVALID_PARAMS, str(error)) from error
+        return types.ListResourcesResult(resources=resources, next_cursor=next_cursor)
+
+    async def list_resource_templates(
+        self, _ctx: Context, _params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=list(TEMPLATES))
+
+    async def read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        address = addresses.parse(params.uri)
+        try:
+            if address is None:
+                raise _unknown(params.uri)
+            contents = await _in_thread(self._catalogue.read, address)
+        except NotFound as error:
+            raise _not_found(ctx, params.uri, error) from error
+        return types.ReadResourceResult(contents=[contents])
+
+    async def initialized(self, ctx: Context, _params: types.NotificationParams | None) -> None:
+        """A client of the handshake era is ready: from now on it hears of list changes."""
+        ctx.lifespan_context.subscriber(ctx)
+
+    async def subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        """Any URI of ours will do, for a document may come to be."""
+        if addresses.parse(params.uri) is None:
+            raise _not_found(ctx, params.uri, _unknown(params.uri))
+        ctx.lifespan_context.subscriber(ctx).uris.add(params.uri)
+        return types.EmptyResult()
+
+    async def unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+        ctx.lifespan_context.subscriber(ctx).uris.discard(params.uri)
+        return types.EmptyResult()
+
+    async def listen(
+        self, ctx: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        return await ctx.lifespan_context.listen(ctx, params)
+
+    async def list_tools(self, _ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[tools.TOOL])
+
+    async def call_tool(self, _ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        if params.name != tools.NAME:
+            raise MCPError(types.INVALID_PARAMS, f"no tool {params.name!r}")
+        return await _in_thread(tools.search_knowledge, self._store, params.arguments)
+
+    async def complete(self, _ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        if not isinstance(params.ref, types.ResourceTemplateReference):
+            raise MCPError(types.INVALID_PARAMS, "there are no prompts to complete")
+        known = (params.context.arguments if params.context is not None else None) or {}
+        argument = params.argument
+        try:
+            completion = await _in_thread(
+                self._catalogue.complete,
+                params.ref.uri,
+                argument.name,
+                argument.value,
+                known.get(addresses.COLLECTION),
+                MAX_COMPLETIONS,
+            )
+        except NotFound as error:
+            raise MCPError(types.INVALID_PARAMS, str(error)) from error
+        return types.CompleteResult(completion=completion)
+
+
+def _unknown(uri: str) -> NotFound:
+    return NotFound(f"Unknown resource URI pattern: {uri}")
+
+
+def _not_found(ctx: Context, uri: str, error: NotFound) -> MCPError:
+    modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+    return MCPError(types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND, str(error), {"uri": uri})
+
+
+async def _in_thread(function: Callable[[Unpack[_Arguments]], _T], *arguments: *_Arguments) -> _T:
+    """Runs what reads the database; its failure is an internal error that says so."""
+    try:
+        return await anyio.to_thread.run_sync(function, *arguments)
+    except sqlite3.Error as error:
+        logger.error("the database failed: %s", error)
+        raise MCPError(types.INTERNAL_ERROR, f"the database failed: {error}") from error

@@ -1,0 +1,1 @@
+"""Values, names and grammars that every room shares. Pure: no I/O."""

@@ -1,0 +1,218 @@
+"""URIs as paths: legal names for what servers send. Pure.
+
+The rule (`docs/semantics.md`, S2 to S5). The path of a native URI below its source's directory is the URI with `://` or
+the first `:` written as `/`: first the scheme (`_` where there is none; left out where a source has one fixed scheme),
+then the rest split at every `/`, query and fragment included. Empty and `.` components vanish, as they do when the
+kernel resolves what a user types; `..` stays, written `%2E%2E`. Each component is shown percent-decoded where that is a
+legal, unambiguous name (`show_component`).
+
+Only `plain_path` and `native_of` know the rule; `bbfs.resources.catalog.folding` settles what happens when several URIs
+want one name.
+
+A path may be longer than the 4096 bytes (PATH_MAX) that one system call takes; the kernel answers `ENAMETOOLONG` then,
+and the file is reached by walking (`cd`, `openat`, `find`, `tar` do). `MAX_DEPTH` bounds what one URI can cost.
+"""
+
+import mimetypes
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import count
+from typing import NamedTuple
+from unicodedata import is_normalized
+from urllib.parse import quote, unquote_to_bytes
+
+from bbfs.model.errors import InvalidUri
+from bbfs.model.uri import NAME_MAX, NO_SCHEME, native_scheme
+
+MAX_DEPTH = 2048
+"""Components of the longest path: as many as fit into PATH_MAX. What is deeper is one last component."""
+
+OPENING = "://"
+"""What stands between the scheme and the first component of a URI, unless a source says otherwise."""
+
+VANISHING = frozenset(("", "."))
+_ILLEGAL = frozenset(("", ".", ".."))
+PLAIN = re.compile(r"[ -$&-.0-~]{1,255}")  # printable ASCII without `%` and `/`
+_TRIPLET = re.compile(r"%[0-9A-Fa-f]{2}")
+_EXTENSION = re.compile(r"(?<=.)\.[A-Za-z0-9]{1,12}\Z", re.DOTALL)
+_SAFE_IN_SEGMENT = "!$&'()*+,;=:@?#[]-._~"  # RFC 3986 pchar; `?` and `#` because the rule keeps them; brackets of hosts
+
+_EXTENSIONS = {
+    "text/plain": ".txt",
+    "text/markdown": ".md",
+    "text/html": ".html",
+    "text/yaml": ".yaml",
+    "application/yaml": ".yaml",
+    "application/x-yaml": ".yaml",
+    "application/toml": ".toml",
+    "application/xml": ".xml",
+    "text/xml": ".xml",
+    "text/javascript": ".js",
+    "application/javascript": ".js",
+    "image/jpeg": ".jpg",
+    "audio/wav": ".wav",
+    "application/octet-stream": "",
+}
+_MIME_TYPES = mimetypes.MimeTypes()  # Python's own table: the machine's mime.types would make names differ
+
+
+class PlainPath(NamedTuple):
+    """Where the rule puts a URI. `inside`: the URI ends like a directory, so its content goes inside (S5)."""
+
+    path: tuple[str, ...]
+    inside: bool
+
+
+def plain_path(native_uri: str, scheme: str | None = None) -> PlainPath:
+    """The path of a native URI by the rule alone, as if no other URI wanted it. Total.
+
+    scheme: the fixed scheme of the source, whose directory is then left out; a URI that has not that scheme is taken
+        as one text (`http://x` becomes `http:/x`), so nothing that a server sends is lost.
+    """
+    path: list[str] = []
+    rest = native_uri
+    if scheme is None:
+        scheme = native_scheme(native_uri)
+        path.append(show_component(scheme or NO_SCHEME))
+    if scheme is not None and native_uri.startswith(scheme + ":"):
+        rest = native_uri[len(scheme) + 1 :].removeprefix("//")
+    segments = rest.split("/")
+    inside = segments[-1] in VANISHING
+    segments = [segment for segment in segments if segment not in VANISHING]
+    if len(path) + len(segments) > MAX_DEPTH:
+        last = MAX_DEPTH - len(path) - 1
+        segments[last:] = ["%2F".join(segments[last:])]
+    path.extend(map(show_component, segments))
+    return PlainPath(tuple(path), inside)
+
+
+def native_of(path: Sequence[str], scheme: str | None = None, opening: str = OPENING) -> str:
+    """The native URI that the rule leads back to from a path below the source's directory.
+
+    scheme: the fixed scheme of the source; without it the path's first component is the scheme.
+    opening: what stands between the scheme and the rest (`:./` for files below a folder).
+    Raises InvalidUri for the source's own directory where the schemes are the source's own: no URI stands for it.
+    """
+    if scheme is None:
+        if not path:
+            raise InvalidUri("the directory of a data source has no URI of its own")
+        scheme, path = path[0], path[1:]
+    rest = "/".join(map(hide_component, path))
+    if scheme != NO_SCHEME:
+        return scheme + opening + rest
+    return rest if native_scheme(rest) is None else f"./{rest}"  # RFC 3986, section 4.2
+
+
+def show_component(segment: str, *, literal: bool = False) -> str:
+    """The file name of one URI segment: percent-decoded where that is legal and unambiguous, else encoded. Total.
+
+    Legal: not empty, `.` or `..`; NFC; only printable characters (no control, format, bidi, zero-width, private or
+    unassigned ones, no space but U+0020); no `/`; at most 255 bytes. A decoded text that still holds a `%XX` triplet
+    could not be told from an encoded one and stays encoded, unless the names are `literal`: file names of a folder, in
+    which a triplet is text, and which links and programs lead to as they are. A longer name is cut and gets `~` and
+    eight hex digits of the segment's hash before its extension.
+    """
+    if PLAIN.fullmatch(segment) and segment != "." and segment != "..":
+        return segment
+    try:
+        name = unquote_to_bytes(segment).decode()
+    except UnicodeError:
+        name = ""
+    if not _is_legal(name) or (_TRIPLET.search(name) and not literal):
+        name = _encoded(segment)
+    if len(name.encode()) > NAME_MAX or not name:
+        name = suffixed(name, _digest(segment)[:8])
+    return name
+
+
+def hide_component(name: str, *, literal: bool = False) -> str:
+    """The URI segment that `show_component` shows as `name`. Total.
+
+    A name with a `%XX` triplet is encoded already; in any other, what may not stand in a segment is percent-encoded.
+    """
+    if _TRIPLET.search(name) and not literal:
+        return name
+    return quote(name, safe=_SAFE_IN_SEGMENT, errors="surrogatepass")
+
+
+def index_name(mime_type: str | None) -> str:
+    """The name of a directory's own content: `index` and the extension of its MIME type, if that is known (S5)."""
+    essence = (mime_type or "").partition(";")[0].strip().lower()
+    extension = _EXTENSIONS.get(essence)
+    if extension is None:
+        extension = _MIME_TYPES.guess_extension(essence) or ""
+    return f"index{extension}"
+
+
+def names(segments: Iterable[str], *, literal: bool = False) -> dict[str, str]:
+    """The names of one directory of a hierarchical source: name to URI segment, in the given order.
+
+    The rules are those of `bbfs.resources.catalog.folding.fold`. literal: as for `show_component`.
+    """
+    wanted: dict[str, list[str]] = {}
+    for segment in dict.fromkeys(segments):
+        wanted.setdefault(show_component(segment, literal=literal), []).append(segment)
+    kept: dict[str, str] = {}
+    losers: list[tuple[str, str]] = []
+    for name, rivals in wanted.items():
+        for segment in rivals:
+            if len(rivals) == 1 or hide_component(name, literal=literal) == segment:
+                kept[name] = segment
+            else:
+                losers.append((name, segment))
+    given = {segment: name for name, segment in kept.items()} | settle(losers, kept.__contains__)
+    return {given[segment]: segment for rivals in wanted.values() for segment in rivals}
+
+
+def settle(losers: list[tuple[str, str]], is_taken: Callable[[str], bool]) -> dict[str, str]:
+    """URI to a free name, for (name, URI) pairs that cannot have the name. The order does not matter.
+
+    Each gets the shortest prefix of its hash, from eight digits, that nobody has. A server may list names that take all
+    of these, so the hashes never end; it takes only as many as it lists.
+    """
+    given: dict[str, str] = {}
+    new: set[str] = set()
+    for name, uri in sorted(losers):
+        candidates = (suffixed(name, digits) for digits in _hashes(uri))
+        given[uri] = next(candidate for candidate in candidates if candidate not in new and not is_taken(candidate))
+        new.add(given[uri])
+    return given
+
+
+def _hashes(uri: str) -> Iterator[str]:
+    digest = _digest(uri)
+    for length in range(8, len(digest) + 1, 8):
+        yield digest[:length]
+    for turn in count(1):
+        yield _digest(f"{turn} {uri}")
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()
+
+
+def suffixed(name: str, digits: str) -> str:
+    """`name` with `~digits` before its extension, cut at a character's border to at most 255 bytes."""
+    match = _EXTENSION.search(name)
+    extension = match.group() if match else ""
+    stem = name.removesuffix(extension).encode()[: NAME_MAX - 1 - len(digits) - len(extension)]
+    return f"{stem.decode(errors='ignore')}~{digits}{extension}"
+
+
+def _is_legal(name: str) -> bool:
+    return name not in _ILLEGAL and name.isprintable() and "/" not in name and is_normalized("NFC", name)
+
+
+def _encoded(segment: str) -> str:
+    """`segment` with everything percent-encoded that a name must not hold; triplets in it stay."""
+    if segment in (".", ".."):
+        return segment.replace(".", "%2E")
+    text = "".join(c if c.isprintable() and c != "/" else _percent(c) for c in segment)
+    if not is_normalized("NFC", text):
+        text = "".join(c if c.isascii() else _percent(c) for c in text)
+    return text
+
+
+def _percent(text: str) -> str:
+    return quote(text, safe="", errors="surrogatepass")

@@ -1,0 +1,371 @@
+"""The values that every layer shares. All are frozen; none does I/O or reads a clock.
+
+Times are seconds since the Unix epoch (`float`) unless a name ends in `_ns`; sizes are bytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, TypeAlias
+
+from bbfs.model.uri import AccessMethod
+
+ContentType = Literal["text", "binary", "unknown"]
+Tools: TypeAlias = Literal["off", "read-only"] | tuple[str, ...]
+"""Which tools of a server may be run by opening a path: none, those that declare `readOnlyHint`, or these alone."""
+
+
+def _empty() -> Mapping[str, Any]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the configuration grants. A capability holds when it is granted **and** the handler has the ability."""
+
+    read: bool = True
+    write: bool = False
+    list: bool = True
+    search: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Bounds and freshness of one source.
+
+    timeout: seconds that one request to the source may take.
+    listing_ttl, content_ttl: seconds for which a listing or a content is served without asking the source; a time to
+        live that the source itself gives comes first.
+        Sources that are cheap to ask again (`Policy.of_type`) have shorter ones by default.
+    max_stale: seconds after expiry for which a listing is still served while it is refreshed, and content is served
+        while the source is down.
+    concurrency: requests in flight at the source at once.
+    sizes: `exact` loads a content when something asks for a size that nobody gave; `lazy` says 0 until it is opened.
+    disk: whether contents may be kept on disk.
+    """
+
+    timeout: float = 30.0
+    listing_ttl: float = 30.0
+    content_ttl: float = 10.0
+    max_stale: float = 3600.0
+    concurrency: int = 16
+    sizes: Literal["exact", "lazy"] = "exact"
+    disk: bool = True
+
+    @classmethod
+    def of_type(cls, type: str, **given: Any) -> "Policy":
+        """The defaults of a source type with what is `given` in their place."""
+        return cls(**{**_DEFAULTS_BY_TYPE.get(type, {}), **given})
+
+
+_DEFAULTS_BY_TYPE: dict[str, dict[str, Any]] = {
+    "filesystem": {"listing_ttl": 1.0, "content_ttl": 1.0, "disk": False},
+    "memory": {"disk": False},
+    "notion": {"timeout": 120.0, "listing_ttl": 60.0, "content_ttl": 60.0},
+    "url": {"listing_ttl": 600.0, "content_ttl": 60.0},
+}
+"""A local folder is asked again by one system call, so what it says is believed for a second only, and is on a disk.
+What is held in memory is not to be on a disk. Web servers expect a program to ask now and then, not all the time;
+Notion answers three requests a second, and a page may take many.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """How to reach one MCP server. Values that may be secret are kept out of `repr`.
+
+    secrets: the values that came into any of it by reference (`${env:…}`, `${file:…}`), to be kept out of every text.
+    start: `lazy` connects at the first use, `eager` at once and again whenever the connection is lost.
+    idle_timeout: seconds without a request after which a connection that nothing is subscribed on is ended; 0 is never.
+    roots: folders (absolute paths) that the server is told of when it asks for `roots/list`.
+    """
+
+    transport: Literal["stdio", "http", "sse"]
+    command: str | None = None
+    args: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, str] = field(default_factory=_empty, repr=False)
+    cwd: str | None = None
+    url: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=_empty, repr=False)
+    secrets: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    start: Literal["lazy", "eager"] = "lazy"
+    idle_timeout: float = 600.0
+    roots: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DataSource:
+    """One configured source: data, not an actor.
+
+    id: unique within a configuration; name: the part of the URI prefix (same alphabet, see `bbfs.model.uri`).
+    uri_prefix: `{access_method}-{type}+{name}` where the schemes are the source's own, with `+{scheme}` where there is
+        one fixed scheme. It names the source's directory (`docs/semantics.md` S1).
+    config: options of the source's type, validated by its handler, which may hold secrets. auth: secrets, already
+        resolved. Neither is ever printed.
+    tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31).
+    shared: whether its contents are shared with other machines; None leaves it to `bbfs.resources.sharing_policy`.
+    base: the directory that relative paths among the options start from: that of the configuration file, or None for
+        the one that bbfs was started in.
+    """
+
+    id: str
+    name: str
+    type: str
+    access_method: AccessMethod
+    uri_prefix: str
+    capabilities: Capabilities = Capabilities()
+    policy: Policy = Policy()
+    config: Mapping[str, Any] = field(default_factory=_empty, repr=False)
+    auth: Mapping[str, str] = field(default_factory=_empty, repr=False)
+    mcp: McpServer | None = None
+    title: str | None = None
+    tools: Tools = "off"
+    prompts: bool = False
+    shared: bool | None = None
+    base: str | None = None
+
+    @property
+    def base_prefix(self) -> str:
+        """The prefix without a scheme: `{access_method}-{type}+{name}`."""
+        return "+".join(self.uri_prefix.split("+", 2)[:2])
+
+    @property
+    def scheme(self) -> str | None:
+        """The fixed scheme of the source, or None where the schemes are the source's own."""
+        parts = self.uri_prefix.split("+", 2)
+        return parts[2] if len(parts) == 3 else None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCache:
+    """The Valkey or Redis server that keeps contents for many machines. Its text (`str`) holds no secret.
+
+    socket: the path of a Unix socket, in the place of host and port. prefix: of all keys. max_content: bytes of all
+    contents of a resource, above which they are not shared. longest: seconds after which anything is removed. timeout:
+    seconds that one request may take, and so a reader's wait for a server that has just died.
+    """
+
+    host: str = "localhost"
+    port: int = 6379
+    socket: str | None = None
+    database: int = 0
+    tls: bool = False
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    prefix: str = "bbfs"
+    max_content: int = 1 << 20
+    longest: float = 86400.0
+    timeout: float = 0.5
+
+    def __str__(self) -> str:
+        if self.socket is not None:
+            return f"unix://{self.socket}?db={self.database}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.database}"
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """Until when something may be served without asking: `fetched_at` + `ttl` (seconds)."""
+
+    fetched_at: float
+    ttl: float
+
+    def remaining(self, now: float) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self.fetched_at + self.ttl - now)
+
+    def fresh(self, now: float) -> bool:
+        return now < self.fetched_at + self.ttl
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceMetadata:
+    """What is known of one resource before its content is read.
+
+    uri: the bbfs URI. native_uri: the source's own, exactly as it gave it.
+    size: bytes as the source declares them (it may be wrong; what a load learns wins), or None.
+    modified_ns: the source's own last-modified in nanoseconds since the epoch, or None.
+    etag: changes exactly when the content does, where a source has such a thing.
+    kind, target: a hierarchical source also describes directories and symbolic links this way.
+    uri_template, variables: the template that the resource is made from, and the values that make it.
+    on_open: loading it does something at the source, so nothing but an open of the file loads it: no stat, no listing,
+        no loading ahead (`docs/semantics.md` S31).
+    lazy: loading it costs so much that nothing but an open does it: its size is 0 until then, as with `sizes = "lazy"`.
+    properties: what a source of this type says besides, by names in snake_case: shown as `user.bbfs.NAME`.
+    """
+
+    uri: str
+    native_uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    content_type: ContentType = "unknown"
+    uri_template: str | None = None
+    size: int | None = None
+    modified_ns: int | None = None
+    etag: str | None = None
+    annotations: Mapping[str, Any] | None = None
+    mcp_data: Mapping[str, Any] | None = None
+    kind: Literal["resource", "directory", "symlink"] = "resource"
+    target: str | None = None
+    variables: Mapping[str, Any] | None = None
+    on_open: bool = False
+    lazy: bool = False
+    properties: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceTemplate:
+    """Resources that a source has without listing them: every expansion of a URI template (RFC 6570) may be one.
+
+    uri_template: in the source's own URIs, exactly as it gave it. on_open: as in `ResourceMetadata`, for what is made
+    from it.
+    """
+
+    uri_template: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    annotations: Mapping[str, Any] | None = None
+    mcp_data: Mapping[str, Any] | None = None
+    on_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Values that a template's variable may have, in the source's order.
+
+    more: there are others beside them. final: asking for longer beginnings brings none of these.
+    """
+
+    values: tuple[str, ...] = ()
+    more: bool = False
+    final: bool = False
+
+
+class Content(Protocol):
+    """Immutable bytes of one version of a resource. An open file pins one until it is closed."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def version(self) -> str:
+        """Equal for equal bytes of one resource, different when they differ."""
+        ...
+
+    def read(self, offset: int, length: int) -> bytes | None:
+        """The bytes at `offset` (fewer only at the end), or None when they cannot be had without waiting."""
+        ...
+
+    async def read_waiting(self, offset: int, length: int) -> bytes:
+        """As `read`, but may wait for a local disk. Raises BbfsError."""
+        ...
+
+    def close(self) -> None: ...
+
+
+WAITS_FOR_SOURCE = "waits_for_source"
+"""The attribute, true, of a content that asks its source for parts of itself while it is open, and so may be waited for
+as long as that. The kernel must not read it ahead into its page cache: a few such reads that hang hold up those of all
+sources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the contents that a load answered: its own URI where it has one, its MIME type, its bytes.
+
+    link: the content is a link to the resource with this native URI, shown as a symbolic link. The bytes are what to
+        show instead where the source has no such resource.
+    name: the file name that it should have among several, where its URI says nothing better.
+    """
+
+    native_uri: str | None
+    mime_type: str | None
+    content: Content
+    content_type: ContentType = "unknown"
+    link: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The answer to a load: one part for most resources; several are shown as a directory.
+
+    ttl: seconds, where the source gives a time to live. metadata: a description that belongs to exactly these bytes.
+    One with an etag and a size is their version; any other adds to what the listing says. once: nobody is to be
+    answered this again beyond this process.
+    """
+
+    parts: tuple[Part, ...]
+    ttl: float | None = None
+    metadata: ResourceMetadata | None = None
+    once: bool = False
+
+    @property
+    def is_versioned(self) -> bool:
+        """Whether the source itself says which version this is."""
+        said = self.metadata
+        return said is not None and said.etag is not None and said.size is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The answer to a load of what is kept already: the source still has that. ttl, metadata: as in `Loaded`."""
+
+    ttl: float | None = None
+    metadata: ResourceMetadata | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The answer to a list.
+
+    problem: in words, what is missing from it (a bound was hit, entries were invalid). open: other names than those
+    listed may be asked for (`CanFind`).
+    """
+
+    resources: Sequence[ResourceMetadata]
+    ttl: float | None = None
+    problem: str | None = None
+    templates: tuple[ResourceTemplate, ...] = ()
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """How a source is doing, for `bbfs sources`, xattrs and the log."""
+
+    state: Literal["idle", "connecting", "up", "down"]
+    reason: str | None = None
+    protocol_version: str | None = None
+    server: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListingProgress:
+    """How far the latest listing of a source has come.
+
+    resources, pages: received so far. seconds: since it began, or that it took. complete: whether it has ended with all
+    that there is.
+    """
+
+    resources: int
+    pages: int
+    seconds: float
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEvent:
+    """Something changed at a source: `uri` is the native URI of what was updated, or None when the listing changed.
+
+    missed: there was a gap in what the source tells, so anything may have changed; `uri` is None then.
+    """
+
+    source_id: str
+    uri: str | None = None
+    missed: bool = False

@@ -1,0 +1,1 @@
+"""Everything known about the resources of all sources: catalogs, caches, requests, freshness."""

@@ -1,0 +1,1 @@
+"""Contents and metadata kept between reads: in memory, on disk, and shared between machines."""

@@ -1,0 +1,424 @@
+"""Contents on disk: files named by the digest of their bytes, and an index. Shared by all processes of one user.
+
+A cache: losing any of it costs requests, never truth. Nothing is waited for to reach the disk; instead the digest is
+checked when a file is read, so what a crash has torn or anything has damaged is dropped and never served. Files come
+and go within the index's transactions, so no process removes what another has just kept; and an open file can be read
+whatever becomes of its name.
+
+Every method blocks and belongs in a thread; any thread may call.
+"""
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import count
+from pathlib import Path
+
+import trio
+from cachetools import LRUCache
+
+from bbfs.model.digest import DIGEST_BYTES, digest_of
+from bbfs.resources.cache.disk_index import Index, SourceUsage, charge
+from bbfs.resources.cache.disk_presence import Presence
+from bbfs.resources.cache.sqlite import set_aside
+from bbfs.resources.cache.tier import Kept
+from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.content.file import StoredContent
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.spool import Spools, name_file
+
+log = logging.getLogger(__name__)
+
+FULL_UNTIL = 0.9
+"""The part of the bound down to which contents are removed once it is reached."""
+REMOVED_AT_ONCE = 512
+"""Contents removed in one transaction, so that no other process waits long for it."""
+TOUCHED_AT_ONCE = 512
+"""Uses that are noted at once: one that is not noted yet costs nothing but its place in the order."""
+UNFINISHED_KEPT = 600.0
+"""Seconds after which a file that nobody has finished writing is taken for one that nobody will."""
+TIDY_EVERY = 86400.0
+COMPLAINED_EVERY = 60.0
+_CHUNK = 1 << 20
+_UNFINISHED = "new"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is to be kept of a resource. contents: those of `kept.parts`, in their order, as bytes or in a file.
+
+    stale: the source has said already that it changed.
+    """
+
+    source: str
+    uri: str
+    kept: Kept
+    contents: tuple[bytes | StoredContent, ...]
+    stale: bool = False
+
+    @property
+    def charge(self) -> int:
+        """The bytes that the contents take on disk."""
+        return sum(charge(part.size) for part in self.kept.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is kept of a resource, verified. contents: of `kept.parts`, in their order; see `Entry.stale`."""
+
+    kept: Kept
+    contents: tuple[MemoryContent | StoredContent, ...]
+    stale: bool
+
+
+class DiskCache:
+    """The contents in one directory, within a bound. Failures are logged and cost the cache, nobody else.
+
+    max_bytes: what all contents together may take on disk, of all processes; each holds to its own bound when it adds.
+    clock: seconds since the epoch.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int, clock: Callable[[], float] = time.time) -> None:
+        """Raises OSError or sqlite3.Error where the directory cannot be used."""
+        self.max_bytes = max_bytes
+        self._directory = directory
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._limiter = trio.CapacityLimiter(4)
+        self._numbers = count()
+        self._complained = 0.0
+        self._used: dict[str, float] = {}
+        self._verified: LRUCache[str, tuple[int, int, int]] = LRUCache(10_000)
+        self._presence = Presence()
+        self._make_directories()
+        self._index = self._open()
+
+    @property
+    def unfinished(self) -> Path:
+        """The directory of files that are being written, on the file system of those that are kept."""
+        return self._directory / _UNFINISHED
+
+    def lend(self, spools: Spools) -> None:
+        """Let contents that come as a stream be written where they can be kept."""
+        spools.use(self.unfinished, self.max_bytes, self._limiter)
+
+    def _make_directories(self) -> None:
+        for path in (self._directory, self.unfinished):
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.chmod(0o700)
+
+    def _open(self) -> Index:
+        path = self._directory / "index.sqlite"
+        try:
+            return Index(path)
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            set_aside(path, error)
+            return Index(path)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def absent(self, source: str, uri: str) -> bool | None:
+        """Whether nothing is kept of a resource, by what this process has heard; None where it has to `look` first.
+
+        This alone never blocks. What another process has put in the last second may be missed.
+        """
+        return self._presence.absent(source, uri)
+
+    def look(self, source: str) -> None:
+        """Find out which resources of a source are kept, for `absent`."""
+        with self._guarded():
+            self._presence.look(source, self._index)
+
+    def read(self, source: str, uri: str, in_memory: int) -> Found | None:
+        """What is kept of a resource, all of it whole, or None.
+
+        in_memory: bytes up to which the contents are read into memory; more are left in their files.
+        """
+        indexed = None
+        with self._guarded():
+            indexed = self._index.find(source, uri)
+        if indexed is None:
+            return None
+        parts = indexed.kept.parts
+        whole = sum(part.size for part in parts) <= in_memory
+        contents: list[MemoryContent | StoredContent] = []
+        for part in parts:
+            content = self._content(part.digest, part.size, whole=whole)
+            if content is None:
+                log.info("a content in the disk cache is gone or damaged, and is dropped: %s", part.digest)
+                self._drop(part.digest)
+                return None
+            contents.append(content)
+        now = self._clock()
+        with self._guarded():
+            self._used.update((part.digest, now) for part in parts)
+            if len(self._used) >= TOUCHED_AT_ONCE:
+                with self._index.changing():
+                    self._note_uses()
+        return Found(indexed.kept, tuple(contents), indexed.stale)
+
+    def _content(self, digest: str, size: int, *, whole: bool) -> MemoryContent | StoredContent | None:
+        """A content as it is in its file, or None if that is not there or not what its name says."""
+        try:
+            number = os.open(self._path(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        descriptor = Descriptor(number)
+        try:
+            if os.fstat(number).st_size != size:
+                return None
+            if whole:
+                with descriptor:
+                    data = _read(number, size)
+                return MemoryContent(data, digest) if digest_of(data) == digest else None
+            return StoredContent(descriptor, size, digest, self._limiter) if self._is_whole(number, digest) else None
+        except OSError as error:
+            log.warning("a file in the disk cache cannot be read: %s", error)
+            return None
+
+    def _is_whole(self, number: int, digest: str) -> bool:
+        """Whether a file has the bytes that it is named after; found out once a process as long as it is the same."""
+        status = os.fstat(number)
+        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
+        with self._lock:
+            if self._verified.get(digest) == stamp:
+                return True
+        hashed = blake2b(digest_size=DIGEST_BYTES)
+        offset = 0
+        while chunk := os.pread(number, _CHUNK, offset):
+            hashed.update(chunk)
+            offset += len(chunk)
+        if hashed.hexdigest() != digest:
+            return False
+        with self._lock:
+            self._verified[digest] = stamp
+        return True
+
+    def _drop(self, digest: str) -> None:
+        with self._guarded(), self._index.changing():
+            self._unlink(self._index.forget([digest]))
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def put(self, entries: Sequence[Entry]) -> bool:
+        """Keep what loads have answered, in the place of what is kept of the same resources.
+
+        What alone is larger than the bound is not kept. Says whether all of it is kept now.
+        """
+        fitting = [entry for entry in entries if entry.charge <= self.max_bytes]
+        written: dict[str, Path] = {}
+        try:
+            for entry in fitting:
+                for part, data in zip(entry.kept.parts, entry.contents, strict=True):
+                    if part.digest not in written and not self._is_there(part.digest, part.size):
+                        written[part.digest] = self._write(data)
+            with self._guarded(), self._index.changing():
+                self._note_uses()
+                for entry in fitting:
+                    self._put(entry, written)
+            self._evict()
+        except OSError as error:
+            self._complain("contents could not be kept on disk", error)
+            self._begin_anew_if_gone()
+            return False
+        finally:
+            for path in written.values():
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+        return all(self._is_there(part.digest, part.size) for entry in entries for part in entry.kept.parts)
+
+    def _put(self, entry: Entry, written: dict[str, Path]) -> None:
+        before = self._index.digests(entry.source, entry.uri)
+        for part, data in zip(entry.kept.parts, entry.contents, strict=True):
+            new = written.pop(part.digest, None)
+            if new is None and not self._is_there(part.digest, part.size):
+                new = self._write(data)  # somebody removed it meanwhile
+            if new is not None:
+                place = self._path(part.digest)
+                place.parent.mkdir(mode=0o700, exist_ok=True)
+                new.replace(place)
+        self._index.put(entry.source, entry.uri, entry.kept, self._clock(), stale=entry.stale)
+        self._presence.added(entry.source, entry.uri)
+        after = {part.digest for part in entry.kept.parts}
+        self._unlink(self._index.collect(before - after))
+
+    def _write(self, data: bytes | StoredContent) -> Path:
+        path = self.unfinished / f"{os.getpid()}-{id(self):x}-{next(self._numbers)}"
+        if isinstance(data, StoredContent):
+            name_file(data, path)
+            return path
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(number, view) :]
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(number)
+        return path
+
+    def expire(self, changed: Iterable[tuple[str, str | None]]) -> None:
+        """Sources and URIs (None: all of the source) of what has changed: it is not fresh any more."""
+        with self._guarded(), self._index.changing():
+            for source, uri in changed:
+                self._index.expire(source, uri)
+
+    def clear(self, source: str | None = None) -> None:
+        """Remove everything, or all of one source."""
+        with self._guarded(), self._index.changing():
+            sources = [usage.source for usage in self._index.usage()] if source is None else [source]
+            for each in sources:
+                self._unlink(self._index.forget_source(each))
+
+    # -- keeping order -----------------------------------------------------------------------------------------------
+
+    def _evict(self) -> None:
+        """Once the bound is passed, remove what was used longest ago until there is room again."""
+        held, goal = self._held(), self.max_bytes * FULL_UNTIL
+        if held <= self.max_bytes:
+            return
+        while held > goal:
+            self._evict_some(goal)
+            before, held = held, self._held()
+            if held >= before:
+                return  # it cannot be done now, or others add as fast as this removes; they hold to the bound as well
+
+    def _evict_some(self, goal: float) -> None:
+        with self._guarded(), self._index.changing():
+            held, _ = self._index.total()
+            chosen: list[str] = []
+            for digest, taken in self._index.oldest(REMOVED_AT_ONCE):
+                if held <= goal:
+                    break
+                chosen.append(digest)
+                held -= taken
+            self._unlink(self._index.forget(chosen))
+
+    def _held(self) -> int:
+        """The bytes that all contents take on disk."""
+        held = 0
+        with self._guarded():
+            held, _ = self._index.total()
+        return held
+
+    def tidy(self) -> None:
+        """Hold to the bound, and once a day remove files that the index has not, and rows whose files are gone."""
+        self._evict()
+        stamp = self._directory / "tidied"
+        with suppress(OSError):
+            if self._clock() - stamp.stat().st_mtime < TIDY_EVERY:
+                return
+        try:
+            stamp.touch(mode=0o600)
+            for path in self.unfinished.iterdir():
+                with suppress(FileNotFoundError):
+                    if self._clock() - path.stat().st_mtime > UNFINISHED_KEPT:
+                        path.unlink()
+            for shard in (f"{number:02x}" for number in range(256)):
+                self._tidy_shard(shard)
+        except OSError as error:
+            log.warning("the disk cache could not be tidied: %s", error)
+
+    def _tidy_shard(self, shard: str) -> None:
+        with self._guarded(), self._index.changing():
+            sizes = self._index.below(shard)
+            found: dict[str, int] = {}
+            with suppress(FileNotFoundError), os.scandir(self._directory / shard) as scan:
+                found = {entry.name: entry.stat(follow_symlinks=False).st_size for entry in scan}
+            lost = [digest for digest, size in sizes.items() if found.get(digest) != size]
+            self._unlink([*self._index.forget(lost), *(name for name in found if name not in sizes)])
+
+    def usage(self) -> tuple[int, list[SourceUsage]]:
+        """The bytes on disk of all contents, and what each source has of them."""
+        with self._guarded():
+            return self._index.total()[0], self._index.usage()
+        return 0, []
+
+    def close(self) -> None:
+        """Note the last uses and close the index. Open contents can be read on."""
+        with self._guarded():
+            with self._index.changing():
+                self._note_uses()
+            self._index.close()
+
+    # -- what all of it uses -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """One thread at a time in the index. What goes wrong there is logged, and the rest of the block left out."""
+        with self._lock:
+            try:
+                yield
+            except sqlite3.OperationalError as error:
+                self._complain("the disk cache cannot be used now", error)
+            except sqlite3.ProgrammingError:
+                pass  # closed: the daemon is going, and a thread was late
+            except sqlite3.DatabaseError as error:
+                self._begin_anew(error)
+
+    def _complain(self, what: str, error: Exception) -> None:
+        """Say what is wrong, but not for every content: a full disk stays full for a while."""
+        now = self._clock()
+        if now - self._complained >= COMPLAINED_EVERY:
+            self._complained = now
+            log.warning("%s: %s", what, error)
+
+    def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
+        """Set a damaged index aside. The files stay until they are kept again or tidied away."""
+        self._index.close()
+        self._presence.forget()
+        try:
+            set_aside(self._directory / "index.sqlite", error)
+            (self._directory / "tidied").unlink(missing_ok=True)
+            self._index = self._open()
+        except (OSError, sqlite3.Error) as failure:
+            log.warning("the disk cache is not used any more: %s", failure)
+
+    def _begin_anew_if_gone(self) -> None:
+        """Begin with an empty directory where somebody has removed it."""
+        with self._lock:
+            if self.unfinished.exists():
+                return
+            self._index.close()
+            self._presence.forget()
+            try:
+                self._make_directories()
+                self._index = self._open()
+            except (OSError, sqlite3.Error) as failure:
+                log.warning("the disk cache is not used any more: %s", failure)
+
+    def _note_uses(self) -> None:
+        used, self._used = self._used, {}
+        self._index.touch(used)
+
+    def _path(self, digest: str) -> Path:
+        return self._directory / digest[:2] / digest
+
+    def _is_there(self, digest: str, size: int) -> bool:
+        try:
+            return self._path(digest).stat().st_size == size
+        except OSError:
+            return False
+
+    def _unlink(self, digests: Iterable[str]) -> None:
+        for digest in digests:
+            with suppress(FileNotFoundError):
+                self._path(digest).unlink()
+
+
+def _read(number: int, size: int) -> bytes:
+    """A whole file of `size` bytes, or what there is of it."""
+    data = os.pread(number, size, 0)
+    while len(data) < size and (more := os.pread(number, size - len(data), len(data))):
+        data += more
+    return data

@@ -1,0 +1,197 @@
+"""The index of the disk cache, in SQLite: which contents answered which resource, and what was used when.
+
+It knows rows, not files. Every method blocks, and none locks: the disk cache calls one at a time. What belongs together
+is done within `changing`, which keeps other processes out.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bbfs.resources.cache.sqlite import as_text, connect
+from bbfs.resources.cache.tier import Kept, KeptPart
+
+_VERSION = 2
+_BLOCK = 4096
+_SCHEMA = (
+    *(f"DROP TABLE IF EXISTS {table}" for table in ("content", "resource", "part", "total")),
+    "CREATE TABLE content (digest TEXT PRIMARY KEY, size INTEGER NOT NULL, charge INTEGER NOT NULL,"
+    " used_at REAL NOT NULL) WITHOUT ROWID",
+    "CREATE INDEX content_used ON content (used_at)",
+    "CREATE TABLE resource (source TEXT, uri TEXT, fetched_at REAL NOT NULL, ttl REAL NOT NULL,"
+    " stale INTEGER NOT NULL, etag TEXT, PRIMARY KEY (source, uri)) WITHOUT ROWID",
+    "CREATE TABLE part (source TEXT, uri TEXT, position INTEGER, digest TEXT NOT NULL, native_uri TEXT,"
+    " mime_type TEXT, content_type TEXT NOT NULL, name TEXT, PRIMARY KEY (source, uri, position)) WITHOUT ROWID",
+    "CREATE INDEX part_digest ON part (digest)",
+    # Kept by triggers, so that no process has to add up what all of them have stored.
+    "CREATE TABLE total (bytes INTEGER NOT NULL, contents INTEGER NOT NULL)",
+    "INSERT INTO total VALUES (0, 0)",
+    "CREATE TRIGGER content_added AFTER INSERT ON content BEGIN"
+    " UPDATE total SET bytes = bytes + NEW.charge, contents = contents + 1; END",
+    "CREATE TRIGGER content_removed AFTER DELETE ON content BEGIN"
+    " UPDATE total SET bytes = bytes - OLD.charge, contents = contents - 1; END",
+)
+
+
+def charge(size: int) -> int:
+    """The bytes that a file of `size` bytes takes on disk, as the bound counts them: whole blocks, one at least."""
+    return max(1, -(-size // _BLOCK)) * _BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """What the index has of a resource. stale: the source has said since that it changed."""
+
+    kept: Kept
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUsage:
+    """What the disk cache has of one source: its resources, and the bytes of their contents, equal ones once.
+
+    source: `attached.fingerprint`, which begins with the base prefix and a space.
+    """
+
+    source: str
+    resources: int
+    bytes: int
+
+
+class Index:
+    """An open index. Raises sqlite3.Error from every method."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = connect(str(path), _SCHEMA, _VERSION)
+        self._db.isolation_level = None  # transactions begin where `changing` says so
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """A transaction that no other process writes beside. An exception undoes it."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def version(self) -> int:
+        """A number that changes when another connection has changed anything (sqlite.org/pragma.html, data_version)."""
+        return self._db.execute("PRAGMA data_version").fetchone()[0]
+
+    def uris(self, source: str, most: int) -> list[str]:
+        """The resources of a source, `most` of them at most."""
+        rows = self._db.execute("SELECT uri FROM resource WHERE source = ? LIMIT ?", (source, most))
+        return [row[0] for row in rows]
+
+    def find(self, source: str, uri: str) -> Indexed | None:
+        key = (source, as_text(uri))
+        row = self._db.execute(
+            "SELECT fetched_at, ttl, stale, etag FROM resource WHERE source = ? AND uri = ?", key
+        ).fetchone()
+        if row is None:
+            return None
+        parts = self._db.execute(
+            "SELECT digest, size, native_uri, mime_type, content_type, name FROM part JOIN content USING (digest)"
+            " WHERE source = ? AND uri = ? ORDER BY position",
+            key,
+        ).fetchall()
+        return Indexed(Kept(tuple(KeptPart(*part) for part in parts), row[0], row[1], row[3]), bool(row[2]))
+
+    def put(self, source: str, uri: str, kept: Kept, used_at: float, *, stale: bool) -> None:
+        """Have these contents in the place of what the resource has."""
+        key = (source, as_text(uri))
+        self._db.execute(
+            "INSERT OR REPLACE INTO resource VALUES (?, ?, ?, ?, ?, ?)",
+            (*key, kept.fetched_at, kept.ttl, stale, None if kept.etag is None else as_text(kept.etag)),
+        )
+        self._db.execute("DELETE FROM part WHERE source = ? AND uri = ?", key)
+        for position, part in enumerate(kept.parts):
+            # An upsert, and not a replacement: that would be a removal for the triggers, but not fire them.
+            self._db.execute(
+                "INSERT INTO content VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET used_at = excluded.used_at",
+                (part.digest, part.size, charge(part.size), used_at),
+            )
+            native = None if part.native_uri is None else as_text(part.native_uri)
+            name = None if part.name is None else as_text(part.name)
+            self._db.execute(
+                "INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (*key, position, part.digest, native, part.mime_type, part.content_type, name),
+            )
+
+    def digests(self, source: str, uri: str) -> set[str]:
+        """The contents of a resource."""
+        key = (source, as_text(uri))
+        return {row[0] for row in self._db.execute("SELECT digest FROM part WHERE source = ? AND uri = ?", key)}
+
+    def expire(self, source: str, uri: str | None) -> None:
+        """What is kept of a resource (None: of every one of the source) is no longer fresh."""
+        if uri is None:
+            self._db.execute("UPDATE resource SET stale = 1 WHERE source = ?", (source,))
+        else:
+            self._db.execute("UPDATE resource SET stale = 1 WHERE source = ? AND uri = ?", (source, as_text(uri)))
+
+    def forget(self, digests: Iterable[str]) -> list[str]:
+        """Drop contents, with every resource that has one of them. Returns what is gone, other contents among it."""
+        gone: set[str] = set()
+        beside: set[str] = set()
+        for digest in digests:
+            for key in self._db.execute("SELECT DISTINCT source, uri FROM part WHERE digest = ?", (digest,)).fetchall():
+                beside |= self.digests(*key)
+                self._forget_resource(*key)
+            self._db.execute("DELETE FROM content WHERE digest = ?", (digest,))
+            gone.add(digest)
+        return [*gone, *self.collect(beside - gone)]
+
+    def forget_source(self, source: str) -> list[str]:
+        """Drop a source. Returns the contents that are gone with it."""
+        rows = self._db.execute("SELECT DISTINCT digest FROM part WHERE source = ?", (source,)).fetchall()
+        self._db.execute("DELETE FROM part WHERE source = ?", (source,))
+        self._db.execute("DELETE FROM resource WHERE source = ?", (source,))
+        return self.collect(row[0] for row in rows)
+
+    def collect(self, digests: Iterable[str]) -> list[str]:
+        """Drop those contents that no resource has any more, and return them."""
+        gone = [
+            digest
+            for digest in digests
+            if self._db.execute("SELECT 1 FROM part WHERE digest = ? LIMIT 1", (digest,)).fetchone() is None
+        ]
+        self._db.executemany("DELETE FROM content WHERE digest = ?", ((digest,) for digest in gone))
+        return gone
+
+    def _forget_resource(self, source: str, uri: str) -> None:
+        self._db.execute("DELETE FROM part WHERE source = ? AND uri = ?", (source, uri))
+        self._db.execute("DELETE FROM resource WHERE source = ? AND uri = ?", (source, uri))
+
+    def touch(self, used: Mapping[str, float]) -> None:
+        """Note when contents were used, in seconds since the epoch."""
+        rows = ((at, digest, at) for digest, at in used.items())
+        self._db.executemany("UPDATE content SET used_at = ? WHERE digest = ? AND used_at < ?", rows)
+
+    def oldest(self, count: int) -> list[tuple[str, int]]:
+        """The contents used longest ago, with what they take on disk."""
+        query = "SELECT digest, charge FROM content ORDER BY used_at LIMIT ?"
+        return self._db.execute(query, (count,)).fetchall()
+
+    def below(self, shard: str) -> dict[str, int]:
+        """The contents whose digests begin so, with their sizes."""
+        query = "SELECT digest, size FROM content WHERE digest >= ? AND digest < ?"
+        return dict(self._db.execute(query, (shard, shard + "g")))  # g: after every hexadecimal digit
+
+    def total(self) -> tuple[int, int]:
+        """The bytes that all contents take on disk, and their number."""
+        return self._db.execute("SELECT bytes, contents FROM total").fetchone()
+
+    def usage(self) -> list[SourceUsage]:
+        rows = self._db.execute(
+            "SELECT source, (SELECT count(*) FROM resource WHERE resource.source = held.source), sum(size) FROM"
+            " (SELECT DISTINCT source, digest FROM part) AS held JOIN content USING (digest)"
+            " GROUP BY source ORDER BY source"
+        )
+        return [SourceUsage(*row) for row in rows]

@@ -1,0 +1,265 @@
+"""What is remembered of resources across mounts: learnt sizes, versions, times and the last listing, in SQLite.
+
+The database is a cache: losing it costs requests, never truth. Every method blocks and belongs in a thread.
+"""
+
+import json
+import logging
+import sqlite3
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from bbfs.model.listing import Description, Rows, base_prefix
+from bbfs.model.values import Listing, ResourceTemplate
+from bbfs.resources.cache.sqlite import as_text, connect, set_aside
+
+log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 5
+SCHEMA = (
+    "DROP TABLE IF EXISTS resource",
+    "DROP TABLE IF EXISTS listing",
+    "DROP TABLE IF EXISTS listed",
+    """CREATE TABLE resource (
+        source TEXT NOT NULL, uri TEXT NOT NULL, size INTEGER, digest TEXT, salt TEXT NOT NULL,
+        modified_ns INTEGER NOT NULL, fetched_at REAL, ttl REAL, PRIMARY KEY (source, uri)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE listing (
+        id INTEGER PRIMARY KEY, source TEXT NOT NULL, fetched_at REAL NOT NULL, head TEXT NOT NULL,
+        complete INTEGER NOT NULL, outdated INTEGER NOT NULL DEFAULT 0
+    )""",
+    """CREATE TABLE listed (
+        listing INTEGER NOT NULL, uri TEXT NOT NULL, description TEXT NOT NULL, PRIMARY KEY (listing, uri)
+    ) WITHOUT ROWID""",
+)
+ROWS_AT_ONCE = 5000
+"""Resources that are read or written in one transaction: others write to the file in between."""
+DESCRIPTIONS_KEPT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """One row. salt: the version part of the inode number. fetched_at, ttl: seconds, None if never loaded."""
+
+    uri: str
+    size: int | None
+    digest: str | None
+    salt: str
+    modified_ns: int
+    fetched_at: float | None
+    ttl: float | None
+
+
+class MetadataStore:
+    """One SQLite file, shared by all mounts of a user. A file that cannot be used is set aside and a new one begun."""
+
+    def __init__(self, path: Path | None) -> None:
+        """path: the database, or None to remember nothing beyond this process."""
+        self._lock = threading.Lock()
+        self._path = path
+        self._db = self._open(path)
+
+    @staticmethod
+    def _open(path: Path | None) -> sqlite3.Connection:
+        if path is None:
+            return connect(":memory:", SCHEMA, SCHEMA_VERSION)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return connect(str(path), SCHEMA, SCHEMA_VERSION)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                log.warning("metadata is not remembered: %s: %s", path, error)
+                return connect(":memory:", SCHEMA, SCHEMA_VERSION)
+            set_aside(path, error)
+            return connect(str(path), SCHEMA, SCHEMA_VERSION)
+        except OSError as error:
+            log.warning("metadata is not remembered: %s: %s", path, error)
+            return connect(":memory:", SCHEMA, SCHEMA_VERSION)
+
+    def recall(self, source: str) -> tuple[list[Remembered], tuple[float, Listing] | None]:
+        """All rows of a source, and its last listing with the time it was fetched at; it has no validity if outdated.
+
+        What is damaged is not remembered: that costs requests, and the log says so.
+        """
+        try:
+            with self._lock:
+                rows = self._db.execute(
+                    "SELECT uri, size, digest, salt, modified_ns, fetched_at, ttl FROM resource WHERE source = ?",
+                    (source,),
+                ).fetchall()
+            return [Remembered(*row) for row in rows], self._recall_listing(source)
+        except sqlite3.OperationalError as error:
+            log.warning("what was remembered of %s cannot be read: %s", source, error)
+        except sqlite3.DatabaseError as error:
+            self._begin_anew(error)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            log.warning("what was remembered of %s cannot be used: %s", source, error)
+        return [], None
+
+    def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
+        """Set a damaged database aside."""
+        with self._lock:
+            self._db.close()
+            if self._path is not None:
+                set_aside(self._path, error)
+            self._db = self._open(self._path)
+
+    def remember(self, source: str, rows: Sequence[Remembered]) -> None:
+        with self._lock, self._db:
+            self._db.executemany(
+                "INSERT OR REPLACE INTO resource (source, uri, size, digest, salt, modified_ns, fetched_at, ttl)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [(source, as_text(r.uri), r.size, r.digest, r.salt, r.modified_ns, r.fetched_at, r.ttl) for r in rows],
+            )
+
+    def _recall_listing(self, source: str) -> tuple[float, Listing] | None:
+        with self._lock:
+            latest = "WHERE source = ? AND complete ORDER BY id DESC LIMIT 1"
+            query = f"SELECT id, fetched_at, head, outdated FROM listing {latest}"
+            found = self._db.execute(query, (source,)).fetchone()
+        if found is None:
+            return None
+        number, fetched_at, text, outdated = found
+        head: dict[str, Any] = json.loads(text)
+        ttl = 0.0 if outdated else head["ttl"]
+        rows = Rows(head["base_prefix"])
+        descriptions: dict[str, Description] = {}
+        beyond, after = ">=", ""
+        while True:
+            with self._lock:
+                some = self._db.execute(
+                    f"SELECT uri, description FROM listed WHERE listing = ? AND uri {beyond} ? ORDER BY uri LIMIT ?",
+                    (number, after, ROWS_AT_ONCE),
+                ).fetchall()
+            for uri, said in some:
+                if said[0] == "{":
+                    odd: dict[str, Any] = json.loads(said)
+                    rows.add(odd["uri"], tuple(odd["description"]))
+                    continue
+                description = descriptions.get(said)
+                if description is None:
+                    description = rows.shared(tuple(json.loads(said)))
+                    if len(descriptions) < DESCRIPTIONS_KEPT:
+                        descriptions[said] = description
+                rows.add(uri, description)
+            if len(some) < ROWS_AT_ONCE:
+                return float(fetched_at), Listing(rows, ttl=ttl, templates=_templates(head["templates"]))
+            beyond, after = ">", some[-1][0]
+
+    def listed(self, source: str) -> int:
+        """How many resources the listing has that `recall` would give."""
+        with self._lock:
+            number = self._db.execute(
+                "SELECT coalesce(max(id), 0) FROM listing WHERE source = ? AND complete", (source,)
+            ).fetchone()[0]
+            return self._db.execute("SELECT count(*) FROM listed WHERE listing = ?", (number,)).fetchone()[0]
+
+    def remember_listing(self, source: str, fetched_at: float, listing: Listing) -> None:
+        """The whole listing of a source; rows of resources that it no longer holds are dropped."""
+        rows = listing.resources if isinstance(listing.resources, Rows) else None
+        if rows is None:
+            first = next(iter(listing.resources), None)
+            rows = Rows(base_prefix(first.uri) if first is not None else "", listing.resources)
+        number = self.begin_listing(source, fetched_at, listing, rows.base_prefix)
+        everything = iter(rows.descriptions.items())
+        while some := list(islice(everything, ROWS_AT_ONCE)):
+            self.add_listed(number, some)
+        self.end_listing(source, number)
+
+    def begin_listing(self, source: str, fetched_at: float, listing: Listing, base_prefix: str) -> int:
+        """Begin to write a listing (its resources aside); it counts from `end_listing` on. Returns its number."""
+        with self._lock, self._db:
+            return self._db.execute(
+                "INSERT INTO listing (source, fetched_at, head, complete) VALUES (?, ?, ?, 0) RETURNING id",
+                (source, fetched_at, _head(listing, base_prefix)),
+            ).fetchone()[0]
+
+    def add_listed(self, number: int, rows: Sequence[tuple[str, Description]]) -> None:
+        """Write resources of a listing that was begun."""
+        texts: dict[int, str] = {}
+        written: list[tuple[int, str, str]] = []
+        for uri, description in rows:
+            text = texts.get(id(description))
+            if text is None:
+                text = texts[id(description)] = json.dumps(description, default=dict)
+            written.append(_row(number, uri, text))
+        with self._lock, self._db:
+            self._db.executemany("INSERT OR REPLACE INTO listed VALUES (?, ?, ?)", written)
+
+    def end_listing(self, source: str, number: int) -> None:
+        """A listing is complete: it takes the place of the one before."""
+        with self._lock, self._db:
+            self._db.execute("UPDATE listing SET complete = 1 WHERE id = ?", (number,))
+            others = "SELECT id FROM listing WHERE source = ? AND id < ?"
+            self._db.execute(f"DELETE FROM listed WHERE listing IN ({others})", (source, number))
+            self._db.execute("DELETE FROM listing WHERE source = ? AND id < ?", (source, number))
+            self._db.execute(
+                "DELETE FROM resource WHERE source = ? AND uri NOT IN (SELECT uri FROM listed WHERE listing = ?)",
+                (source, number),
+            )
+
+    def change_listing(
+        self,
+        source: str,
+        fetched_at: float,
+        listing: Listing,
+        base_prefix: str,
+        described: Sequence[tuple[str, Description]],
+        gone: Sequence[str],
+    ) -> bool:
+        """Write what is new in a listing; False, and nothing is done, where none is there to be changed."""
+        with self._lock:
+            found = self._db.execute("SELECT max(id) FROM listing WHERE source = ? AND complete", (source,)).fetchone()[
+                0
+            ]
+        if found is None:
+            return False
+        with self._lock, self._db:
+            head = _head(listing, base_prefix)
+            query = "UPDATE listing SET fetched_at = ?, head = ?, outdated = 0 WHERE id = ?"
+            self._db.execute(query, (fetched_at, head, found))
+            left = [(found, as_text(uri)) for uri in gone]
+            self._db.executemany("DELETE FROM listed WHERE listing = ? AND uri = ?", left)
+            self._db.executemany(
+                "DELETE FROM resource WHERE source = ? AND uri = ?", [(source, uri) for _, uri in left]
+            )
+            written = [_row(found, uri, json.dumps(description, default=dict)) for uri, description in described]
+            self._db.executemany("INSERT OR REPLACE INTO listed VALUES (?, ?, ?)", written)
+        return True
+
+    def outdate_listing(self, source: str) -> None:
+        """What is remembered as the listing of a source is known not to be its listing any more."""
+        with self._lock, self._db:
+            self._db.execute("UPDATE listing SET outdated = 1 WHERE source = ?", (source,))
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+
+def _row(number: int, uri: str, description: str) -> tuple[int, str, str]:
+    """A row of `listed`. A URI that SQLite cannot hold is in the description as well."""
+    text = as_text(uri)
+    if text != uri:
+        description = f'{{"uri": {json.dumps(uri)}, "description": {description}}}'
+    return number, text, description
+
+
+def _head(listing: Listing, base_prefix: str) -> str:
+    """What is said of a listing as a whole."""
+    templates = [_given(template) for template in listing.templates]
+    return json.dumps({"base_prefix": base_prefix, "ttl": listing.ttl, "templates": templates}, default=dict)
+
+
+def _given(template: ResourceTemplate) -> dict[str, Any]:
+    given = ((field.name, getattr(template, field.name)) for field in fields(template))
+    return {name: value for name, value in given if value is not None}
+
+
+def _templates(entries: list[dict[str, Any]]) -> tuple[ResourceTemplate, ...]:
+    known = {field.name for field in fields(ResourceTemplate)}
+    return tuple(ResourceTemplate(**{key: value for key, value in entry.items() if key in known}) for entry in entries)

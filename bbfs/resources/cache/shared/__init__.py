@@ -1,0 +1,1 @@
+"""The content cache that machines share, on Valkey or Redis."""

@@ -1,0 +1,245 @@
+"""A connection to a Valkey or Redis server that is either there or not: nobody ever waits for one that is not.
+
+One task owns the connection and hears what others publish. A request that fails or takes too long ends the connection
+for all; until the next one is made, with growing pauses, requests are answered at once with nothing. So an outage is
+one line in the log, and costs those who had asked already its `timeout` once.
+"""
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import trio
+
+from bbfs.model.errors import ConfigError, Unreachable
+from bbfs.model.values import SharedCache
+
+if TYPE_CHECKING:
+    from coredis import Redis
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+CONNECTING = 2.0
+"""Seconds that connecting may take, which no reader waits for."""
+START_WITHIN = 3.0
+"""Seconds that the start of a mount waits for the first try, so that the first reader finds the server there."""
+AT_ONCE = 16
+"""Requests under way; more would wait for this process rather than for the server, and be taken for its slowness."""
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 60.0
+"""Seconds between tries to connect: the pause doubles from the first to the longest."""
+STEADY = 30.0
+"""Seconds that a connection must have held for the next pause to be the first one again."""
+SILENCE = 5
+"""Seconds without a message after which the server is asked whether it is still there."""
+EXTRA = "coredis>=6.9,<7"
+"""What `bbfs[shared]` adds, for pip."""
+
+
+def require_client() -> None:
+    """Raises ConfigError where the client library is not installed. Does not import it, which costs a second."""
+    if find_spec("coredis") is None:
+        raise ConfigError(
+            f"[cache] shared needs the client of Valkey and Redis, which is not installed: pip install '{EXTRA}'"
+        )
+    logging.getLogger("coredis").setLevel(logging.CRITICAL)  # it logs with tracebacks what it raises too
+
+
+class Valkey:
+    """The connection to one server. `run` owns it; `ask` may be called from any task, before, during and after.
+
+    channel: what `run` listens to.
+    """
+
+    def __init__(self, settings: SharedCache, channel: str) -> None:
+        """Raises ConfigError where the client library is not installed."""
+        require_client()
+        self._settings = settings
+        self._channel = channel
+        self._client: Redis[bytes] | None = None
+        self._places = trio.CapacityLimiter(AT_ONCE)
+        self._scope = trio.CancelScope()
+        self._reason: str | None = None
+        self._answered = -math.inf
+        self._started = False
+
+    @property
+    def up(self) -> bool:
+        return self._client is not None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the server is not there, in words without secrets; None while it is, and before the first try."""
+        return None if self.up else self._reason
+
+    async def ask(self, request: "Callable[[Redis[bytes]], Awaitable[T]]") -> T | None:
+        """What the server answers, within its `timeout`; None without a server. Raises nothing but cancellation."""
+        if self._client is None:
+            return None
+        began, client = trio.current_time(), None
+        try:
+            with trio.fail_after(self._settings.timeout):  # which bounds the wait for a place as well
+                async with self._places:
+                    client = self._client
+                    if client is None:
+                        return None
+                    answer = await request(client)
+            self._answered = trio.current_time()
+            return answer
+        except trio.TooSlowError:
+            if client is not None and self._client is client and self._answered <= began:  # nor has it answered others
+                self.fail(f"no answer within {self._settings.timeout:g} s")
+        except Exception as error:  # whatever it is, the cache is of no use then, and the log says why
+            log.debug("shared cache: a request failed", exc_info=True)
+            if self._client is client:
+                self.fail(_words(error))
+        return None
+
+    def fail(self, reason: str) -> None:
+        """End the connection that there is; a new one is tried after a pause."""
+        self._client, self._reason = None, reason
+        self._scope.cancel()
+
+    async def run(
+        self,
+        heard: Callable[[bytes], None],
+        ready: "Callable[[Redis[bytes], bool], Awaitable[None]]",
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Keep a connection until cancelled. Reports to have started after the first try, whatever came of it,
+        or after `START_WITHIN`.
+
+        heard: gets each message; it must neither block nor raise. ready: awaited on each new connection, when messages
+        arrive already and before anybody else uses it, with whether some may have been missed since the start.
+        """
+        self._started = False
+
+        def start() -> None:
+            if not self._started:
+                self._started = True
+                task_status.started()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_later, start)
+            await self._keep(heard, ready, start)
+
+    async def _keep(
+        self,
+        heard: Callable[[bytes], None],
+        ready: "Callable[[Redis[bytes], bool], Awaitable[None]]",
+        tried: Callable[[], None],
+    ) -> None:
+        """One connection after the other. tried: called when the first try has come to something, and after others."""
+        pause, told = FIRST_PAUSE, False
+        while True:
+            connected: float | None = None
+            async with trio.open_nursery() as nursery:
+                done = await nursery.start(self._hold, heard, ready)
+                if done is None:
+                    connected = trio.current_time()
+                    log.info("shared cache %s: %s", self._settings, "is there again" if told else "in use")
+                    told = False
+                tried()
+            if connected is not None and trio.current_time() - connected >= STEADY:
+                pause = FIRST_PAUSE
+            if not told:
+                log.warning("shared cache %s: %s; going on without it", self._settings, self._reason)
+                told = True
+            await trio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _hold(
+        self,
+        heard: Callable[[bytes], None],
+        ready: "Callable[[Redis[bytes], bool], Awaitable[None]]",
+        *,
+        task_status: trio.TaskStatus[str | None],
+    ) -> None:
+        """One connection, from its beginning to its end; `_reason` is why it ended. Started: None, or that reason."""
+        self._scope = trio.CancelScope(deadline=trio.current_time() + CONNECTING)
+        connected, failure = False, None
+        try:
+            valkey_client = await _client_module()
+            self._scope.deadline = trio.current_time() + CONNECTING
+            with self._scope as scope:
+                async with (
+                    valkey_client.open_client(self._settings, CONNECTING) as client,
+                    client.pubsub(
+                        channels=[self._channel],
+                        ignore_subscribe_messages=True,
+                        retry_policy=None,
+                        subscription_timeout=CONNECTING,
+                        max_idle_seconds=SILENCE,
+                    ) as messages,
+                ):
+                    await client.ping()  # so that the connection for requests is there as well
+                    await ready(client, self._started)
+                    scope.deadline = math.inf
+                    self._client, self._reason, connected = client, None, True
+                    task_status.started(None)
+                    async for message in messages:
+                        if isinstance(data := message["data"], bytes):
+                            heard(data)
+        except* Exception as group:
+            log.debug("shared cache: the connection failed", exc_info=True)
+            failure = _words(_first(group))
+        finally:
+            self._client = None
+        if connected:
+            self._reason = self._reason or failure or "the connection ended"
+        else:
+            self._reason = failure or "no answer in time"
+            task_status.started(self._reason)
+
+
+async def probe(settings: SharedCache) -> str:
+    """Connect once, and say what is there: name and version. Raises ConfigError, and Unreachable with the reason."""
+    require_client()
+    version, reason = "", "no answer"
+    try:
+        valkey_client = await _client_module()
+        with trio.move_on_after(CONNECTING):
+            async with valkey_client.open_client(settings, CONNECTING) as client:
+                found = await client.info("server")
+                name = "Valkey" if "valkey_version" in found else "Redis"
+                version = f"{name} {found.get('valkey_version') or found.get('redis_version')}"
+    except* Exception as group:  # noqa: BLE001 - it is told, whatever it is
+        reason = _words(_first(group))
+    if not version:
+        raise Unreachable(reason)
+    return version
+
+
+async def _later(start: Callable[[], None]) -> None:
+    await trio.sleep(START_WITHIN)
+    start()
+
+
+async def _client_module() -> Any:
+    """`bbfs.resources.cache.shared.client`, which needs the extra; imported in a thread: mounts serve meanwhile."""
+    return await trio.to_thread.run_sync(import_module, "bbfs.resources.cache.shared.client", abandon_on_cancel=True)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _words(error: BaseException) -> str:
+    """Why, for people. A failed connection says what failed below it, since its own text names the address only."""
+    while isinstance(cause := error.__cause__ or error.__context__, Exception):
+        error = _first(cause)
+    if isinstance(error, TimeoutError | trio.TooSlowError):
+        return "no answer in time"
+    if isinstance(error, anyio.ClosedResourceError | anyio.BrokenResourceError | anyio.EndOfStream | anyio.WouldBlock):
+        return "the server closed the connection"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

@@ -1,0 +1,332 @@
+"""Contents that many machines share, on a Valkey or Redis server: what one has fetched the others need not.
+
+On the server, under a prefix of its own:
+  `content:DIGEST`            the bytes, once however many resources have them
+  `entry:SOURCE:URI`          what a load answered: parts with their digests, when it was and for how long it is fresh
+  `loading:SOURCE:URI`        the machine that loads it now, for as long as it renews that
+  `epoch:SOURCE`              a random word; entries that were made under another are void
+Everything expires by itself. Ages are measured by the server's clock, so those of the machines may differ.
+
+An entry counts only with all of its contents, each with the digest that the entry names; anything else is a miss. What
+was being loaded when the resource was said to have changed is not put: the claim on it is gone (`_DROP`).
+
+Between two awaits a task is alone; the tables here have no lock.
+"""
+
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import trio
+
+from bbfs.model.digest import digest_of
+from bbfs.model.values import SharedCache
+from bbfs.resources.cache.shared import scripts
+from bbfs.resources.cache.shared.connection import Valkey
+from bbfs.resources.cache.tier import EVERYTHING, Kept
+
+if TYPE_CHECKING:
+    from coredis import Redis
+    from coredis.commands.script import Script
+
+log = logging.getLogger(__name__)
+
+LEASE = 3.0
+"""Seconds for which a machine that died is believed to be loading still; those that live renew it."""
+FIRST_LOOK, LONGEST_LOOK = 0.01, 0.1
+"""Seconds between looks for what another machine loads: each pause is half as long again as the one before."""
+ALONE = 1.0
+"""Seconds for which nobody waits for a resource whose load brought nothing that could be shared."""
+STALE_FOR = 3600.0
+"""Seconds for which an entry is kept after it has expired, unless `SharedCache.longest` is sooner."""
+SPARE = 60.0
+"""Seconds that a content outlives the entry it was put for."""
+UNDELIVERED = 10_000
+"""Invalidations that wait for the server to come back; beyond that, whole sources are dropped."""
+THREAD_FROM = 1 << 20
+"""Bytes from which digests are computed in a thread."""
+
+Contents: TypeAlias = tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """This machine loads a resource. since: the server's time, in ms. until: trio's clock, when it is renewed no more.
+
+    token: what the server has to have as its claim when the result is put; empty where the result is not to be put,
+    since nobody could tell whether it was said to have changed meanwhile.
+    """
+
+    token: str
+    epoch: bytes
+    since: bytes
+    until: float
+
+
+class ValkeyTier:
+    """The shared tier (`tiers.SharedTier`). Without a server, every call is answered at once, as if nothing was kept.
+
+    clock: seconds since the epoch.
+    """
+
+    def __init__(self, settings: SharedCache, *, clock: Callable[[], float] = time.time) -> None:
+        """Raises ConfigError where the client library is not installed."""
+        self._settings = settings
+        self._clock = clock
+        self._keys = _Keys(settings.prefix)
+        self._server = Valkey(settings, self._keys.channel)
+        self._instance = secrets.token_hex(8)
+        self._claims: dict[tuple[str, str], _Claim] = {}
+        self._undelivered: dict[tuple[str, str | None], None] = {}
+        self._dropped: Callable[[str, str | None], None] | None = None
+        self._nursery: trio.Nursery | None = None
+        self._scripts: dict[str, Script[bytes]] = {}
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no server at the moment, without secrets; None while there is one."""
+        return self._server.problem
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    async def get(self, source: str, uri: str) -> tuple[Kept, Contents] | None:
+        """What is kept of a resource, fresh or not, with the bytes of its parts; None for a miss."""
+        now = self._clock()
+        answer = await self._find(source, uri, token="", newest=None)
+        return await self._whole(source, uri, answer, now) if answer is not None and answer[0] == b"found" else None
+
+    async def claim(
+        self, source: str, uri: str, *, timeout: float, newer_than: float = 0.0
+    ) -> tuple[Kept, Contents] | None:
+        """What is kept of a resource and is fresh. Else None: the caller asks the source, on behalf of all machines.
+
+        After None, `put` or `give_up` is to be called. If another machine is loading the resource already, its result
+        is waited for, for at most half of `timeout` (seconds for which the caller would wait for the source), so that
+        there is time left to ask. newer_than: what was asked for before (seconds since the epoch) is not good enough.
+        """
+        began = trio.current_time()
+        pause, damaged = FIRST_LOOK, False
+        token, epoch = f"{self._instance} {secrets.token_hex(4)}", b""
+        since = b""
+        while True:
+            now = self._clock()
+            answer = await self._find(source, uri, token=token, newest=max(0.0, now - newer_than))
+            state = b"alone" if answer is None else answer[0]
+            if answer is not None and state == b"found":
+                whole = await self._whole(source, uri, answer, now)
+                if whole is not None:
+                    return whole
+                state, damaged = (b"alone" if damaged else b"damaged"), True
+            elif answer is not None and state == b"claimed":
+                _, epoch, since = answer
+                break
+            elif state == b"held" and trio.current_time() < began + timeout / 2:
+                await trio.sleep(pause)
+                pause = min(1.5 * pause, LONGEST_LOOK)
+                continue
+            if state != b"damaged":
+                token = ""
+                break
+        self._claims[source, uri] = _Claim(token, epoch, since, began + 2 * timeout)
+        return None
+
+    async def _find(self, source: str, uri: str, *, token: str, newest: float | None) -> list[Any] | None:
+        """token: claims the resource where there is no entry. newest: seconds since it was claimed that will do."""
+        age = "" if newest is None else str(_ms(newest))
+        return await self._run(scripts.FIND, self._keys.of(source, uri), [token, _ms(LEASE), age])
+
+    async def _whole(self, source: str, uri: str, answer: list[Any], now: float) -> tuple[Kept, Contents] | None:
+        """The entry that was found, with its contents. One that is damaged is removed.
+
+        now: before it was asked for, so that it is never taken for younger than it is.
+        """
+        _, text, age, ttl = answer
+        parts = scripts.parse_parts(text)
+        if parts is not None and sum(part.size for part in parts) > self._settings.max_content:
+            return None  # somebody else's limit is a larger one
+        kept = None if parts is None else Kept(parts, now - age / 1000, ttl / 1000)
+        found: Sequence[bytes | None] | None = []
+        if kept is not None and kept.parts:
+            keys = [self._keys.content(part.digest) for part in kept.parts]
+            found = await self._server.ask(lambda client: client.mget(keys))
+            if found is None:
+                return None
+            contents = tuple(content for content in found if content is not None)
+            if len(contents) == len(keys):
+                digests = await _digests(contents)
+                wrong = [
+                    key for key, part, digest in zip(keys, kept.parts, digests, strict=True) if part.digest != digest
+                ]
+                if not wrong:
+                    return kept, contents
+                log.warning("shared cache %s: a content with a wrong digest was removed", self._settings)
+                await self._server.ask(lambda client: client.delete(wrong))
+        entry = self._keys.of(source, uri)[0]
+        await self._server.ask(lambda client: client.delete([entry]))
+        return None
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    async def put(self, source: str, uri: str, kept: Kept, contents: Sequence[bytes]) -> None:
+        """Keep what a load answered, unless it is too large, not fresh, or was said to have changed meanwhile.
+
+        Only what was claimed is kept: nobody could tell that of anything else.
+        """
+        claim = self._claims.pop((source, uri), None)
+        if claim is None or not claim.token:
+            return
+        age = max(0.0, self._clock() - kept.fetched_at)
+        life = min(kept.ttl + STALE_FOR, self._settings.longest) - age
+        size = sum(map(len, contents))
+        if not kept.parts or kept.ttl <= age or life <= 0 or size > self._settings.max_content or not self._server.up:
+            self._release(source, uri, claim)
+            return
+        by_digest = {part.digest: content for part, content in zip(kept.parts, contents, strict=True)}
+        if not all([await self._put_content(digest, content, life) for digest, content in by_digest.items()]):
+            self._release(source, uri, claim)
+            return
+        text = scripts.parts_text(kept.parts)
+        age = max(0.0, self._clock() - kept.fetched_at)  # the bytes may have been long on their way
+        arguments = [claim.token, claim.epoch, claim.since, _ms(age), _ms(kept.ttl), _ms(life), text]
+        await self._run(scripts.PUT, self._keys.of(source, uri), arguments)
+
+    async def _put_content(self, digest: str, content: bytes, life: float) -> bool:
+        """Have the server keep a content for `life` seconds at least; its bytes go there if it has them not."""
+        key, lasting = self._keys.content(digest), _ms(life + SPARE)
+        left = await self._server.ask(lambda client: client.pttl(key))
+        if left is None:
+            return False
+        if left >= _ms(life):
+            return True
+        if left > 0 and await self._server.ask(lambda client: client.pexpire(key, lasting)):
+            return True
+        return bool(await self._server.ask(lambda client: client.set(key, content, px=lasting)))
+
+    def give_up(self, source: str, uri: str) -> None:
+        """After `claim`: the load has brought nothing to `put`. Those who wait for it ask the source themselves.
+
+        Does nothing after a `put`. Never waits.
+        """
+        self._release(source, uri, self._claims.pop((source, uri), None))
+
+    def _release(self, source: str, uri: str, claim: _Claim | None) -> None:
+        if claim is not None and claim.token and self._nursery is not None and self._server.up:
+            keys = [self._keys.of(source, uri)[1]]
+            self._nursery.start_soon(self._run, scripts.RELEASE, keys, [claim.token, _ms(ALONE)])
+
+    # -- what changes ------------------------------------------------------------------------------------------------
+
+    async def drop(self, source: str, uri: str | None) -> None:
+        """A resource has changed (None: any of the source may have): no machine is to take what is kept for fresh.
+
+        Where there is no server, or none that answers in time, it is told as soon as there is one again.
+        """
+        if await self._server.ask(lambda client: self._deliver(client, source, uri)) is None:
+            self._undelivered[source, uri] = None
+            if len(self._undelivered) > UNDELIVERED:
+                self._undelivered = dict.fromkeys((each, None) for each, _ in self._undelivered)
+
+    async def _deliver(self, client: "Redis[bytes]", source: str, uri: str | None) -> int:
+        message = json.dumps({"by": self._instance, "source": source, "uri": uri})
+        if uri is None:
+            arguments = [secrets.token_hex(8), _ms(2 * self._settings.longest), self._keys.channel, message]
+            return await self._script(client, scripts.DROP_ALL)([self._keys.epoch(source)], arguments)
+        return await self._script(client, scripts.DROP)(self._keys.of(source, uri)[:2], [self._keys.channel, message])
+
+    async def run(
+        self,
+        dropped: Callable[[str, str | None], None],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Keep the connection, renew claims, and hear of the invalidations by other machines, until cancelled.
+
+        dropped: gets the source and the URI, or None for all of the source; it must neither block nor raise. After a
+        time without a connection, in which any may have been missed, it gets (`EVERYTHING`, None). Reports to have
+        started when a first connection was tried, within three seconds.
+        """
+        self._dropped = dropped
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                await nursery.start(self._server.run, self._hear, self._ready)
+                task_status.started()
+                await self._keep_told()
+            finally:
+                self._nursery = None
+
+    async def _ready(self, client: "Redis[bytes]", again: bool) -> None:
+        """Before a new connection is used: tell what could not be told, and suspect what may not have been heard."""
+        self._scripts.clear()
+        while self._undelivered:
+            source, uri = next(iter(self._undelivered))
+            await self._deliver(client, source, uri)
+            self._undelivered.pop((source, uri), None)
+        if again and self._dropped is not None:
+            self._dropped(EVERYTHING, None)
+
+    def _hear(self, message: bytes) -> None:
+        told = scripts.parse_dropped(message)
+        if told is None:
+            log.debug("shared cache: an unknown message was left alone")
+        elif told.by != self._instance and self._dropped is not None:
+            self._dropped(told.source, told.uri)
+
+    async def _keep_told(self) -> None:
+        """Tell the server again and again which loads this machine is still at, and what it could not be told."""
+        while True:
+            await trio.sleep(LEASE / 3)
+            now = trio.current_time()
+            if held := {key: claim for key, claim in self._claims.items() if claim.token and claim.until > now}:
+                keys = [self._keys.of(*key)[1] for key in held]
+                await self._run(scripts.RENEW, keys, [_ms(LEASE), *(claim.token for claim in held.values())])
+            for source, uri in tuple(self._undelivered):
+                if not self._server.up:
+                    break
+                if self._undelivered.pop((source, uri), self) is None:
+                    await self.drop(source, uri)
+
+    # -- scripts -----------------------------------------------------------------------------------------------------
+
+    async def _run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        return await self._server.ask(lambda client: self._script(client, script)(keys, arguments))
+
+    def _script(self, client: "Redis[bytes]", text: str) -> "Script[bytes]":
+        script = self._scripts.get(text)
+        if script is None or script.registered_client is not client:
+            script = self._scripts[text] = client.register_script(text)
+        return script
+
+
+class _Keys:
+    """The names on the server. A digest stands for a URI, which may be of any length."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = f"{prefix}:{scripts.FORMAT}:"
+        self.channel = f"{self._prefix}dropped"
+
+    def content(self, digest: str) -> str:
+        return f"{self._prefix}content:{digest}"
+
+    def epoch(self, source: str) -> str:
+        return f"{self._prefix}epoch:{source}"
+
+    def of(self, source: str, uri: str) -> list[str]:
+        """Of the entry, of the claim on it, and of the epoch of its source."""
+        name = f"{source}:{blake2b(uri.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+        return [f"{self._prefix}entry:{name}", f"{self._prefix}loading:{name}", self.epoch(source)]
+
+
+async def _digests(contents: Contents) -> list[str]:
+    if sum(map(len, contents)) >= THREAD_FROM:
+        return await trio.to_thread.run_sync(lambda: list(map(digest_of, contents)), abandon_on_cancel=True)
+    return list(map(digest_of, contents))
+
+
+def _ms(seconds: float) -> int:
+    return int(1000 * min(seconds, 1e9))

@@ -1,0 +1,22 @@
+"""What a source holds, as a tree of names: the listings, their freshness, and what changed between two of them.
+
+Two kinds, after the two ways in which sources list. A flat source lists everything at once and its URIs make the tree;
+a hierarchical one lists a directory at a time. Both answer the same questions, once without waiting (`known`,
+`known_children`: None means "ask") and once with.
+"""
+
+from bbfs.resources.catalog.base import SERVED_STALE, Catalog, Changes, Children, Surroundings
+from bbfs.resources.catalog.directory import DirectoryCatalog
+from bbfs.resources.catalog.flat import FlatCatalog
+from bbfs.resources.catalog.lookups import settle
+
+__all__ = [
+    "SERVED_STALE",
+    "Catalog",
+    "Changes",
+    "Children",
+    "DirectoryCatalog",
+    "FlatCatalog",
+    "Surroundings",
+    "settle",
+]

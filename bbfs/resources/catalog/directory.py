@@ -1,0 +1,342 @@
+"""The tree of a source that lists a directory at a time, such as a folder."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+
+import trio
+from cachetools import LRUCache
+
+from bbfs.model import file_names as tree
+from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
+from bbfs.model.values import DataSource, Listing, ResourceMetadata, ResourceTemplate
+from bbfs.resources.cache.metadata import Remembered
+from bbfs.resources.catalog.base import Children, LateAnswers, Surroundings
+from bbfs.resources.catalog.lookups import FoundNames, last_segment, own_segment, settle
+from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
+from bbfs.resources.catalog.tombstones import Past
+from bbfs.sources import CanFind, CanListDirectory, CanStat
+
+DIRECTORIES_KEPT = 10_000
+PORTION = 1000
+"""Entries that are taken over in one go."""
+UNLISTED_KEPT = 10_000
+"""Files that were asked for by URI alone."""
+
+
+@dataclass(slots=True)
+class _Listed:
+    """One directory as last listed: name → record, and the raw segments behind the names.
+
+    open: whether it may have other names as well. problem: what is missing.
+    """
+
+    fetched_at: float
+    entries: dict[str, Record]
+    segments: dict[str, str]
+    lease: Lease = field(default_factory=Lease)
+    open: bool = False
+    problem: str | None = None
+
+    def expire(self) -> None:
+        """It is to be asked for again; until then it is what there was (S20)."""
+        self.fetched_at = 0.0
+        self.lease.end()
+
+
+class _Listings(LRUCache[Path, _Listed]):
+    """The listings used last. What leaves it, or is replaced, promises nothing any more."""
+
+    def __init__(self, most: int, past: Past) -> None:
+        super().__init__(most)
+        self._past = past
+
+    def __setitem__(self, path: Path, listed: _Listed) -> None:
+        old = self.get(path)
+        if old is not None:
+            old.lease.end()
+        super().__setitem__(path, listed)
+
+    def __delitem__(self, path: Path) -> None:
+        listed = self[path]
+        listed.lease.end()
+        for record in listed.entries.values():
+            self._past.left(record)
+        super().__delitem__(path)
+
+
+class DirectoryCatalog:
+    """The tree of a source that lists a directory at a time."""
+
+    def __init__(self, source: DataSource, handler: CanListDirectory, around: Surroundings) -> None:
+        self.source = source
+        self.records: dict[str, Record] = {}
+        self.beginning: str | None = None
+        """What the native URIs of the root's entries begin with (`zip://`), once it has been listed."""
+        self._failure: str | None = None  # what the latest listing ended with
+        self._handler = handler
+        self._literal = source.scheme == "file"  # links and programs lead to file names as they are
+        self._around = around
+        self._past = Past()
+        self._directories = _Listings(DIRECTORIES_KEPT, self._past)
+        self._unlisted: LRUCache[str, Record] = LRUCache(UNLISTED_KEPT)
+        self._late = LateAnswers(around.clock)
+        self._found = FoundNames(source, handler, around, self._past) if isinstance(handler, CanFind) else None
+
+    @property
+    def problem(self) -> str | None:
+        """What the latest listing ended with, or what is missing from one of those that are known."""
+        listed = self._directories.values()
+        return self._failure or next((each.problem for each in listed if each.problem is not None), None)
+
+    def _fresh(self, path: Path) -> _Listed | None:
+        listed = self._directories.get(path)
+        if listed is None or self._around.clock() >= listed.fetched_at + self.source.policy.listing_ttl:
+            return None
+        return listed
+
+    def known(self, path: Path) -> Node | None:
+        if not path:
+            return DIRECTORY
+        listed = self._fresh(path[:-1])
+        if listed is None:
+            return None
+        record = listed.entries.get(path[-1])
+        if record is None and listed.open and self._found is not None:
+            record = self._found.known(path)
+            return None if record is None else record_node(record)
+        return self._entry(record, path)
+
+    @staticmethod
+    def _entry(record: Record | None, path: Path) -> Node:
+        """The entry at `path`. No other spelling of a name will do: links of the source lead to names as they are."""
+        if record is None:
+            raise NotFound(f"no such file: {'/'.join(path)}")
+        return record_node(record)
+
+    async def _unlisted_entry(self, listed: "_Listed", path: Path) -> Record | None:
+        """What the source has at a path beside what it lists, or None. Raises what else goes wrong."""
+        if self._found is None or not listed.open:
+            return None
+        segments = await self._segments(path[:-1])
+        try:
+            return await self._found.find(path, segments)
+        except NotFound:
+            return None
+
+    def known_children(self, path: Path) -> Children | None:
+        listed = self._fresh(path)
+        return None if listed is None else _nodes(listed)
+
+    def validity(self, path: Path) -> float:
+        listed = self._directories.get(path[:-1] if path else path)
+        if listed is None:
+            return 0.0
+        return max(0.0, listed.fetched_at + self.source.policy.listing_ttl - self._around.clock())
+
+    def lease(self, record: Record) -> Lease | None:
+        listed = self._fresh(record.path[:-1]) if record.path else None
+        return listed.lease if listed is not None and listed.entries.get(record.path[-1]) is record else None
+
+    def names_lease(self, path: Path) -> Lease | None:
+        listed = self._fresh(path)
+        return None if listed is None else listed.lease
+
+    def large(self, path: Path) -> None:
+        """None: a directory is listed and held as a whole."""
+
+    async def find(self, path: Path) -> Node:
+        node = self.known(path)
+        if node is not None:
+            return node
+        listed, outage = await self._current(path[:-1])
+        record = listed.entries.get(path[-1])
+        if record is None and outage is None:
+            record = await self._unlisted_entry(listed, path)
+        if record is None and outage is not None:
+            raise outage
+        return self._entry(record, path)
+
+    async def children(self, path: Path) -> Children:
+        return _nodes(self._fresh(path) or (await self._current(path))[0])
+
+    async def _current(self, path: Path) -> tuple[_Listed, BbfsError | None]:
+        """A directory as it is, or with the outage as it was last known (S6, S20)."""
+        try:
+            return await self._list(path), None
+        except (Unreachable, DeadlineExceeded) as outage:
+            listed = self._directories.get(path)
+            if listed is None:
+                raise
+            return listed, outage
+
+    def record(self, native_uri: str) -> Record | None:
+        return self._past.there(native_uri) or self._unlisted.get(native_uri)
+
+    def held(self) -> Collection[Record]:
+        return () if self._literal else self.all_records()  # of files, all that is to be known is asked for again
+
+    def recall(self, rows: Iterable[Remembered]) -> None:
+        """Take over what an earlier mount has learnt."""
+        self._past.take_in(rows)
+
+    def usage(self) -> tuple[int, int]:
+        listed = [record for directory in self._directories.values() for record in directory.entries.values()]
+        return sum(record.best_size() for record in listed if record.metadata.kind == "resource"), self.count()
+
+    def count(self) -> int:
+        return sum(len(directory.entries) for directory in self._directories.values())
+
+    def all_records(self) -> list[Record]:
+        listed = (record for directory in self._directories.values() for record in directory.entries.values())
+        found = () if self._found is None else self._found.records()
+        return [*listed, *found, *self._unlisted.values()]
+
+    def record_of(self, uri: str, native_uri: str) -> Record:
+        record = self.record(native_uri)
+        if record is None:
+            name = native_uri.rstrip("/").rpartition("/")[2] or native_uri
+            record = Record(self.source.id, ResourceMetadata(uri, native_uri, name), (), self._around.clock())
+            self._unlisted[native_uri] = record
+        return record
+
+    def absence(self, path: Path) -> float:
+        return inf
+
+    def templates(self, path: Path) -> list[ResourceTemplate]:
+        return []
+
+    def all_templates(self) -> tuple[ResourceTemplate, ...]:
+        return ()
+
+    def expire(self) -> None:
+        for listed in self._directories.values():
+            listed.expire()
+        self._late.forget()
+        if self._found is not None:
+            self._found.forget(())
+
+    def forget(self, path: Path) -> None:
+        """End the listings at and below a path and the one that holds it; what is there is asked for again."""
+        found: list[Path] = []
+        for directory, listed in self._directories.items():
+            for name, record in listed.entries.items():
+                # Of a directory nothing is known but its names, and a program may be in it.
+                if (*directory, name)[: len(path)] == path and record.metadata.kind != "directory":
+                    record.suspect()
+                    found.append((*directory, name))
+        if self._found is not None:
+            found.extend(self._found.forget(path))
+        self._around.changed(found)
+        self._late.forget()
+        for directory, listed in self._directories.items():
+            if directory[: len(path)] == path or directory == path[:-1]:
+                listed.expire()
+
+    async def _list(self, path: Path) -> _Listed:
+        """List one directory, its ancestors first where their names are not known."""
+        timeout = self.source.policy.timeout
+        self._late.refuse(path)
+        with self._late.noted(path):
+            return await self._around.flights.do(("list", self.source.id, path), lambda: self._refresh(path), timeout)
+
+    async def _refresh(self, path: Path) -> _Listed:
+        try:
+            listing = await self._handler.list_directory(await self._segments(path))
+        except BbfsError as error:
+            self._failure = None if isinstance(error, NotFound) else str(error)
+            if isinstance(error, NotFound):
+                self._drop(path)
+            raise
+        return await self._install(path, listing)
+
+    async def _segments(self, path: Path) -> Path:
+        segments: list[str] = []
+        for depth, name in enumerate(path):
+            listed = self._directories.get(path[:depth])
+            if listed is None or (name not in listed.segments and not listed.open):
+                listed = await self._list(path[:depth])
+            record, segment = listed.entries.get(name), listed.segments.get(name)
+            if record is None:
+                record = await self._unlisted_entry(listed, path[: depth + 1])
+                segment = None if record is None else last_segment(record.metadata.native_uri)
+            if record is None or segment is None:
+                raise NotFound(f"no such directory: {'/'.join(path)}")
+            if record.metadata.kind != "directory":
+                raise NotADirectory(f"not a directory: {'/'.join(path[: depth + 1])}")
+            segments.append(segment)
+        return tuple(segments)
+
+    def _own_uri(self, path: Path) -> str | None:
+        """The native URI of a directory that is listed, without a slash at its end; None for the root."""
+        listed = self._directories.get(path[:-1]) if path else None
+        record = listed.entries.get(path[-1]) if listed is not None else None
+        return None if record is None else record.metadata.native_uri.rstrip("/")
+
+    async def _install(self, path: Path, listing: Listing) -> _Listed:
+        """Take over a listing. A large one is gone through in portions, with turns for other tasks in between."""
+        now = fetched_at = self._around.clock()
+        old = self._directories.get(path)
+        before = None if old is None else old.fetched_at
+        own = self._own_uri(path)
+        by_segment = {own_segment(m, own) or last_segment(m.native_uri): m for m in listing.resources}
+        if not path and by_segment:
+            segment, first = next(iter(by_segment.items()))
+            native_uri = first.native_uri.rstrip("/")
+            self.beginning = native_uri.removesuffix(segment) if native_uri.endswith(segment) else None
+        if len(by_segment) <= PORTION:
+            segments = tree.names(list(by_segment), literal=self._literal)
+        else:
+            # Names depend on each other. In a thread, the interpreter is shared every few milliseconds.
+            named = partial(tree.names, list(by_segment), literal=self._literal)
+            segments = await trio.to_thread.run_sync(named)
+        entries: dict[str, Record] = {}
+        changed: list[Path] = []
+        for number, (name, segment) in enumerate(segments.items(), 1):
+            if number % PORTION == 0:
+                await trio.lowlevel.checkpoint()
+            metadata = by_segment[segment]
+            record = old.entries.get(name) if old is not None else None
+            if record is None or record.metadata.kind != metadata.kind:
+                record = self._past.record(self.source.id, metadata, (*path, name), now)
+            elif record.describe(metadata, (*path, name), now):
+                changed.append((*path, name))
+            settle(record, metadata, now, self.source.policy.content_ttl)
+            entries[name] = record
+        if old is not None:
+            changed.extend((*path, name) for name in old.entries.keys() ^ entries.keys())
+        if self._directories.get(path) is not old or (old is not None and old.fetched_at != before):
+            fetched_at = 0.0  # forgotten meanwhile: this is older than that
+        lease = Lease(fetched_at + self.source.policy.listing_ttl)
+        listed = _Listed(fetched_at, dict(sorted(entries.items())), segments, lease, listing.open, listing.problem)
+        self._directories[path] = listed
+        if changed:
+            self._around.changed(changed)
+        self._failure = None
+        return listed
+
+    def _drop(self, path: Path) -> None:
+        for known in [p for p in self._directories if p[: len(path)] == path]:
+            del self._directories[known]
+
+    async def confirm(self, record: Record) -> None:
+        """Ask the source for the metadata of one file. Raises BbfsError."""
+        assert isinstance(self._handler, CanStat)
+        version = record.salt
+        try:
+            metadata = await self._handler.stat(record.metadata.native_uri)
+        except NotFound:
+            if record.path and not record.suspected:
+                record.suspect()
+                self._around.changed([record.path])
+            raise
+        now = self._around.clock()
+        hinted = record.describe(metadata, record.path, now)
+        settle(record, metadata, now, self.source.policy.content_ttl)
+        if record.path and (hinted or record.salt != version):
+            self._around.changed([record.path])
+
+
+def _nodes(listed: _Listed) -> Children:
+    return {name: record_node(record) for name, record in listed.entries.items()}

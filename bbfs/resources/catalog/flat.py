@@ -1,0 +1,393 @@
+"""The tree of a source that lists everything at once: URIs folded into directories, served stale while refreshed."""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+
+import trio
+
+from bbfs.model.bucket_dict import Buckets
+from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
+from bbfs.model.values import DataSource, Listing, ResourceTemplate
+from bbfs.resources.cache.metadata import Remembered
+from bbfs.resources.catalog.base import Children, Surroundings
+from bbfs.resources.catalog.directory_view import LargeEntries, View
+from bbfs.resources.catalog.folding import Directory, Leaf, Tree
+from bbfs.resources.catalog.inventory import Inventory
+from bbfs.resources.catalog.probe_names import is_probe
+from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
+from bbfs.resources.catalog.templates import Templated, Unlisted
+from bbfs.sources import CanList
+
+log = logging.getLogger(__name__)
+
+CHASES = 3
+"""How often a listing that changes while it is asked for is asked for again at once."""
+
+
+def part_node(node: Node, rest: Path) -> Node:
+    """The node below a resource that answered several contents. Raises NotFound, NotADirectory."""
+    for name in rest:
+        parts = node.record.parts if node.record is not None else None
+        if parts is None:
+            raise NotADirectory(f"{name} is below a file") if node.kind == "file" else NotFound(name)
+        if name not in parts:
+            raise NotFound(f"no such content: {name}")
+        node = record_node(parts[name])
+    return node
+
+
+class FlatCatalog:
+    """The tree of a source that lists all its resources at once."""
+
+    def __init__(self, source: DataSource, handler: CanList, around: Surroundings) -> None:
+        self.source = source
+        self.problem: str | None = None
+        self._handler = handler
+        self._around = around
+        self._held = Inventory(source.id, source.base_prefix, self._from_unlisted)
+        self._ttl = 0.0
+        self._templates: tuple[ResourceTemplate, ...] = ()
+        self._recalled: trio.Event | None = None  # set once a listing under way from disk is there
+        self._lease = Lease()
+        self._confirmed = False  # whether this process has listed the source itself
+        self._expiries = 0
+        self._unlisted = Unlisted(self._held.gone.__setitem__)
+        self._templated = Templated(
+            source,
+            handler,
+            around,
+            self._held.record,
+            self._unlisted,
+            lambda uri: self._held.gone.pop(uri, None),
+        )
+
+    @property
+    def records(self) -> Mapping[str, Record]:
+        return self._held.records
+
+    def held(self) -> Collection[Record]:
+        return self._held.held()
+
+    def usage(self) -> tuple[int, int]:
+        return self._held.usage()
+
+    def count(self) -> int:
+        return len(self._held.rows)
+
+    def _from_unlisted(self, uri: str) -> Remembered | None:
+        """What is known of a resource that was asked for by its name before it was listed."""
+        record = self._unlisted.pop(uri, None)
+        return record.to_remember() if record is not None and record.digest is not None else None
+
+    # -- without waiting ---------------------------------------------------------------------------------------------
+
+    def _servable(self) -> Tree | None:
+        """The tree, if it may be served now; refreshed behind when it has expired (S19)."""
+        root, until = self._held.tree, self._held.fetched_at + self._ttl
+        if root is None:
+            return None
+        now = self._around.clock()
+        if now < until:
+            return root
+        if self._confirmed and now < until + self.source.policy.max_stale:
+            self._begin()
+            return root
+        return None
+
+    def known(self, path: Path) -> Node | None:
+        """The node at `path`, None if the source must be asked. Raises NotFound only when the listing is fresh."""
+        root = self._servable()
+        if root is None:
+            return DIRECTORY if not path else None
+        try:
+            return self._node(root, path)
+        except NotFound:
+            # A name that programs look for by themselves is no reason to ask.
+            if self.validity(path) > 0 or is_probe(path[-1]):
+                raise
+            return None
+
+    def known_children(self, path: Path) -> Children | None:
+        root = self._servable()
+        if root is None:
+            return None
+        try:
+            listed = self._children(root, path)
+        except NotFound:
+            if self.validity(path) > 0:
+                raise
+            return None
+        beyond = self._templated.known_children(path)
+        return None if beyond is None else _merged(listed, beyond)
+
+    def large(self, path: Path) -> LargeEntries | None:
+        place = self._held.tree.lookup(path) if self._held.tree is not None else None
+        if isinstance(place, Directory) and isinstance(place.children, Buckets):
+            return LargeEntries(place.children, lambda child: isinstance(child, Directory))
+        return None
+
+    async def view(self, path: Path) -> View | None:
+        """The names of a directory, some at a time; None where not all of them are of the listing: see `children`.
+
+        Raises the source's error where there is no listing.
+        """
+        if self._recalled is not None:
+            await self._recalled.wait()
+        root, before = self._servable(), self._held.tree
+        if root is None:
+            if before is not None and self._view(before, path) is None:
+                return None  # whoever asks for its children asks the source
+            root, _ = await self._current()
+        return self._view(root, path)
+
+    def _view(self, root: Tree, path: Path) -> View | None:
+        place = root.lookup(path)
+        beyond = self._templated.known_children(path)
+        if not isinstance(place, Directory) or beyond is None:
+            return None
+        return self._held.view(place, path, beyond)
+
+    async def listed(self, path: Path) -> View | None:
+        """As `view`, but of the listing alone: nobody is asked to complete anything. None for what is no directory."""
+        if self._recalled is not None:
+            await self._recalled.wait()
+        root = self._servable() or (await self._current())[0]
+        place = root.lookup(path)
+        return self._held.view(place, path, {}) if isinstance(place, Directory) else None
+
+    def validity(self, path: Path) -> float:
+        """Seconds for which names and their absence hold."""
+        if self._held.tree is None:
+            return 0.0
+        return max(0.0, self._held.fetched_at + self._ttl - self._around.clock())
+
+    def lease(self, record: Record) -> Lease | None:
+        return self._lease if self._held.holds(record) else None
+
+    def names_lease(self, path: Path) -> Lease | None:
+        place = self._held.tree.lookup(path) if self._held.tree is not None else None
+        return self._lease if isinstance(place, Directory) and not self._templated.completes(path) else None
+
+    def _node(self, root: Directory, path: Path) -> Node:
+        place: Directory | Leaf = root
+        for depth, name in enumerate(path):
+            if not isinstance(place, Directory):
+                return part_node(self._held.node(place, path[:depth]), path[depth:])
+            below = place.children.get(name)
+            if below is None:
+                alias = place.alias(name) if depth == len(path) - 1 else None
+                return self._unlisted_node(path) if alias is None else Node("symlink", target=alias)
+            place = below
+        return DIRECTORY if isinstance(place, Directory) else self._held.node(place, path)
+
+    def _unlisted_node(self, path: Path) -> Node:
+        """What is at a path that the listing does not have. Raises NotFound."""
+        node = self._templated.node(path)
+        if node is not None:
+            return node
+        above = self._templated.above(path)
+        if above is None:
+            raise NotFound(f"no such resource: {'/'.join(path)}")
+        return part_node(record_node(above[0]), above[1])
+
+    def _children(self, root: Directory, path: Path) -> Children:
+        """The names of a directory as listed. Raises NotFound for one that the listing does not have."""
+        place: Directory | Leaf = root
+        for depth, name in enumerate(path):
+            if not isinstance(place, Directory):
+                return self._parts(part_node(self._held.node(place, path[:depth]), path[depth:]))
+            below = place.children.get(name)
+            if below is None:
+                return self._unlisted_children(path)
+            place = below
+        if not isinstance(place, Directory):
+            return self._parts(self._held.node(place, path))
+        return self._held.nodes(place, path)
+
+    def _unlisted_children(self, path: Path) -> Children:
+        node = self._unlisted_node(path)
+        return self._parts(node) if node.kind != "directory" or node.record is not None else {}
+
+    @staticmethod
+    def _parts(node: Node) -> Children:
+        if node.record is None or node.record.parts is None:
+            raise NotADirectory("not a directory")
+        return {name: record_node(part) for name, part in sorted(node.record.parts.items())}
+
+    # -- waiting for a listing ---------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._around.flights.begin(("list", self.source.id), self._refresh, self.source.policy.timeout)
+
+    async def refresh(self) -> None:
+        """List the source now, or join the listing under way. Raises BbfsError."""
+        try:
+            await self._around.flights.do(("list", self.source.id), self._refresh, self.source.policy.timeout)
+        except DeadlineExceeded as error:
+            self.problem = str(error)
+            raise
+
+    async def _current(self) -> tuple[Tree, BbfsError | None]:
+        """The tree as it is, or with the outage as it was last known (S6, S20)."""
+        outage: BbfsError | None = None
+        try:
+            await self.refresh()
+        except (Unreachable, DeadlineExceeded) as error:
+            if self._held.tree is None:
+                raise
+            outage = error
+        assert self._held.tree is not None
+        return self._held.tree, outage
+
+    async def find(self, path: Path) -> Node:
+        if self._recalled is not None:
+            await self._recalled.wait()
+        node = self.known(path)
+        if node is not None:
+            return node
+        root, outage = await self._current()
+        try:
+            return self._node(root, path)
+        except NotFound as absence:
+            raise outage or absence from None
+
+    async def children(self, path: Path) -> Children:
+        if self._recalled is not None:
+            await self._recalled.wait()
+        children = self.known_children(path)
+        if children is not None:
+            return children
+        listed = await self._listed_children(path)
+        try:
+            return _merged(listed, await self._templated.children(path))
+        except BbfsError:
+            if not listed:
+                raise
+            return _merged(listed, {})
+
+    async def _listed_children(self, path: Path) -> Children:
+        """The names of a directory as listed now, or as they are served while that is found out."""
+        root = self._servable()
+        if root is not None:
+            with suppress(NotFound):
+                return self._children(root, path)
+        root, outage = await self._current()
+        try:
+            return self._children(root, path)
+        except NotFound as absence:
+            raise outage or absence from None
+
+    def record(self, native_uri: str) -> Record | None:
+        """What is known of a resource, listed or not."""
+        return self._held.record(native_uri) or self._unlisted.get(native_uri)
+
+    def all_records(self) -> list[Record]:
+        return [*self._held.held(), *self._unlisted.values()]
+
+    def record_of(self, uri: str, native_uri: str) -> Record:
+        """The record of a resource by its URIs, made for one that nobody has listed."""
+        return self._held.record(native_uri) or self._templated.of_uri(uri, native_uri)
+
+    def absence(self, path: Path) -> float:
+        """Seconds for which the absence of a name holds beyond that of the listing; infinite where nothing ends it."""
+        return self._templated.absence(path)
+
+    def templates(self, path: Path) -> list[ResourceTemplate]:
+        """The templates that make names in a directory."""
+        return self._templated.given_at(path)
+
+    def all_templates(self) -> tuple[ResourceTemplate, ...]:
+        return self._templates
+
+    def expire(self) -> None:
+        """The source says that its listing changed: ask again at the next use, and now if it was ever used."""
+        self._ttl = 0.0
+        self._lease.end()
+        self._expiries += 1
+        self._around.outdated()
+        absent = self._templated.expire()
+        if absent:
+            self._around.changed(absent)
+        if self._confirmed:
+            self._begin()
+
+    def forget(self, path: Path) -> None:
+        """As `expire`; and the contents at and below the path are asked for again as well."""
+        found = [record for record in self.all_records() if _at_or_below(record.path, path)]
+        for record in found:
+            record.suspect()
+        known = {record.path for record in found}
+        self._around.changed([*known, *(place for place in self._held.at_and_below(path) if place not in known)])
+        self.expire()
+
+    async def _refresh(self) -> None:
+        if self._recalled is not None:
+            await self._recalled.wait()
+        for _ in range(CHASES):
+            expiries = self._expiries
+            try:
+                listing = await self._handler.list()
+            except BbfsError as error:
+                self.problem = str(error)
+                raise
+            await self._install(listing, self._around.clock(), confirmed=True)
+            if expiries == self._expiries:
+                return
+        self._lease.end()
+        self._ttl = 0.0  # it changes faster than it can be asked for
+        self._around.outdated()
+
+    async def recalling(self, recall: Callable[[], Awaitable[None]]) -> None:
+        """Run `recall`, which takes long; who would ask the source waits for it meanwhile."""
+        self._recalled = trio.Event()
+        try:
+            await recall()
+        finally:
+            self._recalled.set()
+            self._recalled = None
+
+    async def recall(self, fetched_at: float, listing: Listing, rows: Iterable[Remembered] = ()) -> None:
+        """Take over the listing that an earlier mount had seen; it stands in while the source does not answer.
+
+        rows: what that mount had learnt of its resources.
+        """
+        if self._held.tree is None:
+            await self._install(listing, fetched_at, confirmed=False)
+            self._held.remember(rows)
+
+    async def _install(self, listing: Listing, at: float, *, confirmed: bool) -> None:
+        was = self._held.tree
+        first = was is None
+        before = self._templates
+        self._lease.end()
+        self._templated.install(listing.templates)
+        self._templates = listing.templates
+        directories = self._templated.directories if listing.templates else None
+        told, changes = await self._held.update(listing.resources, at, directories, anew=before != listing.templates)
+        self._confirmed = confirmed
+        self._ttl = self.source.policy.listing_ttl if listing.ttl is None else listing.ttl
+        if first or told or before != listing.templates or was is not self._held.tree:
+            self._lease = Lease()
+        self._lease.until = at + self._ttl  # the same names may go on to be known without a walk
+        problem = "; ".join(filter(None, (listing.problem, self._templated.problem))) or None
+        if problem and problem != self.problem:
+            log.warning("%s: %s", self.source.id, problem)
+        self.problem = problem
+        for uri in [uri for uri in self._unlisted if uri in self._held.rows]:
+            self._held.record(uri)  # it has its place in the listing from now on
+        if not first:
+            self._around.changed(told)
+        if confirmed:  # where nothing is new, it is noted that it was so at this time
+            whole = Listing(self._held.rows, listing.ttl, listing.problem, listing.templates)
+            self._around.listed(at, whole, changes)
+
+
+def _at_or_below(resource: Path, path: Path) -> bool:
+    """Whether a resource is at or below a path, or is the one of several contents that the path is one of."""
+    return bool(resource) and (resource[: len(path)] == path or path[: len(resource)] == resource)
+
+
+def _merged(listed: Children, beyond: Children) -> Children:
+    """All names of a directory in readdir's order; what is listed comes before what is not."""
+    return dict(sorted({**beyond, **listed}.items())) if beyond else listed

@@ -1,0 +1,394 @@
+"""Flat listings folded into directories: a tree of names whose leaves are resources, each with a name of its own. Pure.
+
+`bbfs.model.file_names` says where a URI belongs; here is settled what happens when several want one name
+(`docs/semantics.md`, S4 and S5). The result is total and injective: every URI of a listing has one path, and no two
+share one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
+
+from bbfs.model.bucket_dict import LARGEST, Buckets
+from bbfs.model.file_names import (
+    MAX_DEPTH,
+    OPENING,
+    PLAIN,
+    VANISHING,
+    index_name,
+    native_of,
+    plain_path,
+    settle,
+    show_component,
+)
+
+
+class Entry(NamedTuple):
+    """One resource of a listing: its native URI, its MIME type where known, and the caller's key for it."""
+
+    native_uri: str
+    mime_type: str | None = None
+    key: Any = None
+
+
+PORTION = 1000
+"""Names that are compared without a word."""
+Leaf: TypeAlias = str | Entry
+"""A resource in the tree: an entry, or its native URI alone."""
+
+
+def uri_of(leaf: Leaf) -> str:
+    return leaf if isinstance(leaf, str) else leaf.native_uri
+
+
+Children: TypeAlias = "dict[str, Directory | Leaf] | Buckets[Directory | Leaf]"
+
+
+class Directory:
+    """A directory of the folded tree. `children` is in listing order, a directory's own content before all else.
+
+    More children than a bucket's are in `Buckets`. in_order: whether others have been sorted by their names since.
+    changes: counted up by whoever knows that something else is to be shown of the children.
+    """
+
+    __slots__ = ("changes", "children", "in_order")
+
+    def __init__(self) -> None:
+        self.children: Children = {}
+        self.in_order = False
+        self.changes = 0
+
+    def sorted_children(self) -> "Iterator[list[tuple[str, Directory | Leaf]]]":
+        """The children by name, some at a time; those of a small directory are in this order from now on."""
+        if isinstance(self.children, Buckets):
+            yield from self.children.in_order()
+            return
+        if not self.in_order:
+            self.children = dict(sorted(self.children.items(), key=_name))
+            self.in_order = True
+        yield list(self.children.items())
+
+    def grown(self) -> None:
+        """To be called when a child was added."""
+        if len(self.children) > LARGEST and isinstance(self.children, dict):
+            self.children = Buckets(self.children)
+
+    def lookup(self, path: Sequence[str]) -> "Directory | Leaf | None":
+        """What is at `path` below this directory (itself for the empty path), or None."""
+        node: Directory | Leaf | None = self
+        for name in path:
+            if not isinstance(node, Directory):
+                return None
+            node = node.children.get(name)
+        return node
+
+    def alias(self, name: str) -> str | None:
+        """The child that `name`, written as in a URI (`a%20b`), stands for (`a b`), or None where there is none.
+
+        With it the rule of S2 holds for what a user copies out of a URI; a child called `name` itself comes first.
+        """
+        shown = show_component(name) if name else name
+        return shown if shown != name and name not in self.children and shown in self.children else None
+
+
+_name = itemgetter(0)
+
+
+class _Moved(NamedTuple):
+    """Where a resource is whose path is not the plain one: `name` inside the directory there, or beside that name."""
+
+    inside: bool
+    name: str
+
+
+class Tree(Directory):
+    """The root of a folded listing: the source's directory.
+
+    moved: the resources whose path is not the plain one. settled: the directories in which names depend on others.
+    kept: those that are there whatever is listed.
+    """
+
+    __slots__ = ("_scheme", "kept", "moved", "settled")
+
+    def __init__(self, scheme: str | None) -> None:
+        super().__init__()
+        self._scheme = scheme
+        self.moved: dict[str, _Moved] = {}
+        self.settled: set[Directory] = set()
+        self.kept: set[Directory] = {self}
+
+    def change(self, added: Sequence[str], removed: Sequence[str]) -> list[tuple[str, ...]] | None:
+        """Add and remove resources by their native URIs, where that changes no other's name.
+
+        Returns the paths that are new or gone, or None: nothing is done then, the whole is to be folded anew.
+        """
+        paths: list[tuple[str, ...]] = []
+        for uri, change in (*((uri, self.remove) for uri in removed), *((uri, self.place) for uri in added)):
+            path = change(uri)
+            if path is None:
+                for number in reversed(range(len(paths))):
+                    if number < len(removed):
+                        self.place(removed[number])
+                    else:
+                        self.remove(added[number - len(removed)])
+                return None
+            paths.append(path)
+        return list(dict.fromkeys(paths))
+
+    def place(self, native_uri: str) -> tuple[str, ...] | None:
+        """Add a resource where that changes no other's name; its path then, or None: the whole is to be folded anew."""
+        path, inside = plain_path(native_uri, self._scheme)
+        if inside:
+            return None
+        node: Directory = self
+        depth = 0
+        while (child := node.children.get(path[depth])) is not None:
+            depth += 1
+            if not isinstance(child, Directory) or depth == len(path):
+                return None
+            node = child
+        if node in self.settled:
+            return None
+        for name in path[depth:-1]:
+            node.in_order = False
+            below = node.children[name] = Directory()
+            node.grown()
+            node = below
+        node.in_order = False
+        node.children[path[-1]] = native_uri
+        node.grown()
+        return path
+
+    def remove(self, native_uri: str) -> tuple[str, ...] | None:
+        """Take away a resource, and the directories that it alone made; returns as `place` does."""
+        path, inside = plain_path(native_uri, self._scheme)
+        if inside or native_uri in self.moved:
+            return None
+        way: list[Directory] = [self]
+        for name in path[:-1]:
+            child = way[-1].children.get(name)
+            if not isinstance(child, Directory):
+                return None
+            way.append(child)
+        if way[-1].children.get(path[-1]) != native_uri:
+            return None
+        last = len(way) - 1  # the deepest directory that stays
+        while len(way[last].children) == 1 and way[last] not in self.kept:
+            if way[last] in self.settled:
+                return None
+            last -= 1
+        if way[last] in self.settled:
+            return None
+        del way[last].children[path[last]]
+        return path
+
+    def path_of(self, native_uri: str) -> tuple[str, ...] | None:
+        """The path of a resource of this listing, or None when it is not in the listing."""
+        path = plain_path(native_uri, self._scheme).path
+        if (moved := self.moved.get(native_uri)) is not None:
+            return (*(path if moved.inside else path[:-1]), moved.name)
+        found = self.lookup(path)
+        return path if isinstance(found, Leaf) and uri_of(found) == native_uri else None
+
+    def entries(self) -> Iterator[tuple[tuple[str, ...], Leaf]]:
+        """All resources with their paths, depth first in listing order."""
+        path: list[str] = []
+        stack = [iter(self.children.items())]
+        while stack:
+            for name, child in stack[-1]:
+                if isinstance(child, Directory):
+                    path.append(name)
+                    stack.append(iter(child.children.items()))
+                    break
+                yield (*path, name), child
+            else:
+                stack.pop()
+                if path:
+                    path.pop()
+
+
+def fold(
+    entries: Iterable[Entry],
+    scheme: str | None = None,
+    opening: str = OPENING,
+    directories: Iterable[Sequence[str]] = (),
+) -> Tree:
+    """Fold a flat listing into a tree of directories (S4, S5), whose leaves are the entries.
+
+    scheme, opening: as for `native_of`. directories: paths that are directories whatever is listed, because there are
+    resources below them that are not. Of entries with exactly the same URI the first counts. The listing's order
+    decides the order of children and nothing else.
+    """
+    folding = Folding(scheme, opening)
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.native_uri not in seen:
+            seen.add(entry.native_uri)
+            folding.add(entry)
+    for directory in directories:
+        folding.add_directory(directory)
+    return folding.tree(lambda leaf: leaf.mime_type if isinstance(leaf, Entry) else None)
+
+
+class Folding:
+    """A listing on its way into a tree: `add` every resource once, then take the `tree`. Parameters as of `fold`."""
+
+    def __init__(self, scheme: str | None = None, opening: str = OPENING) -> None:
+        self._scheme = scheme
+        self._opening = opening
+        self._tree = Tree(scheme)
+        self._rivals: dict[Directory, dict[str, list[Leaf]]] = {}  # several resources at one name
+        self._contents: dict[Directory, list[Leaf]] = {}  # resources that are directories themselves
+        self._above: dict[str, Directory] = {}  # by what stands before the last slash of a URI
+
+    def add(self, leaf: Leaf) -> None:
+        """Add a resource: its native URI, or an entry. Each URI once."""
+        uri = leaf if isinstance(leaf, str) else leaf.native_uri
+        before, slash, last = uri.rpartition("/")
+        parent = self._above.get(before) if slash and last not in VANISHING else None
+        if parent is None:
+            path, inside = plain_path(uri, self._scheme)
+            parent = self._directory(path if inside else path[:-1])
+            if inside:
+                self._contents.setdefault(parent, []).append(leaf)
+                return
+            name = path[-1]
+            if slash and len(path) < MAX_DEPTH:
+                self._above[before] = parent
+        else:
+            name = last if PLAIN.fullmatch(last) and last != ".." else show_component(last)
+        children = parent.children
+        child = children.setdefault(name, leaf)
+        if child is leaf:
+            if len(children) > LARGEST:
+                parent.grown()
+            return
+        if isinstance(child, Directory):
+            self._contents.setdefault(child, []).append(leaf)
+        else:
+            self._rivals.setdefault(parent, {}).setdefault(name, [child]).append(leaf)
+
+    def add_directory(self, path: Sequence[str]) -> None:
+        """Have a directory, whatever is listed."""
+        for depth in range(1, len(path) + 1):
+            self._tree.kept.add(self._directory(path[:depth]))
+
+    def _directory(self, path: Sequence[str]) -> Directory:
+        node: Directory = self._tree
+        for name in path:
+            child = node.children.get(name)
+            node = child if isinstance(child, Directory) else self._enter(node, name)
+        return node
+
+    def _enter(self, parent: Directory, name: str) -> Directory:
+        child = parent.children.get(name)
+        directory = parent.children[name] = Directory()
+        parent.grown()
+        if child is not None:
+            assert not isinstance(child, Directory)
+            self._contents[directory] = self._rivals.get(parent, {}).pop(name, [child])
+        return directory
+
+    def tree(self, mime_type: Callable[[Leaf], str | None]) -> Tree:
+        """The tree, with every name settled. To be called once. mime_type: of a resource, for the name in S5."""
+
+        def leads_back(leaf: Leaf) -> bool:
+            uri = uri_of(leaf)
+            return native_of(plain_path(uri, self._scheme).path, self._scheme, self._opening) == uri
+
+        for directory in self._contents | self._rivals:
+            contents = [(leaf, mime_type(leaf)) for leaf in self._contents.get(directory, [])]
+            self._tree.settled.add(directory)
+            self._tree.moved.update(_resolve(directory, contents, self._rivals.get(directory, {}), leads_back))
+        return self._tree
+
+
+def _resolve(
+    directory: Directory,
+    contents: list[tuple[Leaf, str | None]],
+    rivals: dict[str, list[Leaf]],
+    leads_back: Callable[[Leaf], bool],
+) -> dict[str, _Moved]:
+    """Give every resource that wants a taken name, and a directory's own content, a name of its own in `directory`.
+
+    Directories keep their names before all (the paths of others run through them), then the resource that the rule
+    leads back to, then a resource that is alone in wanting the name; own content comes last.
+    """
+    children = directory.children
+    wanted: dict[str, list[Leaf]] = {}
+    for leaf, mime_type in contents:
+        wanted.setdefault(index_name(mime_type), []).append(leaf)
+    keepers: dict[str, str] = {}  # URI to name
+    for name, group in rivals.items():
+        keepers.update((uri_of(leaf), name) for leaf in group if leads_back(leaf))
+    for name, group in wanted.items():
+        if name not in children:
+            keepers.update((uri_of(leaf), name) for leaf in group if len(group) == 1 or leads_back(leaf))
+    groups = (*wanted.items(), *rivals.items())
+    losers = [(name, uri_of(leaf)) for name, group in groups for leaf in group if uri_of(leaf) not in keepers]
+    kept = set(keepers.values())
+    given = keepers | settle(losers, lambda name: name in kept or (name in children and name not in rivals))
+
+    moved: dict[str, _Moved] = {}
+    before: dict[str, Directory | Leaf] = {}
+    for leaf, _ in contents:
+        name = given[uri_of(leaf)]
+        before[name] = leaf
+        moved[uri_of(leaf)] = _Moved(inside=True, name=name)
+    for plain, group in rivals.items():
+        del children[plain]
+        for leaf in group:
+            name = given[uri_of(leaf)]
+            if name != plain:
+                moved[uri_of(leaf)] = _Moved(inside=False, name=name)
+    for group in rivals.values():
+        for leaf in group:
+            children[given[uri_of(leaf)]] = leaf
+    if isinstance(children, Buckets):
+        children.update(before)
+    else:
+        directory.children = before | children
+        directory.grown()
+    return moved
+
+
+def _halves(child: Directory | Leaf | None) -> tuple[Directory | None, str | None]:
+    """A child as the directory or as the resource that it is."""
+    if child is None or isinstance(child, Directory):
+        return child, None
+    return None, uri_of(child)
+
+
+def differences(old: Directory | None, new: Directory | None) -> Iterator[tuple[str, ...] | None]:
+    """The paths at which two trees have different resources; None for each directory that was gone through, and now and
+    then within a long one. Neither may change meanwhile."""
+    pending: list[tuple[tuple[str, ...], Directory | None, Directory | None]] = [((), old, new)]
+    while pending:
+        path, before, after = pending.pop()
+        was: Children = before.children if before is not None else {}
+        now: Children = after.children if after is not None else {}
+        for number, name in enumerate(chain(was, (name for name in now if name not in was))):
+            if number % PORTION == PORTION - 1:
+                yield None
+            left, right = was.get(name), now.get(name)
+            left_inner, left_uri = _halves(left)
+            right_inner, right_uri = _halves(right)
+            if left_inner is not None or right_inner is not None:
+                pending.append(((*path, name), left_inner, right_inner))
+            if left_uri != right_uri:
+                yield (*path, name)
+        yield None
+
+
+def below(directory: Directory, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Leaf | None]]:
+    """All that is below a directory at `path`: directories (None) and resources, with their paths."""
+    pending = [(path, directory)]
+    while pending:
+        place, node = pending.pop()
+        for name, child in node.children.items():
+            if isinstance(child, Directory):
+                pending.append(((*place, name), child))
+                yield (*place, name), None
+            else:
+                yield (*place, name), child

@@ -1,0 +1,428 @@
+"""What a flat source has listed, at any number: rows, the tree folded out of them, and records of what was looked at.
+
+A row becomes a `Record` when something asks for the resource by name, and stays one; a directory that is merely listed
+makes none that last. A new listing is compared with the one before, and what is the same in both stays as it is. All
+long work here gives other tasks their turn every few milliseconds; what they see meanwhile is the listing before.
+"""
+
+import gc
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar
+
+import trio
+from cachetools import LRUCache
+
+from bbfs.model import file_names as tree
+from bbfs.model.bucket_dict import Buckets
+from bbfs.model.listing import MIME_TYPE, SIZE, Description, Rows, is_plain_file, value, version
+from bbfs.model.values import ResourceMetadata
+from bbfs.resources.cache.metadata import Remembered
+from bbfs.resources.catalog.base import Changes, Children
+from bbfs.resources.catalog.directory_view import Portion, Shown, View
+from bbfs.resources.catalog.folding import Directory, Folding, Leaf, Tree, below, differences, uri_of
+from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, Listed, Node, Path, Record, record_node, usable_size
+
+_T = TypeVar("_T")
+GONE_KEPT = 100_000
+"""Resources that left the listing and whose version is remembered, lest they come back changed under the same inode."""
+AT_ONCE = 1000
+"""Resources that are gone through before other tasks get their turn; about 3 ms at most."""
+IN_PLACE = 1000
+"""Changes of a tree that are made in it; more make a new one. They are made without letting another task in between."""
+SETTLED_FROM = 50_000
+"""Resources of a listing that the garbage collector is to pass by; it takes 50 ms and more for a million."""
+NAMED_APART = 10_000
+"""Resources below a path that are told of one by one; of more, their directories are: the kernel lets go of both."""
+
+Directories = Callable[[list[Path]], list[Path]]
+"""Which directories there are besides those that URIs make, given the plain paths of some resources."""
+
+
+class Records(Mapping[str, Record]):
+    """The records of all listed resources by native URI, made as they are asked for."""
+
+    def __init__(self, inventory: "Inventory") -> None:
+        self._inventory = inventory
+
+    def __getitem__(self, uri: str) -> Record:
+        record = self._inventory.record(uri)
+        if record is None:
+            raise KeyError(uri)
+        return record
+
+    def __contains__(self, uri: object) -> bool:
+        return uri in self._inventory.rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._inventory.rows.descriptions)
+
+    def __len__(self) -> int:
+        return len(self._inventory.rows)
+
+
+@dataclass(slots=True)
+class _Difference:
+    """Native URIs of resources that are new, that are gone, and that are described anew, with what was said before."""
+
+    added: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    described: list[tuple[str, Description]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.described)
+
+
+class Inventory:
+    """The resources of one flat source as last listed.
+
+    tree: None until there is a listing. fetched_at: seconds since the epoch. unlisted: takes out what is known of a
+    resource that was asked for before it was listed.
+    """
+
+    def __init__(self, source_id: str, base_prefix: str, unlisted: Callable[[str], Remembered | None]) -> None:
+        self.tree: Tree | None = None
+        self.rows = Rows(base_prefix)
+        self.fetched_at = 0.0
+        self.records = Records(self)
+        self.gone: LRUCache[str, Remembered] = LRUCache(GONE_KEPT)
+        self._source_id = source_id
+        self._unlisted = unlisted
+        self._touched: dict[str, Record] = {}
+        self._remembered: dict[str, Remembered] = {}
+        self._first_seen = 0
+        self._seen: dict[str, int] = {}  # ns, of those that came later
+        self._declared = 0
+
+    # -- records and nodes -------------------------------------------------------------------------------------------
+
+    def record(self, uri: str, path: Path | None = None) -> Record | None:
+        """The record of a listed resource, None for any other. path: where it is in the tree, if that is known."""
+        record = self._touched.get(uri)
+        if record is None and uri in self.rows:
+            record = self._touch(uri, path)
+        return record
+
+    def holds(self, record: Record) -> bool:
+        """Whether this is the record of a listed resource."""
+        return self._touched.get(record.metadata.native_uri) is record
+
+    def _touch(self, uri: str, path: Path | None) -> Record:
+        if path is None:
+            path = (self.tree.path_of(uri) if self.tree is not None else None) or ()
+        record = Record(self._source_id, self.rows.metadata(uri), path, self.fetched_at)
+        if record.metadata.modified_ns is None:
+            record.modified_ns = self._seen.get(uri, self._first_seen)
+        known = self._remembered.pop(uri, None)
+        if known is not None:
+            record.recall(known)
+        else:
+            known = self._unlisted(uri) or self.gone.pop(uri, None)
+            if known is not None:
+                record.recall(known)
+                record.suspected = True  # it may have changed meanwhile
+        self._touched[uri] = record
+        self._shows_anew(path)
+        return record
+
+    def _shows_anew(self, path: Path) -> None:
+        """At a path is shown something else from now on."""
+        directory = self.tree.lookup(path[:-1]) if self.tree is not None else None
+        if isinstance(directory, Directory):
+            directory.changes += 1
+
+    def node(self, leaf: Leaf, path: Path) -> Node:
+        """The node of a leaf of the tree at `path`."""
+        uri = uri_of(leaf)
+        return record_node(self._touched.get(uri) or self._touch(uri, path))
+
+    def view(self, directory: Directory, path: Path, beyond: Children) -> View:
+        """The names of a directory at `path`, sorted, some at a time. beyond: those that are not of the listing."""
+        return View(directory, self._shown(directory, path, beyond), self._first_seen)
+
+    def _shown(self, directory: Directory, path: Path, beyond: Children) -> Iterator[Portion]:
+        others = sorted((name for name in beyond if name not in directory.children), reverse=True)
+        for items in directory.sorted_children():
+            names, shown = [name for name, _ in items], self._showing(items, path)
+            while others and names and others[-1] < names[-1]:
+                name = others.pop()
+                place = bisect_left(names, name)
+                names.insert(place, name)
+                shown.insert(place, beyond[name])
+            if names:
+                yield Portion(tuple(names), tuple(shown))
+        if others:
+            others.reverse()
+            yield Portion(tuple(others), tuple(beyond[name] for name in others))
+
+    def _showing(self, items: "list[tuple[str, Directory | Leaf]]", path: Path) -> list[Shown]:
+        touched, remembered, gone, seen = self._touched, self._remembered, self.gone, self._seen
+        descriptions = self.rows.descriptions
+        shown: list[Shown] = []
+        for name, child in items:
+            if isinstance(child, Directory):
+                shown.append(DIRECTORY)
+                continue
+            uri = uri_of(child)
+            description = descriptions.get(uri)
+            if (
+                description is None  # another listing is being taken over
+                or len(description) > SIZE
+                or uri in touched
+                or (remembered and uri in remembered)
+                or (gone and uri in gone)
+                or (seen and uri in seen)
+            ):
+                shown += self._nodes([(name, child)], path).values()
+            else:
+                shown.append(uri)
+        return shown
+
+    def nodes(self, directory: Directory, path: Path) -> Children:
+        """The names of a directory at `path`, sorted, with nodes that last no longer than the answer."""
+        children: Children = {}
+        for items in directory.sorted_children():
+            children.update(self._nodes(items, path))
+        return children
+
+    def _nodes(self, items: "list[tuple[str, Directory | Leaf]]", path: Path) -> Children:
+        touched, remembered, gone = self._touched, self._remembered, self.gone
+        rows, listed_at, first, seen = self.rows, self.fetched_at, self._first_seen, self._seen
+        descriptions, source_id = rows.descriptions, self._source_id
+        children: Children = {}
+        for name, child in items:
+            if isinstance(child, Directory):
+                children[name] = DIRECTORY
+                continue
+            uri = uri_of(child)
+            record = touched.get(uri)
+            if record is not None:
+                children[name] = record_node(record)
+            elif uri in remembered or uri in gone or not is_plain_file(descriptions[uri]):
+                children[name] = record_node(self._touch(uri, (*path, name)))
+            else:
+                at = seen.get(uri, first) if seen else first
+                children[name] = Node("file", Listed(source_id, rows, uri, (*path, name), listed_at, at))
+        return children
+
+    def held(self) -> Collection[Record]:
+        """The records of which more may be known than the listing says."""
+        return self._touched.values()
+
+    def usage(self) -> tuple[int, int]:
+        """Bytes whose size is known, and how many resources are listed."""
+        learnt = sum(record.best_size() - (record.metadata.size or 0) for record in self._touched.values())
+        return self._declared + learnt, len(self.rows)
+
+    def at_and_below(self, path: Path) -> list[Path]:
+        """The paths of what is at and below a path, as far as there is a name for it."""
+        found = self.tree.lookup(path) if self.tree is not None else None
+        if not isinstance(found, Directory):
+            return [path] if found is not None else []
+        leaves = list(islice((place for place, leaf in below(found, path) if leaf is not None), NAMED_APART + 1))
+        if len(leaves) <= NAMED_APART:
+            return leaves
+        return [place for place, leaf in below(found, path) if leaf is None]
+
+    # -- listings ----------------------------------------------------------------------------------------------------
+
+    def remember(self, rows: Iterable[Remembered]) -> None:
+        """Take over what an earlier mount had learnt of listed resources."""
+        self._remembered.update((row.uri, row) for row in rows if row.uri in self.rows)
+
+    async def update(
+        self, listed: Iterable[ResourceMetadata], at: float, directories: Directories | None, *, anew: bool
+    ) -> tuple[list[Path], Changes | None]:
+        """Take over a listing fetched at `at`.
+
+        anew: `directories` may give others than before. Returns the paths at which something is new (none for the first
+        listing), and what has to be remembered of it (None: all).
+        """
+        rows = listed if isinstance(listed, Rows) else await _rows(self.rows.base_prefix, listed)
+        if self.tree is None:
+            folded = await _folded(rows, directories)
+            self._first_seen = int(at * NANOSECONDS)
+            self.tree, self.rows, self.fetched_at, self.records = folded, rows, at, Records(self)
+            await self._add_up()
+            _settle(rows)
+            return [], None
+        difference = await self._compare(rows)
+        told: list[Path] = []
+        if difference or anew:
+            told = await self._take_over(rows, difference, at, directories, anew=anew)
+            self.records = Records(self)
+        self.fetched_at = at
+        for records in _portions(self._touched.values()):
+            for record in records:
+                record.listed_at = at
+            await trio.lowlevel.checkpoint()
+        changes = Changes((*difference.added, *(uri for uri, _ in difference.described)), tuple(difference.removed))
+        return told, changes
+
+    async def _compare(self, rows: Rows) -> _Difference:
+        found = _Difference()
+        was, now = self.rows.descriptions, rows.descriptions
+        for items in _portions_of(was):
+            for uri, before in items:
+                new = now.get(uri)
+                if new is None:
+                    found.removed.append(uri)
+                elif new != before:
+                    found.described.append((uri, before))
+            await trio.lowlevel.checkpoint()
+        if len(now) + len(found.removed) != len(was):
+            for items in _portions_of(now):
+                found.added += [uri for uri, _ in items if uri not in was]
+                await trio.lowlevel.checkpoint()
+        return found
+
+    async def _take_over(
+        self, rows: Rows, difference: _Difference, at: float, directories: Directories | None, *, anew: bool
+    ) -> list[Path]:
+        """Take over a listing that differs. Returns the paths at which something is new."""
+        told = None if anew else self._change_in_place(rows, difference, directories)
+        if told is None:
+            told = await self._replace(rows, directories)
+        self._seen.update(dict.fromkeys(difference.added, int(at * NANOSECONDS)))
+        for uris in _portions(difference.removed):
+            for uri in uris:
+                self._forget(uri)
+            await trio.lowlevel.checkpoint()
+        for described in _portions(difference.described):
+            paths = (self._describe(uri, before, rows, at) for uri, before in described)
+            told += [path for path in paths if path is not None]
+            await trio.lowlevel.checkpoint()
+        await self._add_up()
+        return told
+
+    def _change_in_place(
+        self, rows: Rows, difference: _Difference, directories: Directories | None
+    ) -> list[Path] | None:
+        """Add and remove a few resources; None, and nothing is done, where names would depend on it."""
+        if len(difference.added) + len(difference.removed) > IN_PLACE:
+            return None
+        if directories is not None:
+            plain = [tree.plain_path(uri).path for uri in difference.added]
+            if len(directories(plain)) > len(directories([])):
+                return None
+        assert self.tree is not None
+        told = self.tree.change(difference.added, difference.removed)
+        for path in told or ():
+            for depth in range(1, len(path) + 1):
+                self._shows_anew(path[:depth])
+        if told is not None:
+            for uri in difference.removed:
+                self.rows.discard(uri)
+            for uri in difference.added:
+                self.rows.add(uri, rows.descriptions[uri])
+        return told
+
+    async def _replace(self, rows: Rows, directories: Directories | None) -> list[Path]:
+        """Fold the listing into a new tree."""
+        folded = await _folded(rows, directories)
+        told: list[Path] = []
+        for number, path in enumerate(differences(self.tree, folded)):
+            if number % AT_ONCE == AT_ONCE - 1:
+                await trio.lowlevel.checkpoint()
+            told += [path] if path is not None else []
+        relocated: dict[str, Path] = {}
+        begun = list(self._touched.items())
+        for records in _portions(begun):
+            relocated.update(_moved(records, folded))
+            await trio.lowlevel.checkpoint()
+        # From here on no other task runs until all is consistent.
+        relocated.update(_moved(list(self._touched.items())[len(begun) :], folded))
+        self.tree, self.rows = folded, rows
+        _settle(rows)
+        for uri, path in relocated.items():
+            known = self._touched.pop(uri).to_remember()
+            record = self._touch(
+                uri, path
+            )  # a record belongs to a path: this is another, which knows what that one did
+            record.recall(known)
+            record.suspected = True
+        return told
+
+    def _describe(self, uri: str, before: Description, rows: Rows, at: float) -> Path | None:
+        """Take over a newer description; the path, if it hints at another content."""
+        description = rows.descriptions[uri]
+        self.rows.replace(uri, description)
+        record = self._touched.get(uri)
+        if record is not None:
+            return record.path if record.describe(self.rows.metadata(uri), record.path, at) else None
+        changed = version(before) != version(description)
+        path = self.tree.path_of(uri) if self.tree is not None else None
+        self._shows_anew(path or ())
+        return path if changed else None
+
+    def _forget(self, uri: str) -> None:
+        record = self._touched.pop(uri, None)
+        known = record.to_remember() if record is not None else self._remembered.pop(uri, None)
+        self._seen.pop(uri, None)
+        if known is not None and known.digest is not None:
+            self.gone[uri] = known
+
+    async def _add_up(self) -> None:
+        declared = 0
+        for items in _portions_of(self.rows.descriptions):
+            sizes = [value(description, SIZE) for _, description in items if len(description) > SIZE]
+            declared += sum([usable_size(size) or 0 for size in sizes])
+            await trio.lowlevel.checkpoint()
+        self._declared = declared
+
+
+def _settle(rows: Rows) -> None:
+    """Have no garbage collection go through a large listing that was just taken over.
+
+    Nothing in it is part of a cycle, and it is given back without the collector when it is replaced.
+    """
+    if len(rows) >= SETTLED_FROM:
+        gc.freeze()
+
+
+def _moved(records: list[tuple[str, Record]], folded: Tree) -> Iterator[tuple[str, Path]]:
+    """Those of the records whose resource has another path now."""
+    for uri, record in records:
+        path = folded.path_of(uri)
+        if path is not None and path != record.path:
+            yield uri, path
+
+
+def _portions(items: Collection[_T]) -> Iterator[list[_T]]:
+    """What a collection holds now, a few items at a time."""
+    everything = list(items)
+    for start in range(0, len(everything), AT_ONCE):
+        yield everything[start : start + AT_ONCE]
+
+
+def _portions_of(items: Buckets[_T]) -> Iterator[list[tuple[str, _T]]]:
+    """As `_portions`, of many; what is there all the while comes once."""
+    for portion in items.portions():
+        yield from _portions(portion)
+
+
+async def _rows(base_prefix: str, listed: Iterable[ResourceMetadata]) -> Rows:
+    rows = Rows(base_prefix)
+    for number, metadata in enumerate(listed):
+        rows.add_metadata(metadata)
+        if number % AT_ONCE == AT_ONCE - 1:
+            await trio.lowlevel.checkpoint()
+    return rows
+
+
+async def _folded(rows: Rows, directories: Directories | None) -> Tree:
+    folding = Folding()
+    always = [] if directories is None else directories([])
+    descriptions = rows.descriptions
+    for items in _portions_of(descriptions):
+        uris = [uri for uri, _ in items]
+        for uri in uris:
+            folding.add(uri)
+        if directories is not None:
+            always += directories([tree.plain_path(uri).path for uri in uris])[len(directories([])) :]
+        await trio.lowlevel.checkpoint()
+    for path in always:
+        folding.add_directory(path)
+    return folding.tree(lambda leaf: value(descriptions[uri_of(leaf)], MIME_TYPE))

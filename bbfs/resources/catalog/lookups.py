@@ -1,0 +1,147 @@
+"""Names that a hierarchical source has beside those it lists, as programs have asked for them.
+
+The answer to each is believed as long as a listing is, that there is no such thing for a few seconds.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+from cachetools import LRUCache
+
+from bbfs.model import file_names as tree
+from bbfs.model.errors import NotFound
+from bbfs.model.values import DataSource, ResourceMetadata
+from bbfs.resources.catalog.base import LateAnswers, Surroundings
+from bbfs.resources.catalog.probe_names import is_probe
+from bbfs.resources.catalog.record import Path, Record, usable_size
+from bbfs.resources.catalog.tombstones import Past
+from bbfs.sources import CanFind
+
+NAMES_KEPT = 10_000
+ABSENT_FOR = 5.0
+"""Seconds for which a name that the source has not is not asked for again."""
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What was answered at a time (seconds since the epoch); no record: there is no such thing."""
+
+    at: float
+    record: Record | None
+
+
+class _Answers(LRUCache[Path, _Answer]):
+    """The answers used last."""
+
+    def __init__(self, most: int, past: Past) -> None:
+        super().__init__(most)
+        self._past = past
+
+    def __delitem__(self, path: Path) -> None:
+        record = self[path].record
+        if record is not None:
+            self._past.left(record)
+        super().__delitem__(path)
+
+
+class FoundNames:
+    """The names that were asked for last."""
+
+    def __init__(self, source: DataSource, handler: CanFind, around: Surroundings, past: Past) -> None:
+        self._source = source
+        self._handler = handler
+        self._around = around
+        self._past = past
+        self._answers = _Answers(NAMES_KEPT, past)
+        self._late = LateAnswers(around.clock)
+
+    def known(self, path: Path) -> Record | None:
+        """What is at a path, without asking; None if the source must be asked. Raises NotFound."""
+        if is_probe(path[-1]):
+            raise NotFound(f"no such file: {'/'.join(path)}")
+        answer = self._answers.get(path)
+        if answer is None:
+            return None
+        lasts = ABSENT_FOR if answer.record is None else self._source.policy.listing_ttl
+        if self._around.clock() >= answer.at + lasts:
+            return None
+        if answer.record is None:
+            raise NotFound(f"no such file: {'/'.join(path)}")
+        return answer.record
+
+    async def find(self, path: Path, segments: Path) -> Record:
+        """What the source has at a path, of whose directory these are the URI segments. Raises BbfsError."""
+        known = self.known(path)
+        if known is not None:
+            return known
+        key, timeout = ("find", self._source.id, path), self._source.policy.timeout
+        self._late.refuse(path[:-1])
+        with self._late.noted(path[:-1]):
+            return await self._around.flights.do(key, lambda: self._ask(path, segments), timeout)
+
+    async def _ask(self, path: Path, segments: Path) -> Record:
+        try:
+            metadata = await self._handler.find(segments, path[-1])
+            if tree.show_component(last_segment(metadata.native_uri)) != path[-1]:
+                raise NotFound(f"no such file: {'/'.join(path)}")
+        except NotFound:
+            self._answers[path] = _Answer(self._around.clock(), None)
+            raise
+        now = self._around.clock()
+        answer = self._answers.get(path)
+        record = answer.record if answer is not None else None
+        if record is None or record.metadata.kind != metadata.kind:
+            record = self._past.record(self._source.id, metadata, path, now)
+        elif record.describe(metadata, path, now):
+            self._around.changed([path])
+        settle(record, metadata, now, self._source.policy.content_ttl)
+        self._answers[path] = _Answer(now, record)
+        return record
+
+    def records(self) -> Iterable[Record]:
+        return [answer.record for answer in self._answers.values() if answer.record is not None]
+
+    def forget(self, path: Path) -> list[Path]:
+        """Ask again for what is at and below a path. Returns the paths of what may have changed."""
+        self._late.forget()
+        changed: list[Path] = []
+        for known, answer in self._answers.items():
+            if known[: len(path)] != path:
+                continue
+            answer.at, record = -inf, answer.record
+            if record is not None and record.metadata.kind != "directory":
+                record.suspect()
+                changed.append(known)
+        return changed
+
+
+def last_segment(native_uri: str) -> str:
+    """The part of a native URI that names it in its directory."""
+    return native_uri.rstrip("/").rpartition("/")[2]
+
+
+def own_segment(metadata: ResourceMetadata, directory_uri: str | None) -> str | None:
+    """What names the own content of a directory in it (S5), None for any other entry.
+
+    directory_uri: without a slash at its end. The content has the same URI, or one with an empty last segment, which is
+    written `%2F`. The segment shows as `index` with its extension, and gives way to an entry whose name that is.
+    """
+    if directory_uri is None or metadata.kind != "resource":
+        return None
+    if metadata.native_uri.rstrip("/") == directory_uri:
+        hidden = "%69"
+    elif metadata.native_uri == directory_uri + "/%2F":
+        hidden = "%69%6E"
+    else:
+        return None
+    return hidden + tree.hide_component(tree.index_name(metadata.mime_type)[hidden.count("%") :])
+
+
+def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -> None:
+    """A description with an etag is as good as a load: the version, and so the inode, follow from it."""
+    size = usable_size(metadata.size)
+    if metadata.etag is not None and size is not None and metadata.kind == "resource":
+        record.size, record.digest, record.salt = size, metadata.etag, metadata.etag
+        record.fetched_at, record.ttl = now, ttl
+        record.suspected = record.stale = False

@@ -1,0 +1,341 @@
+"""What is known of each resource while the daemon runs: one mutable record a resource, and the nodes of the tree.
+
+A record outlives listings: a resource that is listed again keeps its learnt size, version and inode. Everything here is
+synchronous; between two awaits a task is alone.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from bbfs.model.errors import BbfsError
+from bbfs.model.listing import MODIFIED_NS, SIZE, Rows, value
+from bbfs.model.values import Part, ResourceMetadata
+from bbfs.resources.cache.metadata import Remembered
+
+Path = tuple[str, ...]
+NANOSECONDS = 1_000_000_000
+LARGEST = 1 << 63
+"""Sizes (bytes) and times (ns) must be less: the kernel has them as signed 64-bit numbers."""
+
+
+class Record:
+    """The state of one resource.
+
+    path: names in the catalog of its source (empty for a resource that no listing holds).
+    size: bytes as learnt from the content, or None. salt: the version part of the inode number; it is the URI
+        while the content is the first one ever seen, so that learning a size does not make a new inode.
+    digest: the version of the content last seen. modified_ns: the source's own time, else when the content was first
+        seen to change. fetched_at, ttl: when the content was last confirmed, and for how many seconds that holds,
+        unless it is `suspected`: the source has hinted since then that it changed. suspicions: how often it has, so
+        that a load under way can tell.
+    declared: size, time and etag as the source last described them. listed_at: when it did. hinted_at: when it last
+        described it so that its content seemed to be another one. error: what the last load ended with, until
+        `error_until`.
+    changed_at: when a load last found another version.
+    ahead: loaded before anything asked for it, and not asked for yet.
+    parts: the contents of a resource that answered several, by name: it is a directory then.
+    provisional: nobody has said yet that there is such a resource; the first load tells.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "ahead",
+        "awaited_until",
+        "changed_at",
+        "declared",
+        "digest",
+        "dirty",
+        "error",
+        "error_until",
+        "fetched_at",
+        "hinted_at",
+        "listed_at",
+        "metadata",
+        "modified_ns",
+        "parent",
+        "part",
+        "parts",
+        "path",
+        "provisional",
+        "salt",
+        "size",
+        "source_id",
+        "stale",
+        "suspected",
+        "suspicions",
+        "ttl",
+    )
+
+    def __init__(self, source_id: str, metadata: ResourceMetadata, path: Path, now: float) -> None:
+        self.source_id = source_id
+        self.metadata = metadata = _usable(metadata)
+        self.path = path
+        self.declared = (metadata.size, metadata.modified_ns, metadata.etag)
+        self.size: int | None = None
+        self.digest: str | None = None
+        self.salt = metadata.native_uri
+        self.suspected = False
+        self.suspicions = 0
+        self.modified_ns = metadata.modified_ns if metadata.modified_ns is not None else int(now * NANOSECONDS)
+        self.fetched_at: float | None = None
+        self.ttl = 0.0
+        self.listed_at = now
+        self.hinted_at = 0.0
+        self.stale = False
+        self.ahead = False
+        self.changed_at = 0.0
+        self.awaited_until = 0.0
+        self.dirty = False
+        self.error: BbfsError | None = None
+        self.error_until = 0.0
+        self.parts: dict[str, Record] | None = None
+        self.parent: Record | None = None
+        self.part = 0
+        self.provisional = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What the content is cached and loaded under: a part is loaded with the resource it belongs to."""
+        owner = self if self.parent is None else self.parent
+        return (owner.source_id, owner.metadata.native_uri)
+
+    @property
+    def on_open(self) -> bool:
+        """Whether nothing but an open loads it, each open anew. A part of it was loaded with it, once and for all."""
+        return (self if self.parent is None else self.parent).metadata.on_open
+
+    def fresh(self, now: float) -> bool:
+        """Whether the content last seen may be taken for the source's without asking."""
+        return self.fetched_at is not None and not self.suspected and now < self.fetched_at + self.ttl
+
+    def confirmed_within(self, seconds: float, now: float) -> bool:
+        """Whether the source has been asked for the content so lately that asking again would tell nothing."""
+        return self.fetched_at is not None and not self.suspected and now < self.fetched_at + seconds
+
+    def loaded_within(self, seconds: float, now: float) -> bool:
+        """As `confirmed_within`, whatever the source has said since."""
+        return self.fetched_at is not None and now < self.fetched_at + seconds
+
+    def changed_within(self, seconds: float, now: float) -> bool:
+        """Whether a load has found another version so lately that who was sent to it must still find it there.
+
+        Without that, a content that differs at each load could never be opened where its time to live is 0.
+        """
+        return now < self.awaited_until or (not self.suspected and now < self.changed_at + seconds)
+
+    def known_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
+        """The size in bytes with the seconds for which it holds, or None if only a load can tell.
+
+        A learnt size holds as long as its content is fresh. The source's own size holds while its description is
+        fresh; once a content was seen, only if it is the size of that, for another size is another version.
+        """
+        if self.size is not None and self.fetched_at is not None and self.fresh(now):
+            return self.size, self.fetched_at + self.ttl - now
+        declared = self.metadata.size
+        if declared is not None and (self.digest is None or self.size == declared):
+            left = self.listed_at + listing_ttl - now
+            if left > 0:
+                return declared, left
+        return None
+
+    def best_size(self) -> int:
+        """The size that a listing shows while the true one is not known: the learnt, else the declared, else 0.
+
+        What each open loads anew has no size until then.
+        """
+        if self.size is not None and not self.metadata.on_open:
+            return self.size
+        return self.metadata.size or 0
+
+    def describe(self, metadata: ResourceMetadata, path: Path, now: float) -> bool:
+        """Take over a newer description by the source. Says whether it hints at a new content."""
+        metadata = _usable(metadata)
+        old, self.path, self.listed_at = self.metadata, path, now
+        if metadata.mime_type is None and old.mime_type is not None:
+            metadata = replace(metadata, mime_type=old.mime_type)
+        if metadata.content_type == "unknown" != old.content_type:
+            metadata = replace(metadata, content_type=old.content_type)
+        before, self.declared = self.declared, (metadata.size, metadata.modified_ns, metadata.etag)
+        changed = before != self.declared
+        if not changed and old.properties is not None:
+            properties = {**old.properties, **(metadata.properties or {})}
+            metadata = replace(metadata, etag=old.etag, modified_ns=old.modified_ns, properties=properties)
+        self.metadata = metadata
+        if changed:
+            self.suspect()
+            self.listed_at = self.hinted_at = now
+            if metadata.modified_ns is not None:
+                self.modified_ns = metadata.modified_ns
+        return changed
+
+    @property
+    def doubted_until(self) -> float:
+        """What was fetched before this may not be what its source now describes; 0 while nothing says so."""
+        if not self.suspected:
+            return 0.0
+        return self.hinted_at if self.suspicions else self.listed_at  # one that is back was doubted from the start
+
+    def suspect(self) -> None:
+        """End the validity of the content, and of the size that went with it: the next stat or open asks the source."""
+        if self.suspected and not self.suspicions:
+            self.hinted_at = self.listed_at  # it stays as doubtful as it was, see `doubted_until`
+        self.suspected = True
+        self.dirty = self.dirty or self.fetched_at is not None  # the next mount is to ask as well
+        self.suspicions += 1
+        self.listed_at = 0.0
+        self.error = None
+        for part in (self.parts or {}).values():
+            part.suspect()
+
+    def learn(self, size: int, digest: str, now: float, ttl: float, *, outdated: bool = False) -> bool:
+        """Take over what a load found. Says whether this is another version than the one last seen.
+
+        outdated: whether it was said to change since the load began; then it stays suspected.
+
+        A declared size that the content contradicts counts as another version: the kernel may have cached it.
+        """
+        declared = self.metadata.size
+        changed = (self.digest is not None and digest != self.digest) or (
+            self.digest is None and declared is not None and declared != size
+        )
+        if changed:
+            if not self.metadata.on_open:  # whose opens share an inode, but no pages
+                self.salt, self.changed_at = digest, now
+            if self.metadata.modified_ns is None:
+                self.modified_ns = int(now * NANOSECONDS)
+        self.size, self.digest, self.fetched_at, self.ttl = size, digest, now, ttl
+        self.suspected = outdated
+        self.stale, self.error, self.dirty, self.provisional = False, None, True, False
+        return changed
+
+    def adopt(self, said: ResourceMetadata) -> None:
+        """Take over what a source says of a resource only when it is loaded; a size is nothing that need be said."""
+        given = {
+            "title": said.title,
+            "description": said.description,
+            "mime_type": said.mime_type,
+            "modified_ns": usable_time(said.modified_ns),
+            "etag": said.etag,
+            "properties": said.properties,
+        }
+        self.metadata = replace(self.metadata, **{name: value for name, value in given.items() if value is not None})
+        if self.metadata.modified_ns is not None:
+            self.modified_ns = self.metadata.modified_ns
+
+    def settle_type(self, part: Part) -> None:
+        """Some servers give the MIME type only with the content."""
+        m = self.metadata
+        mime_type = part.mime_type if m.on_open else m.mime_type or part.mime_type
+        if (mime_type, part.content_type) != (m.mime_type, m.content_type):
+            self.metadata = replace(m, mime_type=mime_type, content_type=part.content_type)
+
+    def recall(self, row: Remembered) -> None:
+        """Take over what an earlier mount had learnt."""
+        self.size, self.digest = row.size, row.digest
+        self.salt = row.salt or self.salt
+        self.fetched_at, self.ttl = row.fetched_at, row.ttl or 0.0
+        if self.metadata.modified_ns is None:
+            self.modified_ns = row.modified_ns
+
+    def to_remember(self) -> Remembered:
+        """What the next mount is to know; a content that is suspected is not fresh for it either."""
+        ttl = None if self.fetched_at is None else 0.0 if self.suspected else self.ttl
+        return Remembered(
+            self.metadata.native_uri, self.size, self.digest, self.salt, self.modified_ns, self.fetched_at, ttl
+        )
+
+
+class Listed(Record):
+    """A resource of which nothing is known but what the listing says: for showing many at once, and not to be changed.
+
+    Whoever is to learn something of it looks its name up and gets a record that lasts.
+    """
+
+    __slots__ = ("_declared", "_rows")
+
+    size = digest = fetched_at = error = parts = parent = None  # type: ignore[assignment]
+    suspected = stale = ahead = dirty = provisional = False  # type: ignore[assignment]
+    suspicions = part = 0  # type: ignore[assignment]
+    ttl = changed_at = awaited_until = error_until = 0.0  # type: ignore[assignment]
+
+    def __init__(self, source_id: str, rows: Rows, uri: str, path: Path, listed_at: float, seen_ns: int) -> None:
+        """seen_ns: when it was first seen; stands in for the time that the source does not give."""
+        self.source_id = source_id
+        self.path = path
+        self.salt = uri
+        self.listed_at = listed_at
+        self._rows = rows
+        description = rows.descriptions[uri]
+        self._declared, self.modified_ns = None, seen_ns
+        if len(description) > SIZE:
+            self._declared = usable_size(value(description, SIZE))
+            modified_ns = usable_time(value(description, MODIFIED_NS))
+            if modified_ns is not None:
+                self.modified_ns = modified_ns
+
+    @property
+    def metadata(self) -> ResourceMetadata:  # type: ignore[override]
+        return _usable(self._rows.metadata(self.salt))
+
+    def known_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
+        left = self.listed_at + listing_ttl - now
+        return (self._declared, left) if self._declared is not None and left > 0 else None
+
+    def best_size(self) -> int:
+        return self._declared or 0
+
+
+def usable_size(size: int | None) -> int | None:
+    """A declared size in bytes that a file system can show, or None: some sources declare any."""
+    return size if size is not None and 0 <= size < LARGEST else None
+
+
+def usable_time(modified_ns: int | None) -> int | None:
+    """As `usable_size`, of a time in nanoseconds."""
+    return modified_ns if modified_ns is not None and -LARGEST <= modified_ns < LARGEST else None
+
+
+def _usable(metadata: ResourceMetadata) -> ResourceMetadata:
+    """Without numbers that no file system can show."""
+    size, modified_ns = usable_size(metadata.size), usable_time(metadata.modified_ns)
+    if size != metadata.size or modified_ns != metadata.modified_ns:
+        return replace(metadata, size=size, modified_ns=modified_ns)
+    return metadata
+
+
+@dataclass(slots=True)
+class Lease:
+    """A promise that names lead to what they led to when it was given, unlisted ones aside.
+
+    until: seconds since the epoch; whoever changes what a name leads to before then sets it to 0 first. So whoever has
+    walked a path once need not walk it again while the lease lasts.
+    """
+
+    until: float = 0.0
+
+    def end(self) -> None:
+        self.until = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One name of the tree. A directory that only URIs make has no record; a resource of several parts is one with.
+
+    candidate: the resource that a directory would be if the source had it; only a load can tell.
+    """
+
+    kind: Literal["directory", "file", "symlink"]
+    record: Record | None = None
+    target: str | None = None
+    candidate: Record | None = None
+
+
+DIRECTORY = Node("directory")
+
+
+def record_node(record: Record) -> Node:
+    if record.parts is not None or record.metadata.kind == "directory":
+        return Node("directory", record)
+    if record.metadata.kind == "symlink":
+        return Node("symlink", record, record.metadata.target or "")
+    return Node("file", record)

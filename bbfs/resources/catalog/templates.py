@@ -1,0 +1,424 @@
+"""What a source has beyond its listing: resources of its templates, each known from the moment it is asked for.
+
+Any name that fits a template may be a resource. Nothing is asked when a name is looked up; the resource's record stands
+for it until a load tells whether it exists, and that answer is kept for a while. The names that a directory shows are
+those that the source completes (`completion/complete`), gathered within bounds.
+
+Between two awaits a task is alone; nothing here locks.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from cachetools import LRUCache
+
+from bbfs.model import file_names as tree
+from bbfs.model.errors import BbfsError, InvalidUri, NotFound
+from bbfs.model.uri import source_uri
+from bbfs.model.uri_templates import match as patterns
+from bbfs.model.uri_templates.match import Match, Pattern, Place, Segment
+from bbfs.model.values import DataSource, ResourceMetadata, ResourceTemplate
+from bbfs.resources.cache.metadata import Remembered
+from bbfs.resources.catalog.base import Children, Surroundings
+from bbfs.resources.catalog.completion import all_values
+from bbfs.resources.catalog.probe_names import is_probe
+from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record, record_node
+from bbfs.sources import CanComplete
+
+log = logging.getLogger(__name__)
+
+MAX_UNLISTED = 10_000
+"""Resources without a place in a listing of which the state is kept; beyond that, only their versions."""
+DIRECTORIES_KEPT = 1000
+_DIRECTORY_TYPES = frozenset(("inode/directory", "application/x-directory", "httpd/unix-directory", "text/directory"))
+
+
+class Unlisted(LRUCache[str, Record]):
+    """The records of resources that no listing holds, by native URI. `dropped` hears of each that has to go."""
+
+    def __init__(self, dropped: Callable[[str, Remembered], None]) -> None:
+        super().__init__(MAX_UNLISTED)
+        self._dropped = dropped
+
+    def popitem(self) -> tuple[str, Record]:
+        uri, record = super().popitem()
+        if record.digest is not None:
+            self._dropped(uri, record.to_remember())
+        return uri, record
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """A template of the source with its paths."""
+
+    given: ResourceTemplate
+    pattern: Pattern
+
+
+@dataclass(slots=True)
+class _Names:
+    """The names that completion gave for one directory: a resource each, or None for a directory."""
+
+    fetched_at: float
+    found: dict[str, tuple[_Template, Match] | None] = field(default_factory=dict)
+    problem: str | None = None
+    error: BbfsError | None = None
+
+
+_Placed = list[tuple[_Template, Place]]
+
+
+def _sorted_out(places: _Placed) -> tuple[_Placed, _Placed]:
+    """The places that are resources for certain, and those that are directories for certain.
+
+    A name that a template spells out is not meant as the value of another's variable, and nor is a query.
+    """
+    files = [each for each in places if each[1].match is not None and not each[1].leads]
+    leading = [each for each in places if each[1].match is None and each[1].leads]
+    if any(place.queried for _, place in files):
+        leading = [each for each in leading if each[1].literal]
+    spelt_file, spelt_lead = (any(place.literal for _, place in some) for some in (files, leading))
+    if spelt_file and not spelt_lead:
+        leading = []
+    elif spelt_lead and not spelt_file:
+        files = []
+    return files, leading
+
+
+class Templated:
+    """The resources of one source's templates.
+
+    listed: the record of a resource that the listing holds, by its native URI, or None. recalled: what is known from
+    before of one that is not held any more.
+    """
+
+    def __init__(
+        self,
+        source: DataSource,
+        handler: object,
+        around: Surroundings,
+        listed: Callable[[str], Record | None],
+        unlisted: Unlisted,
+        recalled: Callable[[str], Remembered | None],
+    ) -> None:
+        self.problem: str | None = None
+        self._source = source
+        self._handler = handler if isinstance(handler, CanComplete) else None
+        self._around = around
+        self._listed = listed
+        self._unlisted = unlisted
+        self._recalled = recalled
+        self._templates: tuple[_Template, ...] = ()
+        self._names: LRUCache[Path, _Names] = LRUCache(DIRECTORIES_KEPT)
+
+    def install(self, templates: Sequence[ResourceTemplate]) -> None:
+        """Take over the templates of a new listing. One that makes no paths is left out, and `problem` says so."""
+        made: list[_Template] = []
+        problems: list[str] = []
+        for given in templates:
+            try:
+                made.append(_Template(given, Pattern(given.uri_template)))
+            except InvalidUri as error:
+                problems.append(str(error))
+        self.problem = "; ".join(problems) or None
+        if [each.given for each in made] != [each.given for each in self._templates]:
+            self._names.clear()
+        self._templates = tuple(made)
+
+    # -- without waiting ---------------------------------------------------------------------------------------------
+
+    def directories(self, paths: Sequence[Path]) -> list[Path]:
+        """The directories that the templates make: always, and out of the listed resources at `paths` (S5).
+
+        A listed resource becomes one only if it is of a template (`db://{table}`) that another goes on from
+        (`db://{table}/rows/{id}`); that any name could stand in its place says nothing of the resource itself.
+        """
+        always = [template.pattern.literal for template in self._templates]
+        return [*always, *(path for path in paths if self._is_both(path))]
+
+    def _is_both(self, path: Path) -> bool:
+        files, leading = _sorted_out(self._places(path))
+        return bool(files and leading)
+
+    def _leads_certainly(self, path: Path) -> bool:
+        return bool(_sorted_out(self._places(path))[1])
+
+    def _places(self, path: Path) -> list[tuple[_Template, Place]]:
+        found = ((template, template.pattern.place(path)) for template in self._templates)
+        return [(template, place) for template, place in found if place is not None]
+
+    def node(self, path: Path) -> Node | None:
+        """What is at a path that no listing has, as far as is known; None where nothing can be.
+
+        Raises NotFound for what the source has lately said not to have.
+        """
+        names = self._names.get(path[:-1])
+        if names is not None and path[-1] in names.found:
+            found = names.found[path[-1]]
+            return DIRECTORY if found is None else self._resource(self._record(*found, path))
+        places = self._places(path)
+        if not places or is_probe(path[-1]):
+            return self._own_content(path) if not places else None
+        files, certain = _sorted_out(places)
+        both = [(template, place) for template, place in places if place.leads and place.match is not None]
+        for template, place in () if certain else (*both, *files):
+            match = place.match
+            assert match is not None
+            if match.path != path:
+                if match.path[:-1] == path[:-1]:
+                    return Node("symlink", target=match.path[-1])
+                continue
+            record = self._record(template, match, path)
+            return self._undecided(path, record) if both else self._resource(record)
+        return DIRECTORY if certain or both else None
+
+    def _resource(self, record: Record) -> Node:
+        if self._absent(record):
+            raise NotFound(str(record.error))
+        return record_node(record)
+
+    def _absent(self, record: Record) -> bool:
+        return isinstance(record.error, NotFound) and self._around.clock() < record.error_until
+
+    def _undecided(self, path: Path, record: Record) -> Node:
+        """A name that may be a resource or the beginning of others, of which only the source knows."""
+        if any(known[: len(path)] == path and names.found for known, names in self._names.items()):
+            return DIRECTORY
+        if self._absent(record) and self._has_below(path):
+            return DIRECTORY
+        if record.fetched_at is not None and record.metadata.mime_type not in _DIRECTORY_TYPES:
+            return self._resource(record) if not self._absent(record) else Node("directory", candidate=record)
+        return Node("directory", candidate=record)
+
+    def _has_below(self, path: Path) -> bool:
+        """Whether a resource below a path is known to exist."""
+        return any(
+            record.path[: len(path)] == path and not record.provisional and not self._absent(record)
+            for record in self._unlisted.values()
+            if len(record.path) > len(path)
+        )
+
+    def _own_content(self, path: Path) -> Node | None:
+        """The resource that is a directory itself, by the name that its content has inside (S5)."""
+        for template, match in self._owners(path[:-1]):
+            if path[-1] == tree.index_name(template.given.mime_type):
+                return self._resource(self._record(template, match, path))
+        return None
+
+    def _owners(self, directory: Path) -> list[tuple[_Template, Match]]:
+        """The resources at a path that is a directory because others are below it for certain."""
+        files, leading = _sorted_out(self._places(directory))
+        return [
+            (template, place.match)
+            for template, place in files
+            if leading and place.match is not None and self._listed(place.match.native_uri) is None
+        ]
+
+    def above(self, path: Path) -> tuple[Record, Path] | None:
+        """The resource of several contents above a path, with the rest of the path."""
+        for depth in range(len(path) - 1, 0, -1):
+            for _, place in self._places(path[:depth]):
+                record = self._unlisted.get(place.match.native_uri) if place.match is not None else None
+                if record is not None and record.parts is not None:
+                    return record, path[depth:]
+        return None
+
+    def _record(self, template: _Template, match: Match, path: Path) -> Record:
+        uri = match.native_uri
+        record = self._listed(uri) or self._unlisted.get(uri)
+        if record is None or not record.path:
+            known = record.to_remember() if record is not None else self._recalled(uri)
+            record = Record(self._source.id, self._metadata(template, match), path, self._around.clock())
+            record.provisional = True
+            if known is not None:
+                record.recall(known)
+                record.suspected = True  # it may have changed meanwhile
+            self._unlisted[uri] = record
+        return record
+
+    def _metadata(self, template: _Template, match: Match) -> ResourceMetadata:
+        given = template.given
+        return ResourceMetadata(
+            uri=source_uri(self._source.base_prefix, match.native_uri),
+            native_uri=match.native_uri,
+            name=match.path[-1],
+            description=given.description,
+            mime_type=given.mime_type,
+            uri_template=given.uri_template,
+            annotations=given.annotations,
+            variables=patterns.shown(match.variables),
+            on_open=given.on_open,
+        )
+
+    def of_uri(self, uri: str, native_uri: str) -> Record:
+        """The record of a resource that no listing holds, with its path if a template has it."""
+        record = self._unlisted.get(native_uri)
+        if record is not None:
+            return record
+        path = tree.plain_path(native_uri).path
+        for template, place in self._places(path):
+            if place.match is not None and place.match.native_uri == native_uri:
+                return self._record(template, place.match, path)
+        name = native_uri.rstrip("/").rpartition("/")[2] or native_uri
+        record = Record(self._source.id, ResourceMetadata(uri, native_uri, name), (), self._around.clock())
+        self._unlisted[native_uri] = record
+        return record
+
+    def absence(self, path: Path) -> float:
+        """Seconds for which a resource that the source has said not to have may be taken for absent; else infinite."""
+        now = self._around.clock()
+        left = [
+            record.error_until - now
+            for _, place in self._places(path)
+            if place.match is not None
+            and (record := self._unlisted.get(place.match.native_uri)) is not None
+            and self._absent(record)
+        ]
+        return min(left, default=float("inf"))
+
+    def given_at(self, path: Path) -> list[ResourceTemplate]:
+        """The templates whose resources, or next variables, are the names of a directory."""
+        found: list[ResourceTemplate] = []
+        for template, place in self._places(path):
+            following = place.following
+            if following is not None and (following.name is None or template.pattern.ends_with(following)):
+                found.append(template.given)
+        return found
+
+    def expire(self) -> list[Path]:
+        """The source says that what it has changed. Returns the paths of what it was said not to have."""
+        self._names.clear()
+        absent = [record for record in self._unlisted.values() if self._absent(record)]
+        for record in absent:
+            record.error = None
+        return [record.path for record in absent if record.path]
+
+    # -- the names of a directory ------------------------------------------------------------------------------------
+
+    def completes(self, path: Path) -> bool:
+        """Whether the source may be asked for names in a directory beyond those listed."""
+        return bool(self._completing(self._places(path)))
+
+    def known_children(self, path: Path) -> Children | None:
+        """The names of a directory beyond those listed, or None if the source must be asked for them."""
+        places = self._places(path)
+        if not self._completing(places):
+            return self._literal(path, places)
+        names = self._names.get(path)
+        if names is None:
+            return None
+        age = self._around.clock() - names.fetched_at
+        if age >= self._source.policy.listing_ttl:
+            if age >= self._source.policy.listing_ttl + self._source.policy.max_stale:
+                return None
+            self._begin(path)
+        return self._children(path, places, names)
+
+    async def children(self, path: Path) -> Children:
+        """As `known_children`, asking the source. Raises its error where there is nothing else to show."""
+        known = self.known_children(path)
+        if known is not None:
+            return known
+        key = ("complete", self._source.id, path)
+        await self._around.flights.do(key, lambda: self._gather(path), self._source.policy.timeout)
+        names = self._names.get(path)
+        places = self._places(path)
+        if names is None:
+            return self._literal(path, places)
+        children = self._children(path, places, names)
+        if names.error is not None and not children:
+            raise type(names.error)(*names.error.args)
+        return children
+
+    def _begin(self, path: Path) -> None:
+        key = ("complete", self._source.id, path)
+        self._around.flights.begin(key, lambda: self._gather(path), self._source.policy.timeout)
+
+    def _completing(self, places: Sequence[tuple[_Template, Place]]) -> list[tuple[_Template, Place, Segment, str]]:
+        """The templates whose next names the source may complete, each with the segment and its variable."""
+        if self._handler is None:
+            return []
+        return [
+            (template, place, place.following, variable)
+            for template, place in places
+            if place.following is not None and (variable := place.following.only_variable) is not None
+        ]
+
+    def _literal(self, path: Path, places: Sequence[tuple[_Template, Place]]) -> Children:
+        """The names that are there whatever the variables are, and a directory's own content."""
+        children: Children = {}
+        for template, place in places:
+            if place.following is None or place.following.name is None:
+                continue
+            below = (*path, place.following.name)
+            if template.pattern.ends_with(place.following) and not self._leads_certainly(below):
+                inner = template.pattern.place(below)
+                if inner is None or inner.match is None or template.pattern.has_query:
+                    continue
+                children.setdefault(below[-1], record_node(self._record(template, inner.match, below)))
+            else:
+                children[below[-1]] = DIRECTORY
+        for template, match in self._owners(path):
+            name = tree.index_name(template.given.mime_type)
+            children.setdefault(name, record_node(self._record(template, match, (*path, name))))
+        return children
+
+    def _children(self, path: Path, places: Sequence[tuple[_Template, Place]], names: _Names) -> Children:
+        children = self._literal(path, places)
+        for name, found in names.found.items():
+            if name not in children:
+                children[name] = DIRECTORY if found is None else record_node(self._record(*found, (*path, name)))
+        return children
+
+    async def _gather(self, path: Path) -> None:
+        """Ask for the names of a directory, within bounds, and keep them."""
+        names = _Names(self._around.clock())
+        for template, place, segment, variable in self._completing(self._places(path)):
+            prefix = ""
+            if segment.many and len(path) > (start := template.pattern.many_from):
+                prefix = "/".join(map(tree.hide_component, path[start:])) + "/"
+            try:
+                values, complete = await self._values(template, place, variable, prefix)
+            except BbfsError as error:
+                names.error, complete, values = type(error)(*error.args), True, []
+                names.problem = f"{template.given.uri_template}: {error}"
+            if not complete:
+                names.problem = f"{template.given.uri_template}: more values than are shown ({len(values)})"
+            for value in values:
+                self._enter(names, path, template, place, segment, variable, value)
+        if names.problem is not None:
+            log.warning("%s: %s", self._source.id, names.problem)
+        names.fetched_at = self._around.clock()
+        self._names[path] = names
+
+    def _enter(
+        self, names: _Names, path: Path, template: _Template, place: Place, segment: Segment, variable: str, value: str
+    ) -> None:
+        """Add the name that a value makes in the directory at `path`, if it makes one there."""
+        known = {**place.variables, variable: value}
+        try:
+            if not template.pattern.ends_with(segment) or template.pattern.has_query:
+                whole, match = template.pattern.path_of(segment, known), None
+            else:
+                uri = template.pattern.expand(known)
+                whole = tree.plain_path(uri).path
+                match = Match(uri, known, whole)
+        except InvalidUri:
+            return
+        if whole[: len(path)] != path or len(whole) <= len(path):
+            return
+        name = whole[len(path)]
+        is_resource = match is not None and len(whole) == len(path) + 1 and not self._leads_certainly(whole)
+        if is_resource and match is not None:
+            names.found.setdefault(name, (template, match))
+        else:
+            names.found[name] = None
+
+    async def _values(self, template: _Template, place: Place, variable: str, prefix: str) -> tuple[list[str], bool]:
+        assert self._handler is not None
+        context = {name: value for name, value in patterns.shown(place.variables).items() if isinstance(value, str)}
+        context.pop(variable, None)
+        complete = partial(self._handler.complete, template.given.uri_template, variable, context=context)
+        return await all_values(complete, prefix, self._source.policy.timeout)

@@ -1,0 +1,101 @@
+"""Resources and sources as JSON documents. Pure."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bbfs.model.uri_templates.expand import template_variables
+from bbfs.model.values import DataSource, ResourceMetadata, ResourceTemplate, SourceState
+
+
+def timestamp(ns: int) -> str:
+    """Nanoseconds since the epoch as ISO 8601 in UTC; outside the years 1 to 9999 as `@` and seconds, as in date(1)."""
+    try:
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(seconds=ns // 1_000_000_000)
+    except OverflowError:
+        return f"@{ns // 1_000_000_000}"
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def resource_document(
+    metadata: ResourceMetadata,
+    source: DataSource,
+    *,
+    path: str,
+    size: int | None,
+    modified_ns: int,
+    fetched_at: float | None,
+    cache: str,
+    error: str | None,
+) -> dict[str, Any]:
+    """All that is known of a resource, under the names of the data model; what is not known is left out."""
+    document = {
+        "uri": metadata.uri,
+        "originalUri": metadata.native_uri,
+        "name": metadata.name,
+        "title": metadata.title,
+        "description": metadata.description,
+        "accessMethod": source.access_method,
+        "type": source.type,
+        "contentType": metadata.content_type,
+        "mimeType": metadata.mime_type,
+        "uriTemplate": metadata.uri_template,
+        "variables": plain(metadata.variables),
+        "path": path,
+        "size": size,
+        "lastModified": timestamp(modified_ns),
+        "annotations": plain(metadata.annotations),
+        "mcpData": plain(metadata.mcp_data),
+        "properties": plain(metadata.properties),
+        "etag": metadata.etag,
+        "fetchedAt": None if fetched_at is None else timestamp(int(fetched_at * 1e9)),
+        "cache": cache,
+        "error": error,
+    }
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def directory_document(templates: Sequence[ResourceTemplate]) -> dict[str, Any]:
+    """The templates that make names in a directory; empty where none does."""
+    described = [
+        {
+            "uriTemplate": template.uri_template,
+            "name": template.name,
+            "title": template.title,
+            "description": template.description,
+            "mimeType": template.mime_type,
+            "variables": list(template_variables(template.uri_template)),
+        }
+        for template in templates
+    ]
+    found = [{key: value for key, value in each.items() if value is not None} for each in described]
+    return {"uriTemplates": found} if found else {}
+
+
+def source_document(
+    source: DataSource, state: SourceState, problem: str | None, abilities: list[str]
+) -> dict[str, Any]:
+    """What is known of a data source and how it fares."""
+    document = {
+        "id": source.id,
+        "name": source.name,
+        "title": source.title,
+        "type": source.type,
+        "accessMethod": source.access_method,
+        "uriPrefix": source.uri_prefix,
+        "capabilities": abilities,
+        "state": state.state,
+        "protocolVersion": state.protocol_version,
+        "server": state.server,
+        "error": problem,
+    }
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def plain(value: Any) -> Any:
+    """`value` with mappings and sequences as JSON knows them."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value

@@ -1,0 +1,608 @@
+"""The one door to the sources: list and load across all of them, with deadlines, caches and freshness kept here once.
+
+A handler below only translates. Whoever stands above (the file system, the command line) asks the ResourceManager and
+gets values or a BbfsError, within the source's `timeout`.
+
+Two maps hold what is known: metadata by URI (`Source.catalog.records` of each source) and names to URIs by directory
+(the catalog's tree). `cache.metadata` keeps both on disk. Between two awaits a task is alone; nothing here locks.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import trio
+
+from bbfs.model import file_names as tree
+from bbfs.model.errors import (
+    BbfsError,
+    DeadlineExceeded,
+    IsADirectory,
+    NotADirectory,
+    NotFound,
+    NotSupported,
+    Unreachable,
+)
+from bbfs.model.uri import parse_data_source_uri
+from bbfs.model.uri_templates.expand import expand_template
+from bbfs.model.values import Content, DataSource, Part, ResourceMetadata
+from bbfs.resources import documents
+from bbfs.resources.cache.disk import DiskCache
+from bbfs.resources.cache.memory import ContentCache
+from bbfs.resources.cache.metadata import MetadataStore
+from bbfs.resources.cache.tier import SharedTier
+from bbfs.resources.catalog import SERVED_STALE, Catalog, DirectoryCatalog, FlatCatalog, Surroundings
+from bbfs.resources.catalog.directory_view import View
+from bbfs.resources.catalog.record import Lease, Node, Path, Record
+from bbfs.resources.invalidation import Invalidation
+from bbfs.resources.loader import ABSENT_FOR, ContentLoader, content_key, refuse_repeat, require_current
+from bbfs.resources.readahead.scheduler import LoadAhead
+from bbfs.resources.request_slots import Places
+from bbfs.resources.single_flight import SingleFlight
+from bbfs.resources.source import Source, Waiting, fingerprint
+from bbfs.resources.tiers import LowerTiers
+from bbfs.resources.writeback import Memory
+from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler
+
+log = logging.getLogger(__name__)
+
+JUST_NOW = 0.25
+"""Seconds for which what was just learnt counts as known, even where the source's time to live is 0."""
+LOADS_AT_ONCE = 64
+"""Items of one `load_resources` that wait at once; the bound of each source comes on top."""
+AHEAD_SHARE = 16
+"""A resource that is known to take more than this part of the memory budget is not loaded ahead."""
+AHEAD_BUDGET_SHARE = 4
+"""The part of the memory budget that contents may take which were loaded ahead and not used yet."""
+FLUSH_EVERY = 2.0
+LOCAL_TYPES = ("filesystem", "memory")
+"""Types of sources that answer at once: nothing is gained by loading ahead of who asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedResource:
+    """One item of `load_resources`: content and metadata, or the error that this item alone ended with."""
+
+    uri: str
+    metadata: ResourceMetadata | None = None
+    parts: tuple[Part, ...] = ()
+    error: BbfsError | None = None
+
+
+class ResourceManager:
+    """All sources of a configuration, by base prefix. Requests run in `nursery`, so they outlive a killed reader."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        *,
+        cache_bytes: int,
+        store: MetadataStore,
+        disk: DiskCache | None = None,
+        shared: SharedTier | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """cache_bytes: the memory budget of contents. disk, shared: where they are kept besides, if anywhere."""
+        self.sources: dict[str, Source] = {}
+        self._by_id: dict[str, Source] = {}
+        self._by_prefix: dict[str, Source] = {}
+        self.contents: ContentCache[Content] = ContentCache(cache_bytes)
+        self.clock = clock
+        self.cache_bytes = cache_bytes
+        self._nursery = nursery
+        self._flights = SingleFlight(nursery)
+        self._memory = Memory(nursery, store)
+        self._tiers = LowerTiers(nursery, disk, shared, in_memory=cache_bytes, clock=clock)
+        self._invalidation = Invalidation(self.sources, self._tiers, self._tell_of)
+        self._loader = ContentLoader(
+            nursery,
+            self._flights,
+            self.contents,
+            self._tiers,
+            changed=self._tell_of,
+            ended=lambda source, record, size: self._ahead.ended(source, record, size, record.ttl),
+            link=self._link,
+            clock=clock,
+        )
+        self._ahead = LoadAhead(
+            self._loader.fetch,
+            self._flights,
+            budget=cache_bytes // AHEAD_BUDGET_SHARE,
+            largest=cache_bytes // AHEAD_SHARE,
+            held=lambda record: content_key(record) in self.contents,
+            mounted=lambda source, path: self._mounted(source, path)[0],
+            clock=clock,
+        )
+        self._listeners: list[Callable[[Iterable[Path]], None]] = []
+
+    @property
+    def loads(self) -> int:
+        """Loads that sources were asked for."""
+        return self._loader.loads
+
+    async def start(self) -> None:
+        """Let the contents that are kept besides be used, when all sources were added. It takes three seconds at most.
+
+        Where machines share contents, the first reader then finds them, if their server answers at all.
+        """
+        await self._nursery.start(self._tiers.run, self._invalidation.dropped)
+
+    # -- sources -----------------------------------------------------------------------------------------------------
+
+    async def add(self, data: DataSource, handler: Handler, *, hidden: bool = False) -> Source:
+        """Take in a source and what earlier mounts remember of it. Nothing is asked of the source itself.
+
+        hidden: it is there for those who ask for it by its name, and not among `sources`.
+        """
+        around = Surroundings(self.clock, self._flights, lambda paths: self._tell_of(self._by_id[data.id], paths))
+        if isinstance(handler, CanList):
+            catalog: Catalog = FlatCatalog(data, handler, around)
+        elif isinstance(handler, CanListDirectory):
+            catalog = DirectoryCatalog(data, handler, around)
+        else:
+            raise NotSupported(f"{data.id}: a source of type {data.type!r} cannot be listed")
+        source = Source(data, handler, catalog, Places(max(1, data.policy.concurrency)), fingerprint(data))
+        if data.type not in LOCAL_TYPES:
+            self._ahead.add(source)
+        self._by_id[data.id] = self._by_prefix[data.uri_prefix] = source
+        if not hidden:
+            self.sources[data.base_prefix] = source
+        if isinstance(catalog, FlatCatalog):
+            around.listed = partial(self._memory.listed, source)
+            around.outdated = partial(self._memory.outdated, source)
+            await self._memory.recall(source, catalog)
+        elif data.scheme != "file" and isinstance(catalog, DirectoryCatalog):
+            await self._memory.recall_learnt(source, catalog)
+        if isinstance(handler, CanWatch):
+            handler.watch(partial(self._invalidation.event, source))
+        return source
+
+    def on_change(self, listener: Callable[[Iterable[Path]], None]) -> Callable[[], None]:
+        """`listener` hears of every path (from the mount's root) whose entry or content is not what it was.
+
+        Returns what ends that. The listener must neither block nor raise.
+        """
+        self._listeners.append(listener)
+        return partial(self._listeners.remove, listener)
+
+    def _tell_of(self, source: Source, paths: Iterable[Path]) -> None:
+        """Some paths of a source's catalog are not what they were."""
+        paths = list(paths)
+        for path in paths:
+            self._ahead.changed(source, path)
+        changed = [full for path in paths for full in self._mounted(source, path)]
+        for listener in tuple(self._listeners):
+            listener(changed)
+
+    @staticmethod
+    def _mounted(source: Source, path: Path) -> list[Path]:
+        """Where a path of the catalog stands from the mount's root."""
+        data = source.data
+        if data.scheme is None or isinstance(source.catalog, DirectoryCatalog):
+            return [(data.uri_prefix, *path)]
+        return [(f"{data.base_prefix}+{path[0]}", *path[1:])]
+
+    def refresh(self, path: Path) -> None:
+        """Drop what is known at and below a path: the next use asks the source (S21). Raises NotFound for no source.
+
+        Contents stay for as long as the source does not answer (S20).
+        """
+        places = [self.place(path)] if path else [(source, path) for source in self.sources.values()]
+        for source, below in places:
+            source.refreshed_at(below, self.clock())
+            self._invalidation.refresh(source, below)
+
+    # -- the tree, from the mount's root -----------------------------------------------------------------------------
+
+    def roots(self) -> dict[str, Source]:
+        """The directories at the mount's root: one a source, and one a stray scheme of a source with a fixed one."""
+        roots: dict[str, Source] = {}
+        for source in self.sources.values():
+            roots[source.data.uri_prefix] = source
+            if source.data.scheme is not None and isinstance(source.catalog, FlatCatalog):
+                for scheme in source.catalog.known_children(()) or ():
+                    roots.setdefault(f"{source.data.base_prefix}+{scheme}", source)
+        return roots
+
+    def has_source(self, name: str) -> bool:
+        """Whether a source's own directory has this name; it is there from the start to the end (S6)."""
+        return name in self._by_prefix
+
+    def root_link(self, name: str) -> str | None:
+        """Where a name at the root leads that is a prefix with its scheme (S2): `docs+resource` → `docs/resource`."""
+        base, plus, scheme = _split_scheme(name)
+        source = self.sources.get(base)
+        if not plus or not scheme or source is None or source.data.scheme is not None:
+            return None
+        return f"{source.data.uri_prefix}/{scheme}"
+
+    def place(self, path: Path) -> tuple[Source, Path]:
+        """The source of a path from the mount's root, and the path in its catalog. Raises NotFound."""
+        source = self._by_prefix.get(path[0]) or self.roots().get(path[0])
+        if source is None:
+            raise NotFound(f"no such source: {path[0]}")
+        if source.data.scheme is None or isinstance(source.catalog, DirectoryCatalog):
+            return source, path[1:]
+        return source, (path[0].removeprefix(source.data.base_prefix + "+"), *path[1:])
+
+    def known(self, path: Path) -> Node | None:
+        """The node at a path, without waiting; None if the source must be asked. Raises NotFound."""
+        source, below = self.place(path)
+        if len(path) == 1:
+            return Node("directory")
+        return source.catalog.known(below)
+
+    async def find(self, path: Path) -> Node:
+        """The node at a path, after a listing if need be. Raises NotFound or the source's error."""
+        source, below = self.place(path)
+        if len(path) == 1:
+            return Node("directory")
+        node = source.catalog.known(below)
+        if node is not None:
+            return node
+        with Waiting(source):
+            return await source.catalog.find(below)
+
+    def known_children(self, path: Path) -> dict[str, Node] | None:
+        """As `children`, without waiting; None if the source must be asked. Raises NotFound."""
+        source, below = self.place(path)
+        return source.catalog.known_children(below)
+
+    def lease(self, record: Record) -> Lease | None:
+        """The promise that a listed resource stays where it is; None where there is none."""
+        return self.source_of(record).catalog.lease(record) if record.parent is None else None
+
+    def names_lease(self, path: Path) -> Lease | None:
+        """The promise that the names of a directory stay as they are; None where there is none."""
+        source, below = self.place(path)
+        return source.catalog.names_lease(below)
+
+    async def children(self, path: Path) -> dict[str, Node]:
+        """The names of a directory in readdir's order (sorted), with their nodes."""
+        source, below = self.place(path)
+        try:
+            children = source.catalog.known_children(below)
+            if children is None:
+                with Waiting(source):
+                    children = await source.catalog.children(below)
+        except NotFound:
+            if len(path) > 1:
+                raise
+            return {}  # S6: the directory of a fixed scheme is there, whether or not anything is listed below it
+        return children
+
+    async def view(self, path: Path) -> View | None:
+        """The names of a directory some at a time, where that can be had: else see `children`. Raises as that does."""
+        source, below = self.place(path)
+        if not isinstance(source.catalog, FlatCatalog):
+            return None
+        with Waiting(source):
+            return await source.catalog.view(below)
+
+    def validity(self, path: Path) -> float:
+        """Seconds for which the names in the directory of `path` hold; a little while they are being refreshed."""
+        source, below = self.place(path)
+        return max(SERVED_STALE, source.catalog.validity(below)) if len(path) > 1 else 60.0
+
+    def absence(self, path: Path) -> float:
+        """Seconds for which the kernel may take a name for absent."""
+        source, below = self.place(path)
+        return min(ABSENT_FOR, source.catalog.absence(below))
+
+    def absent_until(self, record: Record) -> float | None:
+        """Until when the source's word holds that there is no such resource; None if it has not said so."""
+        said_so = isinstance(record.error, NotFound) and self.clock() < record.error_until
+        return record.error_until if said_so else None
+
+    def directory_document(self, path: Path) -> dict[str, Any]:
+        """What is known of a directory that no resource is: the templates that make names in it, if any do."""
+        source, below = self.place(path)
+        return documents.directory_document(source.catalog.templates(below))
+
+    def mounted(self, record: Record) -> Path:
+        """Where a listed resource stands from the mount's root."""
+        return self._mounted(self.source_of(record), record.path)[0]
+
+    def source_of(self, record: Record) -> Source:
+        return self._by_id[record.source_id]
+
+    # -- sizes and contents ------------------------------------------------------------------------------------------
+
+    def size_now(self, record: Record) -> tuple[int, float] | None:
+        """The size in bytes and for how many seconds it holds, or None when only the source can tell."""
+        source = self.source_of(record)
+        if source.misstates_sizes and record.digest is None:
+            return None  # `cp` and `tar` would take the file for one that is replaced while they read it
+        return record.known_size(self.clock(), source.data.policy.listing_ttl)
+
+    def settled(self, record: Record) -> bool:
+        """Whether asking the source for the size of a resource now would tell nothing new."""
+        return self.size_now(record) is not None or record.confirmed_within(JUST_NOW, self.clock())
+
+    def send_on(self, record: Record) -> None:
+        """A program is told to look again (ESTALE), and is to find then what was just loaded for it.
+
+        Even if that is said to have changed meanwhile: the kernel looks again only once, so a resource that changes
+        faster than that could never be opened.
+        """
+        if record.loaded_within(JUST_NOW, self.clock()):
+            record.awaited_until = self.clock() + JUST_NOW
+
+    def just_changed(self, record: Record) -> bool:
+        """Whether a program may be on its way to the version that the last load has found."""
+        return record.changed_within(JUST_NOW, self.clock())
+
+    def lazy(self, record: Record) -> bool:
+        """Whether the size is 0 until it is opened: where only that loads it, or with `sizes = "lazy"`."""
+        return record.on_open or record.metadata.lazy or self.source_of(record).data.policy.sizes == "lazy"
+
+    async def learn(self, record: Record) -> None:
+        """Make the record's size, version and time the source's own: by asking for them, or by loading the content.
+
+        Where a source is down and the size was once learnt, that stands (S20). Raises the source's error otherwise.
+        Does nothing for what only an open loads (S31).
+        """
+        if record.on_open:
+            return
+        source = self.source_of(record)
+        with Waiting(source):
+            try:
+                refuse_repeat(record, self.clock())
+                if isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog):
+                    await self._loader.ask(source, ("stat", record.key), lambda: self._confirm(source, record))
+                    if self.size_now(record) is not None or record.confirmed_within(JUST_NOW, self.clock()):
+                        return
+                await self._loader.load(source, record)
+                require_current(record)
+            except (Unreachable, DeadlineExceeded):
+                known = record.size is not None and self._loader.within_stale(source, record)
+                if not known and await self._loader.last(source, record) is None:
+                    raise
+                record.stale = True
+
+    async def exists(self, record: Record) -> bool:
+        """Whether the source has a resource, which only a load can tell. Raises what else goes wrong."""
+        try:
+            await self.learn(record)
+        except NotFound:
+            return False
+        return True
+
+    async def find_certain(self, path: Path) -> Node:
+        """As `find`, but where a name may be a resource or a directory, the source has been asked which."""
+        node = await self.find(path)
+        if node.candidate is not None and await self.exists(node.candidate):
+            node = await self.find(path)
+        return node
+
+    async def _confirm(self, source: Source, record: Record) -> None:
+        assert isinstance(source.catalog, DirectoryCatalog)
+        async with source.places.ask():
+            await source.catalog.confirm(record)
+
+    def content_now(self, record: Record) -> Content | None:
+        """The content, if it is in memory and fresh, or has just been found.
+
+        A part of what an open has loaded is good for as long as its directory is there.
+        """
+        kept = record.on_open and record.parent is not None
+        usable = kept or record.fresh(self.clock()) or self.just_changed(record)
+        return self.contents.get(content_key(record)) if usable and record.parts is None else None
+
+    async def open(self, record: Record) -> Content:
+        """The content of a resource, from memory or from the source. Raises IsADirectory for one of several parts."""
+        content = self.content_now(record)
+        if content is not None:
+            return content
+        contents = await self._loader.contents(self.source_of(record), record)
+        if record.parts is not None:
+            raise IsADirectory(f"{record.metadata.name} answered several contents")
+        require_current(record)
+        return contents[record.part] if record.parent is not None else contents[0]
+
+    def _link(self, source: Source, record: Record, native_uri: str) -> str | None:
+        """Where a link in the directory of `record` leads for another resource of the source; None if it has none."""
+        linked = source.catalog.record(native_uri)
+        path = linked.path if linked is not None and linked.path else tree.plain_path(native_uri).path
+        try:
+            node = source.catalog.known(path)
+        except (NotFound, NotADirectory):
+            return None
+        there = node.record or node.candidate if node is not None else None
+        if there is None or there.metadata.native_uri != native_uri or not record.path:
+            return None
+        start, end = self._mounted(source, record.path)[0], self._mounted(source, path)[0]
+        return os.path.relpath("/".join(("", *end)), "/".join(("", *start)))
+
+    # -- loading ahead -----------------------------------------------------------------------------------------------
+
+    def accessed(self, path: Path, record: Record, *, wanted: bool) -> None:
+        """Something wants the content at `path`: where this goes on in the order of a walk, load the next ones.
+
+        To be called when the content is not there (`wanted`: it is loaded next), and when it was loaded ahead
+        (`Record.ahead`), so that a walk goes on; other hits cost nothing.
+        """
+        source, below = self.place(path)
+        self._ahead.accessed(source, below, record, wanted=wanted)
+
+    # -- listing and loading by URI ----------------------------------------------------------------------------------
+
+    def by_id(self, source_id: str) -> Source:
+        """The source with this id, name, URI prefix or base prefix. Raises NotFound, naming those there are."""
+        for source in self.sources.values():
+            if source_id in (source.data.id, source.data.name, source.data.uri_prefix, source.data.base_prefix):
+                return source
+        there = ", ".join(sorted(s.data.id for s in self.sources.values())) or "none"
+        raise NotFound(f"no source {source_id!r}; there are: {there}")
+
+    async def list_resources(self, source_id: str, path: str = "", depth: int | None = None) -> list[ResourceMetadata]:
+        """The resources of a source below `path` (names as the mount shows them), down to `depth` directories.
+
+        depth: 1 is the directory itself, None all of it. Directories of a hierarchical source are among the answers.
+        Raises NotFound or the source's error.
+        """
+        source = self.by_id(source_id)
+        if depth is not None and depth < 1:
+            raise NotSupported(f"depth is {depth}: it counts levels and begins at 1")
+        if not source.data.capabilities.list:
+            raise NotSupported(f"{source.data.id} cannot be listed")
+        start = tuple(name for name in path.split("/") if name)
+        if source.data.scheme is not None and isinstance(source.catalog, FlatCatalog):
+            start = (source.data.scheme, *start)
+        found: list[ResourceMetadata] = []
+        pending: list[tuple[Path, int]] = [(start, 1)]
+        while pending:
+            directory, level = pending.pop()
+            try:
+                children = await self.below(source, directory)
+            except NotFound:
+                if path or directory != start:
+                    raise
+                return []  # a source of one scheme that lists nothing yet has no directory for it
+            for name, node in children.items():
+                record = node.record
+                if record is not None:
+                    found.append(record.metadata)
+                deeper = depth is None or level < depth
+                if node.kind == "directory" and deeper and level < tree.MAX_DEPTH:
+                    pending.append(((*directory, name), level + 1))
+        return found
+
+    async def below(self, source: Source, path: Path) -> dict[str, Node]:
+        """The children of a path of the source's catalog."""
+        with Waiting(source):
+            return await source.catalog.children(path)
+
+    async def record_of(self, uri: str) -> tuple[Source, Record]:
+        """The record of a bbfs URI, listed or not. Raises InvalidUri, or NotFound for an unknown source."""
+        parsed = parse_data_source_uri(uri)
+        source = self.sources.get(parsed.base_prefix)
+        if source is None:
+            there = ", ".join(sorted(self.sources)) or "none"
+            raise NotFound(f"no source {parsed.base_prefix!r}; there are: {there}")
+        native = parsed.original_uri
+        return source, source.catalog.record_of(str(parsed), native)
+
+    async def load_resource(self, uri: str) -> LoadedResource:
+        """Content and metadata of one resource, listed or not. Raises InvalidUri or the source's error."""
+        source, record = await self.record_of(uri)
+        if not record.path:
+            record = await self._part_of(record) or record
+        content = self.content_now(record)
+        kept = self._loader.kept(record) if content is None and record.fresh(self.clock()) else None
+        contents = [content] if content is not None else kept or await self._loader.contents(source, record)
+        if record.parts is None:
+            return LoadedResource(uri, self.described(record), (Part(None, record.metadata.mime_type, contents[0]),))
+        parts = sorted(record.parts.values(), key=lambda part: part.part)
+        return LoadedResource(
+            uri,
+            self.described(record),
+            tuple(Part(p.metadata.native_uri, p.metadata.mime_type, contents[p.part]) for p in parts),
+        )
+
+    async def _part_of(self, unlisted: Record) -> Record | None:
+        """The content among several that a URI below a listed resource names (S2, S5), or None."""
+        source = self.source_of(unlisted)
+        above, _, segment = unlisted.metadata.native_uri.rpartition("/")
+        known = source.catalog.record(above)
+        if known is not None and known.on_open:
+            return (known.parts or {}).get(tree.show_component(segment))
+        listed = source.catalog.records.get(above) or source.catalog.records.get(above + "/")
+        if listed is None:
+            return None
+        if listed.parts is None:
+            await self._loader.contents(source, listed)
+        return (listed.parts or {}).get(tree.show_component(segment))
+
+    def described(self, record: Record) -> ResourceMetadata:
+        """The metadata with what was learnt: the true size and the time of the last change."""
+        m = record.metadata
+        size = m.size if record.size is None else record.size
+        return replace(m, size=size, modified_ns=record.modified_ns, etag=m.etag or record.digest)
+
+    def document(self, path: Path, record: Record) -> dict[str, Any]:
+        """Everything known of a resource, as one JSON object; nothing is asked of its source."""
+        source = self.source_of(record)
+        fresh = record.fresh(self.clock()) and not record.stale
+        error = record.error or (record.parent.error if record.parent is not None else None)
+        size = self.size_now(record)
+        return documents.resource_document(
+            record.metadata,
+            source.data,
+            path="/".join(path),
+            size=record.size if size is None else size[0],
+            modified_ns=record.modified_ns,
+            fetched_at=record.fetched_at,
+            cache="absent" if content_key(record) not in self.contents else "fresh" if fresh else "stale",
+            error=None if error is None else str(error),
+        )
+
+    def source_document(self, path: Path) -> dict[str, Any]:
+        """Everything known of the source whose directory is at `path`, as one JSON object."""
+        source, _ = self.place(path)
+        return documents.source_document(source.data, source.state, source.problem, source.capabilities)
+
+    async def load_resources(
+        self,
+        mode: Literal["template", "direct"],
+        *,
+        uri_template: str | None = None,
+        template_resources: Sequence[Mapping[str, str | Sequence[str]]] = (),
+        direct_uris: Sequence[str] = (),
+    ) -> list[LoadedResource]:
+        """Load many resources at once, in the order asked for; each has its content and metadata, or its own error.
+
+        template: `uri_template` is expanded with each mapping of `template_resources`. direct: `direct_uris` as they
+        are. Raises NotSupported only when the arguments do not fit the mode.
+        """
+        if mode == "template" and uri_template and not direct_uris:
+            asked = [partial(expand_template, uri_template, values) for values in template_resources]
+        elif mode == "direct" and uri_template is None and not template_resources:
+            asked = [partial(str, uri) for uri in direct_uris]
+        else:
+            raise NotSupported(
+                "mode 'template' takes uri_template and template_resources, mode 'direct' takes direct_uris"
+            )
+        results: list[LoadedResource | None] = [None] * len(asked)
+        places = trio.Semaphore(LOADS_AT_ONCE)
+
+        async def load(position: int, make_uri: Callable[[], str]) -> None:
+            uri = uri_template or ""
+            try:
+                uri = make_uri()
+                async with places:
+                    results[position] = await self.load_resource(uri)
+            except BbfsError as error:
+                results[position] = LoadedResource(uri, error=error)
+
+        async with trio.open_nursery() as nursery:
+            for position, make_uri in enumerate(asked):
+                nursery.start_soon(load, position, make_uri)
+        return [result for result in results if result is not None]
+
+    # -- memory across mounts ----------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Write what was learnt and loaded since the last flush."""
+        await self._memory.flush(self.sources.values())
+        await self._tiers.flush()
+
+    async def keep_flushing(self) -> None:
+        """Runs for the life of the daemon; writes the rest when it is cancelled."""
+        try:
+            while True:
+                await trio.sleep(FLUSH_EVERY)
+                await self._memory.flush(self.sources.values())
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+                await self.flush()
+
+
+def _split_scheme(name: str) -> tuple[str, str, str]:
+    """`a-b+c+git+ssh` → (`a-b+c`, `+`, `git+ssh`): a scheme may hold `+`, the rest of a prefix one only."""
+    parts = name.split("+", 2)
+    return ("+".join(parts[:2]), "+", parts[2]) if len(parts) == 3 else (name, "", "")

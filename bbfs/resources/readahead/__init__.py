@@ -1,0 +1,1 @@
+"""Loading the files that a program will read next."""

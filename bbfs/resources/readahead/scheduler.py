@@ -1,0 +1,302 @@
+"""Loading ahead of a program that walks through a source: makes requests of the windows of `streams`.
+
+What a window asks for stands in a queue, one for each stream, and begins when a place among the source's requests is
+free that nobody waits for: one from each queue in turn, within a budget of bytes. What has not begun when its stream
+has lost its reader never does. Between two awaits a task is alone; nothing here locks.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from bbfs.model.errors import BbfsError, Denied, InvalidUri, NotADirectory, NotFound, TooLarge
+from bbfs.model.inode_number import inode_number
+from bbfs.resources.catalog.record import Node, Path, Record
+from bbfs.resources.catalog.versions import salt_of
+from bbfs.resources.readahead.streams import Stream, Streams
+from bbfs.resources.readahead.walk_order import Entries, TreeOrder
+from bbfs.resources.request_slots import Place
+from bbfs.resources.single_flight import SingleFlight
+from bbfs.resources.source import Source
+
+SHORTEST_USE = 1.0
+"""Seconds for which contents must hold to be worth loading before they are wanted."""
+LONGEST_WAIT = 5.0
+"""Seconds that a content may lie before it is used, at the reader's pace; at most half of its time to live."""
+UNKNOWN_SIZE = 1 << 16
+"""Bytes that a content is taken to have while none of its source was seen."""
+SORTED_AT_ONCE, SORTED_TO = 2_000, 20_000
+"""Entries of a directory up to which they are put in the order of their inode numbers, at 2 µs each: as soon as an
+access fits no stream, and where several do. More would take too long here."""
+IN_ODD_ORDER = 5
+"""Accesses next to each other in the order of inode numbers that are a walk, where it begins amid a directory."""
+FITS_NO_ORDER = 4
+"""What several accesses are."""
+
+Fetch = Callable[[Source, Record, Place], Awaitable[Any]]
+Mounted = Callable[[Source, Path], Path]
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A load ahead of need. wanted: somebody waits for it by now."""
+
+    path: Path
+    record: Record
+    stream: Stream
+    wanted: bool = False
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """What is loaded ahead of one source's readers.
+
+    orders: that of readdir; then that of inode numbers, in which `cp` takes the entries of any directory (savedir of
+    gnulib), and `grep -r`, `find` and `du` (fts) those of one of more than 10 000. queues: by stream, in turn.
+    flying: by the record's key. unused: bytes by path, of what has come and was not used. waits: streams whose readers
+    wait, by the record's key. unfitting: the last accesses that had no stream.
+    """
+
+    streams: Streams
+    orders: tuple[TreeOrder, TreeOrder]
+    queues: dict[Stream, deque[tuple[Path, Record]]] = field(default_factory=dict)
+    flying: dict[tuple[str, str], _Request] = field(default_factory=dict)
+    unwanted: int = 0
+    unused: dict[Path, int] = field(default_factory=dict)
+    unused_bytes: int = 0
+    waits: dict[tuple[str, str], Stream] = field(default_factory=dict)
+    unfitting: deque[Path] = field(default_factory=lambda: deque(maxlen=FITS_NO_ORDER))
+    mean: float = UNKNOWN_SIZE
+    ttl: float | None = None
+
+
+class LoadAhead:
+    """The readers' ways through all sources.
+
+    fetch: loads the contents of a record in a flight of its own. budget: bytes, of each source, that may have been
+    loaded and not be used yet. largest: bytes; what is known to be larger is left to its reader. held: whether a
+    content is in memory. mounted: a path of a source's catalog from the mount's root. clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        flights: SingleFlight,
+        *,
+        budget: int,
+        largest: int,
+        held: Callable[[Record], bool],
+        mounted: Mounted,
+        clock: Callable[[], float],
+    ) -> None:
+        self._fetch = fetch
+        self._flights = flights
+        self._budget = budget
+        self._largest = largest
+        self._held = held
+        self._mounted = mounted
+        self._clock = clock
+        self._sources: dict[str, _Ahead] = {}
+
+    def add(self, source: Source) -> None:
+        """Take in a source. Of one that takes a request at a time, or whose sizes are lazy, nothing is loaded ahead."""
+        policy = source.data.policy
+        if policy.concurrency < 2 or policy.sizes == "lazy":
+            return
+        orders = (
+            TreeOrder(partial(_entries, source)),
+            TreeOrder(partial(self._by_number, source), opens_at=IN_ODD_ORDER),
+        )
+        ahead = _Ahead(Streams(2 * policy.concurrency, policy.timeout), orders)
+        self._sources[source.data.id] = ahead
+        source.places.freed = partial(self._begin_next, source, ahead)
+
+    def accessed(self, source: Source, path: Path, record: Record, *, wanted: bool) -> None:
+        """The content at a path is wanted that is not there (`wanted`: it is loaded next), or was loaded ahead."""
+        ahead = self._sources.get(source.data.id)
+        if ahead is None:
+            return
+        self._forget_unused(ahead, path)
+        now = self._clock()
+        ttl = source.data.policy.content_ttl if ahead.ttl is None else ahead.ttl
+        if ttl < SHORTEST_USE:
+            return
+        files = len(source.catalog.records)
+        found: dict[Path, Record] = {}
+
+        def needed(other: Path) -> bool:
+            to_load = self._to_load(source, other, now)
+            if to_load is not None:
+                found[other] = to_load
+            return to_load is not None
+
+        plan = ahead.streams.access(
+            path,
+            now,
+            self._orders(ahead, path, now, files),
+            needed,
+            horizon=min(LONGEST_WAIT, ttl / 2),
+            files=files,
+        )
+        if wanted:
+            self._now_wanted(ahead, record, plan.stream)
+        for other in plan.dropped:
+            self._forget_unused(ahead, other)
+        if plan.stream is None:
+            ahead.unfitting.append(path)
+            return
+        if plan.load:
+            ahead.queues.setdefault(plan.stream, deque()).extend((other, found[other]) for other in plan.load)
+        self._begin_next(source, ahead, spared=1 if wanted else 0)
+
+    @staticmethod
+    def _orders(ahead: _Ahead, path: Path, now: float, files: int) -> Iterator[TreeOrder]:
+        """The orders in which an access may be one of a walk; asked for where it fits no stream.
+
+        The first one says nothing by itself. So none is sorted for a program that walks as readdir does.
+        """
+        by_name, by_number = ahead.orders
+        yield by_name
+        directory, unfitting = path[:-1], ahead.unfitting
+        size = by_name.size(directory)
+        if unfitting and size <= (SORTED_TO if len(unfitting) == FITS_NO_ORDER else SORTED_AT_ONCE):
+            if not by_number.has(directory):
+                ahead.streams.recall([each for each in unfitting if each[:-1] == directory], now, by_number, files)
+            yield by_number
+
+    def ended(self, source: Source, record: Record, size: int | None, ttl: float | None = None) -> None:
+        """A load has ended, with `size` bytes that hold for `ttl` seconds, or without success."""
+        ahead = self._sources.get(source.data.id)
+        if ahead is None:
+            return
+        if size is not None:
+            ahead.mean += (size - ahead.mean) / 8
+            ahead.ttl = ttl
+        stream = ahead.waits.pop(record.key, None)
+        if stream is not None:
+            stream.waiting -= 1
+            stream.last = self._clock()
+
+    def changed(self, source: Source, path: Path) -> None:
+        """Something is new at a path of the source's catalog."""
+        ahead = self._sources.get(source.data.id)
+        for order in ahead.orders if ahead is not None else ():
+            order.changed(path)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _now_wanted(ahead: _Ahead, record: Record, stream: Stream | None) -> None:
+        request = ahead.flying.get(record.key)
+        if request is not None and not request.wanted:
+            request.wanted = True
+            ahead.unwanted -= 1
+        if stream is not None and record.key not in ahead.waits:
+            ahead.waits[record.key] = stream
+            stream.waiting += 1
+
+    def _begin_next(self, source: Source, ahead: _Ahead, spared: int = 0) -> None:
+        """Begin what the queues hold, as far as places and budget go. One place is left for whoever comes next."""
+        places, queues, now = source.places, ahead.queues, self._clock()
+        while queues and places.free > spared and ahead.unwanted < places.total - 1 and self._within_budget(ahead):
+            stream, queue = next(iter(queues.items()))
+            del queues[stream]
+            if not ahead.streams.alive(stream) or stream.idle(now, ahead.streams.patience):
+                continue
+            while queue:
+                path, record = queue.popleft()
+                if self._worth(record, now):
+                    self._begin(source, ahead, _Request(path, record, stream))
+                    break
+            if queue:
+                queues[stream] = queue
+
+    def _within_budget(self, ahead: _Ahead) -> bool:
+        expected = ahead.unused_bytes + (ahead.unwanted + 1) * ahead.mean
+        return expected <= self._budget or not (ahead.unused or ahead.unwanted)
+
+    def _begin(self, source: Source, ahead: _Ahead, request: _Request) -> None:
+        record = request.record
+        record.ahead = True
+        ahead.flying[record.key] = request
+        ahead.unwanted += 1
+        run = partial(self._run, source, ahead, request, source.places.ask())
+        self._flights.begin(("load", record.key), run, source.data.policy.timeout)
+
+    async def _run(self, source: Source, ahead: _Ahead, request: _Request, place: Place) -> Any:
+        record = request.record
+        try:
+            contents = await self._fetch(source, record, place)
+        except (NotFound, Denied, InvalidUri, TooLarge):
+            raise
+        except BbfsError:
+            for path in ahead.streams.close(request.stream):  # the source fares badly: leave it to those who ask
+                self._forget_unused(ahead, path)
+            raise
+        finally:
+            del ahead.flying[record.key]
+            if not request.wanted:
+                ahead.unwanted -= 1
+        if record.ahead and ahead.streams.alive(request.stream):
+            ahead.unused[request.path] = size = record.size or 0
+            ahead.unused_bytes += size
+        return contents
+
+    @staticmethod
+    def _forget_unused(ahead: _Ahead, path: Path) -> None:
+        ahead.unused_bytes -= ahead.unused.pop(path, 0)
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    def _to_load(self, source: Source, path: Path, now: float) -> Record | None:
+        """The record of a file whose content is worth loading ahead now, or None."""
+        try:
+            node = source.catalog.known(path)
+        except (NotFound, NotADirectory):
+            return None
+        record = node.record if node is not None and node.kind == "file" else None
+        return record if record is not None and self._worth(record, now) else None
+
+    def _worth(self, record: Record, now: float) -> bool:
+        """Whether a content is worth loading ahead: it is not there nor on its way, harms nobody, and fits."""
+        if record.parent is not None or record.provisional or record.on_open or record.metadata.lazy:
+            return False
+        # What a description has settled is fresh without ever having been loaded.
+        if record.fresh(now) and (record.digest != record.metadata.etag or self._held(record)):
+            return False
+        if now < record.error_until or record.best_size() > self._largest:
+            return False
+        return not self._flights.under_way(("load", record.key))
+
+    def _by_number(self, source: Source, directory: Path) -> Entries | None:
+        """The entries of a directory in the order of their inode numbers."""
+        children = _children(source, directory)
+        if children is None:
+            return None
+        # At the root of a catalog, a name may decide where it stands.
+        above = self._mounted(source, directory) if directory else None
+
+        def number(child: tuple[str, Node]) -> int:
+            name, node = child
+            return inode_number((*above, name) if above else self._mounted(source, (name,)), salt_of(node))
+
+        return [(name, node.kind == "directory") for name, node in sorted(children, key=number)]
+
+
+def _entries(source: Source, directory: Path) -> Entries | None:
+    """The files and directories of a directory in readdir's order, as far as that is known without asking."""
+    large = source.catalog.large(directory)
+    if large is not None:
+        return large
+    children = _children(source, directory)
+    return None if children is None else [(name, node.kind == "directory") for name, node in children]
+
+
+def _children(source: Source, directory: Path) -> list[tuple[str, Node]] | None:
+    try:
+        children = source.catalog.known_children(directory)
+    except (NotFound, NotADirectory):
+        return None
+    return None if children is None else [(n, node) for n, node in children.items() if node.kind != "symlink"]

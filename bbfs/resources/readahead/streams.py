@@ -1,0 +1,327 @@
+"""Which files to load ahead of those who walk through a tree. Pure: no I/O; the time is an argument, in seconds.
+
+The signal is order. Each access either joins a stream, within reach of where that is, or begins one. A stream whose
+accesses lie close together opens a window over the files that follow in its direction, in the order of a walk
+(`walk_order`); the window grows with what was used of it, as TCP's and readahead's do, and the stream ends when
+what it loads is not used. Random access does not lie close together, so it costs next to nothing.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import inf
+
+from bbfs.resources.readahead.walk_order import Direction, Path, TreeOrder
+
+REACH = 4
+"""Files from a stream's accesses up to which an access joins it: programs with several threads leave no larger gaps."""
+FROM_EDGE = 2
+"""Accesses without a gap that open a window where they begin with the first or last file of a directory; elsewhere, the
+order says how many. Of more, so much of their range (`DENSITY`) is enough."""
+DENSITY = 0.75
+TURNED = 2
+"""Accesses behind where a reader began that end its stream."""
+FIRST, YOUNG, YOUNG_WINDOW = 3, 20, 12
+"""Up to `FIRST` accesses a window has one file for each, unless they began at the first or last file of a directory, as
+walks do; up to `YOUNG`, `YOUNG_WINDOW` at most: a program that looks at a few files wastes few."""
+GROWTH = 2
+"""Files loaded ahead for each that was used."""
+CANDIDATES = (8, 64)
+"""Streams without a window: at least, at most; in between, one for each 64 files, so that few join one by chance."""
+OPEN_AT_ONCE = 64
+IDLE = 3.0
+"""Seconds without an access after which a stream has lost its reader."""
+_SPAN = 16
+_LOOKED_AT = 256
+
+
+def window(used: int, limit: int, *, from_edge: bool = False) -> int:
+    """How many files to have loaded ahead of a reader that has used so many in order; from_edge: of a directory on."""
+    if used > YOUNG:
+        return min(limit, GROWTH * used)
+    if from_edge:
+        return min(limit, YOUNG_WINDOW)
+    return min(limit, used if used <= FIRST else min(YOUNG_WINDOW, GROWTH * used))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What follows from an access: `stream` wants `load`, in this order; nobody is going to use `dropped` any more.
+
+    stream: None where there is no window here.
+    """
+
+    stream: "Stream | None"
+    load: list[Path]
+    dropped: list[Path]
+
+
+class Stream:
+    """One reader's way through an order. The files within its reach are numbered; the numbers go up as it goes on.
+
+    waiting: accesses whose content is not there yet; kept by whoever loads, as is `last`, the time of the last event.
+    """
+
+    def __init__(self, order: TreeOrder, path: Path, now: float) -> None:
+        self.order = order
+        self.last = now
+        self.waiting = 0
+        self.direction: Direction | None = None
+        self.near: dict[Path, int] = {path: 0}
+        self._seen = {path}
+        self._low = self._high = 0
+        self._upward = True
+        self._edge = order.edge(path)
+        self._from_edge = False
+        self._think = 0.0
+        self._used = 1
+        self._top: Path = path[:-1]
+        self._crossed = False
+        self._extend_reach(path, 0, 1)
+        self._extend_reach(path, 0, -1)
+        # Of a stream with a window:
+        self._at = self._front = self._base = 0
+        self._front_path = path
+        self._backward = self._spared = 0
+        self._trail: deque[tuple[int, Path]] = deque()
+        self._doors: dict[Path, None] = {}
+
+    def _extend_reach(self, path: Path, number: int, direction: Direction) -> None:
+        place: Path | None = path
+        for distance in range(1, REACH + 1):
+            place = self.order.step(place, direction)
+            if place is None:
+                return
+            self.near.setdefault(place, number + direction * distance)
+
+    def joins(self, path: Path) -> int | None:
+        """How far from the stream's place an access is, or None if it is out of its reach."""
+        number = self.near.get(path)
+        if number is None:
+            return REACH if path in self._doors else None
+        if self.direction is None:
+            return min(abs(number - self._low), abs(number - self._high))
+        return abs(number - self._at)
+
+    def _widen(self, path: Path) -> None:
+        """The reader leaves the directory that it was in, or goes down into one: so may the window."""
+        common = 0
+        while common < min(len(self._top), len(path) - 1) and self._top[common] == path[common]:
+            common += 1
+        self._top, self._crossed = path[:common], True
+
+    # -- without a window --------------------------------------------------------------------------------------------
+
+    def gather(self, path: Path) -> bool:
+        """An access within reach of a stream without a window. Says whether it has one from now on."""
+        number = self.near[path]
+        self._seen.add(path)
+        self._edge = self._edge or self.order.edge(path)
+        if path[:-1] != self._top:
+            self._widen(path)
+        if number > self._high:
+            self._high, self._upward = number, True
+            self._extend_reach(path, number, 1)
+        elif number < self._low:
+            self._low, self._upward = number, False
+            self._extend_reach(path, number, -1)
+        direction: Direction = 1 if self._upward else -1
+        count, span = len(self._seen), self._high - self._low + 1
+        opens_at = FROM_EDGE if self._edge == direction else self.order.opens_at
+        least = span if count <= opens_at else DENSITY * span
+        if self.scattered or count < max(opens_at, least):
+            return False
+        self._from_edge = self._edge == direction and count == span
+        self._open(direction)
+        return True
+
+    @property
+    def scattered(self) -> bool:
+        """Whether its accesses have gone on too far without lying close together."""
+        return self._high - self._low > _SPAN
+
+    def _open(self, direction: Direction) -> None:
+        self.direction = direction
+        self._used = len(self._seen)
+        self._base = self._low if direction > 0 else -self._high
+        self._at = self._front = self._high if direction > 0 else -self._low
+        # What is ahead is numbered when it is loaded; what is behind stays within reach, for stragglers and for a turn.
+        self.near = {p: direction * n for p, n in self.near.items() if direction * n <= self._at}
+        self._trail = deque(sorted((number, path) for path, number in self.near.items()))
+        self._front_path = self._trail[-1][1]
+        self._find_doors(self._front_path)
+
+    # -- with a window -----------------------------------------------------------------------------------------------
+
+    def advance(self, path: Path) -> bool:
+        """An access within reach of a stream with a window. Says whether the stream goes on."""
+        if path in self._doors:
+            self._cross(path)
+        number = self.near[path]
+        if number < self._base:
+            self._backward += 1
+            return self._backward < TURNED  # it goes the other way: the next accesses open a window there
+        if path in self._seen:
+            return True
+        self._seen.add(path)
+        self._used += 1
+        if number > self._at:
+            self._at = number
+            self._find_doors(path)
+        unused = self._at - self._base + 1 - self._used - self._spared
+        return unused <= max(2 * REACH, self._used // 2)
+
+    def _cross(self, path: Path) -> None:
+        """Go on elsewhere. What is loaded where the reader was is not passed over: it may come back."""
+        self._widen(path)
+        self._spared += self._front - self._at
+        self._front += 1
+        self.near[path] = self._front
+        self._trail.append((self._front, path))
+        self._front_path = path
+
+    def _find_doors(self, path: Path) -> None:
+        """The next files where the window does not go, and where the reader may."""
+        assert self.direction is not None
+        self._doors = {}
+        if self._allowed(path) and self.order.amid(path, self.direction, REACH):
+            return  # nowhere that the window does not go
+        place: Path | None = path
+        for _ in range(REACH):
+            place = self.order.step(place, self.direction)
+            if place is None:
+                return
+            if not self._allowed(place) and place not in self.near:
+                self._doors[place] = None
+
+    def _allowed(self, path: Path) -> bool:
+        return path[: len(self._top)] == self._top and (self._crossed or len(path) == len(self._top) + 1)
+
+    def fill(self, limit: int, horizon: float, needed: Callable[[Path], bool]) -> list[Path]:
+        """The files to load now. horizon: seconds for which it is worth to have one before it is used."""
+        assert self.direction is not None
+        size = window(self._used, limit, from_edge=self._from_edge)
+        if self._think > 0:
+            size = min(size, int(horizon / self._think))
+        step = self.order.step if self._crossed else self.order.sibling
+        load: list[Path] = []
+        for _ in range(_LOOKED_AT):
+            if self._front - self._at >= size:
+                break
+            path = step(self._front_path, self.direction)
+            if path is None or not self._allowed(path):
+                break
+            self._front_path = path
+            if path not in self.near and needed(path):
+                self._front += 1
+                self.near[path] = self._front
+                self._trail.append((self._front, path))
+                load.append(path)
+        return load
+
+    def leave_behind(self, limit: int) -> list[Path]:
+        """The files that are so far behind that nobody on this way comes to them, as no part of it any more."""
+        left: list[Path] = []
+        while self._trail and self._trail[0][0] < self._at - limit - 2 * REACH:
+            path = self._trail.popleft()[1]
+            del self.near[path]
+            self._seen.discard(path)
+            left.append(path)
+        return left
+
+    def heard(self, now: float) -> None:
+        """Take note of an access, and of how long the reader took since it had what it wanted."""
+        if not self.waiting:
+            self._think = 0.8 * self._think + 0.2 * max(0.0, now - self.last)
+        self.last = now
+
+    def idle(self, now: float, patience: float) -> bool:
+        """Whether nobody reads here any more. patience: seconds that a reader waits for a content at most."""
+        return now - self.last > (patience if self.waiting else IDLE)
+
+
+@dataclass(slots=True)
+class Streams:
+    """All streams of one source. limit: files that one may have loaded ahead. patience: as for `Stream.idle`."""
+
+    limit: int
+    patience: float = inf
+    opened: list[Stream] = field(default_factory=list)
+    gathering: list[Stream] = field(default_factory=list)
+
+    def access(
+        self,
+        path: Path,
+        now: float,
+        orders: Iterable[TreeOrder],
+        needed: Callable[[Path], bool],
+        *,
+        horizon: float = inf,
+        files: int = 0,
+    ) -> Plan:
+        """The content of a file is wanted that had to be loaded, or that was loaded ahead.
+
+        orders: in which a program may walk. needed: whether a file's content is to be loaded. horizon: as for
+        `Stream.fill`. files: how many the source has.
+        """
+        dropped = [path for stream in self._without_reader(now) for path in stream.near]
+        near = [s for s in self.opened if s.joins(path) is not None]
+        if near:
+            stream = min(near, key=lambda s: s.joins(path) or 0)
+            self.opened.remove(stream)
+            stream.heard(now)
+            if not stream.advance(path):
+                return Plan(None, [], [*dropped, *stream.near])
+        else:
+            stream = self._gather(path, now, orders, files)
+            if stream is None:
+                return Plan(None, [], dropped)
+            if len(self.opened) >= OPEN_AT_ONCE:
+                dropped += self.opened.pop(0).near
+        self.opened.append(stream)
+        load = stream.fill(self.limit, horizon, needed)
+        return Plan(stream, load, dropped + stream.leave_behind(self.limit))
+
+    def recall(self, paths: Iterable[Path], now: float, order: TreeOrder, files: int) -> None:
+        """Have accesses that fitted no stream count in another order as well. files: as for `access`."""
+        for path in paths:
+            stream = self._gather(path, now, (order,), files)
+            if stream is not None:
+                self.opened.append(stream)
+
+    def alive(self, stream: Stream) -> bool:
+        return stream in self.opened
+
+    def close(self, stream: Stream) -> Iterable[Path]:
+        """End a stream: what it wants is not to be had. Returns what nobody is going to use."""
+        if stream in self.opened:
+            self.opened.remove(stream)
+        return stream.near
+
+    def _without_reader(self, now: float) -> list[Stream]:
+        """Take out the streams that have lost their reader."""
+        lost = [stream for stream in self.opened if stream.idle(now, self.patience)]
+        for stream in lost:
+            self.opened.remove(stream)
+        return lost
+
+    def _gather(self, path: Path, now: float, orders: Iterable[TreeOrder], files: int) -> Stream | None:
+        """Have the streams without a window take an access. The one that has a window now, if any."""
+        for order in orders:
+            if path not in order:
+                continue
+            here = [s for s in self.gathering if s.order is order and path in s.near]
+            stream = min(here, key=lambda s: s.joins(path) or 0, default=None)
+            if stream is None:
+                stream = Stream(order, path, now)
+            else:
+                self.gathering.remove(stream)
+                stream.heard(now)
+                if stream.gather(path):
+                    return stream
+                if stream.scattered:
+                    stream = Stream(order, path, now)
+            self.gathering.append(stream)
+        least, most = CANDIDATES
+        del self.gathering[: -min(most, max(least, files // 64))]
+        return None

@@ -1,0 +1,128 @@
+"""A data source at work: what the ResourceManager keeps for each, and the bound on those who wait for it."""
+
+import json
+from dataclasses import dataclass, field
+from hashlib import blake2b, scrypt
+from typing import Any
+
+from bbfs.model.errors import Busy
+from bbfs.model.values import DataSource, SourceState
+from bbfs.resources.catalog import Catalog
+from bbfs.resources.request_slots import Places
+from bbfs.sources import CanList, CanListDirectory, CanLoad, CanLoadIfChanged, CanWatch, Handler, LoadsWhileWanted
+
+WAITERS_PER_SOURCE = 400
+"""Programs that may wait for one source at once, far below what the daemon serves: a hung source starves nobody."""
+
+REFRESHES_KEPT = 1000
+"""Paths that were refreshed, above which everything of the source counts as refreshed."""
+
+
+@dataclass(slots=True)
+class Source:
+    """A data source at work: its handler, its tree, its bound on requests in flight, and how it fares.
+
+    misstates_sizes: whether one of its contents did not have the size that it had declared.
+    loads, reloads, watches: the handler, if it can; to find that out takes a good part of a load's time.
+    refreshed: when somebody wanted what is at and below a path of the catalog fetched anew (seconds since the epoch):
+        what was fetched before that is not to be served, wherever it is kept.
+    loads_while_wanted: whether a load ends with the last program that waits for it.
+    """
+
+    data: DataSource
+    handler: Handler
+    catalog: Catalog
+    places: Places
+    fingerprint: str
+    waiting: int = 0
+    error: str | None = None
+    misstates_sizes: bool = False
+    refreshed: dict[tuple[str, ...], float] = field(default_factory=dict)
+    loads: CanLoad | None = field(init=False)
+    reloads: CanLoadIfChanged | None = field(init=False)
+    watches: CanWatch | None = field(init=False)
+    loads_while_wanted: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.loads = self.handler if isinstance(self.handler, CanLoad) else None
+        self.reloads = self.handler if isinstance(self.handler, CanLoadIfChanged) else None
+        self.watches = self.handler if isinstance(self.handler, CanWatch) else None
+        self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
+
+    def refreshed_at(self, path: tuple[str, ...], now: float) -> None:
+        """From now on nothing older is to be served of what is at and below a path."""
+        if len(self.refreshed) >= REFRESHES_KEPT:
+            self.refreshed.clear()
+            path = ()
+        self.refreshed[path] = now
+
+    def is_refreshed(self, path: tuple[str, ...], fetched_at: float) -> bool:
+        """Whether what was fetched then is not to be served, for what is at a path."""
+        if not self.refreshed:
+            return False
+        return any(fetched_at <= self.refreshed.get(path[:depth], 0.0) for depth in range(len(path) + 1))
+
+    @property
+    def state(self) -> SourceState:
+        return self.handler.state
+
+    @property
+    def problem(self) -> str | None:
+        """The last thing that went wrong and has not gone right since, for people."""
+        state = self.state
+        return self.error or self.catalog.problem or (state.reason if state.state == "down" else None)
+
+    @property
+    def capabilities(self) -> list[str]:
+        """What the configuration grants and the handler can do."""
+        granted, handler = self.data.capabilities, self.handler
+        can = {
+            "read": granted.read and self.loads is not None,
+            "list": granted.list and isinstance(handler, CanList | CanListDirectory),
+        }
+        return [name for name, held in can.items() if held]
+
+
+class Waiting:
+    """Counts who waits for a source, so that a hung one cannot take all the places of the daemon. Raises Busy."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __enter__(self) -> None:
+        if self._source.waiting >= WAITERS_PER_SOURCE:
+            raise Busy(f"{self._source.data.id}: {WAITERS_PER_SOURCE} programs are waiting for it already")
+        self._source.waiting += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._source.waiting -= 1
+
+
+def fingerprint(source: DataSource) -> str:
+    """Names a source where its contents are kept: the same definition is the same source, another one is not.
+
+    The definition is all that decides what the source answers: the values that references gave included, so a source
+    that is asked with another user's token is another one. It is the same on every machine that is configured alike.
+    It is a hash, so nothing of the definition can be read from it; where secrets are part of it, one that is slow to
+    compute, since others may see it (`cache.shared`) and try out what it could be made from.
+    """
+    server, where = source.mcp, None
+    personal: dict[str, Any] = {"auth": dict(source.auth)}
+    secret = bool(source.auth)
+    if server is not None:
+        where = [server.transport, server.command, server.args, server.cwd, server.url, server.roots]
+        personal["env"] = dict(server.env)
+        personal["headers"] = {name.lower(): value for name, value in server.headers.items()}
+        in_url = server.url is not None and not {"?", "@"}.isdisjoint(server.url)
+        secret = bool(secret or server.env or server.headers or server.secrets or in_url)
+    if source.base is not None:
+        personal["base"] = source.base
+    text = _canonical([source.uri_prefix, dict(source.config), where, source.tools, source.prompts, personal])
+    if secret:
+        text = scrypt(text, salt=b"bbfs source", n=1 << 12, r=8, p=1, dklen=32)
+    return f"{source.base_prefix} {blake2b(text, digest_size=12).hexdigest()}"
+
+
+def _canonical(value: Any) -> bytes:
+    """Equal for equal values. Not their `repr`: that of a string made from references is the text as configured."""
+    return json.dumps(value, sort_keys=True, default=str).encode()

@@ -1,0 +1,81 @@
+"""Telling what changes below a path: resources that are added, removed, or have another content.
+
+Only what really differs is told: an announcement after which the content is the same is none. What a source announces
+by itself is heard; what it does not is looked at again when its time to live is over. So a source that announces
+everything is asked nothing but what an announcement gives reason to ask.
+"""
+
+from collections.abc import Callable, Iterable
+
+import trio
+
+from bbfs.model.errors import NotFound, NotSupported
+from bbfs.resources.catalog.record import Path
+from bbfs.resources.manager import ResourceManager
+from bbfs.resources.watch.events import Change, Event, Scope
+from bbfs.resources.watch.source import SourceWatch
+
+__all__ = ["Change", "Event", "Watch"]
+
+
+class Watch:
+    """Tells `sink` of every change at or below some paths for as long as `run` runs, and `note` of sources that fail.
+
+    Paths are from the mount's root and hold no symbolic links. recursive: with what is in directories below. Neither
+    `sink` nor `note` may block or raise.
+    """
+
+    def __init__(
+        self,
+        manager: ResourceManager,
+        paths: Iterable[Path],
+        sink: Callable[[Change], None],
+        note: Callable[[str], None],
+        *,
+        recursive: bool = True,
+    ) -> None:
+        self._manager = manager
+        self._paths = tuple(dict.fromkeys(paths))
+        self._sink = sink
+        self._note = note
+        self._recursive = recursive
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watch until cancelled; started once every source has been listed, or has failed to be, within its timeout.
+
+        Raises NotFound, NotSupported or the source's error for a path that cannot be watched, before it has started.
+        """
+        scopes: dict[str, list[Scope]] = {}
+        for path in self._paths:
+            scope = await self._scope(path)
+            sources = [self._manager.place(path)[0]] if path else self._manager.sources.values()
+            for source in sources:
+                if source.data.base_prefix not in self._manager.sources:
+                    raise NotSupported(f"{source.data.uri_prefix} cannot be watched")
+                scopes.setdefault(source.data.base_prefix, []).append(scope)
+        async with trio.open_nursery() as nursery:
+            async with trio.open_nursery() as starting:
+                for base, of_source in scopes.items():
+                    source = self._manager.sources[base]
+                    watch = SourceWatch(self._manager, source, of_source, self._sink, self._note)
+                    starting.start_soon(nursery.start, watch.run)
+            task_status.started()
+
+    async def _scope(self, path: Path) -> Scope:
+        if len(path) < 2:
+            if path:
+                self._manager.place(path)
+            return Scope(path, single=False, recursive=self._recursive)
+        node = await self._manager.find(path)
+        record = node.candidate or node.record
+        if record is not None and (node.candidate is not None or record.provisional):
+            try:  # a template makes the name: only a load tells whether there is such a resource
+                await self._manager.learn(record)
+            except NotFound:
+                if node.kind != "directory":
+                    raise
+            node = await self._manager.find(path)
+        if node.kind == "symlink":
+            raise NotSupported(f"{'/'.join(path)} is a symbolic link: watch what it leads to")
+        several = node.record is not None and node.record.parts is not None
+        return Scope(path, single=node.kind == "file" or several, recursive=self._recursive)

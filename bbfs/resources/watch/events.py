@@ -1,0 +1,34 @@
+"""What is told of changes, and of which paths. Pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bbfs.resources.catalog.record import Path
+
+Event = Literal["added", "changed", "removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of one resource. path: from the mount's root; at: seconds since the epoch; source: its id."""
+
+    event: Event
+    path: Path
+    uri: str
+    at: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is watched: one file, or a directory with all that is below, or with its own entries alone."""
+
+    path: Path
+    single: bool
+    recursive: bool = True
+
+    def covers(self, path: Path) -> bool:
+        depth = len(self.path)
+        if self.single or path[:depth] != self.path:
+            return path == self.path
+        return self.recursive or len(path) == depth + 1

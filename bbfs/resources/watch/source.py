@@ -1,0 +1,380 @@
+"""Watching one source: what it announces is heard, and what it does not is looked at when its time to live is over."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import trio
+
+from bbfs.model.errors import BbfsError, DeadlineExceeded, LoginRequired, NotADirectory, NotFound, Unreachable
+from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
+from bbfs.resources.catalog.record import Path, Record
+from bbfs.resources.manager import ResourceManager
+from bbfs.resources.source import Source
+from bbfs.resources.watch.events import Change, Event, Scope
+from bbfs.sources import CanAnnounce, CanWatch
+
+log = logging.getLogger(__name__)
+
+FOLLOWED = 200
+"""Resources of a source whose contents one watch follows: announcements of these are asked for. Of more, it tells what
+is added and removed, and what else the source announces; less than the 256 that a connection keeps."""
+SETTLED_WITHIN = 2.0
+"""Seconds for a server to answer to the subscriptions before a watch begins."""
+LOOK_AT_MOST_EVERY = 1.0
+HEARTBEAT = 2.0
+"""Seconds between two looks at whether a source still announces. It is not asked for that."""
+RETRY_EVERY = 5.0
+"""Seconds between two tries to reach a source that is down."""
+WALK_SHARE = 10
+"""Walking through a folder may take this part of the time."""
+CHECKS_AT_ONCE = 8
+INDEXED_AT_ONCE = 2000
+
+
+@dataclass(slots=True)
+class _Leaf:
+    """One resource as it was last told. version: of its content, None if nobody knows it. single: watched by itself.
+    found_at: in the manager's clock; looked_at: in trio's clock. problem: why its content could not be looked at.
+    """
+
+    record: Record
+    version: str | None
+    found_at: float
+    single: bool = False
+    there: bool = True
+    looked_at: float = -inf
+    problem: str | None = None
+
+
+class SourceWatch:
+    """The part of a watch that is about one source."""
+
+    def __init__(
+        self,
+        manager: ResourceManager,
+        source: Source,
+        scopes: Sequence[Scope],
+        sink: Callable[[Change], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self._manager = manager
+        self._source = source
+        self._scopes = scopes
+        self._sink = sink
+        self._note = note
+        self._leaves: dict[Path, _Leaf] = {}
+        self._singles_only = all(scope.single for scope in scopes)
+        self._listed: Mapping[str, Record] | None = None  # what the leaves were last compared with
+        self._listed_at = -inf
+        self._followed: set[Path] = set()
+        self._told: set[Path] = set()
+        self._woken = trio.Event()
+        self._walked_until = 0.0
+        self._begun = False  # whether it is known what there was, so that something else is a change
+        self._failing: str | None = None
+        self._retry_at = 0.0
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watch until cancelled; started once it is known what there is, or that the source is down."""
+        stop = self._manager.on_change(self._hear)
+        try:
+            await self._look()
+            task_status.started()
+            while True:
+                with trio.move_on_after(self._pause()):
+                    await self._woken.wait()
+                self._woken = trio.Event()
+                await self._look()
+        finally:
+            stop()
+
+    # -- hearing -----------------------------------------------------------------------------------------------------
+
+    def _hear(self, paths: Iterable[Path]) -> None:
+        data = self._source.data
+        for path in paths:
+            if not path or not (path[0] == data.uri_prefix or path[0].startswith(data.base_prefix + "+")):
+                continue
+            if path not in self._leaves and path[:-1] in self._leaves:
+                path = path[:-1]  # one of the several contents of a resource
+            if not any(scope.covers(path) or scope.path[: len(path)] == path for scope in self._scopes):
+                continue
+            leaf = self._leaves.get(path)
+            if leaf is not None and leaf.version is None and leaf.record.suspected:
+                leaf.version = leaf.record.digest  # what somebody else has read meanwhile
+            self._told.add(path)
+            self._woken.set()
+
+    def _announces(self, native_uri: str | None) -> bool:
+        handler = self._source.handler
+        return isinstance(handler, CanAnnounce) and handler.announces(native_uri)
+
+    # -- when to look ------------------------------------------------------------------------------------------------
+
+    def _pause(self) -> float:
+        """Seconds until the next look, if nothing is heard meanwhile."""
+        if self._failing is not None:
+            return max(0.0, self._retry_at - trio.current_time())
+        due = [self._listing_due_in(), *(self._due_in(leaf) for leaf in self._leaves.values() if leaf.single)]
+        return max(0.0, min(HEARTBEAT, *due))
+
+    def _listing_due_in(self) -> float:
+        """Seconds until the listing is to be looked at again; infinite where the source tells when it changes."""
+        if self._singles_only or self._announces(None):
+            return inf
+        if isinstance(self._source.catalog, DirectoryCatalog):
+            return self._walked_until - trio.current_time()
+        if self._source.state.state == "down":
+            return self._listed_at + RETRY_EVERY - trio.current_time()
+        paced = self._listed_at + LOOK_AT_MOST_EVERY - trio.current_time()
+        return max(self._source.catalog.validity(()), paced)
+
+    def _due_in(self, leaf: _Leaf) -> float:
+        """Seconds until a file that is watched by itself is to be looked at again."""
+        record = leaf.record
+        if record.on_open or (leaf.there and self._announces(record.metadata.native_uri)):
+            return inf
+        pace = LOOK_AT_MOST_EVERY if leaf.there else max(LOOK_AT_MOST_EVERY, self._source.data.policy.content_ttl)
+        left = record.fetched_at + record.ttl - self._manager.clock() if record.fetched_at is not None else 0.0
+        return max(left, leaf.looked_at + pace - trio.current_time())
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Find out what is different, and tell. A source that fails is told once, and tried again later."""
+        if self._failing is not None and trio.current_time() < self._retry_at:
+            return
+        told = self._told
+        self._told = set()
+        try:
+            await self._meet_singles()
+            index = await self._index(told)
+            if index is not None:
+                told -= self._diff(index)
+            due = {path for path, leaf in self._leaves.items() if leaf.single and self._due_in(leaf) <= 0}
+            await self._follow()
+            if self._begun:
+                await self._check(told | due)
+        except BbfsError as error:
+            self._told |= told
+            self._fail(error)
+            return
+        self._begun = True
+        if self._failing is not None:
+            self._failing = None
+            self._note(f"{self._source.data.uri_prefix}: answers again")
+
+    def _fail(self, error: BbfsError) -> None:
+        self._retry_at = trio.current_time() + RETRY_EVERY
+        if self._failing != str(error):
+            self._failing = str(error)
+            self._note(f"{self._source.data.uri_prefix}: {error}")
+
+    async def _meet_singles(self) -> None:
+        for scope in self._scopes:
+            if scope.single and scope.path not in self._leaves:
+                record = (await self._manager.find(scope.path)).record
+                if record is None:
+                    raise NotFound(f"{'/'.join(scope.path)} is no file any more")
+                self._leaves[scope.path] = _Leaf(record, _version(record), self._manager.clock(), single=True)
+
+    async def _index(self, told: set[Path]) -> dict[Path, Record] | None:
+        """The resources there are now, by path; None if they cannot differ from those last told.
+
+        Asks the source where its listing is due. Raises the source's error.
+        """
+        if self._singles_only:
+            return None
+        catalog = self._source.catalog
+        due = self._failing is not None or self._listing_due_in() <= 0
+        if not isinstance(catalog, FlatCatalog):
+            walks = due or not self._begun or any(path not in self._leaves for path in told)
+            return await self._walk() if walks else None
+        if due or (not self._begun and catalog.validity(()) <= 0):
+            self._listed_at = trio.current_time()
+            await catalog.refresh()
+        if catalog.records is self._listed:
+            return None
+        self._listed = catalog.records
+        found: dict[Path, Record] = {}
+        for number, record in enumerate(list(self._listed.values())):
+            if number % INDEXED_AT_ONCE == INDEXED_AT_ONCE - 1:
+                await trio.lowlevel.checkpoint()
+            path = self._manager.mounted(record)
+            if any(scope.covers(path) for scope in self._scopes):
+                found[path] = record
+        return found
+
+    async def _walk(self) -> dict[Path, Record]:
+        """As `_index`, of a source that lists a directory at a time."""
+        started = trio.current_time()
+        found: dict[Path, Record] = {}
+        pending = [scope.path or (self._source.data.uri_prefix,) for scope in self._scopes if not scope.single]
+        seen = set(pending)
+        while pending:
+            directory = pending.pop()
+            try:
+                children = await self._manager.children(directory)
+            except (NotFound, NotADirectory):
+                continue  # it went while we walked
+            for name, node in children.items():
+                path = (*directory, name)
+                if node.kind == "directory":
+                    if path not in seen and any(scope.covers((*path, "")) for scope in self._scopes):
+                        seen.add(path)
+                        pending.append(path)
+                elif node.record is not None:
+                    found[path] = node.record
+        ended = trio.current_time()
+        pause = max(LOOK_AT_MOST_EVERY, self._source.data.policy.listing_ttl, WALK_SHARE * (ended - started))
+        self._walked_until = ended + pause
+        return found
+
+    def _diff(self, index: Mapping[Path, Record]) -> set[Path]:
+        """Tell what was added and removed, and which contents are other ones as far as the listing says.
+
+        Returns the paths that were added.
+        """
+        added: set[Path] = set()
+        for path in [path for path, leaf in self._leaves.items() if not leaf.single and path not in index]:
+            leaf = self._leaves.pop(path)
+            self._followed.discard(path)
+            self._tell("removed", path, leaf.record)
+        for path, record in index.items():
+            leaf, version = self._leaves.get(path), None if record.suspected else _version(record)
+            if leaf is None:
+                self._leaves[path] = _Leaf(record, _version(record), self._manager.clock())
+                self._tell("added", path, record)
+                added.add(path)
+            elif not leaf.single:
+                leaf.record = record
+                if version is not None and leaf.version is not None and version != leaf.version:
+                    leaf.version = version
+                    self._tell("changed", path, record)
+        return added
+
+    async def _follow(self) -> None:
+        """Ask the source to tell of what is watched, and learn which version there is now, to compare with later."""
+        handler = self._source.handler
+        wanted: list[tuple[Path, _Leaf]] = []
+        fresh: set[int] = set()  # by identity
+        if len(self._followed) < FOLLOWED:
+            for path, leaf in sorted(self._leaves.items(), key=lambda item: not item[1].single):
+                if path not in self._followed and not leaf.record.on_open and len(self._followed) < FOLLOWED:
+                    self._followed.add(path)
+                    wanted.append((path, leaf))
+        if isinstance(handler, CanWatch):
+            for _, leaf in wanted:
+                if not self._announces(leaf.record.metadata.native_uri):
+                    handler.interested(leaf.record.metadata.native_uri)
+                    fresh.add(id(leaf))
+            if fresh and isinstance(handler, CanAnnounce):
+                with trio.move_on_after(SETTLED_WITHIN):
+                    await handler.settled()
+        limiter = trio.CapacityLimiter(CHECKS_AT_ONCE)
+        async with trio.open_nursery() as nursery:
+            for path, leaf in wanted:
+                # What changed between an earlier load and the subscription, nobody has told.
+                missed = id(leaf) in fresh and self._announces(leaf.record.metadata.native_uri)
+                if missed or leaf.version is None or not leaf.record.fresh(self._manager.clock()):
+                    nursery.start_soon(self._learn_first, path, leaf, limiter)
+
+    async def _learn_first(self, path: Path, leaf: _Leaf, limiter: trio.CapacityLimiter) -> None:
+        record = leaf.record
+        too_large = (record.metadata.size or 0) > self._manager.cache_bytes // CHECKS_AT_ONCE
+        if record.metadata.kind != "resource" or too_large:
+            return
+        seen = record.fetched_at is not None and record.fetched_at >= leaf.found_at
+        before = _version(record) if seen else None  # what a `cat` has shown since the resource was told of
+        async with limiter:
+            try:
+                await self._manager.learn(record)
+            except BbfsError as error:  # it is told of when it changes
+                log.debug("%s: %s", record.metadata.uri, error)
+        leaf.version, leaf.looked_at = _version(record), trio.current_time()
+        if before is not None and leaf.version != before:
+            self._tell("changed", path, record)
+
+    async def _check(self, paths: set[Path]) -> None:
+        """Find out whether contents of which it was said, or may be, that they changed have done so.
+
+        Raises the source's error where the source itself failed.
+        """
+        failures: list[BbfsError] = []
+        limiter = trio.CapacityLimiter(CHECKS_AT_ONCE)
+
+        async def check(path: Path, leaf: _Leaf) -> None:
+            async with limiter:
+                try:
+                    await (self._check_single(path, leaf) if leaf.single else self._check_listed(path, leaf))
+                    leaf.problem = None
+                except (Unreachable, DeadlineExceeded, LoginRequired) as error:
+                    self._told.add(path)
+                    failures.append(error)
+                except BbfsError as error:
+                    if leaf.problem != str(error):
+                        leaf.problem = str(error)
+                        self._note(f"{'/'.join(path)}: {error}")
+
+        async with trio.open_nursery() as nursery:
+            for path in paths:
+                if (leaf := self._leaves.get(path)) is not None:
+                    nursery.start_soon(check, path, leaf)
+        if failures:
+            raise failures[0]
+
+    async def _check_listed(self, path: Path, leaf: _Leaf) -> None:
+        """A resource of a directory: whether it is there, the listing says."""
+        record = leaf.record
+        if record.on_open:
+            return
+        before = leaf.version
+        if not record.fresh(self._manager.clock()):
+            try:
+                await self._manager.learn(record)
+            except NotFound:
+                return
+            self._require_answer(record)
+        leaf.version = version = _version(record)
+        # Without a version to compare with, the source is believed; unless it is only its size that was wrong.
+        lied = before is None and record.metadata.size not in (None, record.size)
+        if version != before and not lied:
+            self._tell("changed", path, record)
+
+    async def _check_single(self, path: Path, leaf: _Leaf) -> None:
+        """A file that is watched by itself, whether it is listed or made from a template."""
+        leaf.looked_at = trio.current_time()
+        try:
+            record = (await self._manager.find(path)).record
+            if record is None:
+                raise NotFound("/".join(path))
+            if not record.fresh(self._manager.clock()):
+                await self._manager.learn(record)
+                self._require_answer(record)
+        except (NotFound, NotADirectory):
+            if leaf.there:
+                leaf.there, leaf.version = False, None
+                self._tell("removed", path, leaf.record)
+            return
+        before, there = leaf.version, leaf.there
+        leaf.record, leaf.version, leaf.there = record, _version(record), True
+        if not there:
+            self._tell("added", path, record)
+        elif leaf.version != before:
+            self._tell("changed", path, record)
+
+    def _require_answer(self, record: Record) -> None:
+        """Raises Unreachable where the source is down and the last answer stands."""
+        if record.stale:
+            raise Unreachable(self._source.problem or "the source does not answer")
+
+    def _tell(self, event: Event, path: Path, record: Record) -> None:
+        if self._begun:
+            self._sink(Change(event, path, record.metadata.uri, self._manager.clock(), self._source.data.id))
+
+
+def _version(record: Record) -> str | None:
+    """What tells one content of a resource from another, as far as it is known."""
+    return f"@{record.metadata.target}" if record.metadata.kind == "symlink" else record.digest

@@ -1,0 +1,207 @@
+"""All resources of all sources as one list, a page at a time, however many there are and however the sources fare.
+
+A source is looked at behind whoever asks, all of them at once, and nobody waits longer than `WAIT` for any. One that
+has not answered by then, or is down, is left out and named in the log; when it has answered, the list is announced to
+have changed. Of a source that lists everything, the first `MOST_LISTED` are in the list; of one that lists directories,
+those of the upper `LEVELS` levels, `MOST_WALKED` at most and of at most `MOST_DIRECTORIES`, and none whose name begins
+with a dot. All else is there for load_datasource and by the templates.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from bbfs.model.errors import BbfsError
+from bbfs.model.file_names import MAX_DEPTH
+from bbfs.model.values import ResourceTemplate
+from bbfs.resources.catalog import DirectoryCatalog
+from bbfs.resources.catalog.record import Path, Record
+from bbfs.resources.manager import ResourceManager
+from bbfs.resources.source import Source
+from bbfs.server import cursors, templates
+from bbfs.server.errors import Fault
+from bbfs.server.walk import Found, Walk
+
+log = logging.getLogger(__name__)
+
+WAIT = 5.0
+"""Seconds."""
+PAGE = 200
+MOST_LISTED = 10_000
+LEVELS = 3
+MOST_WALKED = 1000
+MOST_DIRECTORIES = 200
+_LIST, _TEMPLATES = "resources/list", "resources/templates/list"
+
+
+@dataclass(slots=True)
+class _Look:
+    """One look at a source. found: of a source that lists directories, those in the list, upper levels first."""
+
+    began: float
+    done: trio.Event = field(default_factory=trio.Event)
+    error: BbfsError | None = None
+    missed: bool = False
+    found: list[Found] = field(default_factory=list)
+
+
+class Offering:
+    """The list of one server. nursery: where sources are looked at. appeared: called when the list is longer now."""
+
+    def __init__(self, manager: ResourceManager, nursery: trio.Nursery, appeared: Callable[[], None]) -> None:
+        self._manager = manager
+        self._nursery = nursery
+        self._appeared = appeared
+        self._looks: dict[str, _Look] = {}
+        self._problems: dict[str, str] = {}
+
+    async def resources(self, cursor: str | None) -> tuple[list[Record], str | None]:
+        """One page and the cursor of the next. What comes or goes between two pages hides and repeats nothing else.
+
+        Raises Fault for a cursor that was not given out.
+        """
+        first, count, after = _resources_place(cursor)
+        page: list[Record] = []
+        for source, look in await self._answering(first):
+            if source.data.base_prefix != first:
+                count, after = 0, None
+            found, more = await self._found(source, look, count, after, PAGE - len(page))
+            page += [each.record for each in found if each.record is not None]
+            count += len(found)
+            if more or len(page) >= PAGE:
+                last = list(found[-1].path) if found else list(after or ())
+                return page, cursors.token([_LIST], [source.data.base_prefix, count, last])
+        return page, None
+
+    async def templates(self, cursor: str | None) -> tuple[list[ResourceTemplate], str | None]:
+        """One page of the templates of all sources, and the cursor of the next. Raises Fault as `resources` does."""
+        first, skip = _templates_place(cursor)
+        page: list[ResourceTemplate] = []
+        for source, _ in await self._answering(first):
+            every = templates.templates_of(source, "+")
+            begin = skip if source.data.base_prefix == first else 0
+            room = PAGE - len(page)
+            page += every[begin : begin + room]
+            if len(every) - begin > room:
+                return page, cursors.token([_TEMPLATES], [source.data.base_prefix, begin + room])
+        return page, None
+
+    async def _answering(self, first: str | None) -> list[tuple[Source, _Look]]:
+        """The sources from `first` on that could be looked at in time, in the order of the configuration."""
+        sources = [source for source in self._manager.sources.values() if source.data.capabilities.list]
+        names = [source.data.base_prefix for source in sources]
+        if first is not None:
+            if first not in names:
+                raise Fault("invalid_token", "the cursor belongs to a source that is not there")
+            sources = sources[names.index(first) :]
+        now = trio.current_time()
+        looks = {source.data.base_prefix: self._look(source) for source in sources}
+        with trio.move_on_at(now + WAIT):
+            for look in looks.values():
+                if now < look.began + WAIT:  # who was not waited for once is not waited for again
+                    await look.done.wait()
+        answered: list[tuple[Source, _Look]] = []
+        for source in sources:
+            look = looks[source.data.base_prefix]
+            if not look.done.is_set():
+                look.missed = True
+                self._note(source, f"no answer within {WAIT:g} s")
+            elif look.error is None:
+                self._problems.pop(source.data.id, None)
+                answered.append((source, look))
+        return answered
+
+    def _look(self, source: Source) -> _Look:
+        """The look at a source under way, or a new one."""
+        look = self._looks.get(source.data.base_prefix)
+        if look is None or look.done.is_set():
+            look = self._looks[source.data.base_prefix] = _Look(trio.current_time())
+            self._nursery.start_soon(self._look_at, source, look)
+        return look
+
+    async def _look_at(self, source: Source, look: _Look) -> None:
+        try:
+            look.found = await _walked(source)
+        except BbfsError as error:
+            look.error = error
+            self._note(source, str(error))
+        finally:
+            look.done.set()
+        if look.missed and look.error is None:
+            self._appeared()
+
+    async def _found(
+        self, source: Source, look: _Look, count: int, after: Path | None, room: int
+    ) -> tuple[list[Found], bool]:
+        """What of a source comes behind `after`, up to `room`, and whether there is more."""
+        if isinstance(source.catalog, DirectoryCatalog):
+            rest = [each for each in look.found if after is None or _level(each.path) > _level(after)]
+            return rest[:room], len(rest) > room
+        room = min(room, MOST_LISTED - count)
+        walk = Walk(source, (), None, room, after)
+        try:
+            if room > 0:
+                await walk.run()
+        except BbfsError as error:
+            self._note(source, str(error))
+        return walk.found, walk.more and count + len(walk.found) < MOST_LISTED
+
+    def _note(self, source: Source, problem: str) -> None:
+        """Say once what keeps the resources of a source out of the list."""
+        if self._problems.get(source.data.id) != problem:
+            self._problems[source.data.id] = problem
+            log.warning("%s: not in the list of resources: %s", source.data.id, problem)
+
+
+async def _walked(source: Source) -> list[Found]:
+    """A listing of the source; of one that lists directories, the files of the upper levels, level by level."""
+    if not isinstance(source.catalog, DirectoryCatalog):
+        await Walk(source, (), 1, 0).run()
+        return []
+    found: list[Found] = []
+    level: list[Path] = [()]
+    levels = visited = 0
+    while level and levels < LEVELS:
+        following: list[Path] = []
+        before = len(found)
+        for directory in level[: MOST_DIRECTORIES - visited]:
+            visited += 1
+            walk = Walk(source, directory, 1, MOST_WALKED - len(found) + 1, hidden=False)
+            try:
+                await walk.run()
+            except BbfsError:
+                if not directory:
+                    raise
+                continue  # one that cannot be listed; load_datasource says why
+            following += [each.path for each in walk.found if each.record and each.record.metadata.kind == "directory"]
+            found += [each for each in walk.found if each.record and each.record.metadata.kind == "resource"]
+            if len(found) >= MOST_WALKED:
+                return found[:MOST_WALKED]
+        if len(found) > before or len(following) != 1:  # a directory that is all there is only leads to the place
+            levels += 1
+        level = following if len(following) != 1 or len(following[0]) < MAX_DEPTH else []
+    return found
+
+
+def _level(path: Path) -> tuple[int, Path]:
+    return len(path), path
+
+
+def _resources_place(cursor: str | None) -> tuple[str | None, int, Path | None]:
+    if cursor is None:
+        return None, 0, None
+    match cursors.place_of([_LIST], cursor):
+        case [str(first), int(count), list(after)] if count >= 0:
+            return first, count, cursors.texts(after) or None
+    raise Fault("invalid_token", "not a cursor of this server")
+
+
+def _templates_place(cursor: str | None) -> tuple[str | None, int]:
+    if cursor is None:
+        return None, 0
+    match cursors.place_of([_TEMPLATES], cursor):
+        case [str(first), int(skip)] if skip >= 0:
+            return first, skip
+    raise Fault("invalid_token", "not a cursor of this server")

@@ -1,0 +1,1 @@
+"""Which clients follow which resources, and how changes reach them."""

@@ -1,0 +1,90 @@
+"""The tools of the server: their definitions, and the calls of them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types as types
+from pydantic import BaseModel, ValidationError
+
+from bbfs.resources.manager import ResourceManager
+from bbfs.server.tools import load_datasource as data_sources
+from bbfs.server.tools import load_resources as loading
+
+_ARGUMENTS: Mapping[str, type[BaseModel]] = {
+    data_sources.NAME: data_sources.Arguments,
+    loading.NAME: loading.Arguments,
+}
+_READS = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True)
+
+
+def _tool(name: str, title: str, description: str, arguments: type[BaseModel], output: Mapping[str, Any]) -> types.Tool:
+    return types.Tool(
+        name=name,
+        title=title,
+        description=description,
+        input_schema=arguments.model_json_schema(),
+        output_schema=dict(output),
+        annotations=_READS,
+    )
+
+
+def definitions(source_ids: list[str]) -> list[types.Tool]:
+    """The tools, for a server with these sources."""
+    there = ", ".join(source_ids) or "none"
+    return [
+        _tool(
+            data_sources.NAME,
+            "Look into a data source",
+            "What a data source is and how it fares, and the metadata of its resources, a page at a time, with the URI "
+            f"templates that make more of them. Data sources: {there}.",
+            data_sources.Arguments,
+            data_sources.OUTPUT,
+        ),
+        _tool(
+            loading.NAME,
+            "Load resources",
+            "The contents of resources of any data sources, many at once: by a URI template and values, or by URIs as "
+            "load_datasource gives them. Each resource has its own outcome.",
+            loading.Arguments,
+            loading.OUTPUT,
+        ),
+    ]
+
+
+class Tools:
+    """Runs the tools. depth, most_bytes: as for `DataSources` and `Resources`."""
+
+    def __init__(self, manager: ResourceManager, depth: int | None, most_bytes: int) -> None:
+        self._data_sources = data_sources.DataSources(manager, depth)
+        self._resources = loading.Resources(manager, most_bytes)
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | None) -> types.CallToolResult:
+        """The result; what is wrong with the arguments is said in it, for the model to read. Raises KeyError."""
+        kind = _ARGUMENTS[name]
+        try:
+            # Hosts write null for what is left out.
+            given = kind.model_validate({key: value for key, value in (arguments or {}).items() if value is not None})
+        except ValidationError as error:
+            return failure(f"invalid arguments: {_problems(error)}")
+        if isinstance(given, loading.Arguments):
+            return await self._resources.load(given)
+        assert isinstance(given, data_sources.Arguments)
+        return _structured(await self._data_sources.load(given))
+
+
+def failure(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+
+
+def _structured(result: dict[str, Any]) -> types.CallToolResult:
+    """A structured result, with its JSON as text for clients that know no other; or with its error in words."""
+    error = result.get("error")
+    text = error["message"] if error is not None else json.dumps(result, ensure_ascii=False, default=str)
+    return types.CallToolResult(
+        content=[types.TextContent(text=text)], structured_content=result, is_error=error is not None
+    )
+
+
+def _problems(error: ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}" for one in error.errors())

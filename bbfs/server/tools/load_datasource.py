@@ -1,0 +1,138 @@
+"""The tool `load_datasource`: what a data source is, and what it holds, a page at a time."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bbfs.model.errors import BbfsError, NotADirectory
+from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
+from bbfs.resources.catalog.record import Path
+from bbfs.resources.manager import ResourceManager
+from bbfs.resources.source import Source
+from bbfs.server import cursors, templates
+from bbfs.server.errors import Fault, described
+from bbfs.server.source_lookup import source_called
+from bbfs.server.tools import documents as describing
+from bbfs.server.tools import schemas
+from bbfs.server.walk import Walk
+
+NAME = "load_datasource"
+PAGE = 100
+LARGEST_PAGE = 1000
+
+
+class Arguments(BaseModel):
+    """What `load_datasource` takes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    dataSourceId: str = Field(  # noqa: N815 - the name in the protocol
+        min_length=1, description="The id of the data source, or its name or URI prefix."
+    )
+    path: str = Field(default="", description="The directory to begin at, below the data source; all of it by default.")
+    depth: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="How many levels of directories to go down; 1 is the directory itself. "
+        "Without it, all of a source that lists everything at once, and one level of one that lists directories.",
+    )
+    pageSize: int = Field(  # noqa: N815
+        default=PAGE, ge=1, le=LARGEST_PAGE, description="How many resources to answer at most."
+    )
+    pageToken: str | None = Field(  # noqa: N815
+        default=None, description="nextPageToken of the page before; all other arguments as there."
+    )
+
+
+OUTPUT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "dataSource": schemas.DATA_SOURCE,
+        "dataSourceId": {"type": "string"},
+        "dataSourceName": {"type": "string"},
+        "dataSourceType": {"type": "string"},
+        "resources": {"type": "array", "items": schemas.RESOURCE},
+        "uriTemplates": {"type": "array", "items": schemas.TEMPLATE},
+        "nextPageToken": {"type": "string", "description": "There is more: pass it as pageToken."},
+        "totalCount": {"type": "integer", "description": "Of all pages, where that is known."},
+        "problems": {
+            "type": "array",
+            "description": "Directories that could not be listed.",
+            "items": {
+                "type": "object",
+                "properties": {"path": {"type": "string"}, "error": schemas.ERROR},
+                "required": ["path", "error"],
+            },
+        },
+        "error": schemas.ERROR,
+    },
+    "required": ["resources", "uriTemplates"],
+}
+
+
+class DataSources:
+    """Answers `load_datasource`. depth: how far to go down where that is not asked for; None: by the kind of source."""
+
+    def __init__(self, manager: ResourceManager, depth: int | None = None) -> None:
+        self._manager = manager
+        self._depth = depth
+
+    async def load(self, given: Arguments) -> dict[str, Any]:
+        """The structured result; what went wrong is its `error`."""
+        try:
+            source = source_called(self._manager, given.dataSourceId)
+        except (BbfsError, Fault) as error:
+            return {"resources": [], "uriTemplates": [], "error": described(error)}
+        error: BbfsError | Fault | None = None
+        page: dict[str, Any] = {"resources": []}
+        try:
+            page = await self._page(source, describing.given_path(source, given.path), given)
+        except NotADirectory:
+            error = Fault("type_mismatch", f"{given.path}: not a directory; load_resources loads it")
+        except (BbfsError, Fault) as failure:
+            error = failure
+        data = source.data
+        result = {
+            "dataSource": describing.data_source(self._manager, source),
+            "dataSourceId": data.id,
+            "dataSourceName": data.name,
+            "dataSourceType": data.type,
+            **page,
+            "uriTemplates": templates.described(templates.templates_of(source)),
+        }
+        return result if error is None else {**result, "error": described(error)}
+
+    async def _page(self, source: Source, start: Path, given: Arguments) -> dict[str, Any]:
+        depth = given.depth or self._depth or (1 if isinstance(source.catalog, DirectoryCatalog) else None)
+        purpose = [NAME, source.data.id, list(start), depth]
+        after = None
+        if given.pageToken is not None:
+            after = cursors.texts(cursors.place_of(purpose, given.pageToken))
+        walk = Walk(source, start, depth, given.pageSize, after)
+        await walk.run()
+        page: dict[str, Any] = {
+            "resources": [
+                describing.directory(source, found.path)
+                if found.record is None
+                else describing.resource(self._manager, source, found.record, found.path)
+                for found in walk.found
+            ]
+        }
+        if walk.more:
+            page["nextPageToken"] = cursors.token(purpose, walk.found[-1].path)
+        total = _total(source, start, depth, given, walk)
+        if total is not None:
+            page["totalCount"] = total
+        if walk.problems:
+            page["problems"] = [
+                {"path": describing.shown_path(source, path), "error": described(error)}
+                for path, error in walk.problems.items()
+            ]
+        return page
+
+
+def _total(source: Source, start: Path, depth: int | None, given: Arguments, walk: Walk) -> int | None:
+    if given.pageToken is None and not walk.more:
+        return len(walk.found)
+    if not start and depth is None and isinstance(source.catalog, FlatCatalog):
+        return source.catalog.count()
+    return None

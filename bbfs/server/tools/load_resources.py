@@ -1,0 +1,145 @@
+"""The tool `load_resources`: many resources at once, by a URI template or by their URIs, each with its own outcome."""
+
+from typing import Any, Literal
+
+import mcp_types as types
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from bbfs.model.errors import BbfsError
+from bbfs.model.uri import parse_data_source_uri
+from bbfs.resources.manager import LoadedResource, ResourceManager
+from bbfs.server.contents import Budget, items_of
+from bbfs.server.errors import Fault, described
+from bbfs.server.source_lookup import certain
+from bbfs.server.tools import documents as describing
+from bbfs.server.tools import schemas
+
+NAME = "load_resources"
+MOST = 1000
+"""Resources of one call."""
+AT_ONCE = 64
+"""Of these, how many are loaded at once: their contents are held until they are answered."""
+LONGEST_TEMPLATE = 8192
+"""Characters. It is read once for each resource, and stands in what is said of each that goes wrong."""
+
+
+class Arguments(BaseModel):
+    """What `load_resources` takes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    mode: Literal["template", "direct"] = Field(
+        description="template: uriTemplate is expanded with each object of templateResources. direct: directUris."
+    )
+    uriTemplate: str | None = Field(  # noqa: N815 - the name in the protocol
+        default=None,
+        min_length=1,
+        max_length=LONGEST_TEMPLATE,
+        description="One of the uriTemplates of a data source. Slashes in the value of {path} of a folder stay.",
+    )
+    templateResources: list[dict[str, str | list[str]]] | None = Field(  # noqa: N815
+        default=None,
+        max_length=MOST,
+        description="For each resource the values of the template's variables, as texts or lists of texts.",
+    )
+    directUris: list[str] | None = Field(  # noqa: N815
+        default=None, max_length=MOST, description="URIs of resources."
+    )
+
+    @model_validator(mode="after")
+    def _one_mode(self) -> "Arguments":
+        template, direct = (self.uriTemplate, self.templateResources), (self.directUris,)
+        wanted, other = (template, direct) if self.mode == "template" else (direct, template)
+        if None in wanted or any(value is not None for value in other):
+            raise ValueError(
+                "mode 'template' takes uriTemplate and templateResources, mode 'direct' takes directUris, "
+                "and neither takes what is the other's"
+            )
+        return self
+
+
+_CONTENT = {
+    "type": "object",
+    "properties": {
+        "uri": {"type": "string", "description": "Of one content among several."},
+        "mimeType": {"type": "string"},
+        "size": {"type": "integer", "description": "Bytes."},
+        "text": {"type": "string", "description": "The content, if it is text."},
+        "contentIndex": {"type": "integer", "description": "Which item of the result's content it is, from 0."},
+    },
+    "required": ["size", "contentIndex"],
+}
+OUTPUT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "resources": {
+            "type": "array",
+            "description": "One for each that was asked for, in this order: with metadata and contents, or with error.",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "uri": {"type": "string"},
+                    "metadata": schemas.RESOURCE,
+                    "contents": {"type": "array", "items": _CONTENT},
+                    "error": schemas.ERROR,
+                },
+                "required": ["uri"],
+            },
+        }
+    },
+    "required": ["resources"],
+}
+
+
+class Resources:
+    """Answers `load_resources`. most_bytes: of all contents of one answer."""
+
+    def __init__(self, manager: ResourceManager, most_bytes: int) -> None:
+        self._manager = manager
+        self._most_bytes = most_bytes
+
+    async def load(self, given: Arguments) -> types.CallToolResult:
+        """The result: what went wrong with a resource is its own error. It counts as failed if nothing was loaded."""
+        blocks: list[types.ContentBlock] = []
+        outcomes: list[dict[str, Any]] = []
+        budget = Budget(self._most_bytes)
+        for start in range(0, len(given.templateResources or given.directUris or ()), AT_ONCE):
+            for each in await self._loaded(given, slice(start, start + AT_ONCE)):
+                outcomes.append(await self._outcome(each, blocks, budget))
+        failed = bool(outcomes) and all("error" in outcome for outcome in outcomes)
+        return types.CallToolResult(content=blocks, structured_content={"resources": outcomes}, is_error=failed)
+
+    async def _loaded(self, given: Arguments, some: slice) -> list[LoadedResource]:
+        if given.mode == "direct":
+            return await self._manager.load_resources("direct", direct_uris=(given.directUris or [])[some])
+        values = (given.templateResources or [])[some]
+        return await self._manager.load_resources("template", uri_template=given.uriTemplate, template_resources=values)
+
+    async def _outcome(
+        self, loaded: LoadedResource, blocks: list[types.ContentBlock], budget: Budget
+    ) -> dict[str, Any]:
+        """One item of the structured result; what it has of content goes to `blocks`."""
+        try:
+            if loaded.error is not None:
+                raise loaded.error
+            parsed = parse_data_source_uri(loaded.uri)
+            items = await items_of(loaded, parsed.base_prefix, budget)
+        except BbfsError as error:
+            return self._failure(loaded.uri, certain(self._manager, loaded.uri, error), blocks)
+        source, record = await self._manager.record_of(loaded.uri)
+        metadata = describing.resource(self._manager, source, record, record.path)
+        contents: list[dict[str, Any]] = []
+        for item in items:
+            facts = {"size": len(item.data), "contentIndex": len(blocks)}
+            facts |= {"uri": item.uri} if item.uri != loaded.uri else {}
+            facts |= {"mimeType": item.mime_type} if item.mime_type is not None else {}
+            facts |= {"text": item.text} if item.text is not None else {}
+            contents.append(facts)
+            blocks.append(item.block({"uri": item.uri, "metadata": metadata}))
+        return {"uri": loaded.uri, "metadata": metadata, "contents": contents}
+
+    @staticmethod
+    def _failure(uri: str, error: BbfsError | Fault, blocks: list[types.ContentBlock]) -> dict[str, Any]:
+        outcome = {"uri": uri, "error": described(error)}
+        blocks.append(types.TextContent(text=f"{uri}: {outcome['error']['code']}: {error}", _meta=outcome))
+        return outcome

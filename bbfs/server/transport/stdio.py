@@ -1,0 +1,186 @@
+"""One client on standard input and output, a JSON-RPC message a line.
+
+The SDK has this too; this one ends at once when it is cancelled, whatever the client does with its ends of the pipes,
+and takes any descriptors for them.
+"""
+
+import json
+import logging
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import mcp_types as types
+import trio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from bbfs.model.errors import ProtocolViolation
+from bbfs.sources.mcp.transport.lines import LineSplitter
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE = 64 << 20
+"""Bytes of one message of the client."""
+MOST_UNDER_WAY = 256
+"""Requests without an answer. While there are as many, no more are read: what answers hold in memory is bounded."""
+_CHUNK = 1 << 16
+_ENDLESS = "subscriptions/listen"
+
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+@asynccontextmanager
+async def stdio() -> AsyncGenerator[Streams]:
+    """Where messages of the client come from, until it closes its end, and where those to it go.
+
+    Meanwhile descriptor 0 is empty and descriptor 1 is standard error: nothing else writes between two messages.
+    """
+    reading, writing = _set_aside()
+    incoming, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    sent, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+    try:
+        with incoming, received, sent, outgoing:
+            async with trio.open_nursery() as nursery:
+                under_way = _UnderWay()
+                nursery.start_soon(_read, reading, incoming, sent.clone(), under_way)
+                nursery.start_soon(_write, writing, outgoing, incoming, under_way)
+                yield received, sent
+                nursery.cancel_scope.cancel()
+    finally:
+        os.dup2(reading, 0)
+        os.dup2(writing, 1)
+
+
+def _set_aside() -> tuple[int, int]:
+    """Descriptors of their own for the connection. They are never closed: a thread may still wait on one."""
+    reading, writing = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    return reading, writing
+
+
+class _UnderWay:
+    """The requests of the client that have no answer yet, but those that get theirs only at their end."""
+
+    def __init__(self) -> None:
+        self._ids: set[types.RequestId] = set()
+        self._fewer = trio.Event()
+
+    def received(self, message: types.JSONRPCMessage) -> None:
+        if isinstance(message, types.JSONRPCRequest) and message.method != _ENDLESS:
+            self._ids.add(message.id)
+        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
+            cancelled = (message.params or {}).get("requestId")  # it may never be answered
+            if isinstance(cancelled, str | int):
+                self._ended(cancelled)
+
+    def sent(self, message: types.JSONRPCMessage) -> None:
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and message.id is not None:
+            self._ended(message.id)
+
+    async def room(self) -> None:
+        """Until there are fewer than `MOST_UNDER_WAY`."""
+        while len(self._ids) >= MOST_UNDER_WAY:
+            self._fewer = trio.Event()
+            await self._fewer.wait()
+
+    def _ended(self, request_id: types.RequestId) -> None:
+        self._ids.discard(request_id)
+        self._fewer.set()
+
+
+async def _read(
+    descriptor: int,
+    incoming: MemoryObjectSendStream[SessionMessage | Exception],
+    answers: MemoryObjectSendStream[SessionMessage],
+    under_way: _UnderWay,
+) -> None:
+    splitter = LineSplitter(MAX_MESSAGE)
+    with incoming, answers:
+        while True:
+            # Left to itself when this is cancelled: nothing else ends a read of a terminal or a pipe.
+            try:
+                chunk = await trio.to_thread.run_sync(os.read, descriptor, _CHUNK, abandon_on_cancel=True)
+            except OSError:
+                return
+            if not chunk:
+                return
+            try:
+                lines = splitter.feed(chunk)
+            except ProtocolViolation:
+                log.error("a message of more than %d bytes: the client is let go", MAX_MESSAGE)
+                return
+            for line in lines:
+                try:
+                    await _take(bytes(line), incoming, answers, under_way)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    return
+
+
+async def _take(
+    line: bytes,
+    incoming: MemoryObjectSendStream[SessionMessage | Exception],
+    answers: MemoryObjectSendStream[SessionMessage],
+    under_way: _UnderWay,
+) -> None:
+    """Pass one message on. What is none is answered here: the SDK would say nothing, and the client wait for ever."""
+    if not line.strip():
+        return
+    try:
+        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValidationError:
+        refusal = _refusal(line)
+        if refusal is not None:
+            await answers.send(SessionMessage(refusal))
+        return
+    await under_way.room()
+    under_way.received(message)
+    await incoming.send(SessionMessage(message))
+
+
+def _refusal(line: bytes) -> types.JSONRPCError | None:
+    """The answer to a line that is no message (JSON-RPC 2.0, section 5.1); None to a response that is none."""
+    try:
+        found: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return types.JSONRPCError(
+            jsonrpc="2.0", id=None, error=types.ErrorData(code=types.PARSE_ERROR, message="no JSON")
+        )
+    if isinstance(found, dict) and "method" not in found:
+        return None
+    error = types.ErrorData(code=types.INVALID_REQUEST, message="no JSON-RPC message in valid Unicode")
+    request_id = found.get("id") if isinstance(found, dict) else None
+    try:
+        return types.JSONRPCError.model_validate_json(
+            json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error.model_dump()}), strict=True
+        )
+    except ValidationError:  # an id that cannot be one
+        return types.JSONRPCError(jsonrpc="2.0", id=None, error=error)
+
+
+async def _write(
+    descriptor: int,
+    outgoing: MemoryObjectReceiveStream[SessionMessage],
+    incoming: MemoryObjectSendStream[SessionMessage | Exception],
+    under_way: _UnderWay,
+) -> None:
+    async for message in outgoing:
+        text = message.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
+        try:
+            await trio.to_thread.run_sync(_write_all, descriptor, text.encode(), abandon_on_cancel=True)
+        except OSError:
+            incoming.close()  # nobody reads any more: the end like any other
+            return
+        under_way.sent(message.message)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]

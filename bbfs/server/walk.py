@@ -1,0 +1,118 @@
+"""Going through what a source lists, in an order that another walk can take up again.
+
+The order is that of the names, a directory before what is in it: that of the paths as tuples. So a path says all about
+where a walk has stopped, and what comes or goes meanwhile makes it neither pass over nor repeat anything else.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import trio
+
+from bbfs.model.errors import BbfsError, DeadlineExceeded, NotFound, Unreachable
+from bbfs.model.file_names import MAX_DEPTH
+from bbfs.resources.catalog import FlatCatalog
+from bbfs.resources.catalog.directory_view import Shown, View
+from bbfs.resources.catalog.record import Node, Path, Record
+from bbfs.resources.source import Source, Waiting
+
+MOST_PROBLEMS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Something a walk has come to. record: None for a directory that only URIs make."""
+
+    path: Path
+    record: Record | None
+
+
+@dataclass(slots=True)
+class Walk:
+    """One walk from `start` down to `depth` directories (1 is `start` itself, None all), up to `most` finds.
+
+    A directory that only URIs make is found only where the depth ends the walk; any other, before what is in it.
+    after: begin behind this path. hidden: with names that begin with a dot. more: whether it was ended by `most`.
+    problems: what could not be listed on the way, by path.
+    """
+
+    source: Source
+    start: Path
+    depth: int | None
+    most: int
+    after: Path | None = None
+    hidden: bool = True
+    found: list[Found] = field(default_factory=list)
+    more: bool = False
+    problems: dict[Path, BbfsError] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Raises the source's error, NotFound for a start that is not there, NotADirectory for one that is none."""
+        with Waiting(self.source):
+            await self._below(self.start, self.depth)
+
+    async def _below(self, directory: Path, depth: int | None) -> None:
+        async with aclosing(_children(self.source, directory, first=directory == self.start)) as children:
+            async for name, shown in children:
+                path = (*directory, name)
+                if self._passed(path) or (not self.hidden and name.startswith(".")):
+                    continue
+                deeper = _leads_on(shown) and (depth is None or depth > 1) and len(path) < MAX_DEPTH
+                if (self.after is None or path > self.after) and not (deeper and _record(shown) is None):
+                    if len(self.found) >= self.most:
+                        self.more = True
+                        return
+                    record = self.source.catalog.record(shown) if isinstance(shown, str) else shown.record
+                    self.found.append(Found(path, record))
+                if deeper:
+                    await self._descend(path, None if depth is None else depth - 1)
+                    if self.more:
+                        return
+
+    async def _descend(self, path: Path, depth: int | None) -> None:
+        try:
+            await self._below(path, depth)
+        except (Unreachable, DeadlineExceeded):
+            raise
+        except NotFound:
+            return  # it went while we walked
+        except BbfsError as error:
+            if len(self.problems) < MOST_PROBLEMS:
+                self.problems[path] = error
+
+    def _passed(self, path: Path) -> bool:
+        """Whether nothing at or below a path is behind `after`."""
+        return self.after is not None and path < self.after and self.after[: len(path)] != path
+
+
+def _record(shown: Shown) -> Record | None:
+    return shown.record if isinstance(shown, Node) else None
+
+
+def _leads_on(shown: Shown) -> bool:
+    """Whether it is a directory, and not a resource of several contents, which is shown as one."""
+    if not isinstance(shown, Node) or shown.kind != "directory":
+        return False
+    return shown.record is None or shown.record.parts is None
+
+
+async def _children(source: Source, directory: Path, *, first: bool) -> AsyncGenerator[tuple[str, Shown]]:
+    """The names of a directory, sorted. What the source completes is among them only where the walk begins."""
+    catalog = source.catalog
+    view: View | None = None
+    if isinstance(catalog, FlatCatalog) and not (first and directory and catalog.large(directory) is None):
+        view = await catalog.listed(directory)
+        if view is None and not first:
+            return
+    if view is None:
+        for child in (await catalog.children(directory)).items():
+            yield child
+        return
+    position = 0
+    while (place := view.at(position)) is not None:
+        portion, begin = place
+        for number in range(begin, len(portion.names)):
+            yield portion.names[number], portion.shown[number]
+        position += len(portion.names) - begin
+        await trio.lowlevel.checkpoint()

@@ -1,0 +1,1 @@
+"""Contents that a handler returns: in memory, in a file, in ranges of a remote resource, and the spool."""

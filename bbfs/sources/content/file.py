@@ -1,0 +1,82 @@
+"""A content in a file of the disk cache, read in ranges: what is too large for memory."""
+
+import errno
+import os
+
+import trio
+
+from bbfs.model.errors import BbfsError
+from bbfs.sources.content.fd import Descriptor
+
+_NOT_NOW = (errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+class StoredContent:
+    """The bytes of one version of a resource, in an open file that nobody writes. Its version is their digest.
+
+    The file may be removed by whoever keeps the cache within its bounds, of this process or another: what is open can
+    be read until it is closed, which happens with the last reference.
+    """
+
+    __slots__ = ("_descriptor", "_limiter", "_size", "_version")
+
+    def __init__(self, descriptor: Descriptor, size: int, version: str, limiter: trio.CapacityLimiter) -> None:
+        """Takes the descriptor over. size: bytes. limiter: for the threads that wait for the disk."""
+        self._descriptor = descriptor
+        self._size = size
+        self._version = version
+        self._limiter = limiter
+
+    def __repr__(self) -> str:
+        return f"<StoredContent {self._version} of {self._size} bytes>"
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def version(self) -> str:
+        return self._version
+
+    def fileno(self) -> int:
+        """The descriptor of the file, which stays the content's own."""
+        return self._descriptor.number
+
+    def read(self, offset: int, length: int) -> bytes | None:
+        """The bytes at `offset` if the kernel has them all in memory, else None. Raises BbfsError."""
+        length = max(0, min(length, self._size - offset))
+        if length == 0:
+            return b""
+        buffer = bytearray(length)
+        try:
+            got = os.preadv(self._descriptor.number, [buffer], offset, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno in _NOT_NOW:
+                return None
+            raise BbfsError(f"the disk cache: {error.strerror}") from error
+        return bytes(buffer) if got == length else None
+
+    async def read_waiting(self, offset: int, length: int) -> bytes:
+        """As `read`, waiting for the disk in a thread. Cancelling leaves the thread to itself. Raises BbfsError."""
+        length = max(0, min(length, self._size - offset))
+        # The thread has a reference of its own, so the file stays open until it is done.
+        return await trio.to_thread.run_sync(
+            self._read_in_thread, offset, length, abandon_on_cancel=True, limiter=self._limiter
+        )
+
+    def _read_in_thread(self, offset: int, length: int) -> bytes:
+        chunks: list[bytes] = []
+        got = 0
+        while got < length:
+            try:
+                chunk = os.pread(self._descriptor.number, length - got, offset + got)
+            except OSError as error:
+                raise BbfsError(f"the disk cache: {error.strerror}") from error
+            if not chunk:
+                raise BbfsError(f"the disk cache: a file of {self._size} bytes ends at byte {offset + got}")
+            chunks.append(chunk)
+            got += len(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def close(self) -> None:
+        """Gives nothing back: several open files may share the content, and the last reference closes the file."""

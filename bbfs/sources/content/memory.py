@@ -1,0 +1,46 @@
+"""Contents in memory: the whole bytes of one version of a resource."""
+
+from hashlib import blake2b
+
+
+class MemoryContent:
+    """The bytes of one version of a resource, whole and in memory. Its version is a hash of the bytes."""
+
+    __slots__ = ("_data", "_version")
+
+    def __init__(self, data: bytes, version: str | None = None) -> None:
+        """version: the hash of `data`, where it is known already."""
+        self._data = data
+        self._version = version
+
+    def __repr__(self) -> str:
+        return f"<MemoryContent of {len(self._data)} bytes>"
+
+    @property
+    def data(self) -> bytes:
+        """All the bytes, not a copy."""
+        return self._data
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    @property
+    def version(self) -> str:
+        """128 bits of BLAKE2b over the bytes, in hex; computed when first asked for."""
+        if self._version is None:
+            self._version = blake2b(self._data, digest_size=16).hexdigest()
+        return self._version
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes at `offset`, fewer than `length` only at the end. Never waits."""
+        if offset == 0 and length >= len(self._data):
+            return self._data
+        return self._data[offset : offset + length]
+
+    async def read_waiting(self, offset: int, length: int) -> bytes:
+        """As `read`; there is nothing to wait for."""
+        return self.read(offset, length)
+
+    def close(self) -> None:
+        """Gives nothing back: the memory goes with the last reference."""

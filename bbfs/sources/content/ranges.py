@@ -1,0 +1,193 @@
+"""A content that stays where it is, and is read in ranges while it is open."""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from itertools import count
+
+import trio
+
+from bbfs.model.errors import DeadlineExceeded, Outdated, ProtocolViolation
+
+BLOCK = 1 << 20
+"""Bytes that are asked for at once, where nothing says that more is wanted."""
+AHEAD = 4
+"""Blocks that are asked for at once at most, when a program reads in order."""
+LARGEST = 1 << 63
+"""Bytes: the kernel has the size of a file as a signed 64-bit number."""
+KEPT = 64
+"""Blocks that all open contents of a source hold."""
+
+Fetch = Callable[[int, int], Awaitable[bytes]]
+"""The bytes from an offset, of a length, of exactly the version that was opened. Raises Outdated for another one."""
+
+
+class Blocks:
+    """The blocks that were read last, of all open contents of a source, within a bound."""
+
+    def __init__(self, limit: int = KEPT) -> None:
+        self._limit = limit
+        self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._numbers = count()
+
+    def number(self) -> int:
+        """What stands for one content here."""
+        return next(self._numbers)
+
+    def get(self, content: int, index: int) -> bytes | None:
+        block = self._blocks.get((content, index))
+        if block is not None:
+            self._blocks.move_to_end((content, index))
+        return block
+
+    def put(self, content: int, index: int, block: bytes) -> None:
+        self._blocks[content, index] = block
+        if len(self._blocks) > self._limit:
+            self._blocks.popitem(last=False)
+
+    def drop(self, content: int) -> None:
+        """All of one content."""
+        for key in [key for key in self._blocks if key[0] == content]:
+            del self._blocks[key]
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+
+class RangedContent:
+    """One version of a large object, of which the blocks read last are in memory.
+
+    A read that needs a block asks for it and, in a walk, for more and more of those that follow. A block is asked for
+    once, however many reads wait for it. When the object was replaced, the read raises Outdated and so does each later
+    one, blocks in memory aside.
+    """
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        size: int,
+        version: str,
+        what: str,
+        timeout: float,
+        blocks: Blocks,
+        first: bytes = b"",
+        block: int = BLOCK,
+        *,
+        is_direct: bool = True,
+    ) -> None:
+        """size: bytes. timeout: seconds that one read may take. first: the bytes it begins with, where known.
+
+        Raises ProtocolViolation for a size that no file can have.
+        is_direct: whether the kernel must keep nothing of it, since reads may wait for as long as `timeout`.
+        """
+        self.waits_for_source = is_direct
+        self._fetch = fetch
+        self._size = size
+        self._version = version
+        self._what = what
+        self._timeout = timeout
+        self._block = block
+        self._blocks = blocks
+        self._number = blocks.number()
+        if size >= LARGEST:
+            raise ProtocolViolation(f"{what}: {size:.3g} bytes are more than any file can have")
+        self._coming: dict[int, trio.Event] = {}
+        self._last = -1
+        self._ahead = 1
+        self._failure: Outdated | None = None
+        for index in range(-(-len(first) // block)):
+            piece = first[index * block : (index + 1) * block]
+            if len(piece) == self._length(index):
+                self._blocks.put(self._number, index, piece)
+                self._last = index
+
+    def __repr__(self) -> str:
+        return f"<RangedContent {self._what} of {self._size} bytes>"
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def version(self) -> str:
+        return self._version
+
+    def read(self, offset: int, length: int) -> bytes | None:
+        """The bytes at `offset` if they are in memory, else None."""
+        length = max(0, min(length, self._size - offset))
+        if length == 0:
+            return b""
+        pieces: list[bytes] = []
+        for index in self._indexes(offset, length):
+            block = self._blocks.get(self._number, index)
+            if block is None:
+                return None
+            begin = index * self._block
+            pieces.append(block[max(0, offset - begin) : offset + length - begin])
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def read_waiting(self, offset: int, length: int) -> bytes:
+        """As `read`, asking the source for what is not in memory. Raises BbfsError."""
+        with trio.move_on_after(self._timeout):
+            return await self._read(offset, length)
+        raise DeadlineExceeded(f"{self._what}: no answer within {self._timeout:g} s")
+
+    async def _read(self, offset: int, length: int) -> bytes:
+        length = max(0, min(length, self._size - offset))
+        pieces: list[bytes] = []
+        for index in self._indexes(offset, length) if length else ():
+            block = await self._block_at(index)
+            begin = index * self._block
+            pieces.append(block[max(0, offset - begin) : offset + length - begin])
+        return b"".join(pieces)
+
+    def _indexes(self, offset: int, length: int) -> range:
+        return range(offset // self._block, (offset + length - 1) // self._block + 1)
+
+    def _length(self, index: int) -> int:
+        return min(self._block, self._size - index * self._block)
+
+    async def _block_at(self, index: int) -> bytes:
+        while (block := self._blocks.get(self._number, index)) is None:
+            coming = self._coming.get(index)
+            if coming is not None:
+                await coming.wait()
+                continue  # whoever asked may have been cancelled, or have failed
+            await self._ask(index)
+        return block
+
+    async def _ask(self, index: int) -> None:
+        """Have a block and, in a walk, those that follow and are not there."""
+        if self._failure is not None:
+            raise Outdated(*self._failure.args)
+        wanted = self._ahead = min(AHEAD, 2 * self._ahead) if index == self._last + 1 else 1
+        end = index + 1
+        while end < index + wanted and end * self._block < self._size and not self._is_known(end):
+            end += 1
+        arrived = trio.Event()
+        self._coming.update(dict.fromkeys(range(index, end), arrived))
+        try:
+            length = min(end * self._block, self._size) - index * self._block
+            data = await self._fetch(index * self._block, length)
+            if len(data) != length:
+                raise ProtocolViolation(f"{self._what}: {len(data)} bytes came of {length} that were asked for")
+            for each in reversed(range(index, end)):  # the one that is waited for last, so that it is there
+                begin = (each - index) * self._block
+                self._blocks.put(self._number, each, data[begin : begin + self._length(each)])
+            self._last = end - 1
+        except Outdated as error:
+            self._failure = Outdated(*error.args)
+            raise
+        finally:
+            for each in range(index, end):
+                del self._coming[each]
+            arrived.set()
+
+    def _is_known(self, index: int) -> bool:
+        return index in self._coming or self._blocks.get(self._number, index) is not None
+
+    def close(self) -> None:
+        """Lets go of the blocks; whoever still reads has them fetched again."""
+        self._blocks.drop(self._number)
+
+    def __del__(self) -> None:
+        self.close()

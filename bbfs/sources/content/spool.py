@@ -1,0 +1,180 @@
+"""Contents that come as a stream: taken in as they come, in memory while they are small, else in a file without a name.
+
+The file is in the directory of the disk cache, which can give it a name without copying it. One that nobody names is
+gone with its last reference, whatever becomes of the process. Where the disk takes nothing more, a content that the
+memory has room for stays there: a full cache costs requests, not contents.
+"""
+
+import errno
+import logging
+import os
+import tempfile
+from hashlib import blake2b
+from pathlib import Path
+
+import trio
+
+from bbfs.model.digest import DIGEST_BYTES
+from bbfs.model.errors import BbfsError, TooLarge
+from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.content.file import StoredContent
+from bbfs.sources.content.memory import MemoryContent
+
+log = logging.getLogger(__name__)
+
+IN_MEMORY = 1 << 20
+"""Bytes up to which a content stays in memory."""
+_NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
+
+
+class Spool:
+    """Takes in one content. `write` and `content` block and belong in a thread.
+
+    directory: where the file is, beyond `IN_MEMORY` bytes; None for memory alone. limit: bytes that the content may
+    have. setting: the option that sets the limit, for the error. limiter: for the threads of those who read. spare:
+    bytes that a content may have in memory when the disk takes it not.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        limit: int = 64 << 20,
+        setting: str = "[cache] memory",
+        limiter: trio.CapacityLimiter | None = None,
+        spare: int = 0,
+    ) -> None:
+        self._directory = directory
+        self._limit = limit
+        self._setting = setting
+        self._limiter = limiter
+        self._spare = spare
+        self._refusal: str | None = None
+        self._pieces: list[bytes] = []
+        self._held = self._size = 0
+        self._hash = blake2b(digest_size=DIGEST_BYTES)
+        self._file: Descriptor | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that were written."""
+        return self._size
+
+    def write(self, data: bytes) -> None:
+        """The next bytes. Raises TooLarge, and BbfsError for a disk that takes no more."""
+        self._size += len(data)
+        if self._size > self._limit:
+            self.close()
+            if self._refusal is not None:
+                raise BbfsError(self._refusal)
+            raise TooLarge(f"more than {self._limit} bytes ({self._setting})")
+        self._hash.update(data)
+        self._pieces.append(bytes(data))
+        self._held += len(data)
+        if self._directory is not None and self._held > IN_MEMORY:
+            self._to_disk(self._directory)
+
+    def _to_disk(self, directory: Path) -> None:
+        view = memoryview(b"".join(self._pieces))
+        self._pieces.clear()
+        self._held = 0
+        try:
+            if self._file is None:
+                self._file = Descriptor(_unnamed(directory))
+            while view:
+                view = view[os.write(self._file.number, view) :]
+        except OSError as error:
+            self._to_memory(view, f"a content could not be written to {directory}: {error.strerror}")
+
+    def _to_memory(self, rest: memoryview, refusal: str) -> None:
+        """Go on without the disk, which has all but the rest of what was written. Raises BbfsError."""
+        file, self._file, self._directory = self._file, None, None
+        written = b""
+        if file is not None:
+            with file:
+                if self._size <= self._spare:
+                    written = _beginning(file.number, self._size - len(rest), refusal)
+        if self._size > self._spare:
+            raise BbfsError(refusal)
+        log.info("%s; it stays in memory", refusal)
+        self._refusal, self._limit = refusal, self._spare
+        self._pieces = [written, bytes(rest)]
+        self._held = self._size
+
+    def content(self) -> MemoryContent | StoredContent:
+        """All that was written. The spool is done then."""
+        version = self._hash.hexdigest()
+        if self._file is not None and self._directory is not None:
+            self._to_disk(self._directory)
+        if self._file is None:
+            data = b"".join(self._pieces)
+            self.close()
+            return MemoryContent(data, version)
+        file, self._file = self._file, None
+        return StoredContent(file, self._size, version, self._limiter or trio.CapacityLimiter(4))
+
+    def close(self) -> None:
+        """Let go of what was written. After `content`: does nothing."""
+        self._pieces.clear()
+        self._held = 0
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> "Spool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Spools:
+    """Makes spools: in memory within the memory's budget, until there is a directory for larger contents."""
+
+    def __init__(self, memory: int) -> None:
+        """memory: bytes, the budget of contents in memory."""
+        self._memory = memory
+        self._directory: Path | None = None
+        self._limit = 0
+        self._limiter: trio.CapacityLimiter | None = None
+
+    def use(self, directory: Path, limit: int, limiter: trio.CapacityLimiter) -> None:
+        """From now on contents may be in files there, of `limit` bytes at most."""
+        self._directory, self._limit, self._limiter = directory, limit, limiter
+
+    def __call__(self) -> Spool:
+        if self._directory is None:
+            return Spool(None, self._memory)
+        return Spool(self._directory, self._limit, "[cache] disk", self._limiter, self._memory)
+
+
+def _beginning(number: int, size: int, refusal: str) -> bytes:
+    """The first bytes of a file. Raises BbfsError where they cannot be had either."""
+    data = bytearray()
+    try:
+        while len(data) < size and (piece := os.pread(number, size - len(data), len(data))):
+            data += piece
+    except OSError as error:
+        raise BbfsError(f"{refusal}; and what was, cannot be read: {error.strerror}") from error
+    if len(data) < size:
+        raise BbfsError(refusal)
+    return bytes(data)
+
+
+def name_file(content: StoredContent, path: Path) -> None:
+    """Give the file of a content a name on the same file system. Raises OSError."""
+    # By a directory's descriptor: only linkat(2), which Python then calls, can follow the link that /proc has.
+    with Descriptor(os.open("/proc/self/fd", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptors:
+        os.link(str(content.fileno()), path, src_dir_fd=descriptors.number, follow_symlinks=True)
+
+
+def _unnamed(directory: Path) -> int:
+    """A new file without a name, for reading and writing. Raises OSError."""
+    try:
+        return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in _NO_UNNAMED:
+            raise
+    # A file system that knows no unnamed files (overlay of old kernels, some network ones): made, and unlinked at once.
+    number, path = tempfile.mkstemp(dir=directory)
+    os.unlink(path)
+    return number

@@ -1,0 +1,215 @@
+"""What is asked of a database through SQLAlchemy alone, in the SQL that it makes for the dialect."""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Column as SqlColumn
+from sqlalchemy import Connection, MetaData, exc, func, inspect, select, text
+from sqlalchemy import Table as SqlTable
+from sqlalchemy.engine.reflection import ObjectKind
+from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.types import TypeEngine
+
+from bbfs.model.errors import Denied, InvalidUri, NotFound
+from bbfs.sources.database.backend import RowFormat, Write
+from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown, value_text
+from bbfs.sources.database.queries import Query, QueryValues
+from bbfs.sources.database.rendering import is_text, row_json, value_as_text, write_rows
+from bbfs.sources.database.tables import Column, ForeignKey, Index, Schema, Table, TableName
+
+FETCHED = 1000
+"""Rows that are fetched at once, where the driver can do that."""
+_READING = re.compile(r"\s*(\(\s*)*(select|with|values|table)\b", re.IGNORECASE)
+_READ: dict[type, Callable[[str], Any]] = {
+    int: int,
+    float: float,
+    Decimal: Decimal,
+    bool: lambda text: {"t": True, "f": False}[text],
+    date: date.fromisoformat,
+    datetime: datetime.fromisoformat,
+    time: time.fromisoformat,
+    UUID: UUID,
+}
+
+
+class GenericSession:
+    """One transaction on one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._inspector = inspect(connection)
+
+    def schemas(self) -> list[Schema]:
+        names = self._inspector.get_schema_names() or [self._inspector.default_schema_name or "main"]
+        return [Schema(name) for name in names]
+
+    def tables(self, schema: str) -> list[TableName]:
+        if schema not in self._inspector.get_schema_names():
+            raise NotFound(f"no schema {shown(schema)!r}")
+        kinds = dict.fromkeys(self._inspector.get_table_names(schema), "table")
+        kinds |= dict.fromkeys(self._inspector.get_view_names(schema), "view")
+        columns = self._inspector.get_multi_columns(schema, kind=ObjectKind.ANY)
+        keys = self._inspector.get_multi_pk_constraint(schema)
+        return [
+            TableName(
+                name,
+                kind,
+                columns=tuple((each["name"], self._type(each["type"])) for each in columns.get((schema, name), ())),
+                primary_key=tuple((keys.get((schema, name)) or {}).get("constrained_columns", ())),
+            )
+            for name, kind in kinds.items()
+        ]
+
+    def _type(self, given: TypeEngine[Any]) -> str:
+        try:
+            return given.compile(self._connection.dialect)
+        except exc.CompileError:
+            return ""  # one that this dialect of SQLAlchemy does not know
+
+    def table(self, schema: str, name: str, *, keys_only: bool = False) -> Table:
+        if schema not in self._inspector.get_schema_names():
+            raise NotFound(f"no schema {shown(schema)!r}")
+        if name in self._inspector.get_table_names(schema):
+            kind = "table"
+        elif name in self._inspector.get_view_names(schema):
+            kind = "view"
+        else:
+            raise NotFound(f"no table {shown(name)!r} in schema {shown(schema)!r}")
+        made = SqlTable(name, MetaData(), schema=schema, autoload_with=self._connection, resolve_fks=False)
+        indexes = sorted(made.indexes, key=lambda index: str(index.name))
+        return Table(
+            schema,
+            name,
+            kind,
+            tuple(self._column(column) for column in made.columns),
+            tuple(column.name for column in made.primary_key.columns) if kind == "table" else (),
+            tuple(
+                Index(
+                    str(index.name), tuple(index.columns.keys()), bool(index.unique), next(iter(index.columns.keys()))
+                )
+                for index in indexes
+                if len(index.columns)
+            ),
+            tuple(
+                ForeignKey(
+                    tuple(key["constrained_columns"]),
+                    key["referred_table"],
+                    tuple(key["referred_columns"]),
+                    key["referred_schema"],
+                )
+                for key in self._inspector.get_foreign_keys(name, schema)
+            ),
+            made.comment,
+            None,
+            made,
+        )
+
+    def _column(self, column: "SqlColumn[Any]") -> Column:
+        default = getattr(column.server_default, "arg", None)
+        return Column(
+            column.name,
+            self._type(column.type),
+            bool(column.nullable),
+            None if default is None else str(default),
+            column.comment,
+        )
+
+    def definition(self, table: Table) -> str:
+        if table.kind == "view":
+            return f"{(self._inspector.get_view_definition(table.name, table.schema) or '').strip()}\n"
+        statements = [CreateTable(table.identity), *map(CreateIndex, table.identity.indexes)]
+        compiled = (str(statement.compile(dialect=self._connection.dialect)).strip() for statement in statements)
+        return "".join(f"{sql};\n" for sql in compiled)
+
+    def count(self, table: Table) -> int:
+        return self._connection.execute(select(func.count()).select_from(table.identity)).scalar_one()
+
+    def rows(self, table: Table, format: RowFormat, write: Write) -> None:
+        self._write(select(table.identity), {}, format, write)
+
+    def _write(self, statement: Any, values: QueryValues, format: RowFormat, write: Write) -> None:
+        streaming = self._connection.execution_options(stream_results=True, yield_per=FETCHED)
+        with streaming.execute(statement, values) as result:
+            write_rows(list(result.keys()), result, format, write)
+
+    def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
+        parts = [table.identity.c[name] for name in table.primary_key]
+        found = self._where(select(*parts), table, [] if by is None else [by]).order_by(*parts).limit(limit)
+        return [tuple(map(_key_value, row)) for row in self._connection.execute(found)]
+
+    def values(self, table: Table, column: str, limit: int) -> list[KeyValue]:
+        part = table.identity.c[column]
+        found = select(part).distinct().order_by(part).limit(limit)
+        return [_key_value(value) for (value,) in self._connection.execute(found)]
+
+    def has_key(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> bool:
+        return self._find(table, key, by) is not None
+
+    def has_value(self, table: Table, column: str, value: KeyValue) -> bool:
+        part = table.identity.c[column]
+        found = self._where(select(part).distinct(), table, [(column, value)]).limit(9)
+        return any(_key_value(known) == value for (known,) in self._found(found))
+
+    def _found(self, statement: Any) -> Sequence[Any]:
+        """The rows of a look by key; none where the database says that there can be no such value."""
+        try:
+            return self._connection.execute(statement).fetchall()
+        except exc.DataError:
+            return ()
+
+    def row(self, table: Table, key: Key) -> bytes | None:
+        row = self._find(table, key, None)
+        return None if row is None else row_json([column.name for column in table.columns], row)
+
+    def _find(self, table: Table, key: Key, by: tuple[str, KeyValue] | None) -> Sequence[Any] | None:
+        """The row whose key is written exactly so, though the database may take other spellings for the same."""
+        names = [column.name for column in table.columns]
+        conditions = [*zip(table.primary_key, key, strict=True), *([] if by is None else [by])]
+        for row in self._found(self._where(select(table.identity), table, conditions).limit(9)):
+            if tuple(_key_value(row[names.index(column)]) for column in table.primary_key) == key:
+                return row
+        return None
+
+    @staticmethod
+    def _where(statement: Any, table: Table, conditions: Sequence[tuple[str, KeyValue]]) -> Any:
+        for column, value in conditions:
+            part = table.identity.c[column]
+            bound = _bound(part, value)
+            statement = statement.where(part.is_(None) if bound is None else part == bound)
+        return statement
+
+    def query(self, query: Query, values: QueryValues, format: RowFormat, write: Write) -> None:
+        if not _READING.match(query.statement):
+            raise Denied(f"query {query.name}: does not begin with SELECT or WITH; a query may only read")
+        try:
+            self._write(text(query.escaped()), values, format, write)
+        except exc.DataError as error:
+            if not values:
+                raise
+            raise InvalidUri(f"query {query.name}: {' '.join(str(error.orig).split())}") from None
+
+
+def _key_value(value: Any) -> KeyValue:
+    if value is None or isinstance(value, bytes | str):
+        return value
+    return bytes(value) if isinstance(value, bytearray | memoryview) else value_as_text(value)
+
+
+def _bound(column: "SqlColumn[Any]", value: KeyValue) -> Any:
+    """A value of a key as the column's type has it. Raises NotFound for a text that is none."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, TaggedText) or not is_text(value):
+        raise NotFound(f"{shown(value_text(value))}: no such value")
+    try:
+        read = _READ.get(column.type.python_type, str)
+    except (NotImplementedError, exc.SQLAlchemyError):
+        read = str
+    try:
+        return read(value)
+    except (ValueError, KeyError, InvalidOperation):
+        raise NotFound(f"{shown(value)}: no value of type {column.type}") from None

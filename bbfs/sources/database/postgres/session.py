@@ -1,0 +1,235 @@
+"""What is asked of PostgreSQL, in SQL. Keys are compared with the text that the server itself makes of them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import psycopg
+from psycopg import ClientCursor, RawCursor
+from psycopg import errors as pg
+
+from bbfs.model.errors import InvalidUri, NotFound
+from bbfs.sources.database.backend import RowFormat, Write
+from bbfs.sources.database.names import Key, KeyValue, shown
+from bbfs.sources.database.postgres import catalog
+from bbfs.sources.database.postgres.definition import definition
+from bbfs.sources.database.queries import Query, QueryValues
+from bbfs.sources.database.rendering import CHUNK
+from bbfs.sources.database.tables import Index, Schema, Table, TableName
+
+_CSV = "FORMAT csv, HEADER"
+_LINES = "FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01'"
+"""For one column of JSON, in which neither of these characters can stand: the line is the text."""
+_NO_VALUE = (
+    pg.InvalidTextRepresentation,
+    pg.InvalidDatetimeFormat,
+    pg.DatetimeFieldOverflow,
+    pg.NumericValueOutOfRange,
+    pg.DataException,
+)
+"""What a text that is no value of a column's type ends with; `DataException` is that of ranges."""
+
+
+class PostgresSession:
+    """One transaction on one connection."""
+
+    def __init__(self, connection: "psycopg.Connection[Any]") -> None:
+        self._connection = connection
+
+    def _all(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows of a statement with `$1`, `$2`, … for the values, whose types the server finds out."""
+        with RawCursor(self._connection) as cursor:
+            return cursor.execute(cast(Any, sql), values).fetchall()
+
+    def schemas(self) -> list[Schema]:
+        return [Schema(name, comment) for name, comment in self._all(catalog.SCHEMAS)]
+
+    def tables(self, schema: str) -> list[TableName]:
+        if not self._all(catalog.SCHEMA, _plain(schema)):
+            raise NotFound(f"no schema {shown(schema)!r}")
+        rows = self._all(catalog.TABLES, schema)
+        return [
+            TableName(name, catalog.KINDS[kind], comment, estimate, tuple(map(tuple, columns)), tuple(key))
+            for name, kind, comment, estimate, columns, key in rows
+        ]
+
+    def table(self, schema: str, name: str, *, keys_only: bool = False) -> Table:
+        found = self._all(catalog.KEYS if keys_only else catalog.TABLE, _plain(schema), _plain(name))
+        if not found:
+            raise NotFound(f"no table {shown(name)!r} in schema {shown(schema)!r}")
+        if keys_only:
+            kind, key, leading = found[0]
+            indexes = tuple(Index("", (), leading=column) for column in leading)
+            return Table(schema, name, catalog.KINDS[kind], (), tuple(key), indexes)
+        identity, kind, comment, estimate, columns, key, indexes, foreign_keys = found[0]
+        if kind == "v":
+            estimate = self._planned(schema, name)
+        return Table(
+            schema,
+            name,
+            catalog.KINDS[kind],
+            tuple(map(catalog.column, columns)),
+            tuple(part["name"] for part in key),
+            tuple(map(catalog.index, indexes)),
+            tuple(catalog.foreign_key(schema, each) for each in foreign_keys),
+            comment,
+            None if estimate is None else int(estimate),
+            identity,
+        )
+
+    def _planned(self, schema: str, view: str) -> int | None:
+        """How many rows the planner expects of a view; None if it may not be read. Nothing is run for that."""
+        sql = f"EXPLAIN (FORMAT JSON) SELECT * FROM {quoted(schema)}.{quoted(view)}"
+        try:
+            with self._connection.transaction():  # a savepoint: what follows goes on if this fails
+                return self._all(sql)[0][0][0]["Plan"]["Plan Rows"]
+        except (pg.InsufficientPrivilege, pg.ObjectNotInPrerequisiteState):
+            return None
+
+    def definition(self, table: Table) -> str:
+        return definition(table, lambda sql: self._all(sql, table.identity))
+
+    def count(self, table: Table) -> int:
+        return self._all(f"SELECT count(*) FROM {_from(table)}")[0][0]
+
+    def rows(self, table: Table, format: RowFormat, write: Write) -> None:
+        if table.kind != "view":
+            # The order is that of the table; several workers would mix it.
+            self._connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
+        self._copy(f"SELECT * FROM {_from(table)}", format, write)
+
+    def _copy(self, sql: str, format: RowFormat, write: Write) -> None:
+        """What COPY writes of a statement's rows, as it comes."""
+        if format == "ndjson":
+            sql, how, make = f"SELECT row_to_json(q.*)::text FROM (\n{sql}\n) AS q", _LINES, _on_one_line
+        else:
+            how, make = _CSV, bytes
+        with self._connection.cursor() as cursor, cursor.copy(cast(Any, f"COPY (\n{sql}\n) TO STDOUT ({how})")) as copy:
+            _forward(copy.read, make, write)
+
+    def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
+        parts = [quoted(column) for column in table.primary_key]
+        texts = ", ".join(f"{part}::text" for part in parts)
+        where, values = _condition(by, 1)
+        sql = f"SELECT {texts} FROM {_from(table)} AS t WHERE {where} ORDER BY {', '.join(f't.{p}' for p in parts)}"
+        try:
+            return cast(list[Key], self._all(f"{sql} LIMIT {int(limit)}", *values))
+        except _NO_VALUE as error:
+            if by is None:
+                raise
+            raise NotFound(f"{shown(str(by[1]))}: no such value: {' '.join(str(error).split())}") from None
+
+    def values(self, table: Table, column: str, limit: int) -> list[KeyValue]:
+        name, source = quoted(column), _from(table)
+        # From each value to the next through the index: DISTINCT would go through all of it.
+        rows = self._all(
+            f"WITH RECURSIVE v AS ((SELECT t.{name} AS x FROM {source} AS t WHERE t.{name} IS NOT NULL"
+            f" ORDER BY t.{name} LIMIT 1) UNION ALL SELECT (SELECT t.{name} FROM {source} AS t WHERE t.{name} > v.x"
+            f" ORDER BY t.{name} LIMIT 1) FROM v WHERE v.x IS NOT NULL)"
+            f" SELECT v.x::text FROM v WHERE v.x IS NOT NULL LIMIT {int(limit)}"
+        )
+        if self._all(f"SELECT 1 FROM {source} WHERE {name} IS NULL LIMIT 1"):
+            rows.insert(0, (None,))
+        return [value for (value,) in rows[:limit]]
+
+    def has_key(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> bool:
+        return self._find("1", table, key, by) is not None
+
+    def has_value(self, table: Table, column: str, value: KeyValue) -> bool:
+        name = quoted(column)
+        where, values = _condition((column, value), 1)
+        exactly = "" if value is None else f" AND {name}::text = ${len(values) + 1}::text"
+        sql = f"SELECT 1 FROM {_from(table)} AS t WHERE {where}{exactly} LIMIT 1"
+        try:
+            return bool(self._all(sql, *values, *values))
+        except _NO_VALUE:
+            return False
+
+    def row(self, table: Table, key: Key) -> bytes | None:
+        found = self._find("row_to_json(t.*, true)::text", table, key, None)
+        return None if found is None else found[0].encode() + b"\n"
+
+    def _find(
+        self, what: str, table: Table, key: Key, by: tuple[str, KeyValue] | None
+    ) -> Sequence[Any] | None:  # fmt: skip
+        """What is selected of the row whose key is written exactly so, or None."""
+        conditions, values = [], []
+        for column, value in zip(table.primary_key, key, strict=True):
+            name, at = quoted(column), len(values) + 1
+            # The first finds the row through the index; the second refuses other spellings of the same value.
+            conditions.append(f"t.{name} = ${at} AND t.{name}::text = ${at + 1}::text")
+            values += [_bound(value)] * 2
+        where, more = _condition(by, len(values) + 1)
+        sql = f"SELECT {what} FROM {_from(table)} AS t WHERE {' AND '.join([*conditions, where])} LIMIT 1"
+        try:
+            found = self._all(sql, *values, *more)
+        except _NO_VALUE:
+            return None
+        return found[0] if found else None
+
+    def query(self, query: Query, values: QueryValues, format: RowFormat, write: Write) -> None:
+        # COPY takes no parameters: the values become literals here, quoted by libpq.
+        sql = ClientCursor(self._connection).mogrify(cast(Any, query.pyformat()), values)
+        try:
+            with self._connection.cursor(binary=True) as cursor:
+                # By the extended protocol, which takes one statement alone: nothing can end the transaction and go on.
+                cursor.execute(cast(Any, f"EXPLAIN {sql}"))
+            self._copy(sql, format, write)
+        except pg.DataError as error:
+            if not values:
+                raise
+            raise InvalidUri(f"query {query.name}: {' '.join(str(error).split())}") from None
+
+
+def _forward(read: Callable[[], Any], make: Callable[[Any], bytes], write: Write) -> None:
+    """Hand on a line at a time, in portions."""
+    pieces: list[bytes] = []
+    size = 0
+    while data := read():
+        piece = make(data)
+        pieces.append(piece)
+        size += len(piece)
+        if size >= CHUNK:
+            write(b"".join(pieces))
+            pieces.clear()
+            size = 0
+    write(b"".join(pieces))
+
+
+def _on_one_line(data: bytes) -> bytes:
+    line = bytes(data)
+    if line.startswith(b"\x01"):
+        # A column of type json keeps the line breaks that were written between its tokens.
+        line = line[1:-2].replace(b"\n", b" ").replace(b"\r", b" ") + b"\n"
+    return line
+
+
+def _condition(by: tuple[str, KeyValue] | None, at: int) -> tuple[str, list[Any]]:
+    """A condition on one column, with the number of its value, and the value."""
+    if by is None:
+        return "true", []
+    if by[1] is None:
+        return f"t.{quoted(by[0])} IS NULL", []
+    return f"t.{quoted(by[0])} = ${at}", [_bound(by[1])]
+
+
+def _bound(value: KeyValue) -> str:
+    """A value as the server is given it. Raises NotFound for what it knows not."""
+    if isinstance(value, str):
+        return _plain(value)
+    raise NotFound(f"{shown(str(value))}: no value that PostgreSQL can have")
+
+
+def _plain(text: str) -> str:
+    """A text that PostgreSQL can have. Raises NotFound for a zero byte, and for what is no UTF-8."""
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise NotFound(f"{shown(text)}: no text that PostgreSQL can have")
+    return text
+
+
+def quoted(name: str) -> str:
+    """An identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _from(table: Table) -> str:
+    return f"{quoted(table.schema)}.{quoted(table.name)}"

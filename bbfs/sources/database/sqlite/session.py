@@ -1,0 +1,281 @@
+"""What is asked of a SQLite file, in SQL. Values are those that are stored, whatever the type of their column says."""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, TypeAlias
+
+from bbfs.model.errors import Denied, InvalidUri, NotFound
+from bbfs.sources.database.backend import RowFormat, Write
+from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
+from bbfs.sources.database.queries import Query, QueryValues
+from bbfs.sources.database.rendering import encoded, is_text, row_json, value_as_text, write_rows
+from bbfs.sources.database.tables import Column, ForeignKey, Index, Schema, Table, TableName
+
+FETCHED = 1000
+"""Rows that are fetched at once."""
+SMALLEST_ROW = 10
+VIEWED_ROW = 40
+"""Bytes of a row where the size of the file tells how many there may be: in a table, and behind a view."""
+Affinity: TypeAlias = Literal["text", "number", "none"]
+"""Of `none`, texts of digits and numbers may stand in one column, and are different."""
+_READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
+_GENERATED = {2: "virtual", 3: "stored"}
+
+
+class SqliteSession:
+    """One transaction on one connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def _all(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql, values).fetchall()
+
+    def schemas(self) -> list[Schema]:
+        return [Schema(name) for (name,) in self._all("SELECT name FROM pragma_database_list ORDER BY seq")]
+
+    def tables(self, schema: str) -> list[TableName]:
+        self._require(schema)
+        master = f"{quoted(schema)}.sqlite_master"
+        rows = self._all(f"SELECT name, type FROM {master} WHERE type IN ('table', 'view') ORDER BY name")
+        return [self._table_name(schema, *row) for row in rows if not row[0].startswith("sqlite_")]
+
+    def _table_name(self, schema: str, name: str, kind: str) -> TableName:
+        columns, key = self._columns_and_key(schema, name)
+        return TableName(name, kind, columns=tuple((each.name, each.type) for each in columns), primary_key=key)
+
+    def _columns_and_key(self, schema: str, table: str) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+        columns, key = [], {}
+        sql = "SELECT name, type, [notnull], dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?)"
+        try:
+            rows = self._all(sql, table, schema)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                raise
+            rows = []  # a view of what is not there any more, or a virtual table whose module is missing
+        for column, declared, not_null, default, position, hidden in rows:
+            if hidden != 1:  # a hidden column of a virtual table is no part of SELECT *
+                columns.append(Column(column, declared, not not_null, default, generated=_GENERATED.get(hidden)))
+            if position:
+                key[position] = column
+        return tuple(columns), tuple(key[position] for position in sorted(key))
+
+    def _require(self, schema: str) -> None:
+        if schema not in [known.name for known in self.schemas()]:
+            raise NotFound(f"no schema {shown(schema)!r}")
+
+    def table(self, schema: str, name: str, *, keys_only: bool = False) -> Table:
+        self._require(schema)
+        master = f"{quoted(schema)}.sqlite_master"
+        found = self._all(f"SELECT type, rootpage FROM {master} WHERE name = ? AND type IN ('table', 'view')", name)
+        if not found or name.startswith("sqlite_"):
+            raise NotFound(f"no table {shown(name)!r} in schema {shown(schema)!r}")
+        kind = found[0][0]
+        columns, key = self._columns_and_key(schema, name)
+        return Table(
+            schema,
+            name,
+            kind,
+            columns,
+            key,
+            tuple(self._indexes(schema, name)),
+            () if keys_only else tuple(self._foreign_keys(schema, name)),
+            estimated_rows=None if keys_only else self._estimate(schema, name, kind, columns),
+        )
+
+    def _indexes(self, schema: str, table: str) -> Iterator[Index]:
+        for name, unique, partial in self._all(
+            "SELECT name, [unique], partial FROM pragma_index_list(?, ?) ORDER BY name", table, schema
+        ):
+            parts = self._all("SELECT name FROM pragma_index_info(?, ?) ORDER BY seqno", name, schema)
+            columns = tuple("(expression)" if column is None else column for (column,) in parts)
+            leading = parts[0][0] if parts and not partial else None
+            yield Index(name, columns, bool(unique), leading)
+
+    def _foreign_keys(self, schema: str, table: str) -> Iterator[ForeignKey]:
+        found: dict[int, list[tuple[str, str, str | None]]] = {}
+        sql = 'SELECT id, "table", "from", "to" FROM pragma_foreign_key_list(?, ?) ORDER BY id, seq'
+        for number, target, column, reference in self._all(sql, table, schema):
+            found.setdefault(number, []).append((target, column, reference))
+        for parts in found.values():
+            references = tuple(reference for _, _, reference in parts if reference is not None)
+            yield ForeignKey(tuple(column for _, column, _ in parts), parts[0][0], references)
+
+    def _estimate(self, schema: str, name: str, kind: str, columns: Sequence[Column]) -> int:
+        """By the last row's number and the size of the file; of a view, by that alone. One look at each, no scan."""
+        pages = self._all(f"PRAGMA {quoted(schema)}.page_count")[0][0]
+        size = pages * self._all(f"PRAGMA {quoted(schema)}.page_size")[0][0]
+        if kind == "view":
+            return size // VIEWED_ROW
+        most = size // SMALLEST_ROW
+        taken = {column.name.lower() for column in columns}
+        rowid = next((alias for alias in ("rowid", "_rowid_", "oid") if alias not in taken), None)
+        try:
+            found = self._all(f"SELECT max({rowid}) FROM {quoted(schema)}.{quoted(name)}")[0][0] if rowid else most
+        except sqlite3.OperationalError as error:
+            if "no such column" not in str(error):
+                raise
+            return most  # WITHOUT ROWID
+        return min(most, found) if isinstance(found, int) and found > 0 else 0 if found is None else most
+
+    def definition(self, table: Table) -> str:
+        rows = self._all(
+            f"SELECT sql FROM {quoted(table.schema)}.sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL"
+            " ORDER BY type NOT IN ('table', 'view'), type, name",
+            table.name,
+        )
+        return "".join(f"{sql};\n" for (sql,) in rows)
+
+    def count(self, table: Table) -> int:
+        return self._all(f"SELECT count(*) FROM {_from(table)}")[0][0]
+
+    def rows(self, table: Table, format: RowFormat, write: Write) -> None:
+        self._write(f"SELECT {_columns(table)} FROM {_from(table)}", {}, format, write)
+
+    def _write(self, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
+        cursor = self._connection.execute(sql, values)
+        if cursor.description is None:
+            raise Denied("the statement gives no rows; a query may only read")
+        cursor.arraysize = FETCHED
+        write_rows([column[0] for column in cursor.description], cursor, format, write)
+
+    def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
+        parts = ", ".join(map(quoted, table.primary_key))
+        where, values = _where(table, [] if by is None else [by])
+        rows = self._all(f"SELECT {parts} FROM {_from(table)} WHERE {where} ORDER BY {parts} LIMIT ?", *values, limit)
+        affinities = _affinities(table)
+        return [tuple(map(key_value, row, affinities)) for row in rows]
+
+    def values(self, table: Table, column: str, limit: int) -> list[KeyValue]:
+        name, source = quoted(column), _from(table)
+        # From each value to the next through the index: DISTINCT would go through all of it.
+        rows = self._all(
+            f"WITH RECURSIVE v(x) AS (SELECT min({name}) FROM {source} UNION ALL"
+            f" SELECT (SELECT min({name}) FROM {source} WHERE {name} > v.x) FROM v WHERE v.x IS NOT NULL)"
+            " SELECT x FROM v WHERE x IS NOT NULL LIMIT ?",
+            limit,
+        )
+        if self._all(f"SELECT 1 FROM {source} WHERE {name} IS NULL LIMIT 1"):
+            rows.insert(0, (None,))
+        affinity = _affinity(table, column)
+        return [key_value(value, affinity) for (value,) in rows[:limit]]
+
+    def has_key(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> bool:
+        return self._find(table, key, by) is not None
+
+    def has_value(self, table: Table, column: str, value: KeyValue) -> bool:
+        where, values = _where(table, [(column, value)])
+        sql = f"SELECT DISTINCT {quoted(column)} FROM {_from(table)} WHERE {where} COLLATE BINARY LIMIT 9"
+        affinity = _affinity(table, column)
+        return any(key_value(found, affinity) == value for (found,) in self._all(sql, *values))
+
+    def row(self, table: Table, key: Key) -> bytes | None:
+        row = self._find(table, key, None)
+        return None if row is None else row_json([column.name for column in table.columns], row)
+
+    def _find(self, table: Table, key: Key, by: tuple[str, KeyValue] | None) -> Sequence[Any] | None:
+        """The row whose key is written exactly so, though the database may take other spellings for the same."""
+        where, values = _where(table, [*zip(table.primary_key, key, strict=True), *([] if by is None else [by])])
+        affinities = _affinities(table)
+        parts = ", ".join(map(quoted, table.primary_key))
+        for row in self._all(f"SELECT {parts}, {_columns(table)} FROM {_from(table)} WHERE {where} LIMIT 9", *values):
+            if tuple(map(key_value, row, affinities)) == key:
+                return row[len(affinities) :]
+        return None
+
+    def query(self, query: Query, values: QueryValues, format: RowFormat, write: Write) -> None:
+        refused = False
+
+        def only_reading(action: int, *_: Any) -> int:
+            nonlocal refused
+            refused = refused or action not in _READING
+            return sqlite3.SQLITE_DENY if action not in _READING else sqlite3.SQLITE_OK
+
+        self._connection.set_authorizer(only_reading)
+        made = {name: value if isinstance(value, int) else _bound(value) for name, value in values.items()}
+        try:
+            self._write(query.named(), made, format, write)
+        except OverflowError:
+            raise InvalidUri(f"query {query.name}: a number of more than 64 bits, which SQLite does not take") from None
+        except sqlite3.Error as error:
+            if refused:
+                raise Denied(
+                    f"query {query.name}: {error}; the source is read-only, and a query may only read"
+                ) from None
+            raise
+
+
+def _bound(value: Any) -> Any:
+    return value if value is None or isinstance(value, str) else value_as_text(value)
+
+
+def quoted(name: str) -> str:
+    """An identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _from(table: Table) -> str:
+    return f"{quoted(table.schema)}.{quoted(table.name)}"
+
+
+def _columns(table: Table) -> str:
+    return ", ".join(quoted(column.name) for column in table.columns)
+
+
+def _where(table: Table, conditions: Sequence[tuple[str, KeyValue]]) -> tuple[str, list[Any]]:
+    """A condition that columns have values, and the values to bind."""
+    parts, values = ["true"], []
+    for column, value in conditions:
+        bound = stored(value, _affinity(table, column))
+        placeholder = "?"
+        if isinstance(bound, str) and not is_text(bound):
+            bound, placeholder = encoded(bound), "CAST(? AS text)"
+        parts.append(f"{quoted(column)} IS {placeholder}")
+        values.append(bound)
+    return " AND ".join(parts), values
+
+
+def _affinities(table: Table) -> list[Affinity]:
+    """Of the columns of the primary key."""
+    return [_affinity(table, column) for column in table.primary_key]
+
+
+def _affinity(table: Table, column: str) -> Affinity:
+    """What a column makes of what is stored in it, by its declared type (sqlite.org/datatype3.html, section 3.1)."""
+    declared = table.column(column).type.upper()
+    if "INT" in declared:
+        return "number"
+    if any(part in declared for part in ("CHAR", "CLOB", "TEXT")):
+        return "text"
+    return "none" if not declared or "BLOB" in declared else "number"
+
+
+def key_value(value: Any, affinity: Affinity) -> KeyValue:
+    """A stored value as one of a key."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return TaggedText(value) if affinity == "none" and _number(value) is not None else value
+    return value_as_text(value)
+
+
+def stored(value: KeyValue, affinity: Affinity) -> Any:
+    """A value of a key as it is stored."""
+    if isinstance(value, TaggedText):
+        return value.text
+    if isinstance(value, str) and affinity != "text":
+        number = _number(value)
+        return value if number is None else number
+    return value
+
+
+def _number(text: str) -> int | float | None:
+    """The number that SQLite would write as this text, or None."""
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if value_as_text(number) == text and (kind is float or -(1 << 63) <= number < 1 << 63):
+            return number
+    return None

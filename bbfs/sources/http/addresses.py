@@ -1,0 +1,151 @@
+"""Which addresses a source may connect to, and connections to exactly those that were looked at.
+
+A URL in a configuration, a redirect or a sitemap may name a machine of the local network, directly or by a name that
+leads there, and the answer for a name may differ a moment later (DNS rebinding). So a name is resolved once, all its
+addresses are checked, and the connection goes to one of them; TLS and the header `Host` still speak of the name.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import TypeAlias
+
+import httpcore2
+import trio
+
+from bbfs.model.errors import Denied, Unreachable
+
+Address: TypeAlias = IPv4Address | IPv6Address
+OPTION = "allow_private"
+"""The option of a source that lets it go to any address."""
+
+_NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052, section 2.1: an IPv4 address is in the last 32 bits
+_UNICAST = IPv6Network("2000::/3")  # what is given out as global unicast (RFC 4291, section 2.4, and IANA)
+_NEXT_ADDRESS = 0.25
+"""Seconds after which another address of a name is tried beside those that have not answered (RFC 8305, section 5)."""
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is one of the public Internet, whatever it has embedded."""
+    if isinstance(address, IPv4Address):
+        return address.is_global and not address.is_multicast
+    if address.ipv4_mapped is not None:
+        return is_public(address.ipv4_mapped)
+    if address in _NAT64:
+        return is_public(IPv4Address(int(address) & 0xFFFFFFFF))
+    if address.sixtofour is not None:
+        return is_public(address.sixtofour)
+    return address in _UNICAST and address.is_global
+
+
+def refuse_private(host: str, addresses: Iterable[Address]) -> None:
+    """Raises Denied if any of the addresses of a host is not public: which one is used is not for others to choose."""
+    for address in addresses:
+        if not is_public(address):
+            where = host if host == str(address) else f"{host} ({address})"
+            raise Denied(f"{where}: a private or local address, and the option {OPTION} is false")
+
+
+def literal(host: str) -> Address | None:
+    """The address that a host of a URL is, or None for a name. (Odd spellings such as `127.1` resolve as names.)"""
+    try:
+        return ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+
+
+class PublicAddresses(httpcore2.AsyncNetworkBackend):
+    """Makes TCP connections to public addresses only. connections: makes them to an address that was checked."""
+
+    def __init__(self, connections: httpcore2.AsyncNetworkBackend | None = None) -> None:
+        self._connections: httpcore2.AsyncNetworkBackend = connections or httpcore2.TrioBackend()  # type: ignore[assignment]
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """A connection to one of the addresses of a host, within `timeout` seconds.
+
+        Raises Denied if one of them is not public, Unreachable for a name that has none, and the errors of httpcore2.
+        """
+        options = None if socket_options is None else list(socket_options)
+
+        async def connect(address: Address) -> httpcore2.AsyncNetworkStream:
+            return await self._connections.connect_tcp(str(address), port, None, local_address, options)
+
+        with trio.move_on_after(float("inf") if timeout is None else timeout):
+            addresses = await _resolve(host, port)
+            refuse_private(host, addresses)
+            return await _first(connect, addresses)
+        raise httpcore2.ConnectTimeout(f"no connection within {timeout} s")
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        raise Denied(f"{path}: a socket of this machine, and the option {OPTION} is false")
+
+    async def sleep(self, seconds: float) -> None:
+        await trio.sleep(seconds)
+
+
+async def _resolve(host: str, port: int) -> Sequence[Address]:
+    """The addresses of a host, in the system's order of preference, each once."""
+    address = literal(host)
+    if address is not None:
+        return (address,)
+    try:
+        found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as exc:
+        raise Unreachable(f"{host}: {getattr(exc, 'strerror', None) or 'no such name'}") from exc
+    # The address of a link may come with the name of its interface; it is refused as it is.
+    addresses = dict.fromkeys(ip_address(str(where[0]).partition("%")[0]) for *_, where in found)
+    if not addresses:
+        raise Unreachable(f"{host}: has no address")
+    return tuple(addresses)
+
+
+async def _first(
+    connect: Callable[[Address], Awaitable[httpcore2.AsyncNetworkStream]], addresses: Sequence[Address]
+) -> httpcore2.AsyncNetworkStream:
+    """The first connection that comes about; the next address is tried when one fails, or takes long."""
+    made: list[httpcore2.AsyncNetworkStream] = []
+    errors: list[Exception] = []
+
+    async def attempt(address: Address, failed: trio.Event) -> None:
+        try:
+            stream = await connect(address)
+        except (httpcore2.NetworkError, httpcore2.TimeoutException) as exc:
+            errors.append(exc)
+            failed.set()
+            return
+        made.append(stream)
+        nursery.cancel_scope.cancel()
+
+    try:
+        async with trio.open_nursery() as nursery:
+            for address in addresses:
+                failed = trio.Event()
+                nursery.start_soon(attempt, address, failed)
+                with trio.move_on_after(_NEXT_ADDRESS):
+                    await failed.wait()
+    except BaseException:
+        await _close(made)
+        raise
+    await _close(made[1:])  # two may have come about in the same moment
+    if not made:
+        raise errors[0]
+    return made[0]
+
+
+async def _close(streams: Iterable[httpcore2.AsyncNetworkStream]) -> None:
+    with trio.CancelScope(shield=True):
+        for stream in streams:
+            with suppress(OSError):
+                await stream.aclose()

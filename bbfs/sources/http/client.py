@@ -1,0 +1,328 @@
+"""HTTP for sources: one client a handler, whose answers are bytes and whose faults are the errors of bbfs (S23).
+
+    client = WebClient(source, headers={"Authorization": "Bearer …"})
+    response = await client.get("https://example.com/items", params={"page": "2"})
+    async with client.stream("https://example.com/large") as stream: ...
+
+Nothing is remembered from one request to the next but connections and when the server wants to be asked again: no
+cookies, no caches, no `.netrc`. Proxies of the environment are not used, since behind one nobody could say to which
+address a request goes; a proxy has to be configured (`proxy`), and is then trusted to reach nothing that it must not.
+"""
+
+import time
+from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+from typing import Any
+
+import httpcore2
+import httpx2
+import trio
+
+from bbfs.model.errors import (
+    BbfsError,
+    Busy,
+    DeadlineExceeded,
+    Denied,
+    InvalidUri,
+    LoginRequired,
+    NotFound,
+    ProtocolViolation,
+    Unreachable,
+)
+from bbfs.model.redaction import Redactor, header_secrets, url_secrets
+from bbfs.model.values import DataSource, SourceState
+from bbfs.sources.http.addresses import OPTION, PublicAddresses, literal, refuse_private
+from bbfs.sources.http.pacing import Pace, Pause, retry_after
+from bbfs.sources.http.redirects import FOLLOWED, HARMLESS, is_web, origin, redirected
+from bbfs.sources.http.responses import CODINGS, WebResponse, WebStream, network_errors, shown_url
+
+__all__ = ["WebClient", "WebResponse", "WebStream"]
+
+USER_AGENT = "bbfs"
+MAX_BODY = 64 << 20
+"""Bytes of an answer, decoded, unless the source says otherwise."""
+_MAX_REDIRECTS, _MAX_PAUSES = 20, 10
+_CONNECT_TIMEOUT = 10.0
+_KEEP_ALIVE = 15.0
+"""Seconds for which an idle connection is kept."""
+_REFUSAL_TIMEOUT, _REFUSAL_LIMIT, _EXCERPT = 2.0, 1 << 16, 200
+"""Seconds and bytes for the body of a refusal or a redirect; characters of it in a message."""
+_KEPT_TOO_LONG = (httpcore2.ReadError, httpcore2.WriteError, httpcore2.RemoteProtocolError)
+"""How a connection fails that the server has closed since the last request on it."""
+_BY_STATUS: dict[int, type[BbfsError]] = {
+    401: LoginRequired,
+    403: Denied,
+    404: NotFound,
+    407: Denied,
+    408: DeadlineExceeded,
+    410: NotFound,
+    429: Busy,
+    451: Denied,
+    504: DeadlineExceeded,
+}
+
+
+class WebClient:
+    """Requests for one source. Any number of tasks may use it at once; it is opened by the first request.
+
+    headers: sent with every request, to another origin after a redirect only harmless ones. allow_private: whether
+    addresses that are not public may be connected to. max_body: bytes of a decoded body. per_second: requests to one
+    origin in a second, at most. secrets: kept out of messages, as are the source's `auth` and the values of headers.
+    proxy: URL of an HTTP proxy that all requests go through.
+
+    A request has no deadline of its own but those of its task; a server that says nothing is given up after the
+    source's `timeout`.
+    """
+
+    def __init__(
+        self,
+        source: DataSource,
+        *,
+        headers: Mapping[str, str] | None = None,
+        allow_private: bool = False,
+        max_body: int = MAX_BODY,
+        per_second: float | None = None,
+        secrets: AbstractSet[str] = frozenset(),
+        proxy: str | None = None,
+    ) -> None:
+        self._headers = httpx2.Headers({"user-agent": USER_AGENT, "accept": "*/*", "accept-encoding": CODINGS})
+        self._headers.update(headers)
+        self._timeout = source.policy.timeout
+        self._allow_private = allow_private
+        self._max_body = max_body
+        self._interval = 1 / per_second if per_second else 0.0
+        self._proxy = proxy
+        configured = {key: value for key, value in (headers or {}).items() if key.lower() not in HARMLESS}
+        found = {*secrets, *source.auth.values(), *header_secrets(configured), *(url_secrets(proxy) if proxy else ())}
+        self._redact = Redactor(found)
+        self._paces: dict[str, Pace] = {}
+        self._pool: httpcore2.AsyncConnectionPool | None = None
+        self._closed = False
+        self._state = SourceState("idle")
+
+    @property
+    def state(self) -> SourceState:
+        """`down` after a request that no server has answered, `up` after one that was answered, whatever it said."""
+        return self._state
+
+    async def get(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        accept: AbstractSet[int] = frozenset(),
+        max_body: int | None = None,
+    ) -> WebResponse:
+        """The answer to a GET, as `request` gives it."""
+        return await self.request("GET", url, headers=headers, params=params, accept=accept, max_body=max_body)
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        json: Any = None,
+        content: bytes | None = None,
+        accept: AbstractSet[int] = frozenset(),
+        max_body: int | None = None,
+    ) -> WebResponse:
+        """The whole answer to a request, redirects followed.
+
+        params: added to those of the URL. json, content: the body, at most one of them. accept: statuses besides 2xx
+        that are answers; all others raise. max_body: in the place of the client's. Raises BbfsError.
+        """
+        async with self.stream(
+            url,
+            method=method,
+            headers=headers,
+            params=params,
+            json=json,
+            content=content,
+            accept=accept,
+            limit=max_body,
+        ) as stream:
+            return WebResponse(stream.status, stream.url, stream.headers, await stream.read())
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        json: Any = None,
+        content: bytes | None = None,
+        accept: AbstractSet[int] = frozenset(),
+        limit: int | None = None,
+    ) -> AsyncGenerator[WebStream]:
+        """As `request`, with the body still to be read. limit: bytes of it, in the place of the client's."""
+        stream: WebStream | None = None
+        try:
+            request = self._request(method, url, headers, params, json, content)
+            stream = await self._answer(request, accept, self._max_body if limit is None else limit)
+            yield stream
+        except BbfsError as exc:
+            raise type(exc)(self._redact(str(exc))) from exc
+        finally:
+            if stream is not None:
+                await stream.aclose()
+
+    def slow_down(self, url: str, seconds: float) -> None:
+        """Send requests to the origin of a URL at least so many seconds apart (`Crawl-delay` of a robots.txt)."""
+        pace = self._pace(httpx2.URL(url))
+        pace.interval = max(pace.interval, seconds)
+
+    async def aclose(self) -> None:
+        """Close all connections, for good. Requests under way end with Unreachable."""
+        self._closed = True
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.aclose()
+
+    # -- one request -------------------------------------------------------------------------------------------------
+
+    def _request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None,
+        params: Mapping[str, str] | None,
+        json: Any,
+        content: bytes | None,
+    ) -> httpx2.Request:
+        merged = self._headers.copy()
+        merged.update(headers)
+        try:
+            parsed = httpx2.URL(url)
+            if not is_web(parsed):
+                raise InvalidUri(f"{shown_url(url)}: neither http nor https")
+            if parsed.userinfo:
+                raise InvalidUri(f"{shown_url(url)}: user and password belong in the source's auth, not in a URL")
+            if params:
+                parsed = parsed.copy_merge_params(dict(params))
+            return httpx2.Request(method, parsed, headers=merged, json=json, content=content)
+        except (httpx2.InvalidURL, UnicodeEncodeError) as exc:
+            raise InvalidUri(f"{shown_url(url)}: cannot be asked for") from exc
+
+    async def _answer(self, request: httpx2.Request, accept: AbstractSet[int], limit: int) -> WebStream:
+        """The answer to a request: after redirects and pauses, one with a status that was asked for."""
+        await trio.lowlevel.checkpoint()  # one that is cancelled already has a deadline in the past, which says nothing
+        deadline = min(trio.current_effective_deadline(), trio.current_time() + self._timeout)
+        redirects = pauses = 0
+        while True:
+            stream = await self._paced(request, deadline, limit)
+            if stream.status in accept or 200 <= stream.status < 300:
+                return stream
+            try:
+                said = await _said(stream)
+                if stream.status in FOLLOWED and "location" in stream.headers:
+                    redirects += 1
+                    if redirects > _MAX_REDIRECTS:
+                        raise ProtocolViolation(f"{shown_url(request.url)}: more than {_MAX_REDIRECTS} redirects")
+                    request = redirected(request, stream.status, stream.headers["location"])
+                    continue
+                pause = retry_after(stream.headers, time.time()) if stream.status in (429, 503) else None
+                if pause is not None:
+                    pauses += 1
+                    self._pace(request.url).pause(Pause(trio.current_time() + pause, stream.status))
+                    if pauses <= _MAX_PAUSES:
+                        continue
+                raise self._refusal(request, stream, said)
+            finally:
+                await stream.aclose()
+
+    async def _paced(self, request: httpx2.Request, deadline: float, limit: int) -> WebStream:
+        """The next answer of the server, once it is this request's turn."""
+        pace = self._pace(request.url)
+        due: float | None = pace.turn(trio.current_time(), deadline)
+        while due is not None:
+            await trio.sleep_until(due)
+            due = pace.paused(trio.current_time(), deadline)  # another request may have been told meanwhile
+        return await self._sent(request, limit)
+
+    async def _sent(self, request: httpx2.Request, limit: int) -> WebStream:
+        """The answer of the server. A GET is sent again if a kept connection was closed (RFC 9110, section 9.2.2)."""
+        what = f"{request.method} {shown_url(request.url)}"
+        may_repeat = request.method in ("GET", "HEAD")
+        while True:
+            try:
+                with network_errors(what):
+                    response = await self._opened(request.url).handle_async_request(self._to_send(request))
+            except (Unreachable, DeadlineExceeded) as exc:
+                if may_repeat and isinstance(exc.__cause__, _KEPT_TOO_LONG) and isinstance(exc, Unreachable):
+                    may_repeat = False
+                    continue
+                self._state = SourceState("down", reason=self._redact(str(exc)))
+                raise
+            self._state = SourceState("up")
+            return WebStream(response, str(request.url), limit)
+
+    def _to_send(self, request: httpx2.Request) -> httpcore2.Request:
+        url, wait = request.url, self._timeout
+        return httpcore2.Request(
+            request.method,
+            httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            headers=request.headers.raw,
+            content=request.content or None,
+            extensions={"timeout": {"connect": min(_CONNECT_TIMEOUT, wait), "read": wait, "write": wait, "pool": wait}},
+        )
+
+    def _opened(self, url: httpx2.URL) -> httpcore2.AsyncConnectionPool:
+        if self._closed:
+            raise Unreachable("the source is closed")
+        if self._proxy is not None and not self._allow_private:
+            # What a name leads to, the proxy alone knows.
+            address = literal(url.host)
+            refuse_private(url.host, () if address is None else (address,))
+            if url.host.rstrip(".").lower().rpartition(".")[2] == "localhost":
+                raise Denied(f"{url.host}: this machine, and the option {OPTION} is false")
+        if self._pool is None:
+            self._pool = self._made()
+        return self._pool
+
+    def _made(self) -> httpcore2.AsyncConnectionPool:
+        # As many connections as requests in flight, which `concurrency` of the source bounds.
+        context = httpx2.create_ssl_context()
+        if self._proxy is None:
+            guard = None if self._allow_private else PublicAddresses()
+            return httpcore2.AsyncConnectionPool(
+                context, max_connections=None, keepalive_expiry=_KEEP_ALIVE, network_backend=guard
+            )
+        proxy = httpx2.Proxy(self._proxy)
+        return httpcore2.AsyncHTTPProxy(
+            str(proxy.url), proxy.raw_auth, ssl_context=context, max_connections=None, keepalive_expiry=_KEEP_ALIVE
+        )
+
+    def _pace(self, url: httpx2.URL) -> Pace:
+        return self._paces.setdefault(origin(url), Pace(self._interval))
+
+    def _refusal(self, request: httpx2.Request, stream: WebStream, said: bytes) -> BbfsError:
+        """What a status that nobody asked for means, with the beginning of what the server says to it."""
+        status = stream.status
+        try:
+            phrase = f" {HTTPStatus(status).phrase}"
+        except ValueError:
+            phrase = ""
+        text = f"{request.method} {shown_url(request.url)}: HTTP {status}{phrase}"
+        kind = stream.headers.get("content-type", "")
+        if said and "html" not in kind and ("text" in kind or "json" in kind or "xml" in kind):
+            excerpt = self._redact.cut(said.decode("utf-8", "replace"), _EXCERPT)
+            text += ": " + " ".join("".join(c if c.isprintable() else " " for c in excerpt).split())
+        return _BY_STATUS.get(status, Unreachable if status >= 500 else ProtocolViolation)(text)
+
+
+async def _said(stream: WebStream) -> bytes:
+    """The beginning of the body of a refusal or a redirect. Where it does not come, the status says enough."""
+    said = bytearray()
+    with trio.move_on_after(_REFUSAL_TIMEOUT), suppress(BbfsError):
+        async for piece in stream:
+            said += piece
+            if len(said) >= _REFUSAL_LIMIT:
+                break
+    return bytes(said[:_REFUSAL_LIMIT])

@@ -1,0 +1,195 @@
+"""The answers to HTTP requests: bodies piece by piece, their content coding undone, within bounds.
+
+A body is all that its sender meant or an error: one that ends early, whether by its length, its chunks or its coding,
+is never taken for a shorter one.
+"""
+
+import json
+import zlib
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpcore2
+import httpx2
+
+from bbfs.model.errors import DeadlineExceeded, ProtocolViolation, TooLarge, Unreachable
+
+CODINGS = "gzip"
+"""What `Accept-Encoding` asks for where a body may be sent in a content coding (RFC 9110, section 8.4.1)."""
+_PIECE = 1 << 20
+"""Bytes that one chunk is decoded to at a time. A coded byte may stand for a thousand."""
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+
+
+@dataclass(frozen=True, slots=True)
+class WebResponse:
+    """A whole answer. url: where it came from, after redirects. headers: case does not matter. body: decoded."""
+
+    status: int
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON. Raises ProtocolViolation."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError) as exc:
+            raise ProtocolViolation(f"{shown_url(self.url)}: the answer is no JSON: {exc}") from exc
+
+
+class WebStream:
+    """An answer whose body is read piece by piece: `async for piece in stream`, or `receive` until it gives b"".
+
+    limit: bytes of the decoded body, more raises TooLarge; it counts from the first read on. Other errors are
+    ProtocolViolation, DeadlineExceeded and Unreachable. To be closed by whoever opened it, read to its end or not.
+    """
+
+    def __init__(self, response: httpcore2.Response, url: str, limit: int) -> None:
+        self.status = response.status
+        self.url = url
+        self.headers: Mapping[str, str] = httpx2.Headers(response.headers)
+        self._what = shown_url(url)
+        self.limit = limit
+        self._received = 0
+        self._response = response
+        self._pieces: AsyncGenerator[bytes] | None = None
+
+    @property
+    def length(self) -> int | None:
+        """Bytes of the body as the server states them, where it sends it as it is."""
+        stated = self.headers.get("content-length", "")
+        return int(stated) if self._coding == "identity" and stated.isascii() and stated.isdigit() else None
+
+    @property
+    def _coding(self) -> str:
+        return self.headers.get("content-encoding", "").strip().lower() or "identity"
+
+    def __aiter__(self) -> "WebStream":
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = await self.receive()
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+    async def receive(self) -> bytes:
+        """The next bytes of the body, 1 MiB at most; none at its end."""
+        if self._pieces is None:
+            if self.length is not None and self.length > self.limit:
+                raise self._too_large()
+            self._pieces = self._decoded()
+        piece = await anext(self._pieces, b"")
+        self._received += len(piece)
+        if self._received > self.limit:
+            raise self._too_large()
+        return piece
+
+    async def read(self) -> bytes:
+        """The rest of the body."""
+        return b"".join([piece async for piece in self])
+
+    async def aclose(self) -> None:
+        """Give the connection back; one whose body was not read to its end is closed. Waits for nothing."""
+        if self._pieces is not None:
+            await self._pieces.aclose()
+        await self._response.aclose()
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"{self._what}: more than {self.limit} bytes (option max_body)")
+
+    async def _decoded(self) -> AsyncGenerator[bytes]:
+        decoder = _decoder(self._coding, self._what)
+        chunks = self._response.stream.__aiter__()  # type: ignore[union-attr]
+        try:
+            with network_errors(self._what):
+                async for chunk in chunks:
+                    if decoder is None:
+                        if chunk:
+                            yield chunk
+                    else:
+                        for piece in decoder.feed(chunk):
+                            yield piece
+            if decoder is not None:
+                decoder.end()
+        finally:
+            await chunks.aclose()  # type: ignore[attr-defined]
+
+
+class Inflater:
+    """Undoes gzip and deflate; of gzip several members may follow each other (RFC 1952, section 2.2)."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._begin()
+
+    def _begin(self) -> None:
+        self._decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
+        self._begun = False
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        while chunk:
+            if self._decompressor.eof:
+                self._begin()
+            self._begun = True
+            try:
+                piece = self._decompressor.decompress(chunk, _PIECE)
+            except zlib.error as exc:
+                raise ProtocolViolation(f"{self._what}: the body cannot be decoded: {exc}") from exc
+            if piece:
+                yield piece
+            chunk = self._decompressor.unconsumed_tail or self._decompressor.unused_data
+
+    def end(self) -> None:
+        if self._begun and not self._decompressor.eof:
+            raise ProtocolViolation(f"{self._what}: the coded body ends too early")
+
+
+def _decoder(coding: str, what: str) -> Inflater | None:
+    if coding == "identity":
+        return None
+    if coding in (CODINGS, "x-gzip", "deflate"):
+        return Inflater(what)
+    raise ProtocolViolation(f"{what}: a content coding that was not asked for: {coding[:40]!a}")
+
+
+@contextmanager
+def network_errors(what: str) -> Iterator[None]:
+    """What goes wrong on a connection, as the errors of bbfs. what: begins the texts."""
+    try:
+        yield
+    except httpcore2.LocalProtocolError as exc:
+        # Its text would quote a header, and that may be a secret.
+        raise ProtocolViolation(f"{what}: a header or URL that cannot be sent") from exc
+    except httpcore2.RemoteProtocolError as exc:
+        # h11 has one class for both: an answer that is no HTTP, and one that is cut off.
+        text = str(exc)
+        is_cut = "closed connection" in text or "disconnected" in text
+        raise (Unreachable if is_cut else ProtocolViolation)(f"{what}: {text[:200]}") from exc
+    except httpcore2.TimeoutException as exc:
+        raise DeadlineExceeded(f"{what}: no answer in time") from exc
+    except httpcore2.UnsupportedProtocol as exc:
+        raise ProtocolViolation(f"{what}: neither http nor https") from exc
+    except (httpcore2.NetworkError, httpcore2.ProxyError, OSError) as exc:
+        raise Unreachable(f"{what}: {_reason(exc)}") from exc
+
+
+def _reason(error: BaseException) -> str:
+    """What an error says, or the first of its causes that says something: that of TLS is below two that are silent."""
+    cause: BaseException | None = error
+    while cause is not None and not str(cause):
+        cause = cause.__cause__ or cause.__context__
+    return str(cause)[:200] if cause is not None else type(error).__name__
+
+
+def shown_url(url: httpx2.URL | str) -> str:
+    """A URL for a message: without what may be secret in it."""
+    try:
+        parsed = httpx2.URL(url)
+    except (httpx2.InvalidURL, ValueError):
+        text = str(url)
+        return "an unusable URL" if "@" in text or "?" in text else ascii(text[:80])
+    return ascii(str(parsed.copy_with(userinfo=b"", query=None, fragment=None))[:300])[1:-1]

@@ -1,0 +1,75 @@
+"""What a server may ask of its client: the configured roots, and nothing else.
+
+In the handshake era a server sends requests (`roots/list`, `sampling/createMessage`, `elicitation/create`); since
+protocol 2026-07-28 it answers a request with `resultType: input_required` and the same requests inside, and gets their
+answers with a second try of the first request (specification, "Multi round-trip requests").
+"""
+
+import logging
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from bbfs.model.errors import NotSupported
+
+log = logging.getLogger("bbfs.mcp")
+
+MAX_ROUNDS = 10
+"""Times that a server may ask for input before it answers one request; other clients have the same bound."""
+_WITHOUT = {
+    "sampling/createMessage": "bbfs has no language model",
+    "elicitation/create": "a file system cannot ask its user questions",
+    "roots/list": "the source has no roots configured",
+}
+
+
+class ClientFeatures:
+    """Answers to what one server asks. server_id: for the log; roots: absolute paths of folders.
+
+    What is refused is logged once for each method, however often the server asks.
+    """
+
+    def __init__(self, server_id: str, roots: tuple[str, ...]) -> None:
+        self._id = server_id
+        self._roots = roots
+        self._logged: set[str] = set()
+
+    @property
+    def roots(self) -> types.RootsCapability | None:
+        """The capability to declare. The roots never change while the server runs."""
+        return types.RootsCapability() if self._roots else None
+
+    def refusal(self, method: str) -> str | None:
+        """Why requests of this method are refused, or None when they are not (or not known at all)."""
+        if method == "roots/list" and self._roots:
+            return None
+        reason = _WITHOUT.get(method)
+        if reason is not None and method not in self._logged:
+            self._logged.add(method)
+            log.info("%s: the server's requests for %s are refused: %s", self._id, method, reason)
+        return reason
+
+    def list_roots(self) -> types.ListRootsResult:
+        paths = [PurePosixPath(path) for path in self._roots]
+        roots = [{"uri": path.as_uri(), "name": path.name or "/"} for path in paths]
+        return types.ListRootsResult.model_validate({"roots": roots})
+
+    def raise_refused(self, method: str) -> None:
+        """Raises MCPError for a request of the server that is refused."""
+        reason = self.refusal(method)
+        if reason is not None:
+            raise MCPError(code=types.METHOD_NOT_FOUND, message=f"{method} is not supported: {reason}", data=method)
+
+    def input_responses(self, requested: Any) -> dict[str, Any]:
+        """The answers to the `inputRequests` of a result, under the same keys. Raises NotSupported."""
+        answers: dict[str, Any] = {}
+        for key, request in requested.items() if isinstance(requested, Mapping) else ():
+            method = request.get("method") if isinstance(request, Mapping) else None
+            if method != "roots/list" or self.refusal(method) is not None:
+                reason = self.refusal(method) if isinstance(method, str) else None
+                raise NotSupported(f"the server asks for input first ({method}): {reason or 'unknown to bbfs'}")
+            answers[key] = self.list_roots().model_dump(by_alias=True, mode="json", exclude_none=True)
+        return answers

@@ -1,0 +1,423 @@
+"""One server's connection: who owns it, when it is made, what becomes of requests when it breaks.
+
+A connection is owned by one task, `Connection.run`, which alone enters and leaves the SDK's session (the SDK demands
+that). Requests come from any task. Between two awaits a task is alone, so there are no locks.
+"""
+
+import logging
+import traceback
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from math import inf
+from random import Random
+from typing import Any, Literal
+
+import trio
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from bbfs.model.errors import BbfsError, LoginRequired, ProtocolViolation, Unreachable
+from bbfs.model.values import McpServer, Policy, SourceEvent, SourceState
+from bbfs.sources.mcp.client.backoff import Pauses
+from bbfs.sources.mcp.client.client_features import ClientFeatures
+from bbfs.sources.mcp.client.errors import again, consequence, is_closed, request_error, was_refused
+from bbfs.sources.mcp.client.event_pacing import Announcements
+from bbfs.sources.mcp.client.keepalive import Usage, until_given_up, until_idle
+from bbfs.sources.mcp.client.redaction import ServerRedactor
+from bbfs.sources.mcp.client.session import HandshakeOnly, Session
+from bbfs.sources.mcp.client.subscriptions import Interests, Watch
+from bbfs.sources.mcp.client.tool_entries import ParameterHeaders
+from bbfs.sources.mcp.login.refresh import ClientSettings, Login
+from bbfs.sources.mcp.login.token_store import TokenStore
+from bbfs.sources.mcp.transport.sse import Sse
+from bbfs.sources.mcp.transport.stdio import Stdio
+from bbfs.sources.mcp.transport.streamable_http import StreamableHttp
+
+log = logging.getLogger("bbfs.mcp")
+
+PING_AFTER = 30.0
+"""Seconds of silence after which a server is asked to show that it is there."""
+_LEAST_PING_BOUND = 10.0
+"""Seconds that a server has at least for an answer to that, however short the time for a request is."""
+
+
+RequestKind = Literal["list", "read", "complete", "call"]
+
+
+@dataclass(slots=True)
+class RequestCounts:
+    """How many requests were sent to a server: pages of listings, reads, completions, and calls of tools."""
+
+    list: int = 0
+    read: int = 0
+    complete: int = 0
+    call: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """One try to connect, which any number of requests may wait for."""
+
+    done: trio.Event = field(default_factory=trio.Event)
+    session: Session | None = None
+    error: BbfsError | None = None
+
+
+class Connection:
+    """The connection to one server: made at the first request, kept, and made again by a request after it broke.
+
+    A request that dies with its connection is tried once more on a new one: reads and listings are idempotent.
+    A server whose `start` is eager is connected to without a request; others are let go of when they are idle.
+    clock: seconds, monotonic; spaces the tries to connect. max_message: bytes of one message of the server.
+    ping_after: seconds of silence before a ping.
+    """
+
+    def __init__(
+        self,
+        server_id: str,
+        server: McpServer,
+        policy: Policy,
+        *,
+        clock: Callable[[], float],
+        random: Random,
+        max_message: int,
+        settings: ClientSettings | None = None,
+        tokens: TokenStore | None = None,
+        ping_after: float = PING_AFTER,
+    ) -> None:
+        self.counts = RequestCounts()
+        self.interests = Interests()
+        self.parameter_headers: dict[str, ParameterHeaders] = {}
+        self.sinks: list[Callable[[SourceEvent], None]] = []
+        self.state = SourceState("idle")
+        self._id = server_id
+        self._server = server
+        self._timeout = policy.timeout
+        self._clock = clock
+        self._max_message = max_message
+        self._ping_after = ping_after
+        self._redact = ServerRedactor(server)
+        self._features = ClientFeatures(server_id, server.roots)
+        self._announcements = Announcements(self.emit, self._missed_events)
+        self._login = Login(server_id, server, settings or ClientSettings(), tokens, self._redact.learn)
+        self._login_wanted = False
+        self._refusals = 0
+        self._up = self.state
+        self._probe = True
+        self._wanted = trio.Event()
+        self._attempt = _Attempt()
+        self._session: Session | None = None
+        self._closed = trio.Event()
+        self._error: BbfsError | None = None
+        self._pauses = Pauses(random)
+        self._connected_at: float | None = None
+        self._usage: Usage | None = None
+        self._answered = False
+        self._watch: Watch | None = None
+        self._deaf = False
+        self._stopped = False
+
+    async def run(self) -> None:
+        """Own the connection until cancelled; nothing of it is left then."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._announcements.run)
+                while True:
+                    await self._until_wanted()
+                    self.state = SourceState("connecting", self.state.reason)
+                    await self._connect(self._attempt)
+        finally:
+            self._stopped = True
+            self._session = None
+            self._attempt.error = Unreachable("bbfs is shutting down")
+            self._attempt.done.set()
+
+    async def _until_wanted(self) -> None:
+        """Wait for a request, or for the end of the pause where the connection is wanted without one."""
+        with trio.CancelScope() as pause:
+            if self._server.start == "eager":
+                pause.deadline = trio.current_time() + max(0.0, self._pauses.until - self._clock())
+            await self._wanted.wait()
+        if not self._wanted.is_set():
+            self._attempt = _Attempt()
+            self._wanted.set()
+
+    async def session(self) -> Session:
+        """The live session. Connects, or waits for the connecting that is under way. Raises BbfsError.
+
+        During the pause after a failure it raises what went wrong at once.
+        """
+        if self._session is not None:
+            return self._session
+        if self._stopped:
+            raise Unreachable("bbfs is shutting down")
+        if not self._wanted.is_set():
+            if self._error is not None and self._clock() < self._pauses.until and not self._logged_in_since():
+                raise again(self._error)
+            self._attempt = _Attempt()
+            self._wanted.set()
+        attempt = self._attempt
+        await attempt.done.wait()
+        if attempt.session is None:
+            raise again(attempt.error or Unreachable("no connection"))
+        return attempt.session
+
+    async def request(
+        self, method: str, params: dict[str, Any] | None = None, *, kind: RequestKind = "list", repeatable: bool = True
+    ) -> tuple[Session, dict[str, Any]]:
+        """A request's raw result, and the session it came from. Raises BbfsError.
+
+        Waits for as long as the server takes: the caller bounds it. kind: what it counts as. repeatable: whether the
+        server may get it twice, when the connection breaks before the answer.
+        """
+        for last in (False, True):
+            session = await self.session()
+            setattr(self.counts, kind, getattr(self.counts, kind) + 1)
+            refusals = self._refusals
+            try:
+                with self._in_use():
+                    result = await session.request(method, params)
+                self._answered = True
+                self._accept_login(session, refusals)
+                return session, result
+            except MCPError as exc:
+                final = last or not (repeatable or was_refused(exc))
+                error = self._after_failure(session, exc, reading=kind == "read", last=final)
+                if error is not None:
+                    raise error from exc
+        raise AssertionError("the second try returns or raises")
+
+    @property
+    def logged_in(self) -> bool:
+        return self._login.kept
+
+    def emit(self, uri: str | None, *, missed: bool = False) -> None:
+        """Tell the sinks that a resource changed, or the listing (None), or that anything may have (missed)."""
+        event = SourceEvent(self._id, uri, missed)
+        for sink in self.sinks:
+            try:
+                sink(event)
+            except Exception:
+                log.exception("%s: a listener to events failed", self._id)
+
+    def _in_use(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._usage is None else self._usage.request()
+
+    def _after_failure(self, session: Session, exc: MCPError, *, reading: bool, last: bool) -> BbfsError | None:
+        """The error that a failed request comes to, or None when it is worth another try."""
+        error = self._clean(request_error(exc, reading=reading, cut=self._redact.cut))
+        if isinstance(error, LoginRequired):
+            self._want_login(error)
+        match consequence(exc):
+            case "retry":
+                return error if last else None
+            case "reconnect":
+                cause = session.why_closed()
+                self._lose(session, cause or error)
+                if isinstance(cause, ProtocolViolation):
+                    return again(cause)
+                return again(cause or error) if last else None
+            case "disconnect":
+                self._lose(session, error)
+        return error
+
+    async def _connect(self, attempt: _Attempt) -> None:
+        """Connect, stay connected until the connection ends, and note why it ended."""
+        error: BbfsError = Unreachable("the connection closed")
+        try:
+            if not await self._hold(attempt, probe=self._probe):
+                await self._hold(attempt, probe=False)
+        except Exception as exc:  # noqa: BLE001 - whatever a transport raises is this server's failure and no other's
+            error = self._foreseen(exc)
+        self._fail(attempt, error)
+        if attempt.session is not None:
+            self._lose(attempt.session, error)
+
+    async def _hold(self, attempt: _Attempt, *, probe: bool) -> bool:
+        """Hold one connection from its making to its end. False when the server must be greeted with `initialize`."""
+        with trio.move_on_after(self._timeout) as connecting:
+            async with (
+                self._transport() as (streams, why_closed),
+                Session(streams, why_closed, self._features) as session,
+            ):
+                session.on_closed = lambda: self._lose(session, Unreachable("the connection closed"))
+                session.on_event = self._announcements.add
+                session.parameter_headers, session.lists = self.parameter_headers, self.interests.lists
+                try:
+                    self._probe = await session.negotiate(self._timeout, probe=probe)
+                except HandshakeOnly as exc:
+                    if self._connected_at is None:
+                        return False
+                    self._fail(attempt, self._handshake_error(session, exc))
+                    return True
+                except (MCPError, ValidationError, RuntimeError) as exc:
+                    self._fail(attempt, self._handshake_error(session, exc))
+                    return True
+                except trio.Cancelled:
+                    # Those who wait are told before the server is taken down, which may take seconds.
+                    if connecting.cancel_called:
+                        self._fail(attempt, self._no_answer())
+                    raise
+                connecting.deadline = inf
+                self._watch = Watch(session, self.interests, self._timeout, self._missed_events)
+                self._succeed(attempt, session)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._watch.run)
+                    nursery.start_soon(self._end_when_silent, session)
+                    nursery.start_soon(self._end_when_idle, session)
+                    await self._closed.wait()
+                    nursery.cancel_scope.cancel()
+        if connecting.cancelled_caught:
+            self._fail(attempt, self._no_answer())
+        return True
+
+    @asynccontextmanager
+    async def _transport(self) -> AsyncGenerator[tuple[Any, Callable[[], BbfsError | None]]]:
+        """The streams of a fresh connection, and a function that says why it ended. Raises BbfsError."""
+        match self._server.transport:
+            case "stdio":
+                transport = Stdio(self._id, self._server, self._redact, self._max_message)
+            case "http":
+                transport = StreamableHttp(self._server, self._redact, self._max_message, self._login)
+                transport.on_gap = self._missed_events
+            case "sse":
+                transport = Sse(self._server, self._redact, self._max_message, self._login)
+        async with transport.connect() as streams:
+            yield streams, lambda: transport.ending
+
+    def _succeed(self, attempt: _Attempt, session: Session) -> None:
+        self._connected_at = self._clock()
+        self._usage, self._answered = Usage(), False
+        self._session, self._closed = session, trio.Event()
+        info = session.server_info
+        name = self._redact(f"{info.name} {info.version}".strip()) if info else None
+        self.state = self._up = SourceState("up", None, session.protocol_version, name)
+        self._login_wanted = False
+        self._wanted = trio.Event()
+        self._error = None
+        attempt.session = session
+        attempt.done.set()
+        if self._deaf:
+            self._deaf = False
+            self._missed_events()
+
+    def _fail(self, attempt: _Attempt, error: BbfsError) -> None:
+        """Tell all who wait that this attempt came to nothing. No-op on one that has its outcome."""
+        if attempt.done.is_set():
+            return
+        self._pauses.failed(self._clock())
+        self._down(self._clean(error))
+        self._wanted = trio.Event()
+        attempt.error = self._error
+        attempt.done.set()
+
+    def _lose(self, session: Session, error: BbfsError) -> None:
+        """Give up a session that can answer no more. No-op on one given up already."""
+        if self._session is not session:
+            return
+        self._let_go(session)
+        now = self._clock()
+        self._pauses.lost(now, lived=now - (self._connected_at or 0), answered=self._answered)
+        self._down(self._clean(session.why_closed() or error))
+        self._closed.set()
+
+    def _let_go(self, session: Session) -> None:
+        """Take no more requests to a session, and remember whether something may be missed without it."""
+        session.on_closed = lambda: None
+        self._session = None
+        self._deaf = self._deaf or (self._watch is not None and self._watch.hears)
+
+    async def _end_when_idle(self, session: Session) -> None:
+        """End a connection that nobody uses. It is no loss: the next request makes a new one, without a pause."""
+        watch, usage, patience = self._watch, self._usage, self._server.idle_timeout
+        if not patience or self._server.start == "eager" or watch is None or usage is None:
+            return
+        await until_idle(usage, patience, lambda: watch.subscribed)
+        if self._session is session:
+            self._let_go(session)
+            self._error = None
+            self._pauses.forget()
+            if not self._login_wanted:
+                self.state = SourceState("idle", None, self._up.protocol_version, self._up.server)
+            log.debug("%s: not used for %g seconds, the connection is ended", self._id, patience)
+            self._closed.set()
+
+    async def _end_when_silent(self, session: Session) -> None:
+        """Give up a server that is connected but does not even answer a ping."""
+        assert self._usage is not None
+        bound = max(self._timeout, _LEAST_PING_BOUND)
+        silent = await until_given_up(
+            session,
+            self._usage,
+            after=self._ping_after,
+            bound=bound,
+            on_error=lambda exc: self._after_failure(session, exc, reading=False, last=True),
+        )
+        self._lose(session, Unreachable(f"the server has answered nothing for {silent:.0f} seconds"))
+
+    def _down(self, error: BbfsError) -> None:
+        repeated = self._error is not None and str(self._error) == str(error)
+        self._error = error
+        self.state = SourceState("down", "\n".join((str(error), *getattr(error, "__notes__", ()))))
+        if isinstance(error, LoginRequired):
+            self._want_login(error)
+        else:
+            log.log(logging.DEBUG if repeated else logging.INFO, "%s: %s", self._id, error)
+
+    def _want_login(self, error: LoginRequired) -> None:
+        """Say so once, not with every request that is refused. The session stays: a login makes it usable again."""
+        if not self._login_wanted:
+            log.warning("%s: %s", self._id, error)
+        self._login_wanted = True
+        self._refusals += 1
+        self.state = SourceState("down", str(error))
+
+    def _accept_login(self, session: Session, refusals: int) -> None:
+        """A request was answered. refusals: how many there had been when it was sent; one since then counts more."""
+        if self._login_wanted and session is self._session and refusals == self._refusals:
+            self._login_wanted = False
+            self.state = self._up
+
+    def _logged_in_since(self) -> bool:
+        """Whether the pause after a refusal has lost its reason."""
+        return isinstance(self._error, LoginRequired) and self._login.changed()
+
+    def _missed_events(self) -> None:
+        self.emit(None, missed=True)
+
+    def _no_answer(self) -> BbfsError:
+        return Unreachable(f"the server did not answer to a greeting within {self._timeout:g} seconds")
+
+    def _handshake_error(self, session: Session, exc: Exception) -> BbfsError:
+        if isinstance(exc, HandshakeOnly) or (isinstance(exc, MCPError) and is_closed(exc)):
+            return session.why_closed() or Unreachable("the server closed the connection")
+        if isinstance(exc, MCPError):
+            return request_error(exc, reading=False, cut=self._redact.cut)
+        if isinstance(exc, ValidationError):
+            return ProtocolViolation("the server's answer to a greeting is invalid")
+        return ProtocolViolation(str(exc))
+
+    def _foreseen(self, exc: Exception) -> BbfsError:
+        """The error that the end of a connection by an exception means; what nobody foresaw is logged in full."""
+        error = next((leaf for leaf in _leaves(exc) if isinstance(leaf, BbfsError)), None)
+        if error is not None:
+            return error
+        trace = "".join(traceback.format_exception(exc))
+        log.error("%s: the connection failed unexpectedly\n%s", self._id, self._redact(trace))
+        return Unreachable(f"the connection failed: {type(next(_leaves(exc))).__name__}")
+
+    def _clean(self, error: BbfsError) -> BbfsError:
+        """The same error with no secret of the server in its text."""
+        cleaned = type(error)(self._redact(str(error)))
+        for note in getattr(error, "__notes__", ()):
+            cleaned.add_note(note)
+        return cleaned
+
+
+def _leaves(exc: BaseException) -> Iterator[BaseException]:
+    if isinstance(exc, BaseExceptionGroup):
+        for inner in exc.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield exc

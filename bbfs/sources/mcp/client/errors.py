@@ -1,0 +1,120 @@
+"""What went wrong at a server, as one of bbfs's errors (`docs/semantics.md` S23).
+
+The SDK reports every failed request as an `MCPError` with a JSON-RPC code. Codes of the protocol mean: -32602 and
+-32002 on a read, no such resource; -32601, not served; -32600, the session is lost. Faults of HTTP, for which JSON-RPC
+has no code, travel as `HTTP_FAULT` with an `HttpFault` as data, so that they fail one request and not the connection.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from bbfs.model.errors import BbfsError, Denied, LoginRequired, NotFound, NotSupported, ProtocolViolation, Unreachable
+
+HTTP_FAULT = -32019
+"""In the implementation-defined band of JSON-RPC codes, which the protocol leaves free."""
+RESOURCE_NOT_FOUND = -32002
+"""Retired by protocol 2026-07-28 in favour of -32602, and what most servers of before answer."""
+
+_MAX_MESSAGE = 500
+
+Consequence = Literal["fail", "retry", "reconnect", "disconnect"]
+"""What a failed request means beyond itself.
+
+fail: nothing. retry: the same connection may answer a second try. reconnect: the connection is gone, a new one may
+answer. disconnect: the connection is gone, and there is no point in trying again at once.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpFault:
+    """Why an HTTP exchange gave no answer.
+
+    kind: `connect` (no connection came about), `network` (it broke), `session` (the server forgot us), `status`
+    (`status` says no), `format` (the answer is no JSON-RPC message or exceeds a bound).
+    """
+
+    kind: Literal["connect", "network", "session", "status", "format"]
+    reason: str
+    status: int | None = None
+
+    def error_data(self) -> types.ErrorData:
+        return types.ErrorData(code=HTTP_FAULT, message=self.reason, data=asdict(self))
+
+    def error(self) -> BbfsError:
+        """The error of a request that ended so."""
+        if self.status == 401:
+            return LoginRequired(self.reason)
+        if self.status == 403:
+            return Denied(self.reason)
+        return ProtocolViolation(self.reason) if self.kind == "format" else Unreachable(self.reason)
+
+
+def http_fault(error: types.ErrorData) -> HttpFault | None:
+    """The HTTP fault that an error stands for, if it does."""
+    match error.data:
+        case {"kind": "connect" | "network" | "session" | "status" | "format" as kind, "reason": str(reason)} if (
+            error.code == HTTP_FAULT
+        ):
+            status = error.data.get("status")
+            return HttpFault(kind, reason, status if isinstance(status, int) else None)
+    return None
+
+
+def is_closed(exc: MCPError) -> bool:
+    """Whether the connection closed under the request. The SDK's only mark of it is this text."""
+    return exc.code == types.CONNECTION_CLOSED and exc.error.message == "Connection closed"
+
+
+def consequence(exc: MCPError) -> Consequence:
+    """What to do about the connection after a request failed so."""
+    fault = http_fault(exc.error)
+    if fault is not None:
+        by_kind: dict[str, Consequence] = {"connect": "disconnect", "network": "retry", "session": "reconnect"}
+        return by_kind.get(fault.kind, "fail")
+    if is_closed(exc) or exc.code == types.INVALID_REQUEST:
+        return "reconnect"
+    return "fail"
+
+
+def was_refused(exc: MCPError) -> bool:
+    """Whether the server has certainly done nothing of what was asked: it did not even know the session."""
+    fault = http_fault(exc.error)
+    return exc.code == types.INVALID_REQUEST if fault is None else fault.kind == "session"
+
+
+def request_error(exc: MCPError, *, reading: bool, cut: Callable[[str, int], str] | None = None) -> BbfsError:
+    """The error that a failed request means to whoever asked. cut: shortens a text (`Redactor.cut`)."""
+    fault = http_fault(exc.error)
+    if fault is not None:
+        return fault.error()
+    message = exc.error.message
+    text = (cut(message, _MAX_MESSAGE) if cut is not None else message[:_MAX_MESSAGE]) or "no message"
+    code = exc.code
+    if reading and code in (types.INVALID_PARAMS, RESOURCE_NOT_FOUND):
+        return NotFound(text)
+    if is_closed(exc):
+        return Unreachable(text)
+    classes: dict[int, type[BbfsError]] = {
+        types.METHOD_NOT_FOUND: NotSupported,
+        types.MISSING_REQUIRED_CLIENT_CAPABILITY: NotSupported,
+        types.URL_ELICITATION_REQUIRED: LoginRequired,
+        types.PARSE_ERROR: ProtocolViolation,
+        types.INVALID_REQUEST: ProtocolViolation,
+        types.UNSUPPORTED_PROTOCOL_VERSION: ProtocolViolation,
+    }
+    return classes.get(code, BbfsError)(f"{text} (code {code})")
+
+
+def again(error: BbfsError) -> BbfsError:
+    """A fresh exception that says the same: one instance raised in several tasks would mix their tracebacks."""
+    return type(error)(*error.args)
+
+
+def invalid_answer(request_id: Any, problem: str) -> types.JSONRPCError:
+    """The answer to give a waiting request whose real answer cannot be used."""
+    error = types.ErrorData(code=types.PARSE_ERROR, message=f"invalid answer: {problem}")
+    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)

@@ -1,0 +1,287 @@
+"""Asking a server to tell what changes: `resources/subscribe` before protocol 2026-07-28, `subscriptions/listen` since.
+
+Notifications are a bonus on top of the time to live: a server that refuses them is left alone.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+import mcp_types as types
+import trio
+from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.exceptions import MCPError
+
+from bbfs.sources.mcp.client.errors import http_fault
+from bbfs.sources.mcp.client.session import Session
+
+log = logging.getLogger("bbfs.mcp")
+
+MAX_INTERESTS = 256
+_SETTLE = 0.05
+"""Seconds to let a growing set of interests settle before it is sent."""
+_FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
+"""Seconds between two tries to listen, doubling."""
+_SUBSCRIBING_AT_ONCE = 8
+
+
+class Interests:
+    """The native URIs whose updates are wanted, the `MAX_INTERESTS` latest ones, and what the server is going to tell
+    while it is connected: updates of `told`, and of its listing if `listing_told`. Synchronous, for one event loop.
+
+    lists: what the listing is made of, `resources` and maybe `tools` and `prompts`.
+    """
+
+    def __init__(self) -> None:
+        self.lists: frozenset[str] = frozenset(("resources",))
+        self._uris: OrderedDict[str, None] = OrderedDict()
+        self.changed = trio.Event()
+        """Set, and replaced by a new one, when the set changes."""
+        self.listing_told = False
+        self.told: frozenset[str] = frozenset()
+        self._asked: frozenset[str] | None = frozenset()
+        self._connected = False
+        self._answered = trio.Event()
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        return tuple(self._uris)
+
+    def add(self, uri: str) -> None:
+        known = uri in self._uris
+        self._uris[uri] = None
+        self._uris.move_to_end(uri)
+        if known:
+            return
+        if len(self._uris) > MAX_INTERESTS:
+            self._uris.popitem(last=False)
+        self.changed.set()
+        self.changed = trio.Event()
+
+    def answered(self, *, listing: bool, told: Iterable[str], asked: Iterable[str] | None) -> None:
+        """Note what the server has agreed to tell. asked: of what it was asked to; None: it will not be asked more."""
+        self.listing_told, self.told, self._connected = listing, frozenset(told), True
+        self._asked = None if asked is None else frozenset(asked)
+        self._answered.set()
+        self._answered = trio.Event()
+
+    def disconnected(self) -> None:
+        """Nothing is going to be told until there is a connection again."""
+        self.listing_told, self.told, self._connected = False, frozenset(), False
+
+    async def settled(self) -> None:
+        """Until a connected server has answered as to all that is wanted of it. Wait for it with a bound."""
+        while not (self._connected and (self._asked is None or self._asked.issuperset(self._uris))):
+            await self._answered.wait()
+
+
+class Watch:
+    """Keeps one session's server informed of what we want to hear, for as long as `run` runs.
+
+    hears: whether the server may tell of changes, so that it matters when the session ends. subscribed: whether it was
+    asked to tell and agreed, so that the session is worth keeping without requests.
+    timeout: seconds for one request. on_gap: called when the stream of events was interrupted and goes on.
+    """
+
+    def __init__(self, session: Session, interests: Interests, timeout: float, on_gap: Callable[[], None]) -> None:
+        self._session = session
+        self._interests = interests
+        self._timeout = timeout
+        self._on_gap = on_gap
+        capabilities = session.server_capabilities
+        self._resources = (capabilities and capabilities.resources) or types.ResourcesCapability()
+        named = ((name, getattr(capabilities, name, None)) for name in interests.lists)
+        there = {name: capability for name, capability in named if capability is not None}
+        self._has = there.keys()
+        self._announced = {name for name, capability in there.items() if capability.list_changed}
+        self.hears = bool(self._announced) and not session.modern
+        self.subscribed = False
+
+    async def run(self) -> None:
+        """Ask, and ask again as the interests change, until cancelled."""
+        try:
+            if not self._session.modern:
+                if self._resources.subscribe:
+                    await _Subscriptions(self, self._session, self._interests, self._timeout).run()
+            elif self._announced or self._resources.subscribe:
+                args = (self._session, self._interests, self._announced, bool(self._resources.subscribe))
+                await _Listener(self, *args, self._timeout, self._on_gap).run()
+                self.subscribed = False
+            self.answered((), None)  # refused
+            await trio.sleep_forever()
+        finally:
+            self._interests.disconnected()
+
+    def answered(self, told: Iterable[str], asked: Iterable[str] | None, *, listing: bool | None = None) -> None:
+        """As `Interests.answered`. listing: None where it goes without asking, as it did before `listen`."""
+        if listing is None:
+            listing = self.covers(self._announced) and not self._session.modern
+        self._interests.answered(listing=listing, told=told, asked=asked)
+
+    def covers(self, announced: Collection[str]) -> bool:
+        """Whether every list that the server has for us is among these."""
+        return bool(self._has) and self._has <= set(announced)
+
+    def asked(self, subscribed: bool) -> None:
+        """Note whether the server has agreed to tell of anything."""
+        self.subscribed = subscribed
+        self.hears = self.hears or subscribed
+
+
+class _Subscriptions:
+    """`resources/subscribe` for each of the interests, a few at a time."""
+
+    def __init__(self, watch: Watch, session: Session, interests: Interests, timeout: float) -> None:
+        self._watch = watch
+        self._session = session
+        self._interests = interests
+        self._timeout = timeout
+        self._asked: set[str] = set()
+        self._accepted: set[str] = set()
+        self._limiter = trio.CapacityLimiter(_SUBSCRIBING_AT_ONCE)
+        self._refused = False
+
+    async def run(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._refused:
+            changed, wanted = self._interests.changed, self._interests.uris
+            await self._send("resources/unsubscribe", self._asked.difference(wanted))
+            await self._send("resources/subscribe", [uri for uri in wanted if uri not in self._asked])
+            self._watch.asked(bool(self._accepted))
+            self._watch.answered(self._accepted, self._asked)
+            if self._asked.issuperset(wanted):
+                pause = _FIRST_PAUSE
+                await changed.wait()
+            else:
+                with trio.move_on_after(pause):
+                    await changed.wait()
+                pause = min(_LAST_PAUSE, 2 * pause)
+
+    async def _send(self, method: str, uris: Iterable[str]) -> None:
+        async with trio.open_nursery() as nursery:
+            for uri in uris:
+                nursery.start_soon(self._send_one, method, uri)
+
+    async def _send_one(self, method: str, uri: str) -> None:
+        self._asked.discard(uri)
+        self._accepted.discard(uri)
+        async with self._limiter:
+            if self._refused:
+                return
+            try:
+                with trio.move_on_after(self._timeout) as bound:
+                    await self._session.request(method, {"uri": uri})
+            except MCPError as exc:
+                log.debug("%s refused: %s", method, exc.error.message)
+                self._refused = exc.code == types.METHOD_NOT_FOUND
+                if http_fault(exc.error) is not None:
+                    return  # to be asked again: the server may never have got it
+            else:
+                if method == "resources/subscribe" and not bound.cancelled_caught:
+                    self._accepted.add(uri)
+        if method == "resources/subscribe":
+            self._asked.add(uri)
+
+
+class _Listener:
+    """One `subscriptions/listen` stream, replaced by a wider one when the interests grow, without a gap."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        session: Session,
+        interests: Interests,
+        lists: Collection[str],
+        subscribe: bool,
+        timeout: float,
+        on_gap: Callable[[], None],
+    ) -> None:
+        self._watch = watch
+        self._session = session
+        self._interests = interests
+        self._lists = lists
+        self._subscribe = subscribe
+        self._timeout = timeout
+        self._on_gap = on_gap
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            current: _Stream | None = None
+            pause = _FIRST_PAUSE
+            while True:
+                changed, following, answered = self._interests.changed, _Stream(), True
+                try:
+                    with trio.move_on_after(self._timeout) as bound:
+                        await nursery.start(self._hear, following)
+                    answered = not bound.cancelled_caught
+                except (MCPError, SubscriptionLost) as exc:
+                    if isinstance(exc, MCPError) and exc.code in (types.METHOD_NOT_FOUND, types.INVALID_PARAMS):
+                        log.debug("listen refused: %s", exc.error.message)
+                        return
+                if following.opened is None:
+                    if current is None and not answered:
+                        return  # it does not know what it was asked
+                    await trio.sleep(pause)
+                    pause = min(_LAST_PAUSE, 2 * pause)
+                    continue
+                if current is not None:
+                    if current.ended.is_set():
+                        self._on_gap()
+                    current.scope.cancel()
+                current = following
+                await self._change_or_end(changed, current.ended)
+                if not current.ended.is_set():
+                    await trio.sleep(_SETTLE)
+                    continue
+                if trio.current_time() - following.opened > _LAST_PAUSE:
+                    pause = _FIRST_PAUSE
+                await trio.sleep(pause)
+                pause = min(_LAST_PAUSE, 2 * pause)
+
+    async def _hear(self, stream: "_Stream", task_status: trio.TaskStatus[None]) -> None:
+        uris = self._interests.uris if self._subscribe else ()
+        with stream.scope:
+            async with listen(
+                self._session,
+                tools_list_changed="tools" in self._lists,
+                prompts_list_changed="prompts" in self._lists,
+                resources_list_changed="resources" in self._lists,
+                resource_subscriptions=uris,
+            ) as subscription:
+                honored = subscription.honored
+                told = frozenset(honored.resource_subscriptions or ())
+                lists = {name for name in self._lists if getattr(honored, f"{name}_list_changed")}
+                self._watch.asked(bool(lists or told))
+                self._watch.answered(told, uris if self._subscribe else None, listing=self._watch.covers(lists))
+                stream.opened = trio.current_time()
+                task_status.started()
+                try:
+                    # The session itself hands the events on; here the queue only needs emptying.
+                    async for _ in subscription:
+                        pass
+                except SubscriptionLost as exc:
+                    log.debug("listen stream lost: %s", exc)
+            stream.ended.set()
+            if not stream.scope.cancel_called:  # no wider one has taken its place
+                self._interests.disconnected()
+
+    async def _change_or_end(self, changed: trio.Event, ended: trio.Event) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def first(event: trio.Event) -> None:
+                await event.wait()
+                nursery.cancel_scope.cancel()
+
+            if self._subscribe:
+                nursery.start_soon(first, changed)
+            nursery.start_soon(first, ended)
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    """One stream of events. opened: when the server acknowledged it, in trio's clock; ended: set when it broke off."""
+
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    opened: float | None = None
+    ended: trio.Event = field(default_factory=trio.Event)

@@ -1,0 +1,122 @@
+"""From raw entries of `tools/list` and `prompts/list` to values. Pure; checked as in `decode`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
+
+from bbfs.model.errors import NotSupported
+from bbfs.sources.mcp.client.decode import mcp_data, text_of, ttl_seconds, usable_text
+
+ParameterHeaders = dict[tuple[str, ...], str]
+"""Of one tool: the arguments (paths of property names) that HTTP requests of protocol 2026-07-28 repeat in a header."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEntry:
+    """One tool of `tools/list`. input_schema: JSON Schema of its arguments, as the server gave it.
+
+    needs_task: the server runs it as a task only, which a plain call is not.
+    """
+
+    name: str
+    title: str | None = None
+    description: str | None = None
+    input_schema: Mapping[str, Any] = field(default_factory=dict)
+    output_schema: Mapping[str, Any] | None = None
+    annotations: Mapping[str, Any] | None = None
+    needs_task: bool = False
+    mcp_data: Mapping[str, Any] | None = None
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the server declares that it changes nothing. A hint that it destroys contradicts that."""
+        hints = self.annotations or {}
+        return hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether running it twice with the same arguments is as good as once."""
+        return self.read_only or (self.annotations or {}).get("idempotentHint") is True
+
+
+@dataclass(frozen=True, slots=True)
+class PromptArgument:
+    name: str
+    title: str | None = None
+    description: str | None = None
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEntry:
+    """One prompt of `prompts/list`."""
+
+    name: str
+    title: str | None = None
+    description: str | None = None
+    arguments: tuple[PromptArgument, ...] = ()
+    mcp_data: Mapping[str, Any] | None = None
+
+
+def tool_entry(raw: Any) -> ToolEntry | None:
+    """A listed tool, or None when it has no usable name or no schema.
+
+    Protocol 2026-07-28 wants tools left out whose schema names illegal headers (`x-mcp-header`).
+    """
+    name = usable_text(raw, "name")
+    if name is None:
+        return None
+    schema = raw.get("inputSchema")
+    if not isinstance(schema, dict) or find_invalid_x_mcp_header(schema) is not None:
+        return None
+    output_schema, annotations, execution = (raw.get(key) for key in ("outputSchema", "annotations", "execution"))
+    annotations = annotations if isinstance(annotations, dict) else None
+    title = text_of(raw.get("title")) or (text_of(annotations.get("title")) if annotations else None)
+    return ToolEntry(
+        name=name,
+        title=title,
+        description=text_of(raw.get("description")),
+        input_schema=schema,
+        output_schema=output_schema if isinstance(output_schema, dict) else None,
+        annotations=annotations,
+        needs_task=isinstance(execution, dict) and execution.get("taskSupport") == "required",
+        mcp_data=mcp_data(raw),
+    )
+
+
+def prompt_entry(raw: Any) -> PromptEntry | None:
+    """A listed prompt, or None when it has no usable name, or arguments without one."""
+    name = usable_text(raw, "name")
+    if name is None:
+        return None
+    arguments: dict[str, PromptArgument] = {}
+    listed = raw.get("arguments")
+    for argument in listed if isinstance(listed, list) else []:
+        own = usable_text(argument, "name")
+        if own is None:
+            return None
+        title, description = text_of(argument.get("title")), text_of(argument.get("description"))
+        arguments.setdefault(own, PromptArgument(own, title, description, argument.get("required") is True))
+    return PromptEntry(
+        name, text_of(raw.get("title")), text_of(raw.get("description")), tuple(arguments.values()), mcp_data(raw)
+    )
+
+
+def parameter_headers(tool: ToolEntry) -> ParameterHeaders:
+    """Which arguments of a tool go into headers as well."""
+    return x_mcp_header_map(dict(tool.input_schema))
+
+
+def require_complete(result: Mapping[str, Any]) -> None:
+    """Raises NotSupported for an answer that asks for more instead of giving a result."""
+    if result.get("resultType") == "input_required":
+        raise NotSupported("the server asks for input before it answers")
+
+
+def result_ttl(result: Mapping[str, Any]) -> float | None:
+    """The time to live in seconds that a result itself has, as `ttlMs` or in its `_meta`, or None."""
+    meta = result.get("_meta")
+    found = ttl_seconds(result)
+    return found if found is not None or not isinstance(meta, dict) else ttl_seconds(meta)

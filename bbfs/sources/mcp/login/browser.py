@@ -1,0 +1,298 @@
+"""OAuth 2.1 for servers over HTTP, the part with a person: logging in through a browser, and out again.
+
+The SDK's provider does the discovery (RFC 9728, RFC 8414), the registration (RFC 7591 or a client metadata document),
+PKCE and the exchange of the code. It is driven from here, so that every request it makes has a bound.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+import httpx2
+import trio
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+from mcp.client.auth.utils import extract_resource_metadata_from_www_auth
+from mcp.shared.auth import OAuthClientInformationFull
+from pydantic import AnyUrl
+
+from bbfs.config.system_keyring import KeyringUnusable
+from bbfs.model.errors import (
+    BbfsError,
+    ConfigError,
+    DeadlineExceeded,
+    Denied,
+    NotSupported,
+    ProtocolViolation,
+    Unreachable,
+)
+from bbfs.model.values import DataSource, McpServer
+from bbfs.sources.mcp.client.redaction import ServerRedactor
+from bbfs.sources.mcp.login.loopback import Loopback
+from bbfs.sources.mcp.login.refresh import (
+    ClientSettings,
+    Memory,
+    client_metadata,
+    configured_authorization,
+    error_code,
+    expiry,
+    send,
+    token_client,
+)
+from bbfs.sources.mcp.login.token_store import StoredLogin, TokenStore
+
+_PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+_SDK_LOGGER = "mcp"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a source's login belongs: its server, and the client that the configuration names, if any."""
+
+    source_id: str
+    server: McpServer
+    settings: ClientSettings
+
+    @classmethod
+    def of(cls, source: DataSource) -> "Place":
+        """Raises ConfigError for a source that can have no login, and says why."""
+        server = source.mcp
+        if server is None:
+            raise ConfigError(f"{source.id}: a local source needs no login")
+        if server.transport == "stdio" or server.url is None:
+            raise ConfigError(
+                f"{source.id}: is a program that bbfs starts, and gets its secrets through 'env'; "
+                "only servers over HTTP have logins"
+            )
+        settings = ClientSettings.of(source.id, source.auth, server.transport)
+        if configured_authorization(server):
+            raise ConfigError(
+                f"{source.id}: its configuration says already who asks, in a header or in the URL; "
+                "a login would never be used"
+            )
+        parts = urlsplit(server.url)
+        if parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+            raise ConfigError(f"{source.id}: over plain http a login would show its tokens to the network; use https")
+        return cls(source.id, server, settings)
+
+    @property
+    def url(self) -> str:
+        assert self.server.url is not None
+        return self.server.url
+
+
+async def log_in(
+    place: Place,
+    store: TokenStore,
+    show: Callable[[str], Awaitable[None]],
+    *,
+    port: int = 0,
+    scope: str | None = None,
+    timeout: float,
+) -> str:
+    """Log in, keep the login, and return where it is kept, in words.
+
+    show: gets the URL that a browser is to open. port: for the way back from the browser, 0 for any. scope: what to ask
+    for instead of what the server proposes. timeout: seconds for all of it, the person included. Raises BbfsError.
+    """
+    logging.getLogger(_SDK_LOGGER).setLevel(logging.CRITICAL)  # it logs with tracebacks what it raises too
+    loopback = Loopback(port, place.source_id)
+    try:
+        with trio.fail_after(timeout):
+            login = await _Attempt(place, loopback, show, scope or place.settings.scope).login()
+            kept = await _keep(place, store, login)
+        loopback.end()
+        return kept
+    except BbfsError as error:
+        loopback.end(str(error))
+        raise type(error)(ServerRedactor(place.server)(str(error))) from None
+    except trio.TooSlowError:
+        raise DeadlineExceeded(f"nobody logged in within {timeout:g} s; begin again with `bbfs login`") from None
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(loopback.close)
+
+
+async def _keep(place: Place, store: TokenStore, login: StoredLogin) -> str:
+    try:
+        return await trio.to_thread.run_sync(store.save, place.settings.key(place.url), login)
+    except KeyringUnusable as error:
+        raise Denied(f"the login could not be kept: {error}") from None
+    except OSError as error:
+        raise Denied(f"the login could not be kept: {error.strerror or error}") from None
+
+
+class _Attempt:
+    """One login, as a conversation between the SDK's provider, the servers and the browser."""
+
+    def __init__(
+        self, place: Place, loopback: Loopback, show: Callable[[str], Awaitable[None]], scope: str | None
+    ) -> None:
+        self._place = place
+        self._loopback = loopback
+        self._show = show
+        self._scope = scope
+        settings = place.settings
+        redirect_uris = [loopback.redirect_uri]
+        self._memory = Memory(None, _registered(settings, redirect_uris))
+        self._provider = OAuthClientProvider(
+            place.url,
+            client_metadata(redirect_uris),
+            self._memory,
+            redirect_handler=self._send_to_browser,
+            callback_handler=loopback.answer,
+            client_metadata_url=settings.client_metadata_url,
+        )
+
+    async def login(self) -> StoredLogin:
+        """Raises BbfsError."""
+        request = self._probe()
+        flow = self._provider.async_auth_flow(request)
+        context = self._provider.context
+        try:
+            async with token_client() as client:
+                outgoing = await anext(flow)
+                outgoing = await flow.asend(self._challenge(request, await self._probed(client, request)))
+                while outgoing is not request:
+                    outgoing = await flow.asend(await send(client, outgoing))
+                if await self._probed(client, request) is not None:
+                    raise Denied("the server does not accept what its authorization server gave")
+        except OAuthFlowError as error:
+            raise self._explained(error) from None
+        finally:
+            await flow.aclose()
+        tokens, registered = self._memory.tokens, self._memory.client
+        if tokens is None or registered is None:
+            raise ProtocolViolation("the authorization server gave no tokens")
+        return StoredLogin(
+            tokens=tokens,
+            client=registered,
+            expires_at=expiry(tokens, time.time()),
+            metadata=context.oauth_metadata,
+            resource=context.protected_resource_metadata,
+        )
+
+    def _probe(self) -> httpx2.Request:
+        """A request that does nothing, to see whether a login is asked for."""
+        url, headers = self._place.url, dict(self._place.server.headers)
+        if self._place.server.transport == "sse":
+            return httpx2.Request("GET", url, headers={**headers, "accept": "text/event-stream"})
+        accept = {"accept": "application/json, text/event-stream"}
+        return httpx2.Request("POST", url, headers={**headers, **accept}, json=_PING)
+
+    async def _probed(self, client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response | None:
+        """The refusal (401), or None for anything else that a living server says. Raises Unreachable."""
+        host = request.url.host
+        try:
+            with trio.fail_after(client.timeout.read or 0):
+                response = await client.send(request, stream=True, follow_redirects=False)
+                await response.aclose()
+        except (trio.TooSlowError, httpx2.TimeoutException):
+            raise Unreachable(f"{host} does not answer") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            raise Unreachable(f"{host} cannot be reached: {error or type(error).__name__}") from None
+        if response.status_code >= 500:
+            raise Unreachable(f"{host} answers HTTP {response.status_code}")
+        return response if response.status_code == 401 else None
+
+    def _challenge(self, request: httpx2.Request, refusal: httpx2.Response | None) -> httpx2.Response:
+        """The 401 that makes the provider log in: also for a server that answers without, but knows more with a login.
+
+        A scope that was asked for stands in the place of the one that the server proposes.
+        """
+        if refusal is not None and self._scope is None:
+            return refusal
+        challenge = "Bearer"
+        where = None if refusal is None else extract_resource_metadata_from_www_auth(refusal)
+        parameters = {"resource_metadata": where, "scope": self._scope}
+        challenge += ",".join(f' {name}="{value}"' for name, value in parameters.items() if value)
+        return httpx2.Response(401, headers={"www-authenticate": challenge}, request=request)
+
+    async def _send_to_browser(self, url: str) -> None:
+        self._loopback.expect(url)
+        await self._show(url)
+
+    def _explained(self, error: OAuthFlowError) -> BbfsError:
+        """What the SDK found wrong, in words of a login. Its own texts may quote whole answers, with tokens in them."""
+        context = self._provider.context
+        if context.oauth_metadata is None and isinstance(error, OAuthRegistrationError):
+            return NotSupported("the server offers no login: it names no OAuth authorization server")
+        if isinstance(error, OAuthRegistrationError):
+            return NotSupported(
+                "the authorization server does not let bbfs register itself; register a client there by hand, with "
+                f"{self._loopback.redirect_uri} or any port as its redirect URI, and put its id into the source: "
+                'auth = { clientId = "…" }'
+            )
+        if isinstance(error, OAuthTokenError):
+            return Denied("the authorization server did not give a token for the login")
+        return ProtocolViolation(f"the login failed: {error}")
+
+
+def _registered(settings: ClientSettings, redirect_uris: list[str]) -> OAuthClientInformationFull | None:
+    """The client that the user registered, if one is configured."""
+    if settings.client_id is None:
+        return None
+    return OAuthClientInformationFull(
+        client_id=settings.client_id,
+        client_secret=settings.client_secret,
+        token_endpoint_auth_method="client_secret_post" if settings.client_secret else "none",
+        redirect_uris=[AnyUrl(uri) for uri in redirect_uris],
+    )
+
+
+async def log_out(place: Place, store: TokenStore) -> str | None:
+    """Forget a login here, and revoke it at the server where that is offered (RFC 7009).
+
+    Returns why it could not be revoked, if so. Raises BbfsError: ConfigError where there is no login.
+    """
+    key = place.settings.key(place.url)
+    if store.stamp(key) is None:
+        raise ConfigError(f"{place.source_id}: there is no login")
+    try:
+        login = await trio.to_thread.run_sync(store.load, key)
+        problem = None if login is None else await _revoke(place, login)
+    except Denied as error:
+        problem = str(error)  # a login that cannot be read can be forgotten nevertheless
+    try:
+        await trio.to_thread.run_sync(store.forget, key)
+    except (OSError, KeyringUnusable) as error:
+        raise Denied(f"the login could not be removed: {error}") from None
+    return problem
+
+
+async def _revoke(place: Place, login: StoredLogin) -> str | None:
+    """Why the tokens are still good at the server, None when they are not."""
+    endpoint = None if login.metadata is None else login.metadata.revocation_endpoint
+    if endpoint is None:
+        return "the server offers no revocation, so the tokens end by themselves"
+    # The refresh token first: with it goes the access token, at most servers (RFC 7009, 2.1).
+    tokens = {"refresh_token": login.tokens.refresh_token, "access_token": login.tokens.access_token}
+    provider = OAuthClientProvider(place.url, client_metadata(()), Memory(login.tokens, login.client))
+    provider.context.client_info = login.client
+    try:
+        async with token_client() as client:
+            for hint, token in tokens.items():
+                if token is None:
+                    continue
+                form: Mapping[str, str] = {"token": token, "token_type_hint": hint, "client_id": login.client.client_id}
+                data, headers = provider.context.prepare_token_auth(dict(form), {})
+                response = await send(client, httpx2.Request("POST", str(endpoint), data=data, headers=headers))
+                if error_code(response) == "invalid_request" and login.client.client_secret is None:
+                    # Servers on the MCP SDK want the field, which may be left out where it is empty (RFC 6749, 2.3.1).
+                    data["client_secret"] = ""
+                    response = await send(client, httpx2.Request("POST", str(endpoint), data=data, headers=headers))
+                if response.status_code != 200:
+                    code = error_code(response) or f"HTTP {response.status_code}"
+                    return f"the server did not revoke the tokens ({code})"
+    except (OAuthFlowError, Unreachable) as error:
+        return f"the tokens could not be revoked: {error}"
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

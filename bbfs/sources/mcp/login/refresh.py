@@ -1,0 +1,340 @@
+"""OAuth 2.1 for servers over HTTP, the silent part: requests get the token of a stored login, renewed as need be.
+
+The SDK's provider makes the token requests. It is not used as the `auth` of an HTTP client, because it holds a lock
+until the answer's headers are there, which lines up all requests to a server, and because a 401 makes it begin an
+interactive login. Here it is driven for one renewal at a time, from what the store knows; nobody is ever asked for
+anything. `bbfs login` does that (`browser.py`).
+"""
+
+import json
+import logging
+import shlex
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import httpx2
+import trio
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.utils import extract_field_from_www_auth, is_valid_client_metadata_url, union_scopes
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from pydantic import AnyUrl
+
+from bbfs import __version__
+from bbfs.config.system_keyring import KeyringUnusable
+from bbfs.model.errors import ConfigError, Unreachable
+from bbfs.model.values import McpServer
+from bbfs.sources.mcp.login.token_store import LoginKey, Stamp, StoredLogin, TokenStore
+
+T = TypeVar("T")
+log = logging.getLogger("bbfs.mcp")
+
+TOKEN_TIMEOUT = 20.0
+"""Seconds for one exchange with an authorization server."""
+_GRACE = 2.0
+"""Seconds that a renewal under way gets when bbfs ends: its answer may hold the only refresh token that is good."""
+_PASSING = {"server_error", "temporarily_unavailable", "slow_down"}
+"""Error codes of a token endpoint that say nothing about the login."""
+_LOGIN_ENDED = (400, 401, 403)
+_AGENT = f"bbfs/{__version__}"
+_SETTINGS = {
+    "clientId": "client_id",
+    "clientSecret": "client_secret",
+    "clientMetadataUrl": "client_metadata_url",
+    "scope": "scope",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What a user may say of the OAuth client in a source's `auth`; without any of it bbfs registers itself.
+
+    client_id, client_secret: of a client that is registered with the authorization server already.
+    client_metadata_url: an https URL of a client metadata document, for servers that take its URL as the client's name.
+    scope: what to ask for, instead of what the server proposes.
+    """
+
+    client_id: str | None = None
+    client_secret: str | None = None
+    client_metadata_url: str | None = None
+    scope: str | None = None
+
+    @classmethod
+    def of(cls, source_id: str, auth: Mapping[str, str], transport: str) -> "ClientSettings":
+        """Raises ConfigError, which names the key and no value."""
+        given: dict[str, str] = {}
+        for key, value in auth.items():
+            name = _SETTINGS.get(key, key)
+            if name not in _SETTINGS.values():
+                known = ", ".join(_SETTINGS)
+                raise ConfigError(f"sources[{source_id}].auth.{key}: unknown key; an MCP source has {known}")
+            given[name] = str(value)
+        if auth and transport == "stdio":
+            raise ConfigError(f"sources[{source_id}].auth: belongs to servers over HTTP; a program gets its 'env'")
+        url = given.get("client_metadata_url")
+        if url is not None and not is_valid_client_metadata_url(url):
+            raise ConfigError(f"sources[{source_id}].auth.clientMetadataUrl: should be an https:// URL with a path")
+        if url is not None and "client_id" in given:
+            raise ConfigError(f"sources[{source_id}].auth: has both clientId and clientMetadataUrl; leave one out")
+        if "client_secret" in given and "client_id" not in given:
+            raise ConfigError(f"sources[{source_id}].auth.clientSecret: belongs to a clientId")
+        return cls(**given)
+
+    def key(self, url: str) -> LoginKey:
+        """Whose login it is at this server."""
+        return LoginKey.of(url, self.client_id or self.client_metadata_url)
+
+
+def configured_authorization(server: McpServer) -> bool:
+    """Whether the configuration itself says who asks, in a header or in the URL; then no login is used."""
+    in_url = "@" in urlsplit(server.url or "").netloc
+    return in_url or any(name.lower() == "authorization" for name in server.headers)
+
+
+class Memory:
+    """What the SDK calls a storage: for the time of one exchange."""
+
+    def __init__(self, tokens: OAuthToken | None, client: OAuthClientInformationFull | None) -> None:
+        self.tokens = tokens
+        self.client = client
+        self.saved = False
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens, self.saved = tokens, True
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
+
+
+class Login:
+    """What authorises the requests of one source to its server, if anything does.
+
+    store: None where no logins are kept. learnt: is told every secret that comes up, before anything can print it.
+    Belongs to the event loop; the methods may wait for a disk, a keyring and an authorization server.
+    """
+
+    def __init__(
+        self,
+        source_id: str,
+        server: McpServer,
+        settings: ClientSettings,
+        store: TokenStore | None,
+        learnt: Callable[[Iterable[str]], None],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._id = source_id
+        self._url = server.url or ""
+        self._configured = configured_authorization(server)
+        self._store = None if self._configured else store
+        self._key = settings.key(self._url)
+        self._learnt = learnt
+        self._clock = clock
+        self._lock = trio.Lock()
+        self._stamp: Stamp | None = None
+        self._login: StoredLogin | None = None
+        self._ended: Stamp | None = None
+        if settings.client_secret:
+            learnt((settings.client_secret,))
+
+    def changed(self) -> bool:
+        """Whether a login was made, renewed or forgotten since it was last looked at. Cheap."""
+        return self._store is not None and self._store.stamp(self._key) != self._stamp
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is a login. Cheap."""
+        return self._store is not None and self._store.stamp(self._key) is not None
+
+    async def token(self) -> str | None:
+        """The access token to send, renewed if it has expired; None without a login. Raises Denied, Unreachable."""
+        login = await self._current()
+        if login is not None and login.expired(self._clock()):
+            login = await self._renew(login) or login
+        return None if login is None else login.access_token
+
+    async def another(self, refused: str | None) -> str | None:
+        """A token in place of one that the server refuses; None where there is none. Raises Denied, Unreachable."""
+        login = await self._current()
+        if login is None:
+            return None
+        if login.access_token == refused:
+            login = await self._renew(login)
+        return None if login is None or login.access_token == refused else login.access_token
+
+    def needed(self) -> str:
+        """What a server's 401 means to the user."""
+        if self._configured:
+            return "the server refuses the configured authorization"
+        run = f"run `bbfs login {self._id}`"
+        if self._login is not None:
+            return f"needs a login, the earlier one has expired or was revoked: {run}"
+        return f"needs a login: {run}"
+
+    def lacking(self, response: httpx2.Response) -> str | None:
+        """What a 403 means to the user, where it says that the login's scope does not suffice (RFC 6750, 3.1)."""
+        if extract_field_from_www_auth(response, "error") != "insufficient_scope":
+            return None
+        wanted = extract_field_from_www_auth(response, "scope")
+        if self._login is None or not wanted:
+            return "what was granted does not suffice (insufficient_scope)"
+        scope = shlex.quote(union_scopes(self._login.tokens.scope, wanted) or "")
+        return f"the login does not suffice: run `bbfs login {self._id} --scope {scope}`"
+
+    async def _current(self) -> StoredLogin | None:
+        """The login as the store has it now."""
+        if self._store is not None and (stamp := self._store.stamp(self._key)) != self._stamp:
+            login = await trio.to_thread.run_sync(self._store.load, self._key, abandon_on_cancel=True)
+            self._adopt(login, stamp)
+        return self._login
+
+    def _adopt(self, login: StoredLogin | None, stamp: Stamp | None) -> None:
+        if login is not None:
+            self._learnt(login.secrets)
+        self._login, self._stamp = login, stamp
+
+    async def _renew(self, old: StoredLogin) -> StoredLogin | None:
+        """The login with a new token, however it came about; None when it cannot be renewed. One at a time."""
+        assert self._store is not None
+        async with self._lock:
+            login = await self._current()
+            if login is None or login.access_token != old.access_token:
+                return login
+            if login.tokens.refresh_token is None or self._ended == self._stamp:
+                return None
+            async with self._store.locked(self._key):
+                login = await self._current()
+                if login is None or login.access_token != old.access_token:
+                    return login
+                return await finishing(lambda: self._exchange(login))
+
+    async def _exchange(self, login: StoredLogin) -> StoredLogin | None:
+        """Renew at the authorization server, and keep what it gave before anything else."""
+        assert self._store is not None
+        stamp = self._stamp
+        renewed = await renew(self._url, login, self._clock())
+        if renewed is None:
+            self._ended = stamp
+            return None
+        self._learnt(renewed.secrets)
+        try:
+            await trio.to_thread.run_sync(self._store.save, self._key, renewed)
+        except (OSError, KeyringUnusable) as error:
+            # Requests go on with it; only the next start will need a login.
+            log.warning("%s: the renewed login could not be kept: %s", self._id, error)
+        self._adopt(renewed, self._store.stamp(self._key))
+        log.info("%s: the login was renewed", self._id)
+        return renewed
+
+
+async def renew(url: str, login: StoredLogin, now: float) -> StoredLogin | None:
+    """`login` with fresh tokens (RFC 6749, 6), or None where the authorization server says that it has ended.
+
+    now: seconds since the epoch. Raises Unreachable when the token endpoint cannot say.
+    """
+    memory = Memory(login.tokens, login.client)
+    provider = OAuthClientProvider(url, client_metadata(()), memory)
+    provider.context.oauth_metadata = login.metadata
+    provider.context.protected_resource_metadata = login.resource
+    provider.context.token_expiry_time = 1.0  # long ago: the provider renews before anything else
+    request = httpx2.Request("POST", url)
+    response: httpx2.Response | None = None
+    flow = provider.async_auth_flow(request)
+    try:
+        async with token_client() as client:
+            outgoing = await anext(flow)
+            while outgoing is not request:
+                response = await send(client, outgoing)
+                outgoing = await flow.asend(response)
+    except OAuthFlowError as error:
+        log.warning("a login cannot be renewed: %s", type(error).__name__)
+        return None
+    finally:
+        await flow.aclose()
+    if memory.saved and memory.tokens is not None:
+        return login.model_copy(update={"tokens": memory.tokens, "expires_at": expiry(memory.tokens, now)})
+    if response is None:
+        return None
+    return _judge(response)
+
+
+def _judge(refusal: httpx2.Response) -> None:
+    """Return where the login has ended. Raises Unreachable where the answer says nothing about it."""
+    code = error_code(refusal)
+    if refusal.status_code in _LOGIN_ENDED and code not in _PASSING:
+        return
+    said = f"HTTP {refusal.status_code}" + (f" {code}" if code in _PASSING else "")
+    raise Unreachable(f"the login cannot be renewed: {refusal.request.url.host} answers {said}")
+
+
+def error_code(response: httpx2.Response) -> str | None:
+    """The `error` of an OAuth error response (RFC 6749, 5.2). The body was read."""
+    try:
+        error = json.loads(response.content).get("error")
+    except (ValueError, AttributeError):
+        return None
+    return error if isinstance(error, str) else None
+
+
+def expiry(tokens: OAuthToken, now: float) -> float | None:
+    """When a token that was given `now` ends, in seconds since the epoch."""
+    return None if tokens.expires_in is None else now + tokens.expires_in
+
+
+def client_metadata(redirect_uris: Iterable[str]) -> OAuthClientMetadata:
+    """How bbfs registers itself (RFC 7591): a native application, which can keep no secret."""
+    uris = [AnyUrl(uri) for uri in redirect_uris] or None
+    return OAuthClientMetadata(redirect_uris=uris, client_name="bbfs", token_endpoint_auth_method="none")
+
+
+def token_client() -> httpx2.AsyncClient:
+    """For an authorization server, which gets none of the headers that are configured for the MCP server."""
+    return httpx2.AsyncClient(timeout=TOKEN_TIMEOUT)
+
+
+async def send(client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
+    """An answer with its body. Raises Unreachable."""
+    request.headers.setdefault("user-agent", _AGENT)
+    host = request.url.host
+    try:
+        with trio.fail_after(TOKEN_TIMEOUT):
+            return await client.send(request, follow_redirects=False)
+    except (trio.TooSlowError, httpx2.TimeoutException):
+        raise Unreachable(f"{host} does not answer within {TOKEN_TIMEOUT:g} s, which the login needs") from None
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        raise Unreachable(f"{host} cannot be reached, which the login needs: {error or type(error).__name__}") from None
+
+
+async def finishing(work: Callable[[], Awaitable[T]]) -> T:
+    """Do something that a cancellation must not cut off at once: it gets a moment to come to its end."""
+    results: list[T] = []
+    failures: list[Exception] = []
+    scope = trio.CancelScope(shield=True)
+
+    async def hear() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            scope.deadline = trio.current_time() + _GRACE
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hear)
+        with scope:
+            # Inside the nursery, which would wrap it into a group.
+            try:
+                results.append(await work())
+            except Exception as error:  # noqa: BLE001 - raised again below, unwrapped
+                failures.append(error)
+        nursery.cancel_scope.cancel()
+    for failure in failures:
+        raise failure
+    await trio.lowlevel.checkpoint_if_cancelled()
+    return results[0]

@@ -1,0 +1,270 @@
+"""Where logins are kept: tokens in the system keyring or in a file of mode 0600 (`docs/semantics.md` S30).
+
+One file a login, in a directory of mode 0700. It holds the whole login where there is no usable keyring, else only
+whose login it is, while the login itself is in the keyring. So a server without a login costs no call to a keyring,
+which may ask the user for a password; and that a login was made, renewed or forgotten shows in the file's status
+(`stamp`), which is how a daemon learns of it.
+
+Logins belong to the URL of a server, not to the name of a source: two configurations share a login, and a source whose
+URL is changed takes no tokens elsewhere.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import stat
+import tempfile
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit, urlunsplit
+
+import platformdirs
+import trio
+from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bbfs.config import system_keyring
+from bbfs.config.system_keyring import KeyringUnusable
+from bbfs.model.errors import ConfigError, Denied, Unreachable
+
+STORE_VARIABLE = "BBFS_TOKEN_STORE"
+"""Environment variable that decides where logins are kept: `keyring`, `file`, or `auto` (the keyring if it works)."""
+LOCK_TIMEOUT = 30.0
+"""Seconds to wait for another process that is renewing the same login."""
+_LOCK_PAUSE = 0.05
+_KEYRING_SERVICE = "bbfs"
+_LARGEST = 1 << 20
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+Kept: TypeAlias = Literal["auto", "keyring", "file"]
+Stamp: TypeAlias = tuple[int, int, int]
+"""Differs whenever a login was written: inode, time of change in nanoseconds, size of its file."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginKey:
+    """Whose login: the canonical URL of the server, and the client that the user configured, if any."""
+
+    url: str
+    client: str = ""
+
+    @classmethod
+    def of(cls, url: str, client: str | None = None) -> "LoginKey":
+        """As RFC 3986, 6.2 says which URLs are the same; userinfo and fragment are no part of a resource's name."""
+        parts = urlsplit(url)
+        scheme, host = parts.scheme.lower(), (parts.hostname or "").lower()
+        host = f"[{host}]" if ":" in host else host
+        port = "" if parts.port in (None, _DEFAULT_PORTS.get(scheme)) else f":{parts.port}"
+        return cls(urlunsplit((scheme, host + port, parts.path or "/", parts.query, "")), client or "")
+
+    @property
+    def digest(self) -> str:
+        """A name for files and keyring entries; a URL may be long, and its query secret."""
+        return sha256(f"{self.url}\0{self.client}".encode()).hexdigest()[:32]
+
+
+class StoredLogin(BaseModel):
+    """One login, with what is needed to renew it without asking the server where: its metadata and the client.
+
+    expires_at: seconds since the epoch, None where the server did not say. metadata, resource: RFC 8414 and RFC 9728.
+    """
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    tokens: OAuthToken
+    client: OAuthClientInformationFull
+    expires_at: float | None = None
+    metadata: OAuthMetadata | None = None
+    resource: ProtectedResourceMetadata | None = None
+
+    def __repr__(self) -> str:
+        return f"StoredLogin(client_id={self.client.client_id!r}, expires_at={self.expires_at})"
+
+    __str__ = __repr__
+
+    @property
+    def access_token(self) -> str:
+        return self.tokens.access_token
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no text may hold."""
+        found = (self.tokens.access_token, self.tokens.refresh_token, self.client.client_secret)
+        return tuple(secret for secret in found if secret)
+
+    def expired(self, now: float) -> bool:
+        return self.expires_at is not None and now >= self.expires_at
+
+
+class TokenStore:
+    """The logins of one user. All but `locked` blocks, and belongs into a thread; `stamp` is one system call.
+
+    directory: made with mode 0700 when something is first kept. kept: where new logins go.
+    """
+
+    def __init__(self, directory: Path, kept: Kept = "auto") -> None:
+        self._directory = directory
+        self._kept = kept
+
+    @classmethod
+    def of_user(cls, environ: Mapping[str, str]) -> "TokenStore":
+        """`~/.local/share/bbfs/logins`, by the XDG Base Directory Specification. Raises ConfigError."""
+        match environ.get(STORE_VARIABLE) or "auto":
+            case "auto" | "keyring" | "file" as kept:
+                return cls(Path(platformdirs.user_data_dir("bbfs")) / "logins", kept)
+        raise ConfigError(f"{STORE_VARIABLE} should be 'keyring', 'file' or 'auto'")
+
+    def stamp(self, key: LoginKey) -> Stamp | None:
+        """None where there is no login."""
+        try:
+            status = os.stat(self._path(key))
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def load(self, key: LoginKey) -> StoredLogin | None:
+        """The login, None where there is none. Raises Denied for one that cannot be read, or that others can read."""
+        path = self._path(key)
+        try:
+            text = self._read(path)
+            if text is None:
+                return None
+            document = json.loads(text)
+            if document["kept"] == "keyring":
+                text = system_keyring.read(_KEYRING_SERVICE, self._entry(key))
+                return None if text is None else StoredLogin.model_validate_json(text)
+            return StoredLogin.model_validate(document["login"])
+        except KeyringUnusable as error:
+            raise Denied(f"the login is kept in the keyring: {error}") from None
+        except OSError as error:
+            raise Denied(f"{path} cannot be read: {error.strerror}") from None
+        except (ValidationError, ValueError, LookupError, TypeError):
+            pass  # their texts may quote the file
+        raise Denied(f"{path} is damaged; `bbfs login` replaces it")
+
+    def save(self, key: LoginKey, login: StoredLogin) -> str:
+        """Keep a login in place of an earlier one; returns where, in words. Raises OSError, Denied, KeyringUnusable."""
+        kept = self._kept
+        if kept != "file":
+            try:
+                system_keyring.write(_KEYRING_SERVICE, self._entry(key), login.model_dump_json())
+            except KeyringUnusable:
+                if kept == "keyring":
+                    raise
+                kept = "file"
+            else:
+                kept = "keyring"
+        document: dict[str, Any] = {"url": _shown(key.url), "kept": kept}
+        if kept == "file":
+            document["login"] = login.model_dump(mode="json")
+        path = self._path(key)
+        self._write(path, json.dumps(document, indent=1).encode())
+        return "the system keyring" if kept == "keyring" else str(path)
+
+    def forget(self, key: LoginKey) -> bool:
+        """Remove a login; whether there was one. Raises OSError, KeyringUnusable."""
+        path = self._path(key)
+        if not path.exists():
+            return False
+        try:
+            in_keyring = json.loads(path.read_bytes()).get("kept") == "keyring"
+        except (ValueError, AttributeError):
+            in_keyring = False
+        if in_keyring:
+            system_keyring.delete(_KEYRING_SERVICE, self._entry(key))
+        path.unlink()
+        return True
+
+    @asynccontextmanager
+    async def locked(self, key: LoginKey) -> AsyncGenerator[None]:
+        """Alone among the processes of this user that renew a login: a refresh token may be good for one use only.
+
+        Raises Unreachable when another one does not come to an end, Denied where there can be no lock.
+        """
+        self._require_directory()
+        path = self._path(key).with_suffix(".lock")
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise Denied(f"{path} cannot be opened: {error.strerror}") from None
+        try:
+            with trio.move_on_after(LOCK_TIMEOUT) as bound:
+                while not _try_lock(descriptor):  # noqa: ASYNC110 - held by a process, which sets no event of ours
+                    await trio.sleep(_LOCK_PAUSE)
+            if bound.cancelled_caught:
+                raise Unreachable(f"another bbfs has been renewing this login for {LOCK_TIMEOUT:g} s")
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _path(self, key: LoginKey) -> Path:
+        return self._directory / f"{key.digest}.json"
+
+    @staticmethod
+    def _entry(key: LoginKey) -> str:
+        """The user name of the keyring's entry: what a person sees in a keyring manager."""
+        return f"{_shown(key.url)} ({key.digest[:8]})"
+
+    def _require_directory(self) -> None:
+        """Raises Denied for a directory that is not this user's alone."""
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = os.stat(self._directory)
+        except OSError as error:
+            raise Denied(f"{self._directory} cannot be used: {error.strerror}") from None
+        _require_private(self._directory, status)
+
+    def _read(self, path: Path) -> bytes | None:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            _require_private(path, status)
+            return file.read(_LARGEST)
+
+    def _write(self, path: Path, data: bytes) -> None:
+        """In place of what is there, or not at all. mkstemp makes files of mode 0600."""
+        self._require_directory()
+        descriptor, name = tempfile.mkstemp(prefix=".new-", dir=self._directory)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+            raise
+
+
+def _require_private(path: Path, status: os.stat_result) -> None:
+    mode = stat.S_IMODE(status.st_mode)
+    if status.st_uid != os.geteuid():
+        raise Denied(f"{path} belongs to another user, so no login is taken from it")
+    if mode & 0o077:
+        wanted = "700" if stat.S_ISDIR(status.st_mode) else "600"
+        raise Denied(f"{path} is open to other users (mode {mode:04o}): run `chmod {wanted} {path}`")
+
+
+def _shown(url: str) -> str:
+    """A URL without its query, which may be secret."""
+    return urlunsplit((*urlsplit(url)[:3], "", ""))
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

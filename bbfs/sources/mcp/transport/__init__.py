@@ -1,0 +1,1 @@
+"""How bytes reach an MCP server: stdio, Streamable HTTP, and SSE."""

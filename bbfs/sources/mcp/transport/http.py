@@ -1,0 +1,244 @@
+"""What both HTTP transports are made of: exchanges with one server, whose faults are values.
+
+In the SDK's own transports a fault of one exchange ends the connection for all, the status of a refusal is lost,
+requests over SSE are sent one by one and limited to 1 MiB an answer, and a notification stream that broke twice stays
+silent. Here what goes wrong in an exchange becomes the answer of its one request (`faults.HttpFault`).
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import anyio
+import httpx2
+import mcp_types as types
+import trio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+
+from bbfs.model.errors import Denied, LoginRequired, ProtocolViolation, Unreachable
+from bbfs.model.redaction import Redactor
+from bbfs.model.values import McpServer
+from bbfs.sources.mcp.client.errors import HttpFault
+from bbfs.sources.mcp.login.refresh import Login
+from bbfs.sources.mcp.transport.gzip import ACCEPTED, inflater
+from bbfs.sources.mcp.transport.lines import Event, EventParser
+from bbfs.sources.mcp.transport.stdio import decode
+
+SESSION_ID = "mcp-session-id"
+INITIALIZED_TIMEOUT = 5.0
+"""Seconds for which `notifications/initialized` holds up what is to come after it."""
+_CONNECT_TIMEOUT = 10.0
+_WRITE_TIMEOUT = 30.0
+_DRAIN_TIMEOUT = 1.0
+"""Seconds for a stream to end by itself after the answer: then its TCP connection can serve again."""
+_REFUSAL_TIMEOUT, _REFUSAL_LIMIT = 2.0, 1 << 16
+"""Seconds and bytes for the body of a refusal."""
+_MAX_REDIRECTS = 3
+
+Incoming = MemoryObjectSendStream[SessionMessage | Exception]
+Outgoing = MemoryObjectReceiveStream[SessionMessage]
+
+
+class Faulty(Exception):
+    """An exchange that gave no answer."""
+
+    def __init__(self, fault: HttpFault) -> None:
+        super().__init__(fault.reason)
+        self.fault = fault
+
+
+class Http:
+    """One server's HTTP client: requests within its origin, bounded bodies, event streams.
+
+    The methods raise Faulty. Reading has no timeout: whoever asks bounds the request. Iterators of httpx2 are never
+    left half-way, since their nested generators would stay for the garbage collector: they are read out or cancelled.
+    """
+
+    def __init__(self, server: McpServer, redact: Redactor, max_message: int, login: Login) -> None:
+        timeout = httpx2.Timeout(None, connect=_CONNECT_TIMEOUT, write=_WRITE_TIMEOUT)
+        # As many connections as requests in flight, which `concurrency` of the source bounds; all of them are kept.
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+        self.client = httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, limits=limits)
+        self.client.headers["accept-encoding"] = ACCEPTED
+        self.url = server.url or ""
+        self._redact = redact
+        self._max_message = max_message
+        self._login = login
+
+    @asynccontextmanager
+    async def exchange(
+        self, method: str, url: str, headers: Mapping[str, str], message: types.JSONRPCMessage | None = None
+    ) -> AsyncGenerator[httpx2.Response]:
+        """A response whose body is still to be read; redirects are followed within the origin of the server only."""
+        body = None if message is None else message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        response = await self._authorised(self.client.build_request(method, url, headers=dict(headers), json=body))
+        try:
+            yield response
+        finally:
+            with trio.move_on_after(_DRAIN_TIMEOUT, shield=True):
+                await response.aclose()
+
+    async def _authorised(self, request: httpx2.Request) -> httpx2.Response:
+        """The response to a request that bears the token of the login, if there is one; the next when it is refused."""
+        token = await self._token(self._login.token())
+        response = await self._open(_bearing(request, token))
+        if response.status_code != HTTPStatus.UNAUTHORIZED or self._login.lacking(response) is not None:
+            return response
+        try:
+            another = await self._token(self._login.another(token))
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await response.aclose()
+            raise
+        if another is None:
+            return response
+        await response.aclose()
+        return await self._open(_bearing(request, another))
+
+    @staticmethod
+    async def _token(asked: Awaitable[str | None]) -> str | None:
+        try:
+            return await asked
+        except (Denied, Unreachable) as exc:
+            status = 401 if isinstance(exc, LoginRequired) else 403 if isinstance(exc, Denied) else None
+            raise Faulty(HttpFault("status", str(exc), status)) from exc
+
+    async def _open(self, request: httpx2.Request) -> httpx2.Response:
+        for _ in range(_MAX_REDIRECTS + 1):
+            try:
+                response = await self.client.send(request, stream=True, follow_redirects=False)
+            except httpx2.LocalProtocolError as exc:
+                # Its text would quote the header.
+                raise Faulty(HttpFault("connect", "a configured header cannot be sent")) from exc
+            except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, httpx2.UnsupportedProtocol) as exc:
+                raise self._faulty("connect", "cannot connect", exc) from exc
+            except (httpx2.RequestError, OSError) as exc:
+                raise self._faulty("network", "connection lost", exc) from exc
+            following = response.next_request
+            if following is None:
+                return response
+            await response.aclose()
+            if following.method != request.method or origin(following.url) != origin(request.url):
+                where = following.url.copy_with(userinfo=b"", query=None, fragment=None)
+                raise Faulty(HttpFault("status", f"HTTP {response.status_code}: a redirect to {where}, not followed"))
+            request = following
+        raise Faulty(HttpFault("status", "too many redirects"))
+
+    async def body(self, response: httpx2.Response, limit: int | None = None) -> bytes:
+        """The whole body. limit: bytes of it, those of a message by default."""
+        body = bytearray()
+        limit = self._max_message if limit is None else limit
+
+        async def take(piece: bytes) -> bool:
+            body.extend(piece)
+            if len(body) > limit:
+                body.clear()  # or it would stay for as long as the traceback does
+                raise ProtocolViolation(f"the server sent a message of more than {limit} bytes")
+            return False
+
+        await self._read(response, take)
+        return bytes(body)
+
+    async def events(self, response: httpx2.Response, handle: Callable[[Event], Awaitable[bool]]) -> bool:
+        """Hand events to `handle` until it says that it has what it wants, or the stream ends (False)."""
+        parser = EventParser(self._max_message)
+
+        async def take(piece: bytes) -> bool:
+            for event in parser.feed(piece):
+                if await handle(event):
+                    return True
+            return False
+
+        return await self._read(response, take)
+
+    async def _read(self, response: httpx2.Response, take: Callable[[bytes], Awaitable[bool]]) -> bool:
+        """Hand a body to `take` until it says that it has what it wants, or the body ends (False).
+
+        `take` may raise ProtocolViolation.
+        """
+        problem: ProtocolViolation | None = None
+        done = False
+        with trio.CancelScope() as reading:
+            try:
+                inflate = inflater(response.headers.get("content-encoding"))
+                async for chunk in response.aiter_raw():
+                    if done or problem is not None:
+                        continue
+                    try:
+                        for piece in inflate(chunk):
+                            if await take(piece):
+                                done = True
+                                reading.deadline = trio.current_time() + _DRAIN_TIMEOUT
+                                break
+                    except ProtocolViolation as exc:
+                        problem = exc
+                        reading.cancel()
+            except ProtocolViolation as exc:
+                problem = exc
+            except (httpx2.RequestError, OSError) as exc:
+                if not done:
+                    raise self._faulty("network", "connection lost", exc) from exc
+        if problem is not None:
+            raise Faulty(HttpFault("format", str(problem)))
+        return done
+
+    async def refusal(self, response: httpx2.Response, *, had_session: bool) -> types.ErrorData:
+        """What a status of 400 or more means: the JSON-RPC error in the body where it says more, else the status."""
+        status = response.status_code
+        messages = decode(await self._said(response)) or ()
+        error = next((message.error for message in messages if isinstance(message, types.JSONRPCError)), None)
+        try:
+            reason = f"HTTP {status} {HTTPStatus(status).phrase}"
+        except ValueError:
+            reason = f"HTTP {status}"
+        if error is not None:
+            reason += f": {self._redact.cut(error.message, 200)}"
+        forgotten = status == 404 or (status == 400 and error is not None and "session" in error.message.lower())
+        lacking = self._login.lacking(response) if status in (401, 403) else None
+        if lacking is not None:
+            return HttpFault("status", f"{lacking} ({reason})", 403).error_data()
+        if status == HTTPStatus.UNAUTHORIZED:
+            return HttpFault("status", f"{self._login.needed()} ({reason})", status).error_data()
+        if had_session and forgotten:
+            return HttpFault("session", reason, status).error_data()
+        if error is None or status in (403, 429) or status >= 500:
+            return HttpFault("status", reason, status).error_data()
+        return error
+
+    async def _said(self, response: httpx2.Response) -> bytes:
+        """The body of a refusal, or nothing where that is too long or does not come: the status says enough."""
+        with trio.move_on_after(_REFUSAL_TIMEOUT):
+            try:
+                return await self.body(response, _REFUSAL_LIMIT)
+            except Faulty:
+                pass
+        return b""
+
+    def _faulty(self, kind: str, what: str, exc: Exception) -> Faulty:
+        text = self._redact(str(exc)) or type(exc).__name__
+        assert kind in ("connect", "network", "format")
+        return Faulty(HttpFault(kind, f"{what}: {text}"))
+
+
+def _bearing(request: httpx2.Request, token: str | None) -> httpx2.Request:
+    if token is not None:
+        request.headers["authorization"] = f"Bearer {token}"
+    return request
+
+
+async def deliver(incoming: Incoming, message: types.JSONRPCMessage) -> bool:
+    """Whether somebody still listens."""
+    try:
+        await incoming.send(SessionMessage(message))
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        return False
+    return True
+
+
+def is_event_stream(response: httpx2.Response) -> bool:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
+
+
+def origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port

@@ -1,0 +1,75 @@
+"""Splitting byte streams: lines, and the events of `text/event-stream` made of them. In time linear in their length."""
+
+from dataclasses import dataclass
+
+from bbfs.model.errors import ProtocolViolation
+from bbfs.sources.mcp.transport.long_strings import LONG, Line
+
+
+class LineSplitter:
+    """Lines out of chunks. limit: bytes of one line; more raise ProtocolViolation."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # One block, not a list of chunks: what is freed of it goes back to the system.
+        self._pending = bytearray()
+
+    def feed(self, chunk: bytes) -> list[Line]:
+        """The lines that end within `chunk`, without their line feeds. A long one is not copied once more."""
+        first, *others = chunk.split(b"\n")
+        self._pending += first
+        if len(self._pending) > self._limit:
+            self._pending.clear()  # or it would stay for as long as the traceback does
+            raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
+        if not others:
+            return []
+        pending = self._pending
+        lines: list[Line] = [pending if len(pending) >= LONG else bytes(pending), *others[:-1]]
+        self._pending = bytearray(others[-1])
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One server-sent event: its type, its data, and the last id that the stream gave so far."""
+
+    type: str
+    data: bytes
+    id: str | None
+
+
+class EventParser:
+    """Events out of chunks (HTML Standard, section 9.2.6). limit: bytes of one event; more raise ProtocolViolation."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lines = LineSplitter(limit)
+        self._type = ""
+        self._data: list[bytes] = []
+        self._size = 0
+        self._id: str | None = None
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """The events that end within `chunk`."""
+        return [event for line in self._lines.feed(chunk) if (event := self._line(line))]
+
+    def _line(self, line: Line) -> Event | None:
+        line = bytes(line.removesuffix(b"\r"))
+        if not line:
+            event = Event(self._type or "message", b"\n".join(self._data), self._id) if self._data else None
+            self._type, self._data, self._size = "", [], 0
+            return event
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match field:
+            case b"data":
+                self._data.append(value)
+                self._size += len(value)
+                if self._size > self._limit:
+                    self._data.clear()
+                    raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
+            case b"event":
+                self._type = value.decode("utf-8", "replace")
+            case b"id" if b"\0" not in value:
+                self._id = value.decode("utf-8", "replace")
+        return None

@@ -1,0 +1,230 @@
+"""The Streamable HTTP transport, for both eras: one POST a message, its answer in the body or as an event stream."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import mcp_types as types
+import trio
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from bbfs.model.errors import BbfsError, Unreachable
+from bbfs.model.redaction import Redactor
+from bbfs.model.values import McpServer
+from bbfs.sources.mcp.client.errors import HttpFault
+from bbfs.sources.mcp.login.refresh import Login
+from bbfs.sources.mcp.transport.http import (
+    INITIALIZED_TIMEOUT,
+    SESSION_ID,
+    Faulty,
+    Http,
+    Incoming,
+    Outgoing,
+    deliver,
+    is_event_stream,
+)
+from bbfs.sources.mcp.transport.lines import Event
+from bbfs.sources.mcp.transport.long_strings import LONG
+from bbfs.sources.mcp.transport.stdio import ServerStreams, decode_aside
+
+_PROTOCOL_VERSION = "mcp-protocol-version"
+_FAREWELL_TIMEOUT = 1.0
+"""Seconds for telling a server that its session is over."""
+_FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
+"""Seconds between two tries to open the notification stream, doubling."""
+_TRY_LATER = (408, 425, 429)
+"""Refusals (HTTP status) that say nothing about whether there is a notification stream."""
+
+
+@dataclass(eq=False)
+class StreamableHttp:
+    """The streams of one Streamable HTTP server.
+
+    `ending` says why the connection ended, if it did before it was left: the server has forgotten the session.
+    on_gap: called when the notification stream of the handshake era goes on after an interruption.
+    """
+
+    server: McpServer
+    redact: Redactor
+    max_message: int
+    login: Login
+    ending: BbfsError | None = field(default=None, init=False)
+    on_gap: Callable[[], None] = field(default=lambda: None, init=False)
+    _session_id: str | None = field(default=None, init=False)
+    _version: str | None = field(default=None, init=False)
+    _exchanges: dict[types.RequestId, trio.CancelScope] = field(default_factory=dict, init=False)
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[ServerStreams]:
+        """The streams of the server. The session, where it gives one, is ended at the end."""
+        http = Http(self.server, self.redact, self.max_message, self.login)
+        incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        async with http.client:
+            try:
+                with incoming, read_stream, write_stream, outgoing:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._write, http, outgoing, incoming)
+                        yield read_stream, write_stream
+                        nursery.cancel_scope.cancel()
+            finally:
+                with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True):
+                    await self._say_farewell(http)
+
+    async def _write(self, http: Http, outgoing: Outgoing, incoming: Incoming) -> None:
+        async with trio.open_nursery() as nursery:
+            async for item in outgoing:
+                message, headers = item.message, self._headers(item)
+                match message:
+                    case types.JSONRPCRequest():
+                        scope = self._exchanges[message.id] = trio.CancelScope()
+                        nursery.start_soon(self._answer, http, message, headers, scope, incoming)
+                    case types.JSONRPCNotification(method="notifications/cancelled") if self._modern:
+                        # Since 2026-07-28, closing the response stream is how a request is cancelled.
+                        request_id = (message.params or {}).get("requestId")
+                        if request_id in self._exchanges:
+                            self._exchanges[request_id].cancel()
+                    case types.JSONRPCNotification(method="notifications/cancelled"):
+                        nursery.start_soon(self._cancel, http, message, headers)
+                    case types.JSONRPCNotification(method="notifications/initialized"):
+                        with trio.move_on_after(INITIALIZED_TIMEOUT):
+                            await self._tell(http, message, headers)
+                        if self._session_id is not None:
+                            nursery.start_soon(self._hear, http, incoming)
+                    case _:
+                        nursery.start_soon(self._tell, http, message, headers)
+
+    @property
+    def _modern(self) -> bool:
+        return self._version in MODERN_PROTOCOL_VERSIONS
+
+    def _headers(self, item: SessionMessage) -> dict[str, str]:
+        given = item.metadata.headers if isinstance(item.metadata, ClientMessageMetadata) else None
+        given = {name.lower(): value for name, value in (given or {}).items()}
+        if isinstance(item.message, types.JSONRPCRequest) and item.message.method == "initialize":
+            self._version = None
+        self._version = given.get(_PROTOCOL_VERSION, self._version)
+        headers = {"accept": "application/json, text/event-stream"}
+        if self._session_id is not None:
+            headers[SESSION_ID] = self._session_id
+        if self._version is not None:
+            headers[_PROTOCOL_VERSION] = self._version
+        return headers | given
+
+    async def _answer(
+        self,
+        http: Http,
+        request: types.JSONRPCRequest,
+        headers: dict[str, str],
+        scope: trio.CancelScope,
+        incoming: Incoming,
+    ) -> None:
+        """Send a request and deliver its answer, be it a fault."""
+        with scope:
+            try:
+                error = await self._exchange(http, request, headers, incoming)
+            except Faulty as exc:
+                error = exc.fault.error_data()
+            if error is not None:
+                await deliver(incoming, types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error))
+        if self._exchanges.get(request.id) is scope:
+            del self._exchanges[request.id]
+
+    async def _exchange(
+        self, http: Http, request: types.JSONRPCRequest, headers: dict[str, str], incoming: Incoming
+    ) -> types.ErrorData | None:
+        async def handle(event: Event) -> bool:
+            return await self._pass_on(event.data, request.id, incoming)
+
+        async with http.exchange("POST", http.url, headers, request) as response:
+            if request.method == "initialize":
+                self._session_id = response.headers.get(SESSION_ID)
+            if response.status_code >= 400:
+                return await http.refusal(response, had_session=SESSION_ID in headers)
+            if is_event_stream(response):
+                if await http.events(response, handle):
+                    return None
+                return HttpFault("network", "the event stream ended without an answer").error_data()
+            if await self._pass_on(await http.body(response), request.id, incoming):
+                return None
+            kind = response.headers.get("content-type", "no content type")
+            return HttpFault("format", f"HTTP {response.status_code} with no JSON-RPC answer ({kind})").error_data()
+
+    async def _pass_on(self, data: bytes, request_id: types.RequestId, incoming: Incoming) -> bool:
+        """Deliver the messages in `data`; whether the answer to the request was among them."""
+        answered = False
+        messages = await decode_aside(data) if len(data) >= LONG or data.strip() else None
+        for message in messages or ():
+            if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+                message.id = request_id
+                answered = True
+            if not await deliver(incoming, message):
+                return True
+        return answered
+
+    async def _tell(self, http: Http, message: types.JSONRPCMessage, headers: dict[str, str]) -> None:
+        """Send what has no answer. Nobody waits for it, so a fault has nobody to be told to."""
+        try:
+            async with http.exchange("POST", http.url, headers, message):
+                pass
+        except Faulty:
+            pass
+
+    async def _cancel(self, http: Http, message: types.JSONRPCNotification, headers: dict[str, str]) -> None:
+        """Before 2026-07-28 a server must be told. One that does not end the response then will not be waited for."""
+        exchange = self._exchanges.get((message.params or {}).get("requestId", ""))
+        try:
+            await self._tell(http, message, headers)
+        finally:
+            if exchange is not None:
+                exchange.cancel()
+
+    async def _hear(self, http: Http, incoming: Incoming) -> None:
+        """Keep the notification stream of the handshake era open, if the server has one."""
+        last_id: str | None = None
+
+        async def handle(event: Event) -> bool:
+            nonlocal last_id
+            last_id = event.id
+            for message in (await decode_aside(event.data) or ()) if event.data else ():
+                if not await deliver(incoming, message):
+                    return True
+            return False
+
+        pause, opened = _FIRST_PAUSE, False
+        while True:
+            started = trio.current_time()
+            headers = {"accept": "text/event-stream", SESSION_ID: self._session_id or ""}
+            headers |= {_PROTOCOL_VERSION: self._version} if self._version else {}
+            headers |= {"last-event-id": last_id} if last_id else {}
+            try:
+                async with http.exchange("GET", http.url, headers) as response:
+                    if response.status_code == 404 and opened:
+                        self.ending = Unreachable("the server has forgotten the session")
+                        incoming.close()
+                        return
+                    if 400 <= response.status_code < 500 and response.status_code not in _TRY_LATER:
+                        return
+                    if response.status_code < 300 and is_event_stream(response):
+                        if opened:
+                            self.on_gap()  # even where the server can replay events, it need not have kept them all
+                        opened = True
+                        if await http.events(response, handle):
+                            return
+            except Faulty:
+                pass
+            if trio.current_time() - started > _LAST_PAUSE:
+                pause = _FIRST_PAUSE
+            await trio.sleep(pause)
+            pause = min(_LAST_PAUSE, 2 * pause)
+
+    async def _say_farewell(self, http: Http) -> None:
+        if self._session_id is None:
+            return
+        try:
+            async with http.exchange("DELETE", http.url, {SESSION_ID: self._session_id}):
+                pass
+        except Faulty:
+            pass

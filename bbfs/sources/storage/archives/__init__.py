@@ -1,0 +1,1 @@
+"""tar and zip archives as a storage source."""

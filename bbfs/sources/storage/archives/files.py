@@ -1,0 +1,154 @@
+"""What all archives need: patience with them, bounds on what is read of them, and contents that are parts of others."""
+
+import io
+import os
+import threading
+import time
+from typing import Any
+
+from bbfs.model.errors import BbfsError, DeadlineExceeded, Outdated, ProtocolViolation, TooLarge
+from bbfs.model.values import Content
+from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.content.file import StoredContent
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.filesystem.content import Stamp, stamp_of
+
+COPY = 1 << 18
+"""Bytes that are copied before anybody looks whether they are still wanted."""
+LARGEST_HEADER = 32 << 20
+"""Bytes that a header, or the directory of a zip file, may have: some 300 000 members."""
+
+
+class Patience:
+    """Until when a thread may go on: the seconds of a request, or until nobody waits for it any more."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def check(self) -> None:
+        """Raises DeadlineExceeded."""
+        if self._stopped.is_set() or time.monotonic() > self._until:
+            raise DeadlineExceeded("reading the archive took too long")
+
+
+class Positioned(io.RawIOBase):
+    """An open file read from its beginning, with a position of its own."""
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._descriptor = descriptor
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        got = os.preadv(self._descriptor.number, [buffer], self._at)
+        self._at += got
+        return got
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at}.get(whence)
+        if start is None:
+            start = os.fstat(self._descriptor.number).st_size
+        if start + offset < 0:
+            raise ValueError("a position before the beginning")
+        self._at = start + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+
+class Bounded(Positioned):
+    """A file for a library that reads archives: no read of more than `LARGEST_HEADER` bytes, whatever a header says."""
+
+    def __init__(self, descriptor: Descriptor, what: str, patience: Patience | None) -> None:
+        """patience: may be taken away later."""
+        super().__init__(descriptor)
+        self._what = what
+        self.patience = patience
+
+    def read(self, size: int = -1) -> bytes:
+        if self.patience is not None:
+            self.patience.check()
+        data = super().read(LARGEST_HEADER + 1 if size < 0 else min(size, LARGEST_HEADER + 1))
+        if data is None or len(data) > LARGEST_HEADER:
+            raise TooLarge(f"{self._what}: a header of more than {LARGEST_HEADER} bytes")
+        return data
+
+
+class Slice:
+    """Some of the bytes of another content, which is not closed with it."""
+
+    __slots__ = ("_offset", "_size", "_version", "_whole")
+
+    def __init__(self, whole: Content, offset: int, size: int, version: str) -> None:
+        self._whole = whole
+        self._offset = offset
+        self._size = size
+        self._version = version
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def version(self) -> str:
+        return self._version
+
+    def read(self, offset: int, length: int) -> bytes | None:
+        """As the other content's."""
+        length = max(0, min(length, self._size - offset))
+        return self._whole.read(self._offset + offset, length) if length else b""
+
+    async def read_waiting(self, offset: int, length: int) -> bytes:
+        """As the other content's."""
+        length = max(0, min(length, self._size - offset))
+        return await self._whole.read_waiting(self._offset + offset, length) if length else b""
+
+    def close(self) -> None:
+        """The other content stays open for others."""
+
+
+class Bytes:
+    """Reads of an archive's bytes, as they are after decompression, in a thread."""
+
+    def __init__(self, held: Descriptor | StoredContent | MemoryContent, what: str) -> None:
+        self._held = held
+        self._what = what
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly these bytes. Raises ProtocolViolation where the archive ends before."""
+        if isinstance(self._held, MemoryContent):
+            data = self._held.read(offset, length)
+        else:
+            number = self._held.fileno()
+            pieces: list[bytes] = []
+            got = 0
+            while got < length and (piece := os.pread(number, length - got, offset + got)):
+                pieces.append(piece)
+                got += len(piece)
+            data = b"".join(pieces)
+        if len(data) < length:
+            raise ProtocolViolation(f"{self._what}: ends before a member that it has")
+        return data
+
+
+def require_unchanged(descriptor: Descriptor, stamp: Stamp, what: str) -> None:
+    """Raises Outdated where an open archive was written to."""
+    if stamp_of(os.fstat(descriptor.number)) != stamp:
+        raise Outdated(f"{what}: was changed in place while it was read")
+
+
+def of_disk(error: OSError, what: str) -> BbfsError:
+    """The error for an OSError from a library: without a number it means that the file is damaged."""
+    if error.errno is None:
+        return ProtocolViolation(f"{what}: damaged: {error}")
+    return BbfsError(f"{what}: {os.strerror(error.errno)}")

@@ -1,0 +1,200 @@
+"""The directories that programs have open on a mount, and listings that are given out again while they hold.
+
+Between two awaits a task is alone; nothing here locks.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from cachetools import LRUCache
+
+from bbfs.model.errors import NotFound
+from bbfs.resources.catalog.record import DIRECTORY, Lease, Listed, Node, Path
+from bbfs.resources.catalog.versions import DIRECTORY_SALT, salt_of
+from bbfs.resources.manager import ResourceManager
+from bbfs.vfs.file_handles import Attributes, Entry, OpenDirectory, OpenFiles, Ready
+from bbfs.vfs.inode_table import Inode, InodeKey, InodeTable
+from bbfs.vfs.kernel_cache import Telling
+from bbfs.vfs.large_directories import ListedDirectory
+from bbfs.vfs.names import ROOT, SHORT, Names
+
+ENTRIES_KEPT = 100_000
+"""Names in directories whose listing is kept ready to be given out again, about half a kilobyte each."""
+LISTED_KEPT = 1_000_000
+"""As `ENTRIES_KEPT`, of directories of which nothing but the listing is known: 24 bytes each."""
+
+
+class Directories:
+    """The open directories of one mount, by handle (from 1 up)."""
+
+    def __init__(
+        self, manager: ResourceManager, inodes: InodeTable, files: OpenFiles, names: Names, telling: Telling
+    ) -> None:
+        self._manager = manager
+        self._inodes = inodes
+        self._files = files
+        self._names = names
+        self._telling = telling
+        self._opened: dict[int, OpenDirectory | ListedDirectory] = {}
+        self._begun: set[int] = set()
+        self._listings: LRUCache[int, OpenDirectory] = LRUCache(ENTRIES_KEPT, getsizeof=_charge)
+        self._listed: LRUCache[int, ListedDirectory] = LRUCache(LISTED_KEPT, getsizeof=lambda kept: len(kept.view))
+        self._next = 1
+        self._uncounted = Inode(InodeKey(ROOT), lookups=1)  # counts what nobody counts
+
+    def __len__(self) -> int:
+        return len(self._opened)
+
+    def __getitem__(self, handle: int) -> OpenDirectory | ListedDirectory:
+        return self._opened[handle]
+
+    def opendir_now(self, ino: int) -> int | None:
+        """As `opendir`, or None where something must be found out first."""
+        current = self._current(ino)
+        return None if current is None else self._added(current)
+
+    def _current(self, ino: int) -> OpenDirectory | ListedDirectory | None:
+        """A directory as it is, where that was found out before."""
+        now = self._manager.clock()
+        listing = self._listings.get(ino)
+        if listing is not None and now < listing.lease.until:
+            return listing
+        listed = self._listed.get(ino)
+        return listed if listed is not None and listed.current(now) else None
+
+    def begin(self, handle: int) -> None:
+        """The names are read from the first one on; once more (rewinddir(3)), those of now are, if they are known.
+
+        Else they are those of before: nobody waits here.
+        """
+        if handle not in self._begun:
+            self._begun.add(handle)
+            return
+        ino = self._inodes.held(self._opened[handle].path, DIRECTORY_SALT)
+        current = self._current(ino) if ino is not None else None
+        if current is not None:
+            self._opened[handle] = current
+
+    async def opendir(self, ino: int) -> int:
+        """A handle on a directory's names as they are now. This may wait for a listing."""
+        handle = self.opendir_now(ino)
+        if handle is not None:
+            return handle
+        path = self._names.path(ino)
+        if path == ROOT:
+            return self._added(
+                OpenDirectory.of(path, ((name, DIRECTORY) for name in sorted(self._manager.roots())), None)
+            )
+        node = await self._names.find(path)
+        await self._names.decide(path, node)
+        listed = await self._open_listed(ino, path)
+        if listed is not None:
+            return self._added(listed)
+        children = await self._manager.children(path)
+        if not children and node.candidate is not None and self._manager.absent_until(node.candidate) is not None:
+            raise NotFound("/".join(path))
+        # What is merely listed has no record yet that could tell of a change.
+        kept = not any(isinstance(node.record, Listed) for node in children.values())
+        lease = self._manager.names_lease(path) if kept else None
+        opened = OpenDirectory.of(path, children.items(), lease)
+        if lease is not None and _charge(opened) <= ENTRIES_KEPT:
+            self._listings[ino] = opened
+        return self._added(opened)
+
+    async def _open_listed(self, ino: int, path: Path) -> ListedDirectory | None:
+        """A directory of which most entries are merely listed, or that is too large to be looked through at once."""
+        view = await self._manager.view(path)
+        if view is None or not view.worthwhile:
+            return None
+        lease = self._manager.names_lease(path)
+        opened = ListedDirectory.of(path, view, lease or Lease())
+        self._listings.pop(ino, None)
+        if lease is not None and len(view) <= LISTED_KEPT:
+            self._listed[ino] = opened
+        return opened
+
+    def _added(self, opened: OpenDirectory | ListedDirectory) -> int:
+        handle = self._next
+        self._next = handle + 1
+        self._opened[handle] = opened
+        return handle
+
+    def ready(self, handle: int, pack: Callable[[Attributes], Any]) -> list[Ready] | None:
+        """All entries of a directory as `pack` makes them, where that was done before and nothing has changed since.
+
+        The position of the next is the place in the list, from 1 up. Who takes an entry counts a lookup of its inode,
+        which is still held (`lookups`) or the entry must be had from `readdir`. None where there is no such list.
+        """
+        opened, now = self._opened[handle], self._manager.clock()
+        if isinstance(opened, ListedDirectory) or self._files or now >= opened.lease.until:
+            return None
+        if opened.ready_for == self._telling.changes and now < opened.ready_until:
+            return opened.ready
+        first = [(name, pack(attributes), self._uncounted) for name, attributes in self._dots(opened.path)]
+        return opened.ready if opened.make_ready(first, pack, now, self._telling.changes) else None
+
+    def _dots(self, path: Path) -> Iterator[tuple[bytes, Attributes]]:
+        """`.` and `..`, of which the kernel holds no reference."""
+        for name, own in ((b".", path), (b"..", path[:-1])):
+            number = self._inodes.number(own, DIRECTORY_SALT)
+            yield name, Attributes(number, "directory", 0, self._names.started_ns, 0.0, 0.0)
+
+    def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
+        """(name, attributes, position of the next) from a position on. Each entry taken counts one reference.
+
+        A caller that has no room for an entry gives its reference back with `forget`. `.` and `..` come first and
+        count nothing.
+        """
+        opened = self._opened[handle]
+        path = opened.path
+        for position, (name, shown) in enumerate(self._dots(path)):
+            if start <= position:
+                yield name, shown, position + 1
+        if isinstance(opened, ListedDirectory):
+            opened.listed.entry_timeout = min(self._names.validity(path), SHORT)
+            for name, shown, position in opened.entries(
+                max(0, start - 2), self._inodes, self._files, self._names.shown
+            ):
+                yield name, shown, position + 2
+            return
+        entries, files, now = opened.entries, self._files, self._manager.clock()
+        leased, busy = now < opened.lease.until, bool(files)
+        for position in range(max(0, start - 2), len(entries)):
+            entry = entries[position]
+            told, shown = entry.attributes, None
+            if leased and told is not None and not (busy and files.holds(told.ino)):
+                shown = entry.again(now)
+            if shown is None:
+                shown = self._tell(path, entry, opened.lease, now)
+            yield entry.raw, shown, position + 3
+
+    def _tell(self, directory: Path, entry: Entry, lease: Lease, now: float) -> Attributes:
+        """The attributes of an entry as they are now, kept with it where they hold for a while."""
+        node, path = entry.node, (*directory, entry.name)
+        record = node.record
+        if node.kind == "file" and record is not None and record.parts is not None:
+            node = Node("directory", record)
+        found = self._names.counted(path, node)
+        entry.attributes = None
+        if now >= lease.until:
+            return found
+        inode = self._inodes.find(found.ino)
+        if inode is None or node.candidate is not None or inode.key.salt != salt_of(node):
+            return found
+        if record is not None and (
+            record.suspected or record.provisional or record.on_open or record.parts is not None
+        ):
+            return found
+        if found.attr_timeout > 0 and (node.kind != "file" or (record is not None and record.digest is not None)):
+            entry.tell(inode, found, record, now + min(found.entry_timeout, found.attr_timeout), brief=False)
+        elif record is not None and record.metadata.size is None and found.entry_timeout > 0:
+            entry.tell(inode, found, record, lease.until - found.entry_timeout, brief=True)
+        return found
+
+    def releasedir(self, handle: int) -> None:
+        del self._opened[handle]
+        self._begun.discard(handle)
+
+
+def _charge(listing: OpenDirectory) -> int:
+    return len(listing.entries) + 1

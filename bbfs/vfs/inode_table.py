@@ -1,0 +1,209 @@
+"""Inode numbers: hashes of what they name, and the table of those that the kernel holds. Pure.
+
+A number is a function of the path and of the content's version (`docs/semantics.md`, S7), so it is the same across
+lookups, listings and remounts while the content is the same, and new content is a new inode.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from bbfs.model.errors import Outdated
+from bbfs.model.inode_number import _FIRST, _NUMBERS, ROOT, inode_number
+
+_TABLES = 64
+"""One table of a million would stop everything for a tenth of a second when it grows."""
+
+
+class InodeKey(NamedTuple):
+    """What an inode is: the path below the mount's root, and the version of the content (`""` for directories)."""
+
+    path: tuple[str, ...]
+    salt: str = ""
+
+
+Shown: TypeAlias = tuple[tuple[str, ...], str]
+"""An inode that was merely shown in a listing: path, salt. Most of a large tree are such: a
+plain tuple of texts takes little, and nothing that Python's cyclic garbage collector would go through."""
+
+
+@dataclass(slots=True)
+class Inode:
+    """An inode that is held. note: what its owner wants to find again with it, and drops with it."""
+
+    key: InodeKey
+    lookups: int = field(default=0)
+    pins: int = field(default=0)
+    note: Any = field(default=None)
+
+
+def _table() -> dict[int, Inode | Shown]:
+    """An empty table that the cyclic garbage collector sees from now on, so that it can be told to pass it by.
+
+    (An empty dict it does not see; `gc.freeze` would not hold for what it becomes.)
+    """
+    table: dict[int, Inode | Shown] = {0: Inode(InodeKey(()))}
+    table.clear()
+    return table
+
+
+class InodeTable:
+    """The inodes that the kernel (by lookups) or the daemon (by pins) holds, and their numbers. Owned by the mount.
+
+    A plain synchronous class: between two awaits a task is alone, so no method needs a lock, and none may be called
+    from another thread. The root is always held, and its lookups are not counted.
+    """
+
+    def __init__(self, number_of: Callable[[tuple[str, ...], str], int] = inode_number) -> None:
+        """number_of: the hash, from 2 up; any other than `inode_number` is for tests."""
+        self._number_of = number_of
+        self._held: list[dict[int, Inode | Shown]] = [_table() for _ in range(_TABLES)]  # by number modulo their number
+        self._of(ROOT)[ROOT] = Inode(InodeKey(()))
+        self._again: list[dict[int, int]] = [{} for _ in range(_TABLES)]  # lookups beyond the first of those shown
+        self._numbers: dict[InodeKey, int] = {}  # of all but those shown: they have the number of their hash
+
+    def __len__(self) -> int:
+        return sum(map(len, self._held))
+
+    def __contains__(self, ino: int) -> bool:
+        return ino in self._held[ino % _TABLES]
+
+    def _of(self, ino: int) -> dict[int, Inode | Shown]:
+        return self._held[ino % _TABLES]
+
+    def number(self, path: tuple[str, ...], salt: str = "") -> int:
+        """The number that this inode has, or would get now; nothing is remembered. For listings without lookups."""
+        if not path:
+            return ROOT
+        known = self._numbers.get(InodeKey(path, salt))
+        return self._free(path, salt) if known is None else known
+
+    def held(self, path: tuple[str, ...], salt: str = "") -> int | None:
+        """The number of this inode if it is held, else None."""
+        if not path:
+            return ROOT
+        known = self._numbers.get(InodeKey(path, salt))
+        if known is not None:
+            return known
+        ino = self._number_of(path, salt)
+        return ino if self._is_shown(ino, path, salt) else None
+
+    def hashed(self, path: tuple[str, ...], salt: str) -> int:
+        """The number that this inode has unless another one has it."""
+        return self._number_of(path, salt)
+
+    def remember(self, path: tuple[str, ...], salt: str = "") -> int:
+        """Count one lookup of this inode by the kernel. Returns its number."""
+        if not path:
+            return ROOT
+        key = InodeKey(path, salt)
+        ino = self._numbers.get(key)
+        if ino is None:
+            ino = self._free(path, salt)
+            if ino not in self:
+                self._numbers[key] = ino
+                self._of(ino)[ino] = Inode(key)
+        self._find(ino).lookups += 1
+        return ino
+
+    def show(self, ino: int, path: tuple[str, ...], salt: str) -> bool:
+        """As `remember`, in little time and memory, where `ino` is the hash and the number. False, and nothing is
+        done, where something else has that number: `remember` then.
+        """
+        table = self._held[ino % _TABLES]
+        held = table.get(ino)
+        if held is None:
+            if InodeKey(path, salt) in self._numbers:
+                return False
+            table[ino] = (path, salt)
+        elif isinstance(held, tuple):
+            if held[1] != salt or held[0] != path:
+                return False
+            again = self._again[ino % _TABLES]  # no new tuple: the collector would see each of them
+            again[ino] = again.get(ino, 0) + 1
+        else:
+            if held.key != (path, salt):
+                return False
+            held.lookups += 1
+        return True
+
+    def forget(self, ino: int, lookups: int = 1) -> bool:
+        """Take back `lookups` lookups. Returns True when the inode was dropped: no lookup and no pin holds it.
+
+        Raises Outdated when it is not held, and ValueError when the kernel never made that many lookups.
+        """
+        if ino == ROOT:
+            return False
+        table = self._of(ino)
+        shown = table.get(ino)
+        if isinstance(shown, tuple):
+            again = self._again[ino % _TABLES]
+            held_by = 1 + again.get(ino, 0)
+            if lookups == held_by:
+                del table[ino]
+                again.pop(ino, None)
+                return True
+            if 0 < lookups < held_by:
+                again[ino] = held_by - lookups - 1
+                return False
+        held = self._find(ino)
+        if not 0 <= lookups <= held.lookups:
+            raise ValueError(f"inode {ino} has {held.lookups} lookups, {lookups} cannot be forgotten")
+        held.lookups -= lookups
+        return self._drop_unheld(ino, held)
+
+    def pin(self, ino: int) -> None:
+        """Keep the inode until `unpin`, whatever the kernel forgets; pins count. Raises Outdated if it is not held."""
+        self._find(ino).pins += 1
+
+    def unpin(self, ino: int) -> bool:
+        """Take back one pin. Returns True when the inode was dropped. Raises Outdated, and ValueError without a pin."""
+        held = self._find(ino)
+        if held.pins == 0:
+            raise ValueError(f"inode {ino} is not pinned")
+        held.pins -= 1
+        return ino != ROOT and self._drop_unheld(ino, held)
+
+    def get(self, ino: int) -> InodeKey:
+        """What the number stands for. Raises Outdated when it is not held."""
+        held = self._of(ino).get(ino)
+        return InodeKey(*held) if isinstance(held, tuple) else self._find(ino).key
+
+    def find(self, ino: int) -> Inode | None:
+        """The inode with this number, None when it is not held. Counting a lookup on it is as good as `remember`."""
+        return self._find(ino) if ino in self else None
+
+    def lookups(self, ino: int) -> int:
+        """How many lookups hold the inode. Raises Outdated when it is not held."""
+        return self._find(ino).lookups
+
+    def _find(self, ino: int) -> Inode:
+        held = self._of(ino).get(ino)
+        if held is None:
+            raise Outdated(f"inode {ino} is not held")
+        if isinstance(held, tuple):  # more is wanted of it than to be shown
+            key = InodeKey(*held)
+            held = self._of(ino)[ino] = Inode(key, 1 + self._again[ino % _TABLES].pop(ino, 0))
+            self._numbers[key] = ino
+        assert isinstance(held, Inode)
+        return held
+
+    def _is_shown(self, ino: int, path: tuple[str, ...], salt: str) -> bool:
+        held = self._of(ino).get(ino)
+        return isinstance(held, tuple) and held == (path, salt)
+
+    def _free(self, path: tuple[str, ...], salt: str) -> int:
+        """The hash, if this inode has it or none; else the next number above it that no other holds."""
+        ino = self._number_of(path, salt)
+        if self._is_shown(ino, path, salt):
+            return ino
+        while ino in self:
+            ino = _FIRST + (ino + 1 - _FIRST) % _NUMBERS
+        return ino
+
+    def _drop_unheld(self, ino: int, held: Inode) -> bool:
+        if held.lookups or held.pins:
+            return False
+        del self._of(ino)[ino]
+        del self._numbers[held.key]
+        return True

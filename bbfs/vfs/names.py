@@ -1,0 +1,168 @@
+"""The names of a mounted tree: what each leads to, which inode that is, and for how long the kernel may believe it.
+
+Names are resolved from their path at each use, so a listing may change under any inode. An inode is a path and a
+version of the content (S7). Between two awaits a task is alone; nothing here locks.
+"""
+
+from collections.abc import Callable
+
+from bbfs.model.errors import NameTooLong, NotADirectory, NotFound, Outdated
+from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, Node, Path
+from bbfs.resources.catalog.versions import STAND_IN, opens_anew, salt_of
+from bbfs.resources.loader import ABSENT_FOR
+from bbfs.resources.manager import ResourceManager
+from bbfs.vfs.file_handles import Attributes, OpenFiles
+from bbfs.vfs.inode_table import InodeTable
+
+ROOT: Path = ()
+FOREVER = 3600.0
+SHORT = 1.0
+"""Seconds for which the kernel may keep a name that leads to a version of which nothing is known yet."""
+NAME_MAX = 255
+
+
+class Names:
+    """The names of one mount. told_absent: told (directory, name) of each name that the kernel is told not to be there.
+
+    started_ns: when the mount began, which stands in for the times of what has none.
+    """
+
+    def __init__(
+        self,
+        manager: ResourceManager,
+        inodes: InodeTable,
+        files: OpenFiles,
+        told_absent: Callable[[Path, bytes], None],
+    ) -> None:
+        self._manager = manager
+        self._inodes = inodes
+        self._files = files
+        self._told_absent = told_absent
+        self.started_ns = int(manager.clock() * NANOSECONDS)
+
+    def lookup_now(self, parent: int, raw_name: bytes) -> Attributes | None:
+        """As `lookup`, or None where the source must be asked first."""
+        directory = self.path(parent)
+        if len(raw_name) > NAME_MAX:
+            raise NameTooLong(f"{len(raw_name)} bytes")
+        try:
+            path = (*directory, raw_name.decode())
+        except UnicodeDecodeError:
+            return self._absence(directory, raw_name, ABSENT_FOR)
+        try:
+            node = self.known(path)
+        except (NotFound, NotADirectory):
+            return self._no_entry(path, raw_name)
+        return None if node is None else self.counted(path, node)
+
+    async def lookup(self, parent: int, raw_name: bytes) -> Attributes:
+        """The attributes of a name, counting one reference, or of its absence. Never waits for content (S12)."""
+        found = self.lookup_now(parent, raw_name)
+        if found is not None:
+            return found
+        path = (*self.path(parent), raw_name.decode())
+        try:
+            node = await self._manager.find(path)
+        except (NotFound, NotADirectory):
+            return self._no_entry(path, raw_name)
+        return self.counted(path, node)
+
+    def known(self, path: Path) -> Node | None:
+        """The node at a path, without waiting; None if the source must be asked. Raises NotFound."""
+        if len(path) > 1:
+            return self._manager.known(path)
+        return self._root_entry(path[0]) if path else DIRECTORY
+
+    async def find(self, path: Path) -> Node:
+        node = self.known(path)
+        return await self._manager.find(path) if node is None else node
+
+    def _root_entry(self, name: str) -> Node:
+        if self._manager.has_source(name) or name in self._manager.roots():
+            return DIRECTORY
+        target = self._manager.root_link(name)
+        if target is None:
+            raise NotFound(f"no such source: {name}")
+        return Node("symlink", target=target)
+
+    def counted(self, path: Path, node: Node) -> Attributes:
+        """The attributes of an entry that the kernel is given: one more reference to its inode."""
+        return self.attributes(self._inodes.remember(path, self._entry_salt(path, node)), path, node)
+
+    def _entry_salt(self, path: Path, node: Node) -> str:
+        """The version part of the inode that a name leads to.
+
+        While a program has the file open, its inode answers for the open version. If that may not be the source's any
+        more, the name leads to a stand-in, whose getattr and open find out which inode is the right one; so a stat of
+        the name is true although the open file keeps its version.
+        """
+        salt = salt_of(node)
+        if node.kind != "file" or node.record is None or not self._files:
+            return salt
+        if not self._files.holds(self._inodes.number(path, salt)):
+            return salt
+        if opens_anew(node.record):
+            return salt
+        return salt if self._manager.settled(node.record) else salt + STAND_IN
+
+    def _no_entry(self, path: Path, raw_name: bytes) -> Attributes:
+        most = self._manager.absence(path) if len(path) > 1 else ABSENT_FOR
+        return self._absence(path[:-1], raw_name, most)
+
+    def _absence(self, directory: Path, raw_name: bytes, most: float) -> Attributes:
+        """Says that there is no such name, which the kernel may keep for a while."""
+        self._told_absent(directory, raw_name)
+        return Attributes(0, "file", 0, 0, self.validity(directory, most=most), 0.0)
+
+    def path(self, ino: int) -> Path:
+        return self._inodes.get(ino).path
+
+    def validity(self, directory: Path, most: float = FOREVER) -> float:
+        """Seconds for which the kernel may keep a name of a directory, or its absence."""
+        return most if directory == ROOT else min(most, self._manager.validity((*directory, "")))
+
+    def attributes(self, ino: int, path: Path, node: Node) -> Attributes:
+        """What is known now; a size that only a load can tell is shown without validity (S9)."""
+        entry_timeout = self.validity(path[:-1]) if path else FOREVER
+        record = node.record
+        if node.kind == "symlink":
+            length = len(as_bytes(node.target or ""))
+            modified = record.modified_ns if record is not None else self.started_ns
+            return Attributes(ino, "symlink", length, modified, entry_timeout, entry_timeout)
+        if node.kind == "directory":
+            modified = record.modified_ns if record is not None else self.started_ns
+            if node.candidate is not None:  # the next walk finds out again, which costs nothing while that is known
+                return Attributes(ino, "directory", 0, modified, 0.0, 0.0)
+            return Attributes(ino, "directory", 0, modified, entry_timeout, entry_timeout)
+        assert record is not None
+        size, validity = self._manager.size_now(record) or (record.best_size(), 0.0)
+        # The name leads to a version, so the kernel is to look it up again when that may have changed.
+        entry_timeout = 0.0 if record.provisional else min(entry_timeout, max(validity, SHORT))
+        return Attributes(ino, "file", size, record.modified_ns, entry_timeout, validity)
+
+    async def decide(self, path: Path, node: Node) -> None:
+        """Have the source say whether a name is a resource, where it may as well be a directory above others.
+
+        LOOKUP calls it a directory, so that a program can walk through it. Raises Outdated if it is a resource after
+        all: the kernel then looks again.
+        """
+        if node.candidate is None or not await self._manager.exists(node.candidate):
+            return
+        if (await self.find(path)).kind != "directory":
+            raise Outdated("/".join(path))
+
+    def shown(self, path: Path, node: Node | None) -> Attributes:
+        """The attributes of an entry, with one more reference: as it is now, where no node is given."""
+        if node is None:
+            node = self.known(path)
+        if node is None:
+            raise NotFound("/".join(path))
+        record = node.record
+        if node.kind == "file" and record is not None and record.parts is not None:
+            node = Node("directory", record)
+        return self.counted(path, node)
+
+
+def as_bytes(target: str) -> bytes:
+    """A link's target as the source has it; a folder's may hold any bytes."""
+    return target.encode("utf-8", "surrogateescape")
