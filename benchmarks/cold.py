@@ -1,10 +1,10 @@
 """How long programs take over a slow MCP server that nothing is known of yet, beside what its delay allows.
 
 Method: a server over stdio with `--count` resources of `--size` bytes answers each read after `--delay` seconds
-(`tests/servers/slow.py`). At each `--concurrency`, the ideal is count * delay / concurrency. In each round the rivals
-are interleaved: the SDK's own client with as many requests in flight, and each command on a mount of its own, with a
-daemon and a cache that are fresh, after the directory was listed. Medians are compared. The server counts the reads,
-so what was loaded twice, or for nobody, shows. Nothing but this machine's processes is involved.
+(`tests/support/servers/slow.py`). At each `--concurrency`, the ideal is count * delay / concurrency. In each round the
+rivals are interleaved: the SDK's own client with as many requests in flight, and each command on a mount of its own,
+with a daemon and a cache that are fresh, after the directory was listed. Medians are compared. The server counts the
+reads, so what was loaded twice, or for nobody, shows. Nothing but this machine's processes is involved.
 
     python benchmarks/cold.py [--concurrency 16 32 64] [--rounds 3] [--only NAME …] [--directories N] [--json FILE]
 """
@@ -33,7 +33,7 @@ from mcp.client.client import Client
 
 from bbfs.fuse import mountpoint as mounts
 
-SERVER = Path(__file__).parent.parent / "tests" / "servers" / "slow.py"
+SERVER = Path(__file__).parent.parent / "tests" / "support" / "servers" / "slow.py"
 BOUND = 300
 FIRST = 20
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from filecmp import cmp
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "mount"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from harness import Mount
 from postgres_server import PASSWORD, PostgresServer, postgres_server

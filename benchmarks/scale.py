@@ -1,6 +1,6 @@
 """Listings of 100 000 and of a million resources over stdio, and a 64 MB text beside other reads.
 
-Nothing but this machine's processes is involved; the server is tests/servers/many.py.
+Nothing but this machine's processes is involved; the server is tests/support/servers/many.py.
 
 listing: in each round, in this order: the MCP SDK's own client walks all pages; then a fresh daemon mounts the same
     server and `find` on the mount shows all. Both are timed from the start of their process on. Medians are compared.
@@ -34,7 +34,7 @@ from typing import Any
 from bbfs.fuse import mountpoint as mounts
 
 HERE = Path(__file__).parent
-SERVER = HERE.parent / "tests" / "servers" / "many.py"
+SERVER = HERE.parent / "tests" / "support" / "servers" / "many.py"
 BOUND = 900
 LARGE = 64 << 20
 SDK_WALK = """

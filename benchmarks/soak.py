@@ -34,7 +34,7 @@ import trio
 from bbfs import cli
 from bbfs.fuse import mountpoint as mounts
 
-SERVERS = Path(__file__).parent.parent / "tests" / "servers"
+SERVERS = Path(__file__).parent.parent / "tests" / "support" / "servers"
 ALLOWED = {errno.EHOSTDOWN, errno.ETIMEDOUT}
 RECOVERY_BOUND = 90.0
 """Seconds that a killed server may take until a read is answered again: the longest pause and some."""

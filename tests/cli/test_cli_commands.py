@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cache_server import CacheServer
 from click.testing import CliRunner, Result
+from repository import SERVERS
 
 from bbfs.cli import main
 from bbfs.cli.target import mounted
@@ -243,7 +244,7 @@ def test_a_server_is_read_without_a_mount(bbfs: Run, knowledge: list[str]) -> No
 
 
 def test_a_resource_of_several_contents_gives_all_of_them(bbfs: Run) -> None:
-    server = Path(__file__).parents[1] / "servers/resources.py"
+    server = SERVERS / "resources.py"
     options = ["--mcp", f"many={sys.executable} {server}"]
     uri = "mcp-server+many+test://many"
     (item,) = json.loads(bbfs("load", "--direct", *options, uri).stdout)
@@ -353,7 +354,7 @@ def test_a_closed_standard_output_is_told_in_a_line(only: list[str], folder: Pat
 
 
 def test_stray_schemes_of_a_source_with_a_fixed_one_are_listed(bbfs: Run, tmp_path: Path) -> None:
-    server = Path(__file__).parents[1] / "servers/odd.py"
+    server = SERVERS / "odd.py"
     config = tmp_path / "one.toml"
     config.write_text(
         '[[sources]]\nname = "kb"\naccessMethod = "mcp"\ntype = "database"\nconfig = { scheme = "postgres" }\n'

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from repository import SERVERS
 
 from bbfs.fuse import mountpoint as mounts
 
@@ -52,7 +53,7 @@ def test_paths_uris_and_names_are_read_through_the_mount(
 
 def test_what_no_listing_has_is_found_through_the_mount(mount: Mount, process: Process, tmp_path: Path) -> None:
     log, config = tmp_path / "calls", tmp_path / "tools.toml"
-    server = Path(__file__).parents[1] / "servers/calls.py"
+    server = SERVERS / "calls.py"
     command = f"mcpConfig = {{ command = {str(sys.executable)!r}, args = ['-I', {str(server)!r}, {str(log)!r}] }}"
     config.write_text(f"[[sources]]\nname = 't'\n{command}\ntools = 'read-only'\nstart = 'eager'\n")
     assert text(process("sources", "--offline", "--json", "--config", config)).count('"idle"') == 1
@@ -69,7 +70,7 @@ def test_what_no_listing_has_is_found_through_the_mount(mount: Mount, process: P
 
 
 def test_a_resource_of_several_contents_is_read_as_a_whole(mount: Mount, process: Process) -> None:
-    server = Path(__file__).parents[1] / "servers/resources.py"
+    server = SERVERS / "resources.py"
     options = ["--mcp", f"several={sys.executable} {server}"]
     point, _ = mount(*options)
     direct = process("cat", *options, "mcp-server+several+test://many")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from harness import Mounts
 from programs import errno_of, run
+from repository import DOCS
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "sources.md"
+DOCUMENT = DOCS / "sources.md"
 _FILE = re.compile(r"^`([\w.]+)`: (?:.+\n)+\n```\w+\n((?:(?!```).*\n)*)```$", re.MULTILINE)
 """A paragraph that begins with the name of a file, and the block after it."""
 

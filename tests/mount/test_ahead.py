@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from harness import Mount, Mounts, mcp
 from programs import Program, shell, wait_until
+from repository import SERVERS
 
-SERVER = Path(__file__).parent.parent / "servers" / "slow.py"
+SERVER = SERVERS / "slow.py"
 COUNT = 200
 
 

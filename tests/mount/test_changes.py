@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from harness import Mount, Mounts, SourceTable, folder, mcp
 from programs import Program, errno_of, run, wait_until
+from repository import SERVERS
 from scripted import ScriptedServer
 
 from bbfs.fuse import mountpoint as mount_points
 
 KNOWLEDGE = [sys.executable, "-m", "bbfs.knowledge"]
-RECORDING = Path(__file__).parent.parent / "servers" / "recording.py"
+RECORDING = SERVERS / "recording.py"
 AT_ONCE = 2.0
 """Seconds for what is told at once, on a machine that does much else."""
 

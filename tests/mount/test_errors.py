@@ -10,9 +10,8 @@ from subprocess import DEVNULL, PIPE, Popen
 import pytest
 from harness import Mount, Mounts, folder
 from programs import Program, errno_of, python, run, shell, wait_until, waits_in_fuse
+from repository import SERVERS
 from scripted import ScriptedServer
-
-SERVERS = Path(__file__).parent.parent / "servers"
 
 
 @pytest.mark.semantics("S22", "S23")

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from harness import Mounts, State
+from repository import SERVERS
 
-SERVER = Path(__file__).parents[1] / "servers" / "oauth.py"
+SERVER = SERVERS / "oauth.py"
 BROWSER = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=30).read()"
 BOUND = 40.0
 

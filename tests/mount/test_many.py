@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from harness import Mount, Mounts, SourceTable, mcp
 from programs import Program, run, shell, wait_until
+from repository import SERVERS
 
-SERVER = Path(__file__).parents[1] / "servers" / "many.py"
+SERVER = SERVERS / "many.py"
 COUNT = 3000
 
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from harness import Mount, Mounts, SourceTable, mcp
 from programs import Program, python, run, shell, wait_until
+from repository import SERVERS
 from scripted import ScriptedServer
 
-SERVERS = Path(__file__).parent.parent / "servers"
 TIMEOUT = 1.5
 """Seconds for a request to the servers that do not answer."""
 PLAIN = {uri: f"content of odd://{uri}\n" for uri in "abc"}
@@ -26,13 +26,13 @@ A, B, C = (f"OK {content}" for content in PLAIN.values())
 
 
 def unruly(name: str, oddity: str, *arguments: object, **options: Any) -> SourceTable:
-    """A server of tests/servers/unruly.py as a source."""
+    """A server of tests/support/servers/unruly.py as a source."""
     command = [sys.executable, "-E", "-S", SERVERS / "unruly.py", oddity, *map(str, arguments)]
     return mcp(name, command, **options)
 
 
 def answering(name: str, script: dict[str, Any], **options: Any) -> SourceTable:
-    """A server that answers methods as told; see `answers` in tests/servers/unruly.py."""
+    """A server that answers methods as told; see `answers` in tests/support/servers/unruly.py."""
     return unruly(name, "answers", json.dumps(script), **options)
 
 
@@ -592,7 +592,7 @@ SAID = {
 
 @pytest.fixture(scope="module")
 def http() -> Iterator[str]:
-    """Where the servers of tests/servers/unruly_http.py are: a URL without a path."""
+    """Where the servers of tests/support/servers/unruly_http.py are: a URL without a path."""
     command = [sys.executable, "-E", "-S", str(SERVERS / "unruly_http.py")]
     with Popen(command, stdin=DEVNULL, stdout=PIPE) as server:
         try:

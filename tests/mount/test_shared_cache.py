@@ -14,9 +14,10 @@ import pytest
 from cache_server import CacheServer
 from harness import Mount, Mounts, SourceTable, State, mcp
 from programs import Program, run, shell, wait_until, waits_in_fuse
+from repository import SERVERS
 from scripted import ScriptedServer
 
-CALLS = Path(__file__).parent.parent / "servers/calls.py"
+CALLS = SERVERS / "calls.py"
 FILES = [f"test://d/{number}" for number in range(20)]
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from harness import Mount, Mounts, SourceTable, mcp
 from programs import errno_of, python, run, shell, wait_until, waits_in_fuse
+from repository import SERVERS
 
-CALLS = Path(__file__).parent.parent / "servers" / "calls.py"
+CALLS = SERVERS / "calls.py"
 INVALID_ENTRY = "1 invalid entry left out"
 
 

@@ -6,14 +6,14 @@
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from every_type import Servers, every_type
 from harness import Mount, Mounts
 from programs import errno_of, run, shell, wait_until
+from repository import DOCS
 
-PAGE = Path(__file__).parents[2] / "docs" / "tour.md"
+PAGE = DOCS / "tour.md"
 _BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from harness import Mounts, folder, mcp
 from programs import Program, errno_of, python, run, shell, wait_until, waits_in_fuse
+from repository import SERVERS
 from scripted import ScriptedServer
 
 OLD = "".join(f"old line {number}\n" for number in range(50_000))
 NEW = "".join(f"the new line {number}\n" for number in range(60_000))
-RESOURCES = Path(__file__).parent.parent / "servers" / "resources.py"
+RESOURCES = SERVERS / "resources.py"
 
 HOLD = """
 file = os.open(sys.argv[1], os.O_RDONLY)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import trio
+from repository import SERVERS
 
 from bbfs.model.values import DataSource, McpServer
 from bbfs.sources import Handler, Services
@@ -46,7 +47,7 @@ class TestMcpServer(SourceConformance):
 
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
-        script = Path(__file__).parent.parent / "servers" / "odd.py"
+        script = SERVERS / "odd.py"
         server = McpServer("stdio", command=sys.executable, args=(str(script), "none"))
         source = DataSource("odd", "odd", "server", "mcp", "mcp-server+odd", mcp=server)
         manager = MCPManager()

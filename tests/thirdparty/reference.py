@@ -11,7 +11,7 @@ from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import BlobResourceContents
-from servers import Address
+from thirdparty_servers import Address
 
 TIMEOUT = 60.0
 """Seconds for everything that a server lists."""

@@ -12,7 +12,7 @@ import pytest
 from harness import Mount, Mounts
 from programs import python, shell
 from reference import Reference, read_everything
-from servers import missing, serve
+from thirdparty_servers import missing, serve
 
 from bbfs.fuse import mountpoint as mount_points
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from harness import Mounts, mcp
 from programs import run, shell
-from servers import EVERYTHING, NODE, missing
+from repository import SERVERS
+from thirdparty_servers import EVERYTHING, NODE, missing
 
 from bbfs.fuse import mountpoint as mount_points
 
-RECORDER = Path(__file__).parent.parent / "servers" / "recorder.py"
+RECORDER = SERVERS / "recorder.py"
 
 
 @dataclass(frozen=True, slots=True)

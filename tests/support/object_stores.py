@@ -6,12 +6,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from urllib.parse import quote
 
 import httpx2
+from repository import SERVERS
 
-PROGRAM = Path(__file__).parent.parent / "servers" / "s3.py"
+PROGRAM = SERVERS / "s3.py"
 START = 30.0
 KEY, SECRET = "key-of-tests", "secret-of-tests-7f3a"
 _SIGNED = f"AWS4-HMAC-SHA256 Credential={KEY}/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"

@@ -1,4 +1,4 @@
-"""A web site of a test's own (`tests/servers/pages_http.py`), in a process of its own."""
+"""A web site of a test's own (`tests/support/servers/pages_http.py`), in a process of its own."""
 
 import json
 import os
@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-SCRIPT = Path(__file__).parent.parent / "servers" / "pages_http.py"
+from repository import SERVERS
+
+SCRIPT = SERVERS / "pages_http.py"
 START_TIMEOUT = 20.0
 
 

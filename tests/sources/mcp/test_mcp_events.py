@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from odd_servers import SERVERS, Odd, until
+from odd_servers import Odd, until
+from repository import SERVERS
 
 from bbfs.model.values import McpServer, Policy, SourceEvent
 from bbfs.sources.mcp.client import MCPManager

@@ -8,7 +8,8 @@ from signal import SIGKILL
 
 import pytest
 import trio
-from odd_servers import SERVERS, until
+from odd_servers import until
+from repository import SERVERS
 
 from bbfs.model.values import McpServer, Policy
 from bbfs.sources.mcp.client import MCPManager

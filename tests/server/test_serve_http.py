@@ -19,7 +19,8 @@ from click.testing import CliRunner
 from harness import State, config_text, folder, mcp, unexpected_lines
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from served import BOUND, SERVERS
+from repository import SERVERS
+from served import BOUND
 
 from bbfs.cli import main
 

@@ -5,15 +5,14 @@ import errno
 import pkgutil
 import re
 from importlib import import_module
-from pathlib import Path
 
 import pytest
+from repository import DOCS, TESTS
 
 import bbfs
 from bbfs.model.errors import BbfsError
 
-TESTS = Path(__file__).parent
-DOCUMENT = TESTS.parent / "docs" / "semantics.md"
+DOCUMENT = DOCS / "semantics.md"
 _PROMISE = re.compile(r"^- \*\*(S[0-9]+)\*\*( \(planned\))? ", re.MULTILINE)
 _ERROR = re.compile(r"^ *\| `(\w+)` \| `(E[A-Z]+)` \|", re.MULTILINE)
 

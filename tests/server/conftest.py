@@ -11,7 +11,8 @@ import trio
 from harness import State, config_text, folder, mcp, unexpected_lines
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from served import FILES, SERVERS
+from repository import SERVERS
+from served import FILES
 
 from bbfs.config import load_config
 from bbfs.knowledge.database.store import Store

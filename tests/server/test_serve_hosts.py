@@ -4,11 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
+from repository import DOCS
 
 from bbfs.cli.commands.serve import serve
 from bbfs.config import import_mcp_hosts
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "serve.md"
+DOCUMENT = DOCS / "serve.md"
 ENTRIES = re.findall(r"^```json\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
 
 

@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from repository import ROOT
 
-SYSTEMD = Path(__file__).parent.parent / "systemd"
+SYSTEMD = ROOT / "systemd"
 USER, SYSTEM = "bbfs@.service", "bbfs-system@.service"
 
 # systemd.exec(5) and systemd.resource-control(5): what gives a service a mount namespace of its own, what keeps a

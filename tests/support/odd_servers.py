@@ -8,8 +8,6 @@ import trio
 
 from bbfs.model.values import McpServer
 
-SERVERS = Path(__file__).parent.parent / "servers"
-
 
 class ManualClock:
     """Seconds that pass only when a test says so."""

@@ -9,7 +9,8 @@ from random import Random
 import pytest
 import trio
 import trio.testing
-from odd_servers import SERVERS, ManualClock, Odd, descriptors_of, environment, exists, runs, until
+from odd_servers import ManualClock, Odd, descriptors_of, environment, exists, runs, until
+from repository import SERVERS
 
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, ProtocolViolation, Unreachable
 from bbfs.model.values import Loaded, McpServer, Policy

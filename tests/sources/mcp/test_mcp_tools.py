@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odd_servers import SERVERS, until
+from odd_servers import until
+from repository import SERVERS
 
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound, Unreachable
 from bbfs.model.values import DataSource, Loaded, McpServer, Policy, SourceEvent, Tools

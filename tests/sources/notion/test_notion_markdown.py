@@ -4,12 +4,12 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from repository import SERVERS
 
 from bbfs.model.errors import ProtocolViolation
 from bbfs.sources.notion import properties
@@ -18,7 +18,7 @@ from bbfs.sources.notion.markdown import Block, blocks_text, document
 from bbfs.sources.notion.naming import named
 from bbfs.sources.notion.values import Item, Parent, icon_text, id_in, time_ns
 
-SHAPES: dict[str, Any] = json.loads((Path(__file__).parent.parent / "servers/notion_shapes.json").read_text("utf-8"))
+SHAPES: dict[str, Any] = json.loads((SERVERS / "notion_shapes.json").read_text("utf-8"))
 EVERYTHING = r"""# Title \*
 
 ## First heading

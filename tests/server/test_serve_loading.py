@@ -16,7 +16,8 @@ from harness import folder, mcp
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import BlobResourceContents, CallToolResult, EmbeddedResource, ImageContent, TextContent
-from served import BOUND, FILES, PNG, SERVERS
+from repository import SERVERS
+from served import BOUND, FILES, PNG
 
 TEMPLATE_EXAMPLE = """{"mode":"template","uriTemplate":"bb-filesystem+local+file:./{path}",
 "templateResources":[{"path":"/src/config.ts"},{"path":"/tests/config.test.ts"}]}"""

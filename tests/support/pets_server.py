@@ -1,4 +1,4 @@
-"""A REST API of a test's own (`tests/servers/pets_api.py`), in a process of its own."""
+"""A REST API of a test's own (`tests/support/servers/pets_api.py`), in a process of its own."""
 
 import json
 import os
@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-SCRIPT = Path(__file__).parent.parent / "servers" / "pets_api.py"
+from repository import SERVERS
+
+SCRIPT = SERVERS / "pets_api.py"
 START_TIMEOUT = 30.0
 AUTH = {"token": "t0ken-of-bearer", "username": "ann", "password": "pass:w0rd", "apiKey": "k3y&of=api"}
 

@@ -10,7 +10,8 @@ from subprocess import DEVNULL, PIPE
 
 import pytest
 import trio
-from odd_servers import SERVERS, ManualClock, Odd
+from odd_servers import ManualClock, Odd
+from repository import SERVERS
 
 from bbfs.model.values import McpServer, Policy
 from bbfs.sources.mcp.client import MCPManager
@@ -52,7 +53,7 @@ def short() -> Policy:
 
 @pytest.fixture
 def serve() -> Callable[..., AbstractAsyncContextManager[str]]:
-    """Runs a server of `tests/servers` that prints its URL: `async with serve("odd_http.py", "reset") as url`.
+    """Runs a server of `tests/support/servers` that prints its URL: `async with serve("odd_http.py", "reset") as url`.
 
     output: gets the words that it prints after that.
     """

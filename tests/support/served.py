@@ -1,8 +1,5 @@
 """What the sources of these tests hold."""
 
-from pathlib import Path
-
-SERVERS = Path(__file__).parents[1] / "servers"
 BOUND = 60.0
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
 FILES = {

@@ -1,16 +1,17 @@
-"""The local Notion server of `tests/servers/notion.py` as a process that a test talks to."""
+"""The local Notion server of `tests/support/servers/notion.py` as a process that a test talks to."""
 
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-PROGRAM = Path(__file__).parent.parent / "servers" / "notion.py"
+from repository import SERVERS
+
+PROGRAM = SERVERS / "notion.py"
 TOKEN = "ntn_the_secret"
 BOUND = 20.0
 

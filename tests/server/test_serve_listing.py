@@ -12,7 +12,8 @@ from harness import folder, mcp
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import BlobResourceContents, ResourceTemplateReference, TextResourceContents
-from served import BOUND, FILES, SERVERS
+from repository import SERVERS
+from served import BOUND, FILES
 
 
 async def look(client: Client, source: str, **arguments: Any) -> dict[str, Any]:
