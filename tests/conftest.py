@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from bbfs.fuse import mountpoint
+
 if TYPE_CHECKING:
     from postgres_server import PostgresServer
 
@@ -36,6 +38,16 @@ def postgres() -> Iterator["PostgresServer"]:
         pytest.skip("PostgreSQL is not installed")
     with postgres_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def fuse() -> None:
+    """Skip the test where this machine cannot mount; in CI that is a failure."""
+    lack = mountpoint.missing()
+    if lack is not None:
+        if os.environ.get("CI"):
+            pytest.fail(lack)
+        pytest.skip(lack)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The command line in this process and in processes of its own, a folder and a knowledge base to read, and mounts."""
 
 import logging
-import os
 import shlex
 import signal
 import subprocess
@@ -86,16 +85,6 @@ def knowledge(tmp_path: Path) -> list[str]:
         timeout=BOUND,
     )
     return ["--mcp", f"shelf={shlex.join([*module, 'serve', '--db', str(database)])}"]
-
-
-@pytest.fixture(scope="session")
-def fuse() -> None:
-    """This machine can mount."""
-    lack = mounts.missing()
-    if lack is not None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(lack)
-        pytest.skip(lack)
 
 
 @pytest.fixture

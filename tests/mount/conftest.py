@@ -1,6 +1,5 @@
 """Fixtures of the tests on real mounts."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,8 +7,6 @@ import pytest
 from harness import Mounts
 from programs import Program
 from scripted import ScriptedServer
-
-from bbfs.fuse import mountpoint as mount_points
 
 TIMEOUT = 60
 """Seconds for one test on a mount, its own set-up included."""
@@ -20,16 +17,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT))
-
-
-@pytest.fixture(scope="session")
-def fuse() -> None:
-    """This machine can mount."""
-    lack = mount_points.missing()
-    if lack is not None:
-        if os.environ.get("CI"):
-            pytest.fail(lack)
-        pytest.skip(lack)
 
 
 def _mounts() -> Iterator[Mounts]:
