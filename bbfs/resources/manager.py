@@ -154,6 +154,7 @@ class ResourceManager:
         if isinstance(catalog, FlatCatalog):
             around.listed = partial(self._memory.listed, source)
             around.outdated = partial(self._memory.outdated, source)
+            around.completed = partial(self._ahead.completed, source)
             await self._memory.recall(source, catalog)
         elif data.scheme != "file" and isinstance(catalog, DirectoryCatalog):
             await self._memory.recall_learnt(source, catalog)

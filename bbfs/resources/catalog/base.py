@@ -23,7 +23,7 @@ class Surroundings:
     """What a catalog shares with the rest: the clock (seconds since the epoch), the flights, who hears of changes.
 
     listed: told of a listing, when it was fetched, and what is new in it. outdated: told when the listing is known not
-    to be the source's any more.
+    to be the source's any more. completed: told of a directory for which the source has completed other names.
     """
 
     clock: Callable[[], float]
@@ -31,6 +31,7 @@ class Surroundings:
     changed: Callable[[Iterable[Path]], None]
     listed: Callable[[float, Listing, "Changes | None"], None] = field(default=lambda _at, _listing, _changes: None)
     outdated: Callable[[], None] = field(default=lambda: None)
+    completed: Callable[[Path], None] = field(default=lambda _directory: None)
 
 
 class LateAnswers:
@@ -104,6 +105,10 @@ class Catalog(Protocol):
     def known(self, path: Path) -> Node | None: ...
 
     def known_children(self, path: Path) -> Children | None: ...
+
+    def known_listed(self, path: Path) -> Children | None:
+        """As `known_children`, without names that the source has not completed yet."""
+        ...
 
     def large(self, path: Path) -> LargeEntries | None:
         """The entries of a directory that is too large for `known_children`; None for any other."""

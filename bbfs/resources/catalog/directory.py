@@ -129,6 +129,9 @@ class DirectoryCatalog:
         listed = self._fresh(path)
         return None if listed is None else _nodes(listed)
 
+    def known_listed(self, path: Path) -> Children | None:
+        return self.known_children(path)
+
     def validity(self, path: Path) -> float:
         listed = self._directories.get(path[:-1] if path else path)
         if listed is None:

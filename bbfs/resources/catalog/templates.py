@@ -391,7 +391,11 @@ class Templated:
         if names.problem is not None:
             log.warning("%s: %s", self._source.id, names.problem)
         names.fetched_at = self._around.clock()
+        before = self._names.get(path)
         self._names[path] = names
+        # Readahead may have built its order of the directory already, without these names.
+        if names.found.keys() != (before.found.keys() if before is not None else set()):
+            self._around.completed(path)
 
     def _enter(
         self, names: _Names, path: Path, template: _Template, place: Place, segment: Segment, variable: str, value: str

@@ -185,6 +185,12 @@ class LoadAhead:
         for order in ahead.orders if ahead is not None else ():
             order.changed(path)
 
+    def completed(self, source: Source, directory: Path) -> None:
+        """Drop the orders of a directory, which do not have the names that the source has completed just now."""
+        ahead = self._sources.get(source.data.id)
+        for order in ahead.orders if ahead is not None else ():
+            order.forget(directory)
+
     # -- requests ----------------------------------------------------------------------------------------------------
 
     @staticmethod
@@ -295,8 +301,9 @@ def _entries(source: Source, directory: Path) -> Entries | None:
 
 
 def _children(source: Source, directory: Path) -> list[tuple[str, Node]] | None:
+    # A program that opens files by name never has names completed; the listed ones are enough for an order.
     try:
-        children = source.catalog.known_children(directory)
+        children = source.catalog.known_listed(directory)
     except (NotFound, NotADirectory):
         return None
     return None if children is None else [(n, node) for n, node in children.items() if node.kind != "symlink"]

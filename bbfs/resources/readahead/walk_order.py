@@ -142,6 +142,10 @@ class TreeOrder:
             if layout is not None and path[depth] not in layout.index:
                 del self._layouts[path[:depth]]
 
+    def forget(self, directory: Path) -> None:
+        """Drop the layout of a directory whose names have changed; it is made again when needed."""
+        self._layouts.pop(directory, None)
+
     def _layout(self, directory: Path) -> _Layout | _LargeLayout | None:
         layout = self._layouts.get(directory)
         if layout is None:

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 import trio
-from fakes import FlatSource, TreeSource, World, data_source, settled, uris
+from fakes import CompletingSource, FlatSource, TreeSource, World, data_source, settled, uris
 
 from bbfs.model.errors import BbfsError, Unreachable
 from bbfs.model.inode_number import inode_number
+from bbfs.resources.catalog.inventory import Inventory
 from bbfs.resources.readahead.streams import IDLE
 from bbfs.resources.request_slots import Places
 
@@ -167,6 +168,105 @@ async def test_random_reads_have_nothing_loaded_whose_neighbours_in_any_order_ar
         await settled()
         assert len(chosen) >= 5
         assert len(source.loaded) == len(chosen)
+
+
+# -- beside names that the source completes --------------------------------------------------------------------------
+
+
+def completing_source(**policy: Any) -> CompletingSource:
+    """Resources in one directory, with a template for more names there; the source can complete these."""
+    contents: dict[str, Any] = dict.fromkeys(uris(LISTED), b"1")
+    source = CompletingSource(data_source(concurrency=16, **policy), contents=contents)
+    source.template("x://d/{slug}")
+    return source
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The path of the directory, once for each time that its listing was built."""
+    paths: list[tuple[str, ...]] = []
+    build = Inventory.nodes
+
+    def nodes(self: Inventory, directory: Any, path: tuple[str, ...]) -> Any:
+        if path == ("x", "d"):
+            paths.append(path)
+        return build(self, directory, path)
+
+    monkeypatch.setattr(Inventory, "nodes", nodes)
+    return paths
+
+
+async def test_a_walk_by_name_needs_no_completed_names(nursery: trio.Nursery, built: list[tuple[str, ...]]) -> None:
+    source = completing_source()
+    async with World(nursery, source) as world:
+        for number in range(30):
+            await world.kernel.cat(path(number))
+        await settled()
+        assert len(source.loaded) > 40
+        assert set(source.loads.values()) == {1}
+        assert source.completions == []
+        assert len(built) == 1
+
+
+async def test_random_access_by_name_builds_a_listing_once_for_each_order(
+    nursery: trio.Nursery, built: list[tuple[str, ...]]
+) -> None:
+    source = completing_source()
+    async with World(nursery, source) as world:
+        for number in range(17, LISTED, 30):
+            await world.kernel.cat(path(number))
+        await settled()
+        assert len(source.loaded) == 7
+        assert len(built) == 2
+
+
+@pytest.mark.parametrize("change", ["list_changed", "refresh", "expiry"])
+async def test_a_walk_by_name_finds_names_that_were_listed_meanwhile(
+    nursery: trio.Nursery, built: list[tuple[str, ...]], change: str
+) -> None:
+    source = completing_source(listing_ttl=60.0, max_stale=0.0, content_ttl=600.0)
+    async with World(nursery, source) as world:
+        for number in range(3):
+            await world.kernel.cat(path(number))
+        await settled()
+        source.contents |= {f"x://d/0005-{number:02}": b"1" for number in range(50)}
+        match change:
+            case "list_changed":
+                source.announce()
+            case "refresh":
+                world.manager.refresh(())
+            case "expiry":
+                world.clock.advance(61)
+        await settled()
+        for number in range(20):
+            await world.kernel.cat(f"{path(5)}-{number:02}")
+        await settled()
+        assert len(source.listed) == 2
+        assert len([uri for uri in source.loaded if "-" in uri]) > 30
+        assert len(built) <= 3, "once before, then once for each order"
+
+
+async def test_completed_names_join_the_order_of_a_walk(nursery: trio.Nursery, built: list[tuple[str, ...]]) -> None:
+    source = completing_source(listing_ttl=600.0, content_ttl=60.0)
+    names = [f"0005-{number:02}" for number in range(50)]
+    source.unlisted = {f"x://d/{name}" for name in names}
+    source.contents |= dict.fromkeys(source.unlisted, b"1")
+    source.values["slug"] = names
+    async with World(nursery, source) as world:
+        for number in range(3):
+            await world.kernel.cat(path(number))
+        assert set(names) < set(await world.kernel.ls(DIRECTORY))
+        for name in names:
+            await world.kernel.cat(f"{DIRECTORY}/{name}")
+        await settled()
+        world.clock.advance(61)
+        source.loaded.clear()
+        built.clear()
+        for name in names[:20]:
+            await world.kernel.cat(f"{DIRECTORY}/{name}")
+        await settled()
+        assert len(source.loaded) > 30
+        assert built == []
 
 
 # -- places ------------------------------------------------------------------------------------------------------------
