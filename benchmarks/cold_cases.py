@@ -22,6 +22,8 @@ from rounds import HERE, Budget, Measure, Place, Unmeasurable, answer, run, seco
 CELL_BOUND = 30.0
 READ_GROUP = "upstream reads"
 AT_ONCE = "all, 16 readers"
+TEMPLATE_GROUP = "cold, completable template"
+BY_NAME, NEVER_LISTED, LISTED = "cat of all by name", "bbfs, never listed", "bbfs, after ls"
 TENTH, FIRST, REMOUNT = "a random tenth", "the first 20", "ls -lR and cat after a remount"
 
 
@@ -90,7 +92,9 @@ def settled(counters: Path, delay: float) -> int:
 class Upstream:
     """One server a case as sources of one daemon, and what each has been asked."""
 
-    def __init__(self, stage: places.Stage, slow: Slow, cases: Sequence[str], concurrency: int) -> None:
+    def __init__(
+        self, stage: places.Stage, slow: Slow, cases: Sequence[str], concurrency: int, *, template: bool = False
+    ) -> None:
         self._home = stage.directory / f"home-{time.monotonic_ns()}"
         self._slow = slow
         self._names = {case: f"s{number}" for number, case in enumerate(cases)}
@@ -100,7 +104,7 @@ class Upstream:
             counters.parent.mkdir(parents=True, exist_ok=True)
             counters.touch()
             seed = f"{name} {time.monotonic_ns()}"
-            command = places.server(1, slow.count, seed=seed, delay=slow.delay, counters=counters)
+            command = places.server(1, slow.count, seed=seed, delay=slow.delay, counters=counters, template=template)
             sources.append(places.served(name, command, concurrency))
         self._command = places.bbfs(self._home, sources)
         self._stage = stage
@@ -118,9 +122,15 @@ class Upstream:
 
     def tree(self, case: str) -> Path:
         """The directory of a case's resources; its server runs and is listed, nothing of it is read."""
-        tree = self.root / f"mcp-server+{self._names[case]}" / "bench" / "tree" / "d000"
+        tree = self.unlisted_tree(case)
         run(["ls", tree], bound=CELL_BOUND)
         return tree
+
+    def unlisted_tree(self, case: str) -> Path:
+        """As `tree`: the server runs, and its resources are listed, but no program has listed this directory."""
+        source = self.root / f"mcp-server+{self._names[case]}"
+        run(["ls", source], bound=CELL_BOUND)
+        return source / "bench" / "tree" / "d000"
 
     def reads(self, case: str) -> int:
         return settled(self.counters(case), self._slow.delay)
@@ -191,6 +201,25 @@ class Round:
                     self.sheet.add(self.number, READ_GROUP, case, "bbfs", value, unit=unit)
 
                 self.guarded(READ_GROUP, case, "bbfs", stray, unit)
+
+    def templates(self) -> None:
+        """All files by name, in a directory of a completable template that no program has listed, and after an ls."""
+        group, programs = TEMPLATE_GROUP, Programs(self.scratch, self.slow)
+        self.sheet.add(self.number, group, BY_NAME, "ideal", self.slow.ideal(16))
+        with ExitStack() as ending:
+            upstream = Upstream(self.stage(group, ending), self.slow, [NEVER_LISTED, LISTED], 16, template=True)
+
+            def walk(name: str, find: Callable[[str], Path]) -> None:
+                place = Place(name, find(name))
+                self.sheet.add(self.number, group, BY_NAME, name, run(programs.listed(place), bound=CELL_BOUND))
+
+            measures: dict[str, Callable[[], None]] = {
+                NEVER_LISTED: lambda: walk(NEVER_LISTED, upstream.unlisted_tree),
+                LISTED: lambda: walk(LISTED, upstream.tree),
+            }
+            order = list(measures)
+            for name in order[self.number % 2 :] + order[: self.number % 2]:
+                self.guarded(group, BY_NAME, name, measures[name])
 
     def remount(self) -> None:
         """What a second daemon asks for, after the first has listed and read everything."""
@@ -298,5 +327,6 @@ def measure(
             one.walks(concurrency)
         one.beside_client()
         one.strays()
+        one.templates()
         one.remount()
         one.rivals()

@@ -110,11 +110,18 @@ def served(name: str, command: Sequence[str | Path], concurrency: int = 16) -> d
 
 
 def server(
-    directories: int, files: int, *, seed: str = "", delay: float = 0.0, counters: Path | None = None
+    directories: int,
+    files: int,
+    *,
+    seed: str = "",
+    delay: float = 0.0,
+    counters: Path | None = None,
+    template: bool = False,
 ) -> list[str | Path]:
     """The command of server.py."""
     shape = ["--directories", str(directories), "--files", str(files), "--seed", seed, "--delay", str(delay)]
-    return [sys.executable, HERE / "server.py", *shape, *(["--counters", counters] if counters else [])]
+    options = [*(["--counters", counters] if counters else []), *(["--template"] if template else [])]
+    return [sys.executable, HERE / "server.py", *shape, *options]
 
 
 def floor(folder: Path, *options: str) -> Callable[[Path], list[str | Path]]:

@@ -1,9 +1,11 @@
 """An MCP server over stdio that costs as little as can be, so that what is measured is its client.
 
     python server.py [--directories N] [--files N] [--size BYTES] [--seed TEXT] [--delay SECONDS] [--counters FILE]
+                     [--template]
 
 It serves the files of files.py as `bench://tree/…`, without sizes or times, any number of reads at once, each answered
-after the delay. The counters file gets a line for each request: `list` or `read`. Standard library only.
+after the delay. The counters file gets a line for each request: `list` or `read`. With `--template`, it has a template
+for the files as well and completes its variables, with the first names of a directory. Standard library only.
 """
 
 import argparse
@@ -17,10 +19,14 @@ from files import Shape
 
 PREFIX = "bench://tree/"
 PAGE = 1000
+TEMPLATE = PREFIX + "{directory}/{name}"
+MOST_VALUES = 100
+"""Values of one completion, as the specification has it."""
 
 
 class Server:
-    def __init__(self, shape: Shape, delay: float, counters: str | None) -> None:
+    def __init__(self, shape: Shape, delay: float, counters: str | None, *, template: bool) -> None:
+        self._template = template
         self._delay = delay
         self._counters = os.open(counters, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if counters else None
         self._names = shape.names()
@@ -32,7 +38,7 @@ class Server:
             case "initialize":
                 return {
                     "protocolVersion": "2025-11-25",
-                    "capabilities": {"resources": {}},
+                    "capabilities": {"resources": {}, **({"completions": {}} if self._template else {})},
                     "serverInfo": {"name": "bench", "version": "1"},
                 }
             case "ping":
@@ -42,10 +48,23 @@ class Server:
                 page = self._names[start : start + PAGE]
                 following = {"nextCursor": str(start + PAGE)} if start + PAGE < len(self._names) else {}
                 return {"resources": [{"uri": PREFIX + name, "name": name} for name in page], **following}
+            case "resources/templates/list" if self._template:
+                return {"resourceTemplates": [{"uriTemplate": TEMPLATE, "name": "files"}]}
+            case "completion/complete" if self._template:
+                return {"completion": {"values": self._completed(request["params"])}}
             case "resources/read":
                 uri = request["params"]["uri"]
                 return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": self._contents[uri]}]}
         return None
+
+    def _completed(self, asked: dict[str, Any]) -> list[str]:
+        start, known = asked["argument"]["value"], asked.get("context", {}).get("arguments", {})
+        if asked["argument"]["name"] == "directory":
+            values = list(dict.fromkeys(name.partition("/")[0] for name in self._names))
+        else:
+            below = known.get("directory", "") + "/"
+            values = [name.removeprefix(below) for name in self._names if name.startswith(below)]
+        return [value for value in values if value.startswith(start)][:MOST_VALUES]
 
     def answer(self, request: dict[str, Any]) -> None:
         result = self.result(request)
@@ -82,9 +101,10 @@ def main() -> None:
     parser.add_argument("--seed", default="")
     parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--counters")
+    parser.add_argument("--template", action="store_true")
     options = parser.parse_args()
     shape = Shape(options.directories, options.files, options.size, options.seed)
-    asyncio.run(Server(shape, options.delay, options.counters).serve())
+    asyncio.run(Server(shape, options.delay, options.counters, template=options.template).serve())
 
 
 if __name__ == "__main__":

@@ -101,6 +101,7 @@ def test_every_goal_is_of_a_case_that_is_measured() -> None:
     known = {
         "warm": {*warm_cases.CASES},
         "upstream reads": walks | {cold_cases.TENTH, cold_cases.FIRST, cold_cases.REMOUNT},
+        cold_cases.TEMPLATE_GROUP: {cold_cases.BY_NAME},
         "large": {large_cases.CACHED, large_cases.MAPPED, large_cases.COLD},
         "scale": {scale_cases.LISTING, scale_cases.FIND, scale_cases.MEMORY, scale_cases.STALL, scale_cases.LOOP},
         **{f"cold, {number} in flight": walks | {cold_cases.AT_ONCE} for number in (16, 32, 64)},
