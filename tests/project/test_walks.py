@@ -7,7 +7,6 @@ stand in a module that is on the way already.
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,48 +15,57 @@ from programs import run
 from repository import SERVERS, TESTS
 
 BOUND = 30.0
-COLD_CAT, WARM_CAT, LS = 45, 8, 41
+BOUNDS = {"cold": 45, "warm": 8, "ls": 41}
 """Modules that a walk may touch."""
 
 
-@pytest.fixture
-def walked(tmp_path: Path) -> Iterator[tuple[Mount, Callable[[Callable[[], object]], set[str]]]]:
-    """A mount of a server with 20 resources, and what tells the modules that an action walks through."""
-    walks = tmp_path / "walk"
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} {TESTS / "support/walked_mount.py"} {walks} "$@"\n')
-    python.chmod(0o755)
-    mount = Mount([mcp("slow", [sys.executable, SERVERS / "slow.py", "--count", "20", "--delay", "0"])], python=python)
+ROUNDS = 3
+"""Mounts in which each walk is recorded. What is not on the way in all of them is other work of the daemon."""
 
-    def walk(action: Callable[[], object]) -> set[str]:
-        mount.process.send_signal(signal.SIGUSR1)
-        action()
-        mount.process.send_signal(signal.SIGUSR2)
+
+class Walks:
+    """What programs on one mount, made for them, walk through in its daemon."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / "walk"
+        python = directory / "python"
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} {TESTS / "support/walked_mount.py"} {self._file} "$@"\n')
+        python.chmod(0o755)
+        server = [sys.executable, SERVERS / "slow.py", "--count", "20", "--delay", "0"]
+        self.mount = Mount([mcp("slow", server)], python=python)
+
+    def modules(self, *command: object) -> set[str]:
+        """Run a command on the mount, and return the modules that the daemon went through meanwhile."""
+        self.mount.process.send_signal(signal.SIGUSR1)
+        run(*command)
+        self.mount.process.send_signal(signal.SIGUSR2)
         deadline = time.monotonic() + BOUND
-        while not walks.exists():
+        while not self._file.exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        lines = walks.read_text().splitlines()
-        walks.unlink()
+        lines = self._file.read_text().splitlines()
+        self._file.unlink()
         return {line.split()[0] for line in lines}
 
-    try:
-        yield mount, walk
-    finally:
-        mount.stop()
+    def all(self) -> dict[str, set[str]]:
+        """The modules of a first `ls`, of a `cat` of what was not read yet, and of the same `cat` again."""
+        directory = self.mount.path / "mcp-server+slow/test/items"
+        run("ls", self.mount.path / ".bbfs")  # the daemon has begun, and no source was asked for anything
+        try:
+            ls = self.modules("ls", directory)
+            return {
+                "ls": ls,
+                "cold": self.modules("cat", directory / "0007.txt"),
+                "warm": self.modules("cat", directory / "0007.txt"),
+            }
+        finally:
+            self.mount.stop()
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.usefixtures("fuse")
-def test_a_cat_and_an_ls_walk_through_few_modules(
-    walked: tuple[Mount, Callable[[Callable[[], object]], set[str]]],
-) -> None:
-    mount, walk = walked
-    directory = mount.path / "mcp-server+slow/test/items"
-    run("ls", mount.path / ".bbfs")  # the daemon has begun, and no source was asked for anything
-    ls = walk(lambda: run("ls", directory))
-    cold = walk(lambda: run("cat", directory / "0007.txt"))
-    warm = walk(lambda: run("cat", directory / "0007.txt"))
-    assert len(warm) <= WARM_CAT, sorted(warm)
-    assert len(cold) <= COLD_CAT, sorted(cold)
-    assert len(ls) <= LS, sorted(ls)
+def test_a_cat_and_an_ls_walk_through_few_modules(tmp_path: Path) -> None:
+    rounds = [Walks(tmp_path).all() for _ in range(ROUNDS)]
+    on_the_way = {walk: set.intersection(*(each[walk] for each in rounds)) for walk in BOUNDS}
+    assert {walk: sorted(way) for walk, way in on_the_way.items() if len(way) > BOUNDS[walk]} == {}
+    assert "fuse/adapter.py" in on_the_way["warm"]
