@@ -34,7 +34,7 @@ class Walks:
         server = [sys.executable, SERVERS / "slow.py", "--count", "20", "--delay", "0"]
         self.mount = Mount([mcp("slow", server)], python=python)
 
-    def modules(self, *command: object) -> set[str]:
+    def modules(self, *command: str | Path) -> set[str]:
         """Run a command on the mount, and return the modules that the daemon went through meanwhile."""
         self.mount.process.send_signal(signal.SIGUSR1)
         run(*command)
