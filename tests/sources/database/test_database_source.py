@@ -204,8 +204,8 @@ def test_a_secret_that_this_type_has_not_is_refused() -> None:
 def test_without_the_extra_sqlite_works_and_others_say_what_they_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("generic", "postgres", "urls"):
-        monkeypatch.delitem(sys.modules, f"bbfs.sources.database.{name}", raising=False)
+    for name in [name for name in sys.modules if re.match(r"bbfs\.sources\.database\.(generic|postgres|urls)\b", name)]:
+        monkeypatch.delitem(sys.modules, name)
     for name in ("sqlalchemy", "psycopg"):
         monkeypatch.setitem(sys.modules, name, None)
     build(source_of(f"sqlite:///{tmp_path}/a.db"), Services())
