@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test check bench soak install lock clean
+.PHONY: demo test check bench beside soak install lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -18,6 +18,9 @@ check: $(TEST)  ## format, lint, types and the direction of imports
 
 bench: $(BENCH)  ## everything in docs/benchmarks.md, beside what others would use: about ten minutes; ARGS=--help
 	.venv/bin/python benchmarks/run.py $(ARGS)
+
+beside: $(TEST)  ## this bbfs and another one in one run: make beside PYTHON_BESIDE=../before/.venv/bin/python
+	.venv/bin/python benchmarks/beside.py $(PYTHON_BESIDE) $(ARGS)
 
 soak: $(TEST)  ## kill servers under a mount 200 times (some minutes); nothing may be left over
 	.venv/bin/python benchmarks/soak.py

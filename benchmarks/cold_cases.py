@@ -93,7 +93,14 @@ class Upstream:
     """One server a case as sources of one daemon, and what each has been asked."""
 
     def __init__(
-        self, stage: places.Stage, slow: Slow, cases: Sequence[str], concurrency: int, *, template: bool = False
+        self,
+        stage: places.Stage,
+        slow: Slow,
+        cases: Sequence[str],
+        concurrency: int,
+        *,
+        template: bool = False,
+        python: str | Path = sys.executable,
     ) -> None:
         self._home = stage.directory / f"home-{time.monotonic_ns()}"
         self._slow = slow
@@ -106,7 +113,7 @@ class Upstream:
             seed = f"{name} {time.monotonic_ns()}"
             command = places.server(1, slow.count, seed=seed, delay=slow.delay, counters=counters, template=template)
             sources.append(places.served(name, command, concurrency))
-        self._command = places.bbfs(self._home, sources)
+        self._command = places.bbfs(self._home, sources, python)
         self._stage = stage
         self.root = self._mount()
 

@@ -81,8 +81,14 @@ def _await_mount(process: subprocess.Popen[bytes], mountpoint: Path, log: Path) 
     run(["ls", mountpoint], bound=MOUNT_BOUND)
 
 
-def bbfs(home: Path, sources: Sequence[dict[str, Any]]) -> Callable[[Path], list[str | Path]]:
-    """The command that mounts these sources, given as tables of the configuration file."""
+def bbfs(
+    home: Path, sources: Sequence[dict[str, Any]], python: str | Path = sys.executable
+) -> Callable[[Path], list[str | Path]]:
+    """Return the command that mounts these sources, given as tables of the configuration file.
+
+    python: the interpreter of the environment in which bbfs is installed; `-P` keeps it from taking the one that lies
+    in the working directory.
+    """
 
     def value(of: Any) -> str:
         match of:
@@ -99,7 +105,7 @@ def bbfs(home: Path, sources: Sequence[dict[str, Any]]) -> Callable[[Path], list
     config = home / "bench.toml"
     tables = ["\n".join(f"{key} = {value(item)}" for key, item in source.items()) for source in sources]
     config.write_text("".join(f"[[sources]]\n{table}\n" for table in tables))
-    return lambda mountpoint: [sys.executable, "-m", "bbfs", "mount", "--config", config, mountpoint]
+    return lambda mountpoint: [python, "-P", "-m", "bbfs", "mount", "--config", config, mountpoint]
 
 
 def served(name: str, command: Sequence[str | Path], concurrency: int = 16) -> dict[str, Any]:
