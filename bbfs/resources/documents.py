@@ -9,7 +9,7 @@ from bbfs.model.values import DataSource, ResourceMetadata, ResourceTemplate, So
 
 
 def timestamp(ns: int) -> str:
-    """Nanoseconds since the epoch as ISO 8601 in UTC; outside the years 1 to 9999 as `@` and seconds, as in date(1)."""
+    """Return nanoseconds since the epoch as ISO 8601 in UTC, or as `@SECONDS` outside the years 1 to 9999 (date(1))."""
     try:
         moment = datetime.fromtimestamp(0, UTC) + timedelta(seconds=ns // 1_000_000_000)
     except OverflowError:
@@ -28,7 +28,7 @@ def resource_document(
     cache: str,
     error: str | None,
 ) -> dict[str, Any]:
-    """All that is known of a resource, under the names of the data model; what is not known is left out."""
+    """Return the metadata of a resource under the names of the data model, without the fields that are None."""
     document = {
         "uri": metadata.uri,
         "originalUri": metadata.native_uri,
@@ -56,7 +56,7 @@ def resource_document(
 
 
 def directory_document(templates: Sequence[ResourceTemplate]) -> dict[str, Any]:
-    """The templates that make names in a directory; empty where none does."""
+    """Return the templates that make names in a directory; an empty document if there are none."""
     described = [
         {
             "uriTemplate": template.uri_template,
@@ -75,7 +75,7 @@ def directory_document(templates: Sequence[ResourceTemplate]) -> dict[str, Any]:
 def source_document(
     source: DataSource, state: SourceState, problem: str | None, abilities: list[str]
 ) -> dict[str, Any]:
-    """What is known of a data source and how it fares."""
+    """Return the description and the state of a data source."""
     document = {
         "id": source.id,
         "name": source.name,
@@ -93,7 +93,7 @@ def source_document(
 
 
 def plain(value: Any) -> Any:
-    """`value` with mappings and sequences as JSON knows them."""
+    """Return `value` with its mappings and sequences as dicts and lists."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -1,6 +1,6 @@
-"""What ends the validity of what is known: a source's announcement, another machine's, a user's wish for it fresh.
+"""Ends validity when a source announces a change, another machine reports one, or a user asks for a refresh.
 
-Contents stay for as long as the source does not answer (S20). Between two awaits a task is alone; nothing here waits.
+Invalidated contents stay in the caches: they are served if the source does not answer (S20). Nothing here waits.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,8 +14,7 @@ from bbfs.resources.tiers import LowerTiers
 class Invalidation:
     """Ends validity in the catalogs of the sources and in the tiers.
 
-    sources: those at work, by base prefix. tell: told of a source and the paths of its catalog that are not what they
-    were.
+    sources: by base prefix. tell: receives a source and the changed paths of its catalog.
     """
 
     def __init__(
@@ -26,7 +25,7 @@ class Invalidation:
         self._tell = tell
 
     def event(self, source: Source, event: SourceEvent) -> None:
-        """A handler says that something changed: validity ends at once (S18)."""
+        """Take in the event of a handler: validity ends at once (S18)."""
         if event.missed:
             self._tiers.changed(source, None)
             self._suspect_all(source)
@@ -37,7 +36,7 @@ class Invalidation:
         self._suspect(source, event.uri)
 
     def dropped(self, told_of: str, uri: str | None) -> None:
-        """Another machine has heard from the source with a fingerprint that something changed, or may have."""
+        """Take in a change that another machine reports for the source with the fingerprint `told_of`."""
         for source in self._sources.values():
             if self._tiers.dropped(source, told_of, uri):
                 if uri is None:
@@ -46,7 +45,7 @@ class Invalidation:
                     self._suspect(source, uri)
 
     def refresh(self, source: Source, path: Path) -> None:
-        """Drop what is known at and below a path of a catalog: the next use asks the source (S21)."""
+        """Invalidate a path of a catalog and everything below it: the next use asks the source (S21)."""
         source.error = None
         source.catalog.forget(path)
         if not path:
@@ -59,12 +58,12 @@ class Invalidation:
     def _suspect(self, source: Source, uri: str) -> None:
         record = source.catalog.record(uri)
         if record is not None:
-            record.suspect()  # the content stays: should the source go down now, it is what there is (S20)
+            record.suspect()  # the content stays: it is served if the source goes down now (S20)
             if record.path:
                 self._tell(source, [record.path])
 
     def _suspect_all(self, source: Source) -> None:
-        """Changes may have been missed: everything that was loaded is asked for again when it is next wanted."""
+        """Invalidate every loaded resource, because changes may have been missed."""
         loaded = [record for record in source.catalog.all_records() if record.fetched_at is not None]
         for record in loaded:
             record.suspect()

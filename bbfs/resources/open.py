@@ -1,7 +1,6 @@
-"""The sources of a configuration at work: their handlers, what these share, and the ResourceManager above them.
+"""Opens the sources of a configuration: builds their handlers and runs a ResourceManager over them.
 
-What serves them stands above: the mount (`daemon`), the MCP server (`server`), a single command (`cli`). Nothing here
-knows FUSE.
+The mount (`fuse.daemon`), the MCP server (`server.run`) and single commands (`cli`) all open their sources here.
 """
 
 import logging
@@ -31,24 +30,24 @@ from bbfs.sources.content.spool import Spools
 log = logging.getLogger(__name__)
 
 CLOSING = 5.0
-"""Seconds that the sources have, all at once, to give back what they hold."""
+"""Seconds in which all handlers together must close."""
 
 
 def store_path() -> Path:
-    """The database of what is remembered across mounts, one a user. The contents that are kept are beside it."""
+    """Return the path of this user's metadata database. The disk cache lies beside it."""
     return Path(platformdirs.user_cache_dir("bbfs")) / "metadata.sqlite"
 
 
 def contents_path(store: Path) -> Path:
-    """The directory of the contents that are kept on disk."""
+    """Return the directory of the disk cache."""
     return store.with_name("contents")
 
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """The handlers of a configuration, and what they share. Nothing of it runs yet.
+    """The handlers of a configuration and the parts they share. Nothing runs yet.
 
-    mcp: the MCP connections. shared: the contents that machines share. spools: for contents that come as a stream.
+    mcp: the MCPManager, if a source needs one. shared: the cache shared between machines. spools: for streams.
     """
 
     handlers: tuple[Handler, ...]
@@ -58,10 +57,10 @@ class Composition:
 
 
 def compose(config: Config, mount_point: str | None = None, *, lasting: bool = False) -> Composition:
-    """Make the handlers. Before anything is mounted: a handler may look at the mount point now, and never again.
+    """Build the handlers of a configuration. Raise ConfigError.
 
-    lasting: whether what is composed goes on for long. Only that uses the cache that machines share: a single command
-    would be done before it is connected. Raises ConfigError.
+    Call it before mounting: a handler may look at the mount point now, but not later. lasting: whether the process runs
+    for long. Only then does it use the shared cache; a single command would end before the cache is connected.
     """
     mcp: Any = None
     if any(source.mcp is not None for source in config.sources):
@@ -73,14 +72,14 @@ def compose(config: Config, mount_point: str | None = None, *, lasting: bool = F
     services = Services(mcp=mcp, mount_point=mount_point, spool=spools)
     shared: SharedTier | None = None
     if config.shared is not None and lasting:
-        from bbfs.resources.cache.shared.valkey_tier import ValkeyTier  # noqa: PLC0415 - for those who share
+        from bbfs.resources.cache.shared.valkey_tier import ValkeyTier  # noqa: PLC0415 - optional
 
         shared = ValkeyTier(config.shared)
     return Composition(tuple(_handler(config, source, services) for source in config.sources), mcp, shared, spools)
 
 
 def _handler(config: Config, source: DataSource, services: Services) -> Handler:
-    """The handler of a source. Raises ConfigError that says where in the file its options are wrong."""
+    """Build one handler. Raise ConfigError with the line of the option that is wrong."""
     try:
         return sources.build(source, services)
     except ConfigError as error:
@@ -91,9 +90,9 @@ def _handler(config: Config, source: DataSource, services: Services) -> Handler:
 async def resource_manager(
     config: Config, composition: Composition, store: Path | None = None
 ) -> AsyncIterator[ResourceManager]:
-    """The sources of a configuration at work, until the block ends. No source is contacted before it is used.
+    """Run the sources of a configuration until the block ends. A source is contacted at its first use.
 
-    store: the database of what is remembered beyond this process, with the contents beside it; None for nothing.
+    store: the metadata database, with the disk cache beside it; None to keep nothing beyond this process.
     """
     metadata = await trio.to_thread.run_sync(MetadataStore, store)
     async with AsyncExitStack() as stack:
@@ -121,7 +120,7 @@ async def resource_manager(
 
 
 async def _close_handlers(handlers: Iterable[Handler]) -> None:
-    """Let all give back what they hold, at once, within a few seconds."""
+    """Close all handlers at once, within CLOSING seconds."""
     with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSING):
         async with trio.open_nursery() as nursery:
             for handler in handlers:
@@ -137,7 +136,7 @@ async def _close(source_id: str, handler: CanClose) -> None:
 
 
 async def _disk_cache(store: Path | None, max_bytes: int) -> DiskCache | None:
-    """The contents on disk; None where there are to be none, or where the directory cannot be used."""
+    """Open the disk cache. Return None if the configuration has none or the directory is unusable."""
     if store is None or max_bytes == 0:
         return None
     try:

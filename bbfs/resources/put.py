@@ -1,13 +1,13 @@
-"""Putting whole resources into sources that take them in, for whoever owns the mount (`bbfs put`).
+"""Puts whole resources into sources that accept them (`bbfs put`).
 
-On the control socket a content comes in pieces, since a line has a bound. Each piece is answered before the next is
-sent; the last one puts the resource:
+A line of the control socket is bounded, so a content comes in pieces. The daemon answers each piece before the client
+sends the next one; the last piece puts the resource:
 
     {"id": 1, "request": "put", "path": "bb-memory+scratch+memory/notes/a.md", "data": "…", "more": true}
     {"id": 1, "request": "put", "path": "bb-memory+scratch+memory/notes/a.md", "data": "…", "mimeType": "text/markdown"}
     {"id": 2, "request": "put", "uri": "bb-memory+scratch+memory://old", "remove": true}
 
-`data` is base64. The last answer has the resource's `uri`, and what was put is what the next lookup finds.
+`data` is base64. The last answer has the resource's `uri`; from then on a lookup finds the resource.
 """
 
 import base64
@@ -24,18 +24,18 @@ from bbfs.resources.source import Source
 from bbfs.sources import CanPut
 
 PIECE = 512 << 10
-"""Bytes of a content that one message brings."""
+"""Bytes of a content in one message."""
 
 
 class Puts:
-    """What one client puts: the contents that are on their way, and what becomes of them."""
+    """The puts of one client, with the content that is still arriving."""
 
     def __init__(self, manager: ResourceManager) -> None:
         self._manager = manager
         self._under_way: dict[str, bytearray] = {}
 
     async def take(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what one request asks; what to answer besides that it went well. Raises BbfsError."""
+        """Carry out one request. Return the fields of a successful answer. Raise BbfsError."""
         for key in ("path", "uri", "data", "mimeType", "description"):
             if not isinstance(request.get(key), str | None):
                 raise ProtocolViolation(f"{key} must be a string")
@@ -63,7 +63,7 @@ class Puts:
         return {"uri": put.uri, "size": put.size}
 
     async def _target(self, request: dict[str, Any]) -> tuple[Source, str]:
-        """The source that is meant, and the native URI in it. Raises BbfsError."""
+        """Return the source that a request names and the native URI in it. Raise BbfsError."""
         if (uri := request.get("uri")) is not None:
             parsed = parse_data_source_uri(uri)
             source = self._manager.sources.get(parsed.base_prefix)
@@ -78,20 +78,20 @@ class Puts:
         return source, await self._native_uri(source, path, below)
 
     async def _native_uri(self, source: Source, path: Path, below: Path) -> str:
-        """What stands at a path is what it is; anything else is by the rule (S2)."""
+        """Return the native URI of the resource at a path, or the one that the rule (S2) gives an unused path."""
         try:
             node = await self._manager.find(path)
             if node.record is not None:
                 return node.record.metadata.native_uri
         except (NotFound, NotADirectory):
-            pass  # what is below a resource makes a directory of it (S5)
+            pass  # a resource becomes a directory when another is put below it (S5)
         if len(path) < 2:
             raise InvalidUri(f"{'/'.join(path)} is the directory of a data source, and no resource")
         return tree.native_of(below)
 
 
 def _taking(source: Source) -> CanPut:
-    """The handler of a source that takes resources in. Raises NotSupported."""
+    """Return the handler of a source that accepts resources. Raise NotSupported."""
     if not isinstance(source.handler, CanPut):
         raise NotSupported(f"{source.data.id} takes nothing in: sources of type {source.data.type!r} cannot")
     return cast(CanPut, source.handler)
@@ -105,9 +105,9 @@ def _piece(request: dict[str, Any]) -> bytes:
 
 
 async def _seen(source: Source) -> None:
-    """Until the listing has what was put, so that whoever looks next finds it."""
+    """Refresh the listing, so that the next lookup finds the resource."""
     if isinstance(source.catalog, FlatCatalog):
         try:
             await source.catalog.refresh()
         except BbfsError:
-            return  # it is put all the same, and whoever looks is told what is wrong
+            return  # the put succeeded; the next lookup reports the error of the listing

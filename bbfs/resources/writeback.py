@@ -1,6 +1,6 @@
-"""What sources are known to have, across mounts: written behind the readers, in portions, and taken over at the start.
+"""Writes listings and metadata to the store behind the readers, and recalls them when the next mount starts.
 
-A long listing is written so that it neither holds up anybody nor is in memory twice.
+A long listing is written in portions: it delays no request and is never in memory twice.
 """
 
 import logging
@@ -18,15 +18,15 @@ from bbfs.resources.source import Source
 log = logging.getLogger(__name__)
 
 RECALLED_AT_ONCE = 20_000
-"""Resources of a remembered listing that are taken over before the source is there; more are behind."""
+"""Resources of a stored listing that are recalled before a mount serves; a longer listing is recalled behind."""
 CHANGES_WRITTEN = 50_000
-"""Changes of a listing that are written one by one; of more, the whole is written anew."""
+"""Changes of a listing that are written one by one; with more changes the whole listing is written."""
 
 
 class Memory:
-    """Writes to the store, in order, and reads what earlier mounts wrote. A store that fails costs requests only.
+    """Writes to the store in order, and reads what earlier mounts wrote. If the store fails, only requests are lost.
 
-    nursery: for what is written or taken over behind the readers.
+    nursery: runs background writes and recalls.
     """
 
     def __init__(self, nursery: trio.Nursery, store: MetadataStore) -> None:
@@ -37,7 +37,7 @@ class Memory:
         self._writing = trio.Lock()
 
     async def recall(self, source: Source, catalog: FlatCatalog) -> None:
-        """Take over what earlier mounts have learnt of a source; a long listing behind."""
+        """Recall what earlier mounts stored about a flat source; a long listing in the background."""
         recall = partial(self._recall, source, catalog)
         if await trio.to_thread.run_sync(self._store.listed, source.fingerprint) > RECALLED_AT_ONCE:
             self._nursery.start_soon(catalog.recalling, recall)
@@ -45,7 +45,7 @@ class Memory:
             await recall()
 
     async def recall_learnt(self, source: Source, catalog: DirectoryCatalog) -> None:
-        """Take over what earlier mounts have learnt of the resources of a source that is listed by directories."""
+        """Recall what earlier mounts stored about the resources of a hierarchical source."""
         rows, _ = await trio.to_thread.run_sync(self._store.recall, source.fingerprint)
         catalog.recall(rows)
 
@@ -56,18 +56,19 @@ class Memory:
             await catalog.recall(fetched_at, whole, rows)
 
     def listed(self, source: Source, at: float, listing: Listing, changes: Changes | None) -> None:
-        """A source was listed: written with the next flush, when whoever waited for the listing has it."""
+        """Queue a listing for the next flush, after the requests that wait for it are answered."""
         self._writes.append(partial(self._listings.write, source.fingerprint, at, listing, changes))
 
     def outdated(self, source: Source) -> None:
-        """A listing is known not to be the source's any more: written at once, or a mount after a crash would take it
-        for fresh (S17); after what waits to be written, since that is about an earlier one.
+        """Mark the stored listing of a source as stale, after the queued writes.
+
+        This is written at once: after a crash the next mount would take the listing for fresh (S17).
         """
         self._writes.append(partial(trio.to_thread.run_sync, partial(self._store.outdate_listing, source.fingerprint)))
         self._nursery.start_soon(self._write_all)
 
     async def flush(self, sources: Iterable[Source]) -> None:
-        """Write what was listed, and what was learnt of resources."""
+        """Write the queued listings and the changed metadata of the sources."""
         await self._write_all()
         for source in sources:
             dirty = [record for record in source.catalog.held() if record.dirty]
@@ -92,17 +93,16 @@ class Memory:
 
 
 class ListingMemory:
-    """Writes the listings of the sources as they change, those of one source in order."""
+    """Writes the listings of the sources; those of one source in order."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self._writing: dict[str, trio.Lock] = {}
 
     async def write(self, source: str, at: float, listing: Listing, changes: Changes | None) -> None:
-        """Write a listing, or what has changed in it. Raises what the store raises.
+        """Write a listing, or only its changes. Raise the store's errors.
 
-        source: its fingerprint. at: seconds since the epoch. The rows may change while they are written: those changes
-        are written next.
+        source: its fingerprint. at: seconds since the epoch. Rows that change meanwhile are part of the next write.
         """
         rows = listing.resources
         assert isinstance(rows, Rows)

@@ -1,8 +1,7 @@
-"""Telling what changes below a path: resources that are added, removed, or have another content.
+"""Reports changes below a path: resources that were added, removed, or have a new content.
 
-Only what really differs is told: an announcement after which the content is the same is none. What a source announces
-by itself is heard; what it does not is looked at again when its time to live is over. So a source that announces
-everything is asked nothing but what an announcement gives reason to ask.
+A watch reports real differences only: an announcement after which the content is the same is dropped. It listens to
+the announcements of a source and polls, at the time to live, what the source does not announce.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,9 +18,9 @@ __all__ = ["Change", "Event", "Watch"]
 
 
 class Watch:
-    """Tells `sink` of every change at or below some paths for as long as `run` runs, and `note` of sources that fail.
+    """Reports every change at or below some paths to `sink` while `run` runs, and failing sources to `note`.
 
-    Paths are from the mount's root and hold no symbolic links. recursive: with what is in directories below. Neither
+    Paths are from the mount's root and contain no symbolic links. recursive: include the directories below. Neither
     `sink` nor `note` may block or raise.
     """
 
@@ -41,9 +40,9 @@ class Watch:
         self._recursive = recursive
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Watch until cancelled; started once every source has been listed, or has failed to be, within its timeout.
+        """Watch until cancelled. It has started when every source was listed, or failed to be, within its timeout.
 
-        Raises NotFound, NotSupported or the source's error for a path that cannot be watched, before it has started.
+        Raise NotFound, NotSupported or the source's error before the start if a path cannot be watched.
         """
         scopes: dict[str, list[Scope]] = {}
         for path in self._paths:
@@ -69,7 +68,7 @@ class Watch:
         node = await self._manager.find(path)
         record = node.candidate or node.record
         if record is not None and (node.candidate is not None or record.provisional):
-            try:  # a template makes the name: only a load tells whether there is such a resource
+            try:  # a template makes the name: only a load shows if the resource exists
                 await self._manager.learn(record)
             except NotFound:
                 if node.kind != "directory":

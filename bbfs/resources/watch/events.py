@@ -1,4 +1,4 @@
-"""What is told of changes, and of which paths. Pure."""
+"""Changes, and the scope of a watch. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +10,7 @@ Event = Literal["added", "changed", "removed"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of one resource. path: from the mount's root; at: seconds since the epoch; source: its id."""
+    """One change of one resource. path: from the mount's root; at: seconds since the epoch; source: its id."""
 
     event: Event
     path: Path
@@ -21,7 +21,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is watched: one file, or a directory with all that is below, or with its own entries alone."""
+    """The scope of a watch: one file, the entries of a directory, or everything below it."""
 
     path: Path
     single: bool

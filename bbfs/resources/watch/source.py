@@ -1,4 +1,4 @@
-"""Watching one source: what it announces is heard, and what it does not is looked at when its time to live is over."""
+"""Watches one source: listens to its announcements, and polls the rest when its time to live ends."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,25 +18,27 @@ from bbfs.sources import CanAnnounce, CanWatch
 log = logging.getLogger(__name__)
 
 FOLLOWED = 200
-"""Resources of a source whose contents one watch follows: announcements of these are asked for. Of more, it tells what
-is added and removed, and what else the source announces; less than the 256 that a connection keeps."""
+"""Resources of a source for which one watch asks for announcements, fewer than the 256 that a connection keeps. Of the
+others it reports additions, removals, and what the source announces anyway."""
 SETTLED_WITHIN = 2.0
-"""Seconds for a server to answer to the subscriptions before a watch begins."""
+"""Seconds in which a server must answer the subscriptions before a watch begins."""
 LOOK_AT_MOST_EVERY = 1.0
 HEARTBEAT = 2.0
-"""Seconds between two looks at whether a source still announces. It is not asked for that."""
+"""Seconds between two checks if a source still announces. The check sends no request."""
 RETRY_EVERY = 5.0
-"""Seconds between two tries to reach a source that is down."""
+"""Seconds between two attempts to reach a source that is down."""
 WALK_SHARE = 10
-"""Walking through a folder may take this part of the time."""
+"""A walk may take one part in this many of the time."""
 CHECKS_AT_ONCE = 8
 INDEXED_AT_ONCE = 2000
 
 
 @dataclass(slots=True)
 class _Leaf:
-    """One resource as it was last told. version: of its content, None if nobody knows it. single: watched by itself.
-    found_at: in the manager's clock; looked_at: in trio's clock. problem: why its content could not be looked at.
+    """One resource as the watch last reported it.
+
+    version: of its content, or None if unknown. single: watched by itself. found_at: in the manager's clock; looked_at:
+    in trio's clock. problem: why the last look at its content failed.
     """
 
     record: Record
@@ -49,7 +51,7 @@ class _Leaf:
 
 
 class SourceWatch:
-    """The part of a watch that is about one source."""
+    """The part of a watch that covers one source."""
 
     def __init__(
         self,
@@ -66,18 +68,18 @@ class SourceWatch:
         self._note = note
         self._leaves: dict[Path, _Leaf] = {}
         self._singles_only = all(scope.single for scope in scopes)
-        self._listed: Mapping[str, Record] | None = None  # what the leaves were last compared with
+        self._listed: Mapping[str, Record] | None = None  # the listing that the leaves were last compared with
         self._listed_at = -inf
         self._followed: set[Path] = set()
         self._told: set[Path] = set()
         self._woken = trio.Event()
         self._walked_until = 0.0
-        self._begun = False  # whether it is known what there was, so that something else is a change
+        self._begun = False  # the first look is complete, so that a difference is a change
         self._failing: str | None = None
         self._retry_at = 0.0
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Watch until cancelled; started once it is known what there is, or that the source is down."""
+        """Watch until cancelled. It has started when the first look is complete or the source is down."""
         stop = self._manager.on_change(self._hear)
         try:
             await self._look()
@@ -103,7 +105,7 @@ class SourceWatch:
                 continue
             leaf = self._leaves.get(path)
             if leaf is not None and leaf.version is None and leaf.record.suspected:
-                leaf.version = leaf.record.digest  # what somebody else has read meanwhile
+                leaf.version = leaf.record.digest  # another program has read it meanwhile
             self._told.add(path)
             self._woken.set()
 
@@ -114,14 +116,14 @@ class SourceWatch:
     # -- when to look ------------------------------------------------------------------------------------------------
 
     def _pause(self) -> float:
-        """Seconds until the next look, if nothing is heard meanwhile."""
+        """Return the seconds until the next look, unless an announcement comes first."""
         if self._failing is not None:
             return max(0.0, self._retry_at - trio.current_time())
         due = [self._listing_due_in(), *(self._due_in(leaf) for leaf in self._leaves.values() if leaf.single)]
         return max(0.0, min(HEARTBEAT, *due))
 
     def _listing_due_in(self) -> float:
-        """Seconds until the listing is to be looked at again; infinite where the source tells when it changes."""
+        """Return the seconds until the listing is due; infinite if the source announces its changes."""
         if self._singles_only or self._announces(None):
             return inf
         if isinstance(self._source.catalog, DirectoryCatalog):
@@ -132,7 +134,7 @@ class SourceWatch:
         return max(self._source.catalog.validity(()), paced)
 
     def _due_in(self, leaf: _Leaf) -> float:
-        """Seconds until a file that is watched by itself is to be looked at again."""
+        """Return the seconds until a file that is watched by itself is due."""
         record = leaf.record
         if record.on_open or (leaf.there and self._announces(record.metadata.native_uri)):
             return inf
@@ -143,7 +145,7 @@ class SourceWatch:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Find out what is different, and tell. A source that fails is told once, and tried again later."""
+        """Find and report the differences. Report a failing source once, and try it again later."""
         if self._failing is not None and trio.current_time() < self._retry_at:
             return
         told = self._told
@@ -181,9 +183,9 @@ class SourceWatch:
                 self._leaves[scope.path] = _Leaf(record, _version(record), self._manager.clock(), single=True)
 
     async def _index(self, told: set[Path]) -> dict[Path, Record] | None:
-        """The resources there are now, by path; None if they cannot differ from those last told.
+        """Return the resources that exist now, by path, or None if nothing can have changed since the last look.
 
-        Asks the source where its listing is due. Raises the source's error.
+        Ask the source if its listing is due. Raise the source's error.
         """
         if self._singles_only:
             return None
@@ -208,7 +210,7 @@ class SourceWatch:
         return found
 
     async def _walk(self) -> dict[Path, Record]:
-        """As `_index`, of a source that lists a directory at a time."""
+        """Return the resources of a hierarchical source, by path."""
         started = trio.current_time()
         found: dict[Path, Record] = {}
         pending = [scope.path or (self._source.data.uri_prefix,) for scope in self._scopes if not scope.single]
@@ -218,7 +220,7 @@ class SourceWatch:
             try:
                 children = await self._manager.children(directory)
             except (NotFound, NotADirectory):
-                continue  # it went while we walked
+                continue  # removed during the walk
             for name, node in children.items():
                 path = (*directory, name)
                 if node.kind == "directory":
@@ -233,10 +235,7 @@ class SourceWatch:
         return found
 
     def _diff(self, index: Mapping[Path, Record]) -> set[Path]:
-        """Tell what was added and removed, and which contents are other ones as far as the listing says.
-
-        Returns the paths that were added.
-        """
+        """Report additions, removals, and the changed contents that the listing shows. Return the added paths."""
         added: set[Path] = set()
         for path in [path for path, leaf in self._leaves.items() if not leaf.single and path not in index]:
             leaf = self._leaves.pop(path)
@@ -256,7 +255,7 @@ class SourceWatch:
         return added
 
     async def _follow(self) -> None:
-        """Ask the source to tell of what is watched, and learn which version there is now, to compare with later."""
+        """Ask the source to announce the watched resources, and learn their present versions to compare with later."""
         handler = self._source.handler
         wanted: list[tuple[Path, _Leaf]] = []
         fresh: set[int] = set()  # by identity
@@ -276,7 +275,7 @@ class SourceWatch:
         limiter = trio.CapacityLimiter(CHECKS_AT_ONCE)
         async with trio.open_nursery() as nursery:
             for path, leaf in wanted:
-                # What changed between an earlier load and the subscription, nobody has told.
+                # The source has not announced a change between an earlier load and the subscription.
                 missed = id(leaf) in fresh and self._announces(leaf.record.metadata.native_uri)
                 if missed or leaf.version is None or not leaf.record.fresh(self._manager.clock()):
                     nursery.start_soon(self._learn_first, path, leaf, limiter)
@@ -287,21 +286,20 @@ class SourceWatch:
         if record.metadata.kind != "resource" or too_large:
             return
         seen = record.fetched_at is not None and record.fetched_at >= leaf.found_at
-        before = _version(record) if seen else None  # what a `cat` has shown since the resource was told of
+        before = (
+            _version(record) if seen else None
+        )  # the version that a `cat` has shown since the watch reported the resource
         async with limiter:
             try:
                 await self._manager.learn(record)
-            except BbfsError as error:  # it is told of when it changes
+            except BbfsError as error:  # a later change is reported all the same
                 log.debug("%s: %s", record.metadata.uri, error)
         leaf.version, leaf.looked_at = _version(record), trio.current_time()
         if before is not None and leaf.version != before:
             self._tell("changed", path, record)
 
     async def _check(self, paths: set[Path]) -> None:
-        """Find out whether contents of which it was said, or may be, that they changed have done so.
-
-        Raises the source's error where the source itself failed.
-        """
+        """Check contents that may have changed, and report those that have. Raise the error of a source that fails."""
         failures: list[BbfsError] = []
         limiter = trio.CapacityLimiter(CHECKS_AT_ONCE)
 
@@ -326,7 +324,7 @@ class SourceWatch:
             raise failures[0]
 
     async def _check_listed(self, path: Path, leaf: _Leaf) -> None:
-        """A resource of a directory: whether it is there, the listing says."""
+        """Check a resource that the listing shows."""
         record = leaf.record
         if record.on_open:
             return
@@ -338,13 +336,13 @@ class SourceWatch:
                 return
             self._require_answer(record)
         leaf.version = version = _version(record)
-        # Without a version to compare with, the source is believed; unless it is only its size that was wrong.
+        # Without an earlier version, believe the announcement; but not if only the listed size was wrong.
         lied = before is None and record.metadata.size not in (None, record.size)
         if version != before and not lied:
             self._tell("changed", path, record)
 
     async def _check_single(self, path: Path, leaf: _Leaf) -> None:
-        """A file that is watched by itself, whether it is listed or made from a template."""
+        """Check a file that is watched by itself, listed or made from a template."""
         leaf.looked_at = trio.current_time()
         try:
             record = (await self._manager.find(path)).record
@@ -366,7 +364,7 @@ class SourceWatch:
             self._tell("changed", path, record)
 
     def _require_answer(self, record: Record) -> None:
-        """Raises Unreachable where the source is down and the last answer stands."""
+        """Raise Unreachable if the source is down and the record still has its last answer."""
         if record.stale:
             raise Unreachable(self._source.problem or "the source does not answer")
 
@@ -376,5 +374,5 @@ class SourceWatch:
 
 
 def _version(record: Record) -> str | None:
-    """What tells one content of a resource from another, as far as it is known."""
+    """Return the version of a content, or None if it is unknown."""
     return f"@{record.metadata.target}" if record.metadata.kind == "symlink" else record.digest
