@@ -255,7 +255,7 @@ class SourceWatch:
         return added
 
     async def _follow(self) -> None:
-        """Ask the source to announce the watched resources, and learn their present versions to compare with later."""
+        """Ask the source to announce the watched resources, and learn their versions to compare with later."""
         handler = self._source.handler
         wanted: list[tuple[Path, _Leaf]] = []
         fresh: set[int] = set()  # by identity
