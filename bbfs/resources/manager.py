@@ -390,8 +390,8 @@ class ResourceManager:
 
         A part of what an open has loaded is good for as long as its directory is there.
         """
-        kept = record.on_open and record.parent is not None
-        usable = kept or record.fresh(self.clock()) or self.just_changed(record)
+        kept = record.parent is not None and record.on_open
+        usable = record.fresh(self.clock()) or kept or self.just_changed(record)
         return self.contents.get(content_key(record)) if usable and record.parts is None else None
 
     async def open(self, record: Record) -> Content:
