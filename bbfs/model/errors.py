@@ -73,12 +73,6 @@ class Outdated(BbfsError):
     errno = _errno.ESTALE
 
 
-class Interrupted(BbfsError):
-    """The waiting program got a signal; what it waited for goes on for others."""
-
-    errno = _errno.EINTR
-
-
 class Busy(BbfsError):
     """More programs wait for one source than bbfs lets wait at once."""
 

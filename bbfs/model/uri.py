@@ -118,11 +118,6 @@ def parse_uri_prefix(prefix: str) -> UriPrefix:
     return parsed
 
 
-def normalise_uri_prefix(text: str) -> str:
-    """The one way to write a URI prefix: without `://` or `:` at its end. Raises InvalidUri."""
-    return str(parse_uri_prefix(text))
-
-
 def build_uri_prefix(access_method: str, type: str, name: str, scheme: str | None = None) -> str:
     """Put a URI prefix together. Raises InvalidUri when a part does not follow the grammar."""
     text = f"{access_method}-{type}+{name}" + ("" if scheme is None else f"+{scheme}")

@@ -165,21 +165,6 @@ class SharedCache:
 
 
 @dataclass(frozen=True, slots=True)
-class Validity:
-    """Until when something may be served without asking: `fetched_at` + `ttl` (seconds)."""
-
-    fetched_at: float
-    ttl: float
-
-    def remaining(self, now: float) -> float:
-        """Seconds left, never negative."""
-        return max(0.0, self.fetched_at + self.ttl - now)
-
-    def fresh(self, now: float) -> bool:
-        return now < self.fetched_at + self.ttl
-
-
-@dataclass(frozen=True, slots=True)
 class ResourceMetadata:
     """What is known of one resource before its content is read.
 

@@ -248,11 +248,6 @@ class ResourceManager:
         with Waiting(source):
             return await source.catalog.find(below)
 
-    def known_children(self, path: Path) -> dict[str, Node] | None:
-        """As `children`, without waiting; None if the source must be asked. Raises NotFound."""
-        source, below = self.place(path)
-        return source.catalog.known_children(below)
-
     def lease(self, record: Record) -> Lease | None:
         """The promise that a listed resource stays where it is; None where there is none."""
         return self.source_of(record).catalog.lease(record) if record.parent is None else None

@@ -33,7 +33,6 @@ class Inode:
 
     key: InodeKey
     lookups: int = field(default=0)
-    pins: int = field(default=0)
     note: Any = field(default=None)
 
 
@@ -48,7 +47,7 @@ def _table() -> dict[int, Inode | Shown]:
 
 
 class InodeTable:
-    """The inodes that the kernel (by lookups) or the daemon (by pins) holds, and their numbers. Owned by the mount.
+    """The inodes that the kernel holds (by lookups), and their numbers. Owned by the mount.
 
     A plain synchronous class: between two awaits a task is alone, so no method needs a lock, and none may be called
     from another thread. The root is always held, and its lookups are not counted.
@@ -128,7 +127,7 @@ class InodeTable:
         return True
 
     def forget(self, ino: int, lookups: int = 1) -> bool:
-        """Take back `lookups` lookups. Returns True when the inode was dropped: no lookup and no pin holds it.
+        """Take back `lookups` lookups. Returns True when the inode was dropped: no lookup holds it.
 
         Raises Outdated when it is not held, and ValueError when the kernel never made that many lookups.
         """
@@ -150,19 +149,11 @@ class InodeTable:
         if not 0 <= lookups <= held.lookups:
             raise ValueError(f"inode {ino} has {held.lookups} lookups, {lookups} cannot be forgotten")
         held.lookups -= lookups
-        return self._drop_unheld(ino, held)
-
-    def pin(self, ino: int) -> None:
-        """Keep the inode until `unpin`, whatever the kernel forgets; pins count. Raises Outdated if it is not held."""
-        self._find(ino).pins += 1
-
-    def unpin(self, ino: int) -> bool:
-        """Take back one pin. Returns True when the inode was dropped. Raises Outdated, and ValueError without a pin."""
-        held = self._find(ino)
-        if held.pins == 0:
-            raise ValueError(f"inode {ino} is not pinned")
-        held.pins -= 1
-        return ino != ROOT and self._drop_unheld(ino, held)
+        if held.lookups:
+            return False
+        del self._of(ino)[ino]
+        del self._numbers[held.key]
+        return True
 
     def get(self, ino: int) -> InodeKey:
         """What the number stands for. Raises Outdated when it is not held."""
@@ -172,10 +163,6 @@ class InodeTable:
     def find(self, ino: int) -> Inode | None:
         """The inode with this number, None when it is not held. Counting a lookup on it is as good as `remember`."""
         return self._find(ino) if ino in self else None
-
-    def lookups(self, ino: int) -> int:
-        """How many lookups hold the inode. Raises Outdated when it is not held."""
-        return self._find(ino).lookups
 
     def _find(self, ino: int) -> Inode:
         held = self._of(ino).get(ino)
@@ -200,10 +187,3 @@ class InodeTable:
         while ino in self:
             ino = _FIRST + (ino + 1 - _FIRST) % _NUMBERS
         return ino
-
-    def _drop_unheld(self, ino: int, held: Inode) -> bool:
-        if held.lookups or held.pins:
-            return False
-        del self._of(ino)[ino]
-        del self._numbers[held.key]
-        return True

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 import pytest
+from folded import folded, places
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bbfs.model import bucket_dict as buckets
 from bbfs.model.bucket_dict import Buckets
 from bbfs.resources.catalog import folding
-from bbfs.resources.catalog.folding import Directory, Entry, fold, uri_of
+from bbfs.resources.catalog.folding import Directory
 
 KEYS = st.text(alphabet="ab\udc80\U0010ffff", max_size=4)
 STEPS = st.lists(st.tuples(st.sampled_from(["set", "default", "delete"]), KEYS, st.integers(0, 9)), max_size=60)
@@ -74,13 +75,11 @@ URIS = st.lists(st.lists(NAMES, min_size=1, max_size=2).map(lambda parts: "x://"
 @pytest.mark.semantics("S4")
 @given(URIS)
 def test_large_directories_are_folded_as_others_are(uris: list[str]) -> None:
-    large = fold(Entry(uri, "text/plain") for uri in uris)
+    large = folded(uris)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(folding, "LARGEST", 1000)
-        plain = fold(Entry(uri, "text/plain") for uri in uris)
-    assert {path: uri_of(leaf) for path, leaf in large.entries()} == {
-        path: uri_of(leaf) for path, leaf in plain.entries()
-    }
+        plain = folded(uris)
+    assert places(large) == places(plain)
     below: list[Directory] = [large]
     for directory in below:
         names = [name for items in directory.sorted_children() for name, _ in items]

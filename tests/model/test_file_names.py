@@ -5,13 +5,14 @@ import unicodedata
 from hashlib import blake2b
 
 import pytest
+from folded import folded, places
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from bbfs.model.errors import InvalidUri
 from bbfs.model.file_names import MAX_DEPTH, hide_component, index_name, names, native_of, plain_path, show_component
 from bbfs.model.uri import source_uri
-from bbfs.resources.catalog.folding import Directory, Entry, Tree, fold, uri_of
+from bbfs.resources.catalog.folding import Directory, Tree
 
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=()))
 DOTS = [
@@ -64,17 +65,13 @@ def mime_of(uri: str) -> str | None:
     return [None, "text/markdown", "text/plain", "text/x-unheard-of"][len(uri) % 4]
 
 
-def folded(uris: list[str], scheme: str | None = None) -> Tree:
-    return fold([Entry(uri, mime_of(uri), number) for number, uri in enumerate(uris)], scheme)
-
-
 def paths(tree: Tree) -> dict[str, tuple[str, ...]]:
-    return {uri_of(entry): path for path, entry in tree.entries()}
+    return {uri: path for path, uri in places(tree).items()}
 
 
 def listing(*uris: str, mime_type: str | None = "text/markdown") -> dict[str, str]:
     """URI to path, for short examples."""
-    tree = fold([Entry(uri, mime_type) for uri in uris])
+    tree = folded(uris, lambda _uri: mime_type)
     return {uri: "/".join(path) for uri, path in paths(tree).items()}
 
 
@@ -169,8 +166,6 @@ def test_a_fixed_scheme_is_left_out() -> None:
     assert native_of(("src", "x"), "file", opening=":./") == "file:./src/x"
     # A URI of another scheme is one text there, so that it is not taken for the source's own.
     assert plain_path("http://db/t", "postgres").path == ("http:", "db", "t")
-    tree = fold([Entry("file:./a"), Entry("file:///a")], "file", ":./")
-    assert tree.path_of("file:./a") == ("a",)
     with pytest.raises(InvalidUri):
         native_of(())
 
@@ -248,51 +243,46 @@ def test_names_are_in_listing_order() -> None:
 
 
 @pytest.mark.semantics("S3", "S4", "S5")
-@given(URIS, SCHEMES)
-@example(["x://a", "x://a/", "x:a", "x://a/b", "x://a/index.md", "x://a/index.md/c"], None)
-@example(["x:a", "x:/a", "x://a/b"], None)
-@example(["", "/", ".", "./", "//"], None)
-@example(["x:", "x://", "x:///"], "x")
-def test_every_uri_has_one_path_and_no_two_share_one(uris: list[str], scheme: str | None) -> None:
-    tree = folded(uris, scheme)
-    found = list(tree.entries())
-    assert sorted(uri_of(entry) for _, entry in found) == sorted(set(uris))
-    assert len({path for path, _ in found}) == len(found)
-    for path, entry in found:
-        assert isinstance(entry, Entry)
+@given(URIS)
+@example(["x://a", "x://a/", "x:a", "x://a/b", "x://a/index.md", "x://a/index.md/c"])
+@example(["x:a", "x:/a", "x://a/b"])
+@example(["", "/", ".", "./", "//"])
+@example(["x:", "x://", "x:///"])
+def test_every_uri_has_one_path_and_no_two_share_one(uris: list[str]) -> None:
+    tree = folded(uris, mime_of)
+    found = places(tree)
+    assert sorted(found.values()) == sorted(set(uris))
+    for path, uri in found.items():
         for name in path:
             assert_legal(name)
-        assert tree.lookup(path) is entry
-        assert tree.path_of(entry.native_uri) == path
-        assert entry.key == uris.index(entry.native_uri)
+        assert tree.lookup(path) == uri
+        assert tree.path_of(uri) == path
         for depth in range(len(path)):
             assert isinstance(tree.lookup(path[:depth]), Directory)
         assert tree.lookup((*path, "below")) is None
 
 
 @pytest.mark.semantics("S4")
-@given(URIS, SCHEMES, st.randoms(use_true_random=False))
-def test_names_do_not_depend_on_the_order_of_the_listing(
-    uris: list[str], scheme: str | None, rng: random.Random
-) -> None:
-    before = paths(folded(uris, scheme))
+@given(URIS, st.randoms(use_true_random=False))
+def test_names_do_not_depend_on_the_order_of_the_listing(uris: list[str], rng: random.Random) -> None:
+    before = paths(folded(uris, mime_of))
     rng.shuffle(uris)
-    assert paths(folded(uris, scheme)) == before
+    assert paths(folded(uris, mime_of)) == before
 
 
 @pytest.mark.semantics("S2", "S4", "S5")
-@given(URIS, SCHEMES)
-def test_the_uri_that_the_rule_leads_back_to_keeps_the_name(uris: list[str], scheme: str | None) -> None:
-    tree = folded(uris, scheme)
+@given(URIS)
+def test_the_uri_that_the_rule_leads_back_to_keeps_the_name(uris: list[str]) -> None:
+    tree = folded(uris, mime_of)
     for uri in uris:
-        plain = plain_path(uri, scheme)
+        plain = plain_path(uri)
         path = tree.path_of(uri)
         assert path is not None
-        alone = sum(plain_path(other, scheme).path == plain.path for other in set(uris)) == 1
+        alone = sum(plain_path(other).path == plain.path for other in set(uris)) == 1
         if isinstance(tree.lookup(plain.path), Directory):
             assert path[:-1] == plain.path
             assert path[-1].startswith("index")
-        elif alone or native_of(plain.path, scheme) == uri:
+        elif alone or native_of(plain.path) == uri:
             assert path == plain.path
         else:
             assert path[:-1] == plain.path[:-1]
@@ -300,9 +290,9 @@ def test_the_uri_that_the_rule_leads_back_to_keeps_the_name(uris: list[str], sch
 
 
 @pytest.mark.semantics("S5")
-@given(URIS, SCHEMES)
-def test_no_directory_is_without_a_resource(uris: list[str], scheme: str | None) -> None:
-    tree = folded(uris, scheme)
+@given(URIS)
+def test_no_directory_is_without_a_resource(uris: list[str]) -> None:
+    tree = folded(uris, mime_of)
     stack: list[Directory] = [child for child in tree.children.values() if isinstance(child, Directory)]
     while stack:
         directory = stack.pop()
@@ -407,7 +397,7 @@ def test_the_name_of_own_content(mime_type: str | None, name: str) -> None:
 
 
 def test_children_are_in_listing_order_and_own_content_comes_first() -> None:
-    tree = fold(Entry(uri, "text/plain") for uri in ["x://c", "x://a/2", "x://b", "x://a/1", "x://a", "x://c"])
+    tree = folded(["x://c", "x://a/2", "x://b", "x://a/1", "x://a", "x://c"])
     top = tree.lookup(("x",))
     assert isinstance(top, Directory)
     assert list(top.children) == ["c", "a", "b"]
@@ -416,14 +406,9 @@ def test_children_are_in_listing_order_and_own_content_comes_first() -> None:
     assert list(inner.children) == ["index.txt", "2", "1"]
 
 
-def test_of_the_same_uri_the_first_counts() -> None:
-    tree = fold([Entry("x://a", None, 1), Entry("x://a", "text/plain", 2)])
-    assert list(tree.entries()) == [(("x", "a"), Entry("x://a", None, 1))]
-
-
 @pytest.mark.semantics("S2")
 def test_a_name_written_as_in_the_uri_finds_its_child() -> None:
-    top = fold([Entry("x://a%20b"), Entry("x://c"), Entry("x://d%2520")]).lookup(("x",))
+    top = folded(["x://a%20b", "x://c", "x://d%2520"]).lookup(("x",))
     assert isinstance(top, Directory)
     assert top.alias("a%20b") == "a b"
     assert top.alias("%63") == "c"
@@ -434,14 +419,14 @@ def test_a_name_written_as_in_the_uri_finds_its_child() -> None:
 def test_deep_uris() -> None:
     deep = "x://" + "/".join(["s"] * 2000)
     deepest = "x://" + "/".join(["s"] * 100_000)
-    tree = fold([Entry(deep), Entry(deepest), Entry(deep + "/t"), Entry(deepest + "/")])
+    tree = folded([deep, deepest, deep + "/t", deepest + "/"])
     path = tree.path_of(deep)
     assert path is not None
     assert len(path) == 2002  # the scheme's directory, 2000 segments, the index of what has others below
     cut = tree.path_of(deepest)
     assert cut is not None
     assert len(cut) == MAX_DEPTH + 1
-    assert len({path for path, _ in tree.entries()}) == 4
+    assert len(places(tree)) == 4
     for name in cut:
         assert_legal(name)
 

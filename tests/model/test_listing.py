@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from folded import folded, places
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bbfs.model.listing import Rows
-from bbfs.resources.catalog.folding import Entry, Folding, Tree, fold, uri_of
 from bbfs.sources.mcp.client.decode import add_resources, resource_entry
 from bbfs.sources.mcp.transport import long_strings as long_texts
 from bbfs.sources.mcp.transport.long_strings import LongText, put_back, take_out
@@ -18,21 +18,10 @@ PARTS = st.sampled_from(["a", "b", "a%20b", "a b", "%41", "", ".", "index.txt"])
 URIS = st.lists(st.lists(PARTS, min_size=1, max_size=3).map(lambda parts: "x://" + "/".join(parts)), unique=True)
 
 
-def places(tree: Tree) -> dict[tuple[str, ...], str]:
-    return {path: uri_of(leaf) for path, leaf in tree.entries()}
-
-
-def folded(uris: list[str]) -> Tree:
-    folding = Folding()
-    for uri in uris:
-        folding.add(uri)
-    return folding.tree(lambda _leaf: "text/plain")
-
-
 @pytest.mark.semantics("S4")
 @given(URIS, st.randoms())
 def test_the_order_does_not_matter_and_leaves_may_be_uris(uris: list[str], random: Any) -> None:
-    expected = places(fold(Entry(uri, "text/plain") for uri in uris))
+    expected = places(folded(uris))
     random.shuffle(uris)
     assert places(folded(uris)) == expected
 
@@ -48,6 +37,13 @@ def test_a_tree_changed_in_place_is_the_one_folded_anew(before: list[str], after
     if told is not None:
         now = places(tree)
         assert set(told) == {path for path in was.keys() | now.keys() if was.get(path) != now.get(path)}
+
+
+def test_of_the_same_uri_the_first_counts() -> None:
+    rows = Rows(PREFIX)
+    rows.add("x://a", ("one",))
+    rows.add("x://a", ("two",))
+    assert list(rows.descriptions.items()) == [("x://a", ("one",))]
 
 
 FIELDS = st.fixed_dictionaries(

@@ -54,8 +54,6 @@ def test_the_root_is_always_there() -> None:
     table = InodeTable()
     assert table.remember(()) == table.remember((), "v2") == table.number(()) == ROOT
     assert not table.forget(ROOT, 1000)
-    table.pin(ROOT)
-    assert not table.unpin(ROOT)
     assert table.get(ROOT) == InodeKey(())
     assert len(table) == 1
 
@@ -72,15 +70,15 @@ def test_numbers_that_collide_take_the_next_free_one() -> None:
 
 def test_what_is_not_held_cannot_be_taken_back() -> None:
     table = InodeTable()
-    for attempt in (table.forget, table.pin, table.unpin, table.get, table.lookups):
+    for attempt in (table.forget, table.get):
         with pytest.raises(Outdated):
             attempt(7)
     ino = table.remember(("a",))
     with pytest.raises(ValueError, match="has 1 lookups, 2 cannot be forgotten"):
         table.forget(ino, 2)
-    with pytest.raises(ValueError, match="is not pinned"):
-        table.unpin(ino)
-    assert table.lookups(ino) == 1
+    inode = table.find(ino)
+    assert inode is not None
+    assert inode.lookups == 1
 
 
 class InodeTableMachine(RuleBasedStateMachine):
@@ -90,16 +88,14 @@ class InodeTableMachine(RuleBasedStateMachine):
         super().__init__()
         self.table = InodeTable(lambda path, salt: 2 + len("".join(path) + salt) % 4)
         self.lookups: dict[InodeKey, int] = {}
-        self.pins: dict[InodeKey, int] = {}
         self.numbers: dict[InodeKey, int] = {}
 
     def settle(self, key: InodeKey, dropped: bool) -> None:
-        gone = not self.lookups[key] and not self.pins.get(key)
+        gone = not self.lookups[key]
         assert dropped == gone
         if gone:
             ino = self.numbers.pop(key)
             del self.lookups[key]
-            self.pins.pop(key, None)
             assert ino not in self.table
 
     @rule(
@@ -140,20 +136,6 @@ class InodeTableMachine(RuleBasedStateMachine):
         count = data.draw(st.integers(0, self.lookups[key]))
         self.lookups[key] -= count
         self.settle(key, self.table.forget(self.numbers[key], count))
-
-    @precondition(lambda self: self.numbers)
-    @rule(data=st.data())
-    def pin(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.numbers)))
-        self.table.pin(self.numbers[key])
-        self.pins[key] = self.pins.get(key, 0) + 1
-
-    @precondition(lambda self: any(self.pins.values()))
-    @rule(data=st.data())
-    def unpin(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(key for key, pins in self.pins.items() if pins)))
-        self.pins[key] -= 1
-        self.settle(key, self.table.unpin(self.numbers[key]))
 
     @invariant()
     def numbers_and_keys_agree(self) -> None:

@@ -9,11 +9,10 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bbfs.model.listing import Description, Rows, base_prefix
+from bbfs.model.listing import Description, Rows
 from bbfs.model.values import Listing, ResourceTemplate
 from bbfs.resources.cache.sqlite import as_text, connect, set_aside
 
@@ -157,18 +156,6 @@ class MetadataStore:
                 "SELECT coalesce(max(id), 0) FROM listing WHERE source = ? AND complete", (source,)
             ).fetchone()[0]
             return self._db.execute("SELECT count(*) FROM listed WHERE listing = ?", (number,)).fetchone()[0]
-
-    def remember_listing(self, source: str, fetched_at: float, listing: Listing) -> None:
-        """The whole listing of a source; rows of resources that it no longer holds are dropped."""
-        rows = listing.resources if isinstance(listing.resources, Rows) else None
-        if rows is None:
-            first = next(iter(listing.resources), None)
-            rows = Rows(base_prefix(first.uri) if first is not None else "", listing.resources)
-        number = self.begin_listing(source, fetched_at, listing, rows.base_prefix)
-        everything = iter(rows.descriptions.items())
-        while some := list(islice(everything, ROWS_AT_ONCE)):
-            self.add_listed(number, some)
-        self.end_listing(source, number)
 
     def begin_listing(self, source: str, fetched_at: float, listing: Listing, base_prefix: str) -> int:
         """Begin to write a listing (its resources aside); it counts from `end_listing` on. Returns its number."""

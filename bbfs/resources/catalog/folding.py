@@ -5,15 +5,14 @@
 share one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from bbfs.model.bucket_dict import LARGEST, Buckets
 from bbfs.model.file_names import (
     MAX_DEPTH,
-    OPENING,
     PLAIN,
     VANISHING,
     index_name,
@@ -23,25 +22,10 @@ from bbfs.model.file_names import (
     show_component,
 )
 
-
-class Entry(NamedTuple):
-    """One resource of a listing: its native URI, its MIME type where known, and the caller's key for it."""
-
-    native_uri: str
-    mime_type: str | None = None
-    key: Any = None
-
-
 PORTION = 1000
 """Names that are compared without a word."""
-Leaf: TypeAlias = str | Entry
-"""A resource in the tree: an entry, or its native URI alone."""
-
-
-def uri_of(leaf: Leaf) -> str:
-    return leaf if isinstance(leaf, str) else leaf.native_uri
-
-
+Leaf: TypeAlias = str
+"""A resource in the tree: its native URI."""
 Children: TypeAlias = "dict[str, Directory | Leaf] | Buckets[Directory | Leaf]"
 
 
@@ -109,11 +93,10 @@ class Tree(Directory):
     kept: those that are there whatever is listed.
     """
 
-    __slots__ = ("_scheme", "kept", "moved", "settled")
+    __slots__ = ("kept", "moved", "settled")
 
-    def __init__(self, scheme: str | None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._scheme = scheme
         self.moved: dict[str, _Moved] = {}
         self.settled: set[Directory] = set()
         self.kept: set[Directory] = {self}
@@ -138,7 +121,7 @@ class Tree(Directory):
 
     def place(self, native_uri: str) -> tuple[str, ...] | None:
         """Add a resource where that changes no other's name; its path then, or None: the whole is to be folded anew."""
-        path, inside = plain_path(native_uri, self._scheme)
+        path, inside = plain_path(native_uri)
         if inside:
             return None
         node: Directory = self
@@ -162,7 +145,7 @@ class Tree(Directory):
 
     def remove(self, native_uri: str) -> tuple[str, ...] | None:
         """Take away a resource, and the directories that it alone made; returns as `place` does."""
-        path, inside = plain_path(native_uri, self._scheme)
+        path, inside = plain_path(native_uri)
         if inside or native_uri in self.moved:
             return None
         way: list[Directory] = [self]
@@ -185,73 +168,34 @@ class Tree(Directory):
 
     def path_of(self, native_uri: str) -> tuple[str, ...] | None:
         """The path of a resource of this listing, or None when it is not in the listing."""
-        path = plain_path(native_uri, self._scheme).path
+        path = plain_path(native_uri).path
         if (moved := self.moved.get(native_uri)) is not None:
             return (*(path if moved.inside else path[:-1]), moved.name)
         found = self.lookup(path)
-        return path if isinstance(found, Leaf) and uri_of(found) == native_uri else None
-
-    def entries(self) -> Iterator[tuple[tuple[str, ...], Leaf]]:
-        """All resources with their paths, depth first in listing order."""
-        path: list[str] = []
-        stack = [iter(self.children.items())]
-        while stack:
-            for name, child in stack[-1]:
-                if isinstance(child, Directory):
-                    path.append(name)
-                    stack.append(iter(child.children.items()))
-                    break
-                yield (*path, name), child
-            else:
-                stack.pop()
-                if path:
-                    path.pop()
-
-
-def fold(
-    entries: Iterable[Entry],
-    scheme: str | None = None,
-    opening: str = OPENING,
-    directories: Iterable[Sequence[str]] = (),
-) -> Tree:
-    """Fold a flat listing into a tree of directories (S4, S5), whose leaves are the entries.
-
-    scheme, opening: as for `native_of`. directories: paths that are directories whatever is listed, because there are
-    resources below them that are not. Of entries with exactly the same URI the first counts. The listing's order
-    decides the order of children and nothing else.
-    """
-    folding = Folding(scheme, opening)
-    seen: set[str] = set()
-    for entry in entries:
-        if entry.native_uri not in seen:
-            seen.add(entry.native_uri)
-            folding.add(entry)
-    for directory in directories:
-        folding.add_directory(directory)
-    return folding.tree(lambda leaf: leaf.mime_type if isinstance(leaf, Entry) else None)
+        return path if found == native_uri else None
 
 
 class Folding:
-    """A listing on its way into a tree: `add` every resource once, then take the `tree`. Parameters as of `fold`."""
+    """A listing on its way into a tree: `add` every resource once, then take the `tree` (S4, S5).
 
-    def __init__(self, scheme: str | None = None, opening: str = OPENING) -> None:
-        self._scheme = scheme
-        self._opening = opening
-        self._tree = Tree(scheme)
+    The listing's order decides the order of children and nothing else.
+    """
+
+    def __init__(self) -> None:
+        self._tree = Tree()
         self._rivals: dict[Directory, dict[str, list[Leaf]]] = {}  # several resources at one name
         self._contents: dict[Directory, list[Leaf]] = {}  # resources that are directories themselves
         self._above: dict[str, Directory] = {}  # by what stands before the last slash of a URI
 
-    def add(self, leaf: Leaf) -> None:
-        """Add a resource: its native URI, or an entry. Each URI once."""
-        uri = leaf if isinstance(leaf, str) else leaf.native_uri
+    def add(self, uri: Leaf) -> None:
+        """Add a resource by its native URI. Each URI once."""
         before, slash, last = uri.rpartition("/")
         parent = self._above.get(before) if slash and last not in VANISHING else None
         if parent is None:
-            path, inside = plain_path(uri, self._scheme)
+            path, inside = plain_path(uri)
             parent = self._directory(path if inside else path[:-1])
             if inside:
-                self._contents.setdefault(parent, []).append(leaf)
+                self._contents.setdefault(parent, []).append(uri)
                 return
             name = path[-1]
             if slash and len(path) < MAX_DEPTH:
@@ -259,15 +203,15 @@ class Folding:
         else:
             name = last if PLAIN.fullmatch(last) and last != ".." else show_component(last)
         children = parent.children
-        child = children.setdefault(name, leaf)
-        if child is leaf:
+        child = children.setdefault(name, uri)
+        if child is uri:
             if len(children) > LARGEST:
                 parent.grown()
             return
         if isinstance(child, Directory):
-            self._contents.setdefault(child, []).append(leaf)
+            self._contents.setdefault(child, []).append(uri)
         else:
-            self._rivals.setdefault(parent, {}).setdefault(name, [child]).append(leaf)
+            self._rivals.setdefault(parent, {}).setdefault(name, [child]).append(uri)
 
     def add_directory(self, path: Sequence[str]) -> None:
         """Have a directory, whatever is listed."""
@@ -293,22 +237,21 @@ class Folding:
     def tree(self, mime_type: Callable[[Leaf], str | None]) -> Tree:
         """The tree, with every name settled. To be called once. mime_type: of a resource, for the name in S5."""
 
-        def leads_back(leaf: Leaf) -> bool:
-            uri = uri_of(leaf)
-            return native_of(plain_path(uri, self._scheme).path, self._scheme, self._opening) == uri
-
         for directory in self._contents | self._rivals:
             contents = [(leaf, mime_type(leaf)) for leaf in self._contents.get(directory, [])]
             self._tree.settled.add(directory)
-            self._tree.moved.update(_resolve(directory, contents, self._rivals.get(directory, {}), leads_back))
+            self._tree.moved.update(_resolve(directory, contents, self._rivals.get(directory, {})))
         return self._tree
+
+
+def _leads_back(uri: Leaf) -> bool:
+    return native_of(plain_path(uri).path) == uri
 
 
 def _resolve(
     directory: Directory,
     contents: list[tuple[Leaf, str | None]],
     rivals: dict[str, list[Leaf]],
-    leads_back: Callable[[Leaf], bool],
 ) -> dict[str, _Moved]:
     """Give every resource that wants a taken name, and a directory's own content, a name of its own in `directory`.
 
@@ -321,30 +264,30 @@ def _resolve(
         wanted.setdefault(index_name(mime_type), []).append(leaf)
     keepers: dict[str, str] = {}  # URI to name
     for name, group in rivals.items():
-        keepers.update((uri_of(leaf), name) for leaf in group if leads_back(leaf))
+        keepers.update((leaf, name) for leaf in group if _leads_back(leaf))
     for name, group in wanted.items():
         if name not in children:
-            keepers.update((uri_of(leaf), name) for leaf in group if len(group) == 1 or leads_back(leaf))
+            keepers.update((leaf, name) for leaf in group if len(group) == 1 or _leads_back(leaf))
     groups = (*wanted.items(), *rivals.items())
-    losers = [(name, uri_of(leaf)) for name, group in groups for leaf in group if uri_of(leaf) not in keepers]
+    losers = [(name, leaf) for name, group in groups for leaf in group if leaf not in keepers]
     kept = set(keepers.values())
     given = keepers | settle(losers, lambda name: name in kept or (name in children and name not in rivals))
 
     moved: dict[str, _Moved] = {}
     before: dict[str, Directory | Leaf] = {}
     for leaf, _ in contents:
-        name = given[uri_of(leaf)]
+        name = given[leaf]
         before[name] = leaf
-        moved[uri_of(leaf)] = _Moved(inside=True, name=name)
+        moved[leaf] = _Moved(inside=True, name=name)
     for plain, group in rivals.items():
         del children[plain]
         for leaf in group:
-            name = given[uri_of(leaf)]
+            name = given[leaf]
             if name != plain:
-                moved[uri_of(leaf)] = _Moved(inside=False, name=name)
+                moved[leaf] = _Moved(inside=False, name=name)
     for group in rivals.values():
         for leaf in group:
-            children[given[uri_of(leaf)]] = leaf
+            children[given[leaf]] = leaf
     if isinstance(children, Buckets):
         children.update(before)
     else:
@@ -357,7 +300,7 @@ def _halves(child: Directory | Leaf | None) -> tuple[Directory | None, str | Non
     """A child as the directory or as the resource that it is."""
     if child is None or isinstance(child, Directory):
         return child, None
-    return None, uri_of(child)
+    return None, child
 
 
 def differences(old: Directory | None, new: Directory | None) -> Iterator[tuple[str, ...] | None]:

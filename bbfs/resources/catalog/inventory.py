@@ -22,7 +22,7 @@ from bbfs.model.values import ResourceMetadata
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import Changes, Children
 from bbfs.resources.catalog.directory_view import Portion, Shown, View
-from bbfs.resources.catalog.folding import Directory, Folding, Leaf, Tree, below, differences, uri_of
+from bbfs.resources.catalog.folding import Directory, Folding, Leaf, Tree, below, differences
 from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, Listed, Node, Path, Record, record_node, usable_size
 
 _T = TypeVar("_T")
@@ -133,9 +133,8 @@ class Inventory:
         if isinstance(directory, Directory):
             directory.changes += 1
 
-    def node(self, leaf: Leaf, path: Path) -> Node:
+    def node(self, uri: Leaf, path: Path) -> Node:
         """The node of a leaf of the tree at `path`."""
-        uri = uri_of(leaf)
         return record_node(self._touched.get(uri) or self._touch(uri, path))
 
     def view(self, directory: Directory, path: Path, beyond: Children) -> View:
@@ -161,11 +160,10 @@ class Inventory:
         touched, remembered, gone, seen = self._touched, self._remembered, self.gone, self._seen
         descriptions = self.rows.descriptions
         shown: list[Shown] = []
-        for name, child in items:
-            if isinstance(child, Directory):
+        for name, uri in items:
+            if isinstance(uri, Directory):
                 shown.append(DIRECTORY)
                 continue
-            uri = uri_of(child)
             description = descriptions.get(uri)
             if (
                 description is None  # another listing is being taken over
@@ -175,7 +173,7 @@ class Inventory:
                 or (gone and uri in gone)
                 or (seen and uri in seen)
             ):
-                shown += self._nodes([(name, child)], path).values()
+                shown += self._nodes([(name, uri)], path).values()
             else:
                 shown.append(uri)
         return shown
@@ -192,11 +190,10 @@ class Inventory:
         rows, listed_at, first, seen = self.rows, self.fetched_at, self._first_seen, self._seen
         descriptions, source_id = rows.descriptions, self._source_id
         children: Children = {}
-        for name, child in items:
-            if isinstance(child, Directory):
+        for name, uri in items:
+            if isinstance(uri, Directory):
                 children[name] = DIRECTORY
                 continue
-            uri = uri_of(child)
             record = touched.get(uri)
             if record is not None:
                 children[name] = record_node(record)
@@ -425,4 +422,4 @@ async def _folded(rows: Rows, directories: Directories | None) -> Tree:
         await trio.lowlevel.checkpoint()
     for path in always:
         folding.add_directory(path)
-    return folding.tree(lambda leaf: value(descriptions[uri_of(leaf)], MIME_TYPE))
+    return folding.tree(lambda uri: value(descriptions[uri], MIME_TYPE))

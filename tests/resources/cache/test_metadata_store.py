@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bbfs.model.listing import Rows, base_prefix
 from bbfs.model.values import Listing, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import SCHEMA_VERSION, MetadataStore, Remembered
 
@@ -22,6 +23,13 @@ NEVER_LOADED = Remembered("x://b", None, None, "", 7, None, None)
 
 def metadata(uri: str, **fields: Any) -> ResourceMetadata:
     return ResourceMetadata(f"mcp-server+docs+{uri}", uri, "name", **fields)
+
+
+def remember_listing(store: MetadataStore, source: str, fetched_at: float, listing: Listing) -> None:
+    rows = Rows(base_prefix(listing.resources[0].uri), listing.resources)
+    number = store.begin_listing(source, fetched_at, listing, rows.base_prefix)
+    store.add_listed(number, list(rows.descriptions.items()))
+    store.end_listing(source, number)
 
 
 @pytest.fixture
@@ -35,7 +43,7 @@ def test_what_is_remembered_is_recalled_by_another_mount(path: Path) -> None:
     store.remember("docs", [ROW, NEVER_LOADED])
     store.remember("other", [Remembered("x://a", 9, None, "", 0, None, None)])
     listed = (metadata("x://a", size=5, annotations={"priority": 0.5, "audience": ["user"]}), metadata("x://b"))
-    store.remember_listing("docs", 12.5, Listing(tuple(listed)))
+    remember_listing(store, "docs", 12.5, Listing(tuple(listed)))
     store.close()
 
     store = MetadataStore(path)
@@ -54,7 +62,7 @@ def test_the_templates_of_a_listing_are_remembered_with_it(path: Path) -> None:
         ResourceTemplate("x://{a}", "A", description="all of a", on_open=True),
         ResourceTemplate("x:{+b}", "B"),
     )
-    store.remember_listing("docs", 1.0, Listing((metadata("x://a", variables={"a": "b"}),), templates=templates))
+    remember_listing(store, "docs", 1.0, Listing((metadata("x://a", variables={"a": "b"}),), templates=templates))
     _, listing = store.recall("docs")
     assert listing is not None
     assert (listing[1].templates, listing[1].resources[0].variables) == (templates, {"a": "b"})
@@ -74,7 +82,7 @@ def test_what_a_listing_no_longer_holds_is_forgotten_of_that_source_alone(path: 
     store = MetadataStore(path)
     for source in ("docs", "other"):
         store.remember(source, [ROW, NEVER_LOADED])
-    store.remember_listing("docs", 1.0, Listing((metadata("x://b"), metadata("x://b"))))
+    remember_listing(store, "docs", 1.0, Listing((metadata("x://b"), metadata("x://b"))))
     assert [row.uri for row in store.recall("docs")[0]] == ["x://b"]
     assert len(store.recall("other")[0]) == 2
     store.close()
@@ -82,7 +90,7 @@ def test_what_a_listing_no_longer_holds_is_forgotten_of_that_source_alone(path: 
 
 def test_annotations_may_be_any_mapping(path: Path) -> None:
     store = MetadataStore(path)
-    store.remember_listing("docs", 1.0, Listing((metadata("x://a", annotations=MappingProxyType({"priority": 1})),)))
+    remember_listing(store, "docs", 1.0, Listing((metadata("x://a", annotations=MappingProxyType({"priority": 1})),)))
     listing = store.recall("docs")[1]
     assert listing is not None
     assert listing[1].resources[0].annotations == {"priority": 1}
@@ -97,7 +105,7 @@ def test_any_text_that_a_server_sends_is_kept(uris: list[str], title: str) -> No
     store = MetadataStore(None)
     listed = tuple(metadata(uri, title=title, size=len(uri)) for uri in uris)
     store.remember("docs", [Remembered(uri, len(uri), None, "", 0, None, None) for uri in uris])
-    store.remember_listing("docs", 1.0, Listing(tuple(listed)))
+    remember_listing(store, "docs", 1.0, Listing(tuple(listed)))
     rows, listing = store.recall("docs")
     assert listing is not None
     assert sorted(listing[1].resources, key=lambda each: each.native_uri) == sorted(
@@ -134,7 +142,7 @@ def test_what_is_damaged_inside_costs_no_more_than_what_was_remembered(path: Pat
     store = MetadataStore(path)
     rows = [Remembered(f"x://{number}", number, "digest", "salt", 1, 1.0, 1.0) for number in range(500)]
     store.remember("docs", rows)
-    store.remember_listing("docs", 1.0, Listing(tuple([metadata(row.uri) for row in rows])))
+    remember_listing(store, "docs", 1.0, Listing(tuple([metadata(row.uri) for row in rows])))
     store.close()
     if where == "pages":
         data = bytearray(path.read_bytes())
@@ -192,6 +200,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from bbfs.resources.cache.metadata import MetadataStore, Remembered
+from bbfs.model.listing import Rows
 from bbfs.model.values import Listing, ResourceMetadata
 path, source = Path(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
@@ -199,8 +208,11 @@ sys.stdin.readline()
 store = MetadataStore(path)
 for turn in range(40):
     store.remember(source, [Remembered(f"x://{number}", turn, "d", "s", 1, 1.0, 1.0) for number in range(20)])
-    listed = Listing(tuple(ResourceMetadata("u", f"x://{number}", "n") for number in range(10)))
-    store.remember_listing(source, float(turn), listed)
+    listed = [ResourceMetadata("u", f"x://{number}", "n") for number in range(10)]
+    rows = Rows("mcp-server+docs", listed)
+    number = store.begin_listing(source, float(turn), Listing(rows), rows.base_prefix)
+    store.add_listed(number, list(rows.descriptions.items()))
+    store.end_listing(source, number)
     rows, listing = store.recall(source)
     assert len(rows) == 10 and listing is not None and listing[0] == turn, (len(rows), listing)
 store.close()

@@ -8,7 +8,6 @@ import pytest
 from bbfs.model.file_names import plain_path
 from bbfs.model.uri_templates.match import Pattern
 from bbfs.model.values import DataSource, Tools
-from bbfs.resources.catalog.folding import fold
 from bbfs.sources.mcp.arguments import tool_arguments
 from bbfs.sources.mcp.client.tool_entries import PromptArgument, PromptEntry, ToolEntry, prompt_entry, tool_entry
 from bbfs.sources.mcp.tools import allowed, asked, describe_tool, offer, tool_template
@@ -133,8 +132,6 @@ def test_prompts_are_listed_where_they_are_wanted() -> None:
 
 def test_results_stand_beside_the_directory_of_their_tool() -> None:
     made = offer(source(), [ToolEntry("t", annotations=READ_ONLY)], [], [])
-    tree = fold([])
-    assert tree.lookup(("tool",)) is None
     assert plain_path("tool://t?").path == ("tool", "t?")
     assert made.templates[0].on_open
 
