@@ -27,17 +27,17 @@ soak: $(TEST)  ## kill servers under a mount 200 times (some minutes); nothing m
 
 install: $(RUN)  ## the program bbfs in .venv/bin
 
-lock: $(TEST)  ## write the lock files anew; make lock UPGRADE=--upgrade takes newer versions
+lock: $(TEST)  ## write the lock files in locks/ again; make lock UPGRADE=--upgrade takes newer versions
 	scripts/lock $(UPGRADE)
 
 clean:
 	rm -rf .venv benchmarks/rivals/.venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
 
-$(RUN): pyproject.toml requirements.lock requirements-build.lock scripts/install scripts/install-system
+$(RUN): pyproject.toml locks/requirements.lock locks/requirements-build.lock scripts/install scripts/install-system
 	scripts/install run
 
-$(TEST): $(RUN) requirements-dev.lock tests/thirdparty/requirements.lock tests/thirdparty/package-lock.json
+$(TEST): $(RUN) locks/requirements-dev.lock locks/requirements-thirdparty.lock tests/thirdparty/package-lock.json
 	scripts/install test
 
-$(BENCH): $(TEST) benchmarks/rivals/requirements.lock
+$(BENCH): $(TEST) locks/requirements-rivals.lock
 	scripts/install bench
