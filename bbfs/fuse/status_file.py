@@ -75,7 +75,7 @@ def document(manager: ResourceManager, started: float) -> dict[str, Any]:
 
 
 def _source(source: Source) -> dict[str, Any]:
-    state, places = source.state, source.places
+    state, slots = source.state, source.slots
     progress = source.handler.progress if isinstance(source.handler, TellsProgress) else None
     return {
         "id": source.data.id,
@@ -92,8 +92,8 @@ def _source(source: Source) -> dict[str, Any]:
             "complete": progress.complete,
         },
         "waiting": source.waiting,
-        "in_flight": places.total - places.free,
-        "concurrency": places.total,
+        "in_flight": slots.total - slots.free,
+        "concurrency": slots.total,
     }
 
 

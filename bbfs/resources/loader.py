@@ -9,7 +9,6 @@ Between two awaits a task is alone; nothing here locks.
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import trio
@@ -35,9 +34,8 @@ from bbfs.resources.catalog import settle
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.loads_under_way import Loading
 from bbfs.resources.multipart import name_parts
-from bbfs.resources.request_slots import Place
+from bbfs.resources.requests import RequestSlot, SingleFlight
 from bbfs.resources.revalidate import reload
-from bbfs.resources.single_flight import SingleFlight
 from bbfs.resources.source import Source, Waiting
 from bbfs.resources.tiers import LowerTiers
 from bbfs.sources.content.memory import MemoryContent
@@ -100,7 +98,6 @@ class ContentLoader:
         self._ended = ended
         self._link = link
         self._clock = clock
-        self._opens = count()
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
@@ -159,14 +156,16 @@ class ContentLoader:
     async def load(self, source: Source, record: Record) -> Sequence[Content]:
         """The contents as they are fresh: by a load that all share, unless a tier has them. Raises BbfsError."""
         owner = record.parent or record
-        # The place is asked for when the flight begins, before any that nobody waits for.
-        return await self.ask(source, ("load", record.key), lambda: self.fetch(source, owner, source.places.ask()))
+        # The slot is asked for when the flight begins, before any that nobody waits for.
+        return await self.ask(source, ("load", record.key), lambda: self.fetch(source, owner, source.slots.ask()))
 
-    async def ask(self, source: Source, key: tuple[Any, ...], request: Callable[[], Any]) -> Any:
-        """The value of a request to a source that all who ask for `key` share. Raises BbfsError."""
+    async def ask(
+        self, source: Source, key: tuple[Any, ...], request: Callable[[], Any], *, while_wanted: bool = False
+    ) -> Any:
+        """Return the value of a request to a source that all who ask for `key` share. Raises BbfsError."""
+        while_wanted = while_wanted or source.loads_while_wanted
         try:
-            timeout = source.data.policy.timeout
-            return await self._flights.do(key, request, timeout, while_wanted=source.loads_while_wanted)
+            return await self._flights.do(key, request, source.data.policy.timeout, while_wanted=while_wanted)
         except DeadlineExceeded as error:
             source.error = str(error)
             raise
@@ -176,30 +175,25 @@ class ContentLoader:
         if record.parent is not None:
             self._put_away(source, record.parent)
             raise Outdated(f"{record.metadata.name} belongs to a result that is no longer kept")
-        key = ("open", next(self._opens))
-        timeout = source.data.policy.timeout
-        try:
-            return await self._flights.do_alone(key, lambda: self.fetch(source, record, source.places.ask()), timeout)
-        except DeadlineExceeded as error:
-            source.error = str(error)
-            raise
+        key = ("open", object())
+        return await self.ask(source, key, lambda: self.fetch(source, record, source.slots.ask()), while_wanted=True)
 
-    async def fetch(self, source: Source, record: Record, place: Place) -> Sequence[Content]:
-        """One load, in a flight of its own: from disk, else at `place` from another machine or the source."""
+    async def fetch(self, source: Source, record: Record, slot: RequestSlot) -> Sequence[Content]:
+        """One load, in a flight of its own: from disk, else in `slot` from another machine or the source."""
         size: int | None = None
         loading = self._tiers.begin(source, record)
         try:
-            contents = await self._found_on_disk(source, loading, place)
+            contents = await self._found_on_disk(source, loading, slot)
             if contents is None:
-                contents = await self._load_at(source, loading, place)
+                contents = await self._load_at(source, loading, slot)
             size = sum(content.size for content in contents if isinstance(content, MemoryContent))
             return contents
         finally:
             self._tiers.end(source, loading)
             self._ended(source, record, size)
 
-    async def _found_on_disk(self, source: Source, loading: Loading, place: Place) -> Sequence[Content] | None:
-        """What the disk has. The place among the source's requests is given back if none is needed."""
+    async def _found_on_disk(self, source: Source, loading: Loading, slot: RequestSlot) -> Sequence[Content] | None:
+        """What the disk has. The slot is released if no request is needed."""
         record, found, asking = loading.record, None, False
         try:
             if not record.on_open and source.data.capabilities.read:
@@ -207,15 +201,15 @@ class ContentLoader:
             asking = found is None
         finally:
             if not asking:
-                place.decline()
+                slot.release()
         return None if found is None else self._take(source, record, found, outdated=loading.outdated)
 
-    async def _load_at(self, source: Source, loading: Loading, place: Place) -> Sequence[Content]:
+    async def _load_at(self, source: Source, loading: Loading, slot: RequestSlot) -> Sequence[Content]:
         """From another machine that has it or is loading it, else from the source, for the other machines as well."""
         handler, record = source.loads, loading.record
         native_uri = record.metadata.native_uri
         try:
-            async with place:
+            async with slot:
                 if not source.data.capabilities.read or handler is None:
                     raise NotSupported(f"{source.data.id} cannot be read")
                 loading.begin_anew()

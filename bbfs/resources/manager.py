@@ -41,8 +41,7 @@ from bbfs.resources.catalog.record import Lease, Node, Path, Record
 from bbfs.resources.invalidation import Invalidation
 from bbfs.resources.loader import ABSENT_FOR, ContentLoader, content_key, refuse_repeat, require_current
 from bbfs.resources.readahead.scheduler import LoadAhead
-from bbfs.resources.request_slots import Places
-from bbfs.resources.single_flight import SingleFlight
+from bbfs.resources.requests import RequestSlots, SingleFlight
 from bbfs.resources.source import Source, Waiting, fingerprint
 from bbfs.resources.tiers import LowerTiers
 from bbfs.resources.writeback import Memory
@@ -145,7 +144,7 @@ class ResourceManager:
             catalog = DirectoryCatalog(data, handler, around)
         else:
             raise NotSupported(f"{data.id}: a source of type {data.type!r} cannot be listed")
-        source = Source(data, handler, catalog, Places(max(1, data.policy.concurrency)), fingerprint(data))
+        source = Source(data, handler, catalog, RequestSlots(max(1, data.policy.concurrency)), fingerprint(data))
         if data.type not in LOCAL_TYPES:
             self._ahead.add(source)
         self._by_id[data.id] = self._by_prefix[data.uri_prefix] = source
@@ -377,7 +376,7 @@ class ResourceManager:
 
     async def _confirm(self, source: Source, record: Record) -> None:
         assert isinstance(source.catalog, DirectoryCatalog)
-        async with source.places.ask():
+        async with source.slots.ask():
             await source.catalog.confirm(record)
 
     def content_now(self, record: Record) -> Content | None:

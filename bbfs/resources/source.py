@@ -8,7 +8,7 @@ from typing import Any
 from bbfs.model.errors import Busy
 from bbfs.model.values import DataSource, SourceState
 from bbfs.resources.catalog import Catalog
-from bbfs.resources.request_slots import Places
+from bbfs.resources.requests import RequestSlots
 from bbfs.sources import CanList, CanListDirectory, CanLoad, CanLoadIfChanged, CanWatch, Handler, LoadsWhileWanted
 
 WAITERS_PER_SOURCE = 400
@@ -32,7 +32,7 @@ class Source:
     data: DataSource
     handler: Handler
     catalog: Catalog
-    places: Places
+    slots: RequestSlots
     fingerprint: str
     waiting: int = 0
     error: str | None = None

@@ -38,7 +38,7 @@ async def complete(
     native = parse_data_source_uri(uri_template).original_uri
     timeout = source.data.policy.timeout
     with Waiting(source), trio.move_on_after(timeout):
-        async with source.places.ask():
+        async with source.slots.ask():
             found = await handler.complete(native, variable, value, dict(context))
             return Completion(found.values[:MOST], found.more or len(found.values) > MOST)
     raise DeadlineExceeded(f"no answer within {timeout:g} s")

@@ -9,7 +9,7 @@ from bbfs.model.errors import DeadlineExceeded
 from bbfs.model.values import Listing, ResourceTemplate
 from bbfs.resources.catalog.directory_view import LargeEntries
 from bbfs.resources.catalog.record import Lease, Node, Path, Record
-from bbfs.resources.single_flight import SingleFlight
+from bbfs.resources.requests import SingleFlight
 
 Children = dict[str, Node]
 LATE_FOR = 2.0

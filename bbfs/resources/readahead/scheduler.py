@@ -1,7 +1,7 @@
 """Loading ahead of a program that walks through a source: makes requests of the windows of `streams`.
 
-What a window asks for stands in a queue, one for each stream, and begins when a place among the source's requests is
-free that nobody waits for: one from each queue in turn, within a budget of bytes. What has not begun when its stream
+What a window asks for stands in a queue, one for each stream, and begins when the source has a free request slot
+that no program waits for: one from each queue in turn, within a budget of bytes. What has not begun when its stream
 has lost its reader never does. Between two awaits a task is alone; nothing here locks.
 """
 
@@ -17,8 +17,7 @@ from bbfs.resources.catalog.record import Node, Path, Record
 from bbfs.resources.catalog.versions import salt_of
 from bbfs.resources.readahead.streams import Stream, Streams
 from bbfs.resources.readahead.walk_order import Entries, TreeOrder
-from bbfs.resources.request_slots import Place
-from bbfs.resources.single_flight import SingleFlight
+from bbfs.resources.requests import RequestSlot, SingleFlight
 from bbfs.resources.source import Source
 
 SHORTEST_USE = 1.0
@@ -35,7 +34,7 @@ IN_ODD_ORDER = 5
 FITS_NO_ORDER = 4
 """What several accesses are."""
 
-Fetch = Callable[[Source, Record, Place], Awaitable[Any]]
+Fetch = Callable[[Source, Record, RequestSlot], Awaitable[Any]]
 Mounted = Callable[[Source, Path], Path]
 
 
@@ -111,7 +110,7 @@ class LoadAhead:
         )
         ahead = _Ahead(Streams(2 * policy.concurrency, policy.timeout), orders)
         self._sources[source.data.id] = ahead
-        source.places.freed = partial(self._begin_next, source, ahead)
+        source.slots.freed = partial(self._begin_next, source, ahead)
 
     def accessed(self, source: Source, path: Path, record: Record, *, wanted: bool) -> None:
         """The content at a path is wanted that is not there (`wanted`: it is loaded next), or was loaded ahead."""
@@ -204,9 +203,9 @@ class LoadAhead:
             stream.waiting += 1
 
     def _begin_next(self, source: Source, ahead: _Ahead, spared: int = 0) -> None:
-        """Begin what the queues hold, as far as places and budget go. One place is left for whoever comes next."""
-        places, queues, now = source.places, ahead.queues, self._clock()
-        while queues and places.free > spared and ahead.unwanted < places.total - 1 and self._within_budget(ahead):
+        """Begin what the queues hold, as far as slots and budget go. One slot is left for whoever comes next."""
+        slots, queues, now = source.slots, ahead.queues, self._clock()
+        while queues and slots.free > spared and ahead.unwanted < slots.total - 1 and self._within_budget(ahead):
             stream, queue = next(iter(queues.items()))
             del queues[stream]
             if not ahead.streams.alive(stream) or stream.idle(now, ahead.streams.patience):
@@ -228,13 +227,13 @@ class LoadAhead:
         record.ahead = True
         ahead.flying[record.key] = request
         ahead.unwanted += 1
-        run = partial(self._run, source, ahead, request, source.places.ask())
+        run = partial(self._run, source, ahead, request, source.slots.ask())
         self._flights.begin(("load", record.key), run, source.data.policy.timeout)
 
-    async def _run(self, source: Source, ahead: _Ahead, request: _Request, place: Place) -> Any:
+    async def _run(self, source: Source, ahead: _Ahead, request: _Request, slot: RequestSlot) -> Any:
         record = request.record
         try:
-            contents = await self._fetch(source, record, place)
+            contents = await self._fetch(source, record, slot)
         except (NotFound, Denied, InvalidUri, TooLarge):
             raise
         except BbfsError:

@@ -1,4 +1,4 @@
-"""Loading ahead at work: places, budget, fairness, and what becomes of a queue whose reader is gone."""
+"""Loading ahead at work: slots, budget, fairness, and what becomes of a queue whose reader is gone."""
 
 from typing import Any
 
@@ -10,7 +10,6 @@ from bbfs.model.errors import BbfsError, Unreachable
 from bbfs.model.inode_number import inode_number
 from bbfs.resources.catalog.inventory import Inventory
 from bbfs.resources.readahead.streams import IDLE
-from bbfs.resources.request_slots import Places
 
 DIRECTORY = "mcp-server+docs/x/d"
 LISTED = 200
@@ -52,7 +51,7 @@ async def test_what_somebody_waits_for_goes_before_what_is_loaded_ahead(nursery:
         for number in (150, 170):
             readers.start_soon(world.kernel.cat, path(number))
             await settled()
-        assert "x://d/0170" not in source.loaded, "both places are taken"
+        assert "x://d/0170" not in source.loaded, "both slots are taken"
         source.release("x://d/0010")
         await settled()
         assert source.loaded[-1] == "x://d/0170"
@@ -267,47 +266,6 @@ async def test_completed_names_join_the_order_of_a_walk(nursery: trio.Nursery, b
         await settled()
         assert len(source.loaded) > 30
         assert built == []
-
-
-# -- places ------------------------------------------------------------------------------------------------------------
-
-
-async def test_places_are_given_in_the_order_of_asking(nursery: trio.Nursery) -> None:
-    places = Places(2)
-    order: list[int] = []
-    ends = [trio.Event() for _ in range(5)]
-
-    async def request(number: int) -> None:
-        async with asked[number]:
-            order.append(number)
-            await ends[number].wait()
-
-    asked = [places.ask() for _ in range(5)]
-    async with trio.open_nursery() as requests:
-        for number in (4, 3, 2, 1, 0):
-            requests.start_soon(request, number)
-        await settled()
-        assert sorted(order) == [0, 1]
-        for ended in range(5):  # one by one: trio wakes in any order those who can go on at once
-            ends[ended].set()
-            await settled()
-    assert order[2:] == [2, 3, 4]
-    assert places.free == 2
-
-
-async def test_a_request_that_gives_up_its_turn_takes_no_place(nursery: trio.Nursery) -> None:
-    places = Places(1)
-    freed: list[int] = []
-    places.freed = lambda: freed.append(places.free)
-    first, second, third = (places.ask() for _ in range(3))
-    async with first:
-        with trio.move_on_after(0):
-            async with second:
-                raise AssertionError("it is not its turn")
-        assert not freed
-    async with third:
-        assert places.free == 0
-    assert (places.free, freed) == (1, [1])
 
 
 async def test_a_source_that_tells_versions_apart_without_loading_is_loaded_ahead_as_well(

@@ -1,10 +1,15 @@
-"""Single flight: concurrent askers for one thing cause one request, and no asker can harm another.
+"""The requests to the sources: a single flight for all who ask for one thing, and the slots that bound them.
 
 A request runs in a detached task of the daemon's nursery. Whoever asks waits for its end with the request's deadline as
 the bound; being cancelled there (a killed `cat`) cancels only that wait (S16, S22).
+
+Each source has request slots: first come, first served. Whoever asks has a slot at once or in the order of asking, so
+readahead, which only ever takes a free slot, comes after all that a program waits for. Between two awaits a task is
+alone: there is no lock.
 """
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
@@ -33,7 +38,7 @@ class Flight:
 
 
 class SingleFlight:
-    """The requests under way, by key. Between two awaits a task is alone, so the table needs no lock."""
+    """The requests under way, by key."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -58,7 +63,7 @@ class SingleFlight:
     ) -> Any:
         """The value of `request`, shared with all who ask for `key` meanwhile.
 
-        while_wanted: when the last who asks gives up, so does the request; who asks then begins another.
+        while_wanted: when the last who asks gives up, so does the request; who asks then begins another one.
 
         Raises the request's BbfsError, or DeadlineExceeded. A request that ends late (an SDK that shields its clean-up)
         keeps nobody waiting: the deadline bounds the wait as well as the work.
@@ -80,14 +85,6 @@ class SingleFlight:
         if flight.error is not None:
             raise type(flight.error)(*flight.error.args)
         return flight.value
-
-    async def do_alone(self, key: Hashable, request: Callable[[], Awaitable[Any]], timeout: float) -> Any:
-        """As `do`, under a key that nobody else asks for: when the asker gives up, so does the request."""
-        flight = self.begin(key, request, timeout)
-        try:
-            return await self.do(key, request, timeout)
-        finally:
-            flight.scope.cancel()
 
     async def _run(self, key: Hashable, request: Awaitable[Any], flight: Flight) -> None:
         started = trio.current_time()
@@ -111,3 +108,67 @@ class SingleFlight:
         """Nobody is to join a flight any more."""
         if self._flights.get(key) is flight:
             del self._flights[key]
+
+
+class RequestSlot:
+    """The slot of one request, or its turn to get one.
+
+    To be entered once (`async with`), which waits for the turn; or to be released without.
+    """
+
+    __slots__ = ("_slots", "_turn")
+
+    def __init__(self, slots: "RequestSlots", turn: trio.Event | None) -> None:
+        self._slots = slots
+        self._turn = turn
+
+    async def __aenter__(self) -> None:
+        if self._turn is not None:
+            try:
+                await self._turn.wait()
+            except trio.Cancelled:
+                self.release()
+                raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Give back the slot, or the turn."""
+        self._slots.release(self._turn)
+
+
+class RequestSlots:
+    """The slots of one source: as many requests at once as `total` says.
+
+    freed: called when a slot is free and no request waits for it.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.freed: Callable[[], None] = lambda: None
+        self._taken = 0
+        self._waiting: deque[trio.Event] = deque()
+
+    @property
+    def free(self) -> int:
+        return self.total - self._taken
+
+    def ask(self) -> RequestSlot:
+        """Return a slot: taken now where one is free, else when its turn has come."""
+        if self._taken < self.total:
+            self._taken += 1
+            return RequestSlot(self, None)
+        turn = trio.Event()
+        self._waiting.append(turn)
+        return RequestSlot(self, turn)
+
+    def release(self, turn: trio.Event | None) -> None:
+        """Take back a slot, or a turn that has not come. A slot goes to the request that has waited longest."""
+        if turn is not None and not turn.is_set():
+            self._waiting.remove(turn)
+        elif self._waiting:
+            self._waiting.popleft().set()
+        else:
+            self._taken -= 1
+            self.freed()

@@ -1,4 +1,4 @@
-"""Single flight: one request for many askers, none of whom can harm another."""
+"""Requests: one for many askers, none of whom can harm another, and as many at once as there are slots."""
 
 import logging
 from typing import Any
@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from fakes import settled
 
 from bbfs.model import errors
 from bbfs.model.errors import BbfsError, DeadlineExceeded, LoginRequired, Unreachable
-from bbfs.resources.single_flight import SingleFlight
+from bbfs.resources.requests import RequestSlots, SingleFlight
 
 
 class Request:
@@ -245,3 +246,44 @@ async def test_a_request_goes_on_when_all_who_ask_give_up(nursery: trio.Nursery)
     assert not request.cancelled
     assert flights.under_way("key")
     request.gate.set()
+
+
+# -- slots ------------------------------------------------------------------------------------------------------------
+
+
+async def test_places_are_given_in_the_order_of_asking(nursery: trio.Nursery) -> None:
+    slots = RequestSlots(2)
+    order: list[int] = []
+    ends = [trio.Event() for _ in range(5)]
+
+    async def request(number: int) -> None:
+        async with asked[number]:
+            order.append(number)
+            await ends[number].wait()
+
+    asked = [slots.ask() for _ in range(5)]
+    async with trio.open_nursery() as requests:
+        for number in (4, 3, 2, 1, 0):
+            requests.start_soon(request, number)
+        await settled()
+        assert sorted(order) == [0, 1]
+        for ended in range(5):  # one by one: trio wakes in any order those who can go on at once
+            ends[ended].set()
+            await settled()
+    assert order[2:] == [2, 3, 4]
+    assert slots.free == 2
+
+
+async def test_a_request_that_gives_up_its_turn_takes_no_place(nursery: trio.Nursery) -> None:
+    slots = RequestSlots(1)
+    freed: list[int] = []
+    slots.freed = lambda: freed.append(slots.free)
+    first, second, third = (slots.ask() for _ in range(3))
+    async with first:
+        with trio.move_on_after(0):
+            async with second:
+                raise AssertionError("it is not its turn")
+        assert not freed
+    async with third:
+        assert slots.free == 0
+    assert (slots.free, freed) == (1, [1])
