@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import trio
 
-from bbfs.model import file_names as tree
+from bbfs.model import file_names
 from bbfs.model.errors import (
     BbfsError,
     DeadlineExceeded,
@@ -402,7 +402,7 @@ class ResourceManager:
     def _link(self, source: Source, record: Record, native_uri: str) -> str | None:
         """Where a link in the directory of `record` leads for another resource of the source; None if it has none."""
         linked = source.catalog.record(native_uri)
-        path = linked.path if linked is not None and linked.path else tree.plain_path(native_uri).path
+        path = linked.path if linked is not None and linked.path else file_names.plain_path(native_uri).path
         try:
             node = source.catalog.known(path)
         except (NotFound, NotADirectory):
@@ -463,7 +463,7 @@ class ResourceManager:
                 if record is not None:
                     found.append(record.metadata)
                 deeper = depth is None or level < depth
-                if node.kind == "directory" and deeper and level < tree.MAX_DEPTH:
+                if node.kind == "directory" and deeper and level < file_names.MAX_DEPTH:
                     pending.append(((*directory, name), level + 1))
         return found
 
@@ -505,13 +505,13 @@ class ResourceManager:
         above, _, segment = unlisted.metadata.native_uri.rpartition("/")
         known = source.catalog.record(above)
         if known is not None and known.on_open:
-            return (known.parts or {}).get(tree.show_component(segment))
+            return (known.parts or {}).get(file_names.show_component(segment))
         listed = source.catalog.records.get(above) or source.catalog.records.get(above + "/")
         if listed is None:
             return None
         if listed.parts is None:
             await self._loader.contents(source, listed)
-        return (listed.parts or {}).get(tree.show_component(segment))
+        return (listed.parts or {}).get(file_names.show_component(segment))
 
     def described(self, record: Record) -> ResourceMetadata:
         """The metadata with what was learnt: the true size and the time of the last change."""

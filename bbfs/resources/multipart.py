@@ -3,7 +3,7 @@
 from collections.abc import Callable, Container, Sequence
 from itertools import count
 
-from bbfs.model import file_names as tree
+from bbfs.model import file_names
 from bbfs.model.values import Part, ResourceMetadata
 from bbfs.resources.catalog.record import Record
 
@@ -21,15 +21,15 @@ def name_parts(
         uri = part.link or part.native_uri or own
         target = leads(part.link) if part.link is not None else None
         if uri == own and part.link is None:
-            name = part.name or tree.index_name(part.mime_type)
+            name = part.name or file_names.index_name(part.mime_type)
         else:
             below = uri.removeprefix(own).strip("/") if uri.startswith(own) else uri.rstrip("/").rpartition("/")[2]
-            name = tree.show_component(below.replace("/", "%2F") or str(position))
+            name = file_names.show_component(below.replace("/", "%2F") or str(position))
         if part.link is not None and target is None:
-            name = tree.show_component(tree.hide_component(name) + ".url")
+            name = file_names.show_component(file_names.hide_component(name) + ".url")
         name = _free(name, named)
         # Its bbfs URI is the one that the rule makes of its path; the server's own may lead nowhere.
-        bbfs_uri = f"{record.metadata.uri.rstrip('/')}/{tree.hide_component(name)}"
+        bbfs_uri = f"{record.metadata.uri.rstrip('/')}/{file_names.hide_component(name)}"
         metadata = ResourceMetadata(
             bbfs_uri,
             uri,
@@ -49,5 +49,5 @@ def name_parts(
 
 def _free(name: str, taken: Container[str]) -> str:
     """`name`, or with a number before its extension the first that is free: contents have an order, so it is stable."""
-    numbered = (tree.suffixed(name, str(number)) for number in count(1))
+    numbered = (file_names.suffixed(name, str(number)) for number in count(1))
     return name if name not in taken else next(each for each in numbered if each not in taken)

@@ -4,7 +4,7 @@ Paths are those below the root of a mount. Where several URIs of a listing want 
 only the listing knows the path; everywhere else the rule and the listing agree.
 """
 
-from bbfs.model import file_names as tree
+from bbfs.model import file_names
 from bbfs.model.errors import InvalidUri
 from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix, source_uri
 
@@ -17,7 +17,7 @@ _FILE_OPENING = ":./"
 def path_by_rule(uri: str) -> Path:
     """The path of a bbfs URI. Raises InvalidUri."""
     parsed = parse_data_source_uri(uri)
-    return (parsed.uri_prefix, *tree.plain_path(parsed.original_uri).path[1:])
+    return (parsed.uri_prefix, *file_names.plain_path(parsed.original_uri).path[1:])
 
 
 def uri_by_rule(path: Path) -> str:
@@ -27,7 +27,9 @@ def uri_by_rule(path: Path) -> str:
     if not below or (prefix.scheme is not None and len(below) == 1):
         raise InvalidUri(f"{path[0]!r} is the directory of a data source: no URI stands for it")
     is_file = (prefix.access_method, prefix.type, below[0]) == _FILE
-    return source_uri(prefix.base, tree.native_of(below, opening=_FILE_OPENING if is_file else tree.OPENING))
+    return source_uri(
+        prefix.base, file_names.native_of(below, opening=_FILE_OPENING if is_file else file_names.OPENING)
+    )
 
 
 def components(path: str) -> Path:

@@ -8,7 +8,7 @@ from math import inf
 import trio
 from cachetools import LRUCache
 
-from bbfs.model import file_names as tree
+from bbfs.model import file_names
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model.values import DataSource, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
@@ -289,10 +289,10 @@ class DirectoryCatalog:
             native_uri = first.native_uri.rstrip("/")
             self.beginning = native_uri.removesuffix(segment) if native_uri.endswith(segment) else None
         if len(by_segment) <= PORTION:
-            segments = tree.names(list(by_segment), literal=self._literal)
+            segments = file_names.names(list(by_segment), literal=self._literal)
         else:
             # Names depend on each other. In a thread, the interpreter is shared every few milliseconds.
-            named = partial(tree.names, list(by_segment), literal=self._literal)
+            named = partial(file_names.names, list(by_segment), literal=self._literal)
             segments = await trio.to_thread.run_sync(named)
         entries: dict[str, Record] = {}
         changed: list[Path] = []

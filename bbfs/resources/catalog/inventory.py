@@ -15,7 +15,7 @@ from typing import TypeVar
 import trio
 from cachetools import LRUCache
 
-from bbfs.model import file_names as tree
+from bbfs.model import file_names
 from bbfs.model.bucket_dict import Buckets
 from bbfs.model.listing import MIME_TYPE, SIZE, Description, Rows, is_plain_file, value, version
 from bbfs.model.values import ResourceMetadata
@@ -301,7 +301,7 @@ class Inventory:
         if len(difference.added) + len(difference.removed) > IN_PLACE:
             return None
         if directories is not None:
-            plain = [tree.plain_path(uri).path for uri in difference.added]
+            plain = [file_names.plain_path(uri).path for uri in difference.added]
             if len(directories(plain)) > len(directories([])):
                 return None
         assert self.tree is not None
@@ -418,7 +418,7 @@ async def _folded(rows: Rows, directories: Directories | None) -> Tree:
         for uri in uris:
             folding.add(uri)
         if directories is not None:
-            always += directories([tree.plain_path(uri).path for uri in uris])[len(directories([])) :]
+            always += directories([file_names.plain_path(uri).path for uri in uris])[len(directories([])) :]
         await trio.lowlevel.checkpoint()
     for path in always:
         folding.add_directory(path)

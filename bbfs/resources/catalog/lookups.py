@@ -9,7 +9,7 @@ from math import inf
 
 from cachetools import LRUCache
 
-from bbfs.model import file_names as tree
+from bbfs.model import file_names
 from bbfs.model.errors import NotFound
 from bbfs.model.values import DataSource, ResourceMetadata
 from bbfs.resources.catalog.base import LateAnswers, Surroundings
@@ -83,7 +83,7 @@ class FoundNames:
     async def _ask(self, path: Path, segments: Path) -> Record:
         try:
             metadata = await self._handler.find(segments, path[-1])
-            if tree.show_component(last_segment(metadata.native_uri)) != path[-1]:
+            if file_names.show_component(last_segment(metadata.native_uri)) != path[-1]:
                 raise NotFound(f"no such file: {'/'.join(path)}")
         except NotFound:
             self._answers[path] = _Answer(self._around.clock(), None)
@@ -135,7 +135,7 @@ def own_segment(metadata: ResourceMetadata, directory_uri: str | None) -> str | 
         hidden = "%69%6E"
     else:
         return None
-    return hidden + tree.hide_component(tree.index_name(metadata.mime_type)[hidden.count("%") :])
+    return hidden + file_names.hide_component(file_names.index_name(metadata.mime_type)[hidden.count("%") :])
 
 
 def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 import trio
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
 
-from bbfs.model import file_names as tree
+from bbfs.model import file_names
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound
 from bbfs.model.uri import parse_data_source_uri, source_uri
 from bbfs.model.values import SourceEvent
@@ -150,13 +150,13 @@ class Following:
         source, record = await self._manager.record_of(uri)
         data = source.data
         if isinstance(source.catalog, DirectoryCatalog):
-            return (data.uri_prefix, *tree.plain_path(record.metadata.native_uri, data.scheme).path)
+            return (data.uri_prefix, *file_names.plain_path(record.metadata.native_uri, data.scheme).path)
         await self._manager.below(source, ())
         source, record = await self._manager.record_of(uri)
         if record.path:
             return self._manager.mounted(record)
         parsed = parse_data_source_uri(uri)
-        return (parsed.base_prefix, *tree.plain_path(parsed.original_uri).path)
+        return (parsed.base_prefix, *file_names.plain_path(parsed.original_uri).path)
 
     def _found(self, uri: str, _change: Change) -> None:
         """A look has found another content. The record of the URI is not always that of the path that was looked at."""
