@@ -15,7 +15,6 @@ from typing import Any
 import platformdirs
 import trio
 
-from bbfs import sources
 from bbfs.config import Config
 from bbfs.config.schema import DEFAULT_CACHE_BYTES
 from bbfs.model.errors import ConfigError
@@ -26,6 +25,7 @@ from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.manager import ResourceManager
 from bbfs.sources import CanClose, Handler, Services
 from bbfs.sources.content.spool import Spools
+from bbfs.sources.registry import build
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def compose(config: Config, mount_point: str | None = None, *, lasting: bool = F
 def _handler(config: Config, source: DataSource, services: Services) -> Handler:
     """Build one handler. Raise ConfigError with the line of the option that is wrong."""
     try:
-        return sources.build(source, services)
+        return build(source, services)
     except ConfigError as error:
         raise ConfigError(config.located(source.id, str(error))) from None
 

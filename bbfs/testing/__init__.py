@@ -20,10 +20,19 @@ from typing import ClassVar
 import pytest
 import trio
 
-from bbfs.model.errors import BbfsError, NotFound
-from bbfs.model.uri import parse_data_source_uri
-from bbfs.model.values import Content, Loaded, ResourceMetadata
-from bbfs.sources import CanList, CanListDirectory, CanLoad, CanStat, Handler
+from bbfs.sources import (
+    BbfsError,
+    CanList,
+    CanListDirectory,
+    CanLoad,
+    CanStat,
+    Content,
+    Handler,
+    Loaded,
+    NotFound,
+    ResourceMetadata,
+    parse_data_source_uri,
+)
 
 BOUND = 20.0
 HOSTILE = (

@@ -12,7 +12,7 @@ from bbfs.model.quantities import parse_duration, parse_size, parse_umask
 from bbfs.model.source_types import own_types
 from bbfs.model.values import Capabilities, McpServer, Policy
 from bbfs.resources.open import compose
-from bbfs.sources import handler_types
+from bbfs.sources.registry import handler_types
 
 FULL = """
 log_level = "debug"

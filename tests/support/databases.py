@@ -10,8 +10,9 @@ import trio
 from postgres_server import PASSWORD, PostgresServer
 
 from bbfs.model.values import DataSource, Policy
-from bbfs.sources import Services, build
+from bbfs.sources import Services
 from bbfs.sources.database.handler import DatabaseHandler
+from bbfs.sources.registry import build
 
 BOUND = 20
 POLICY = Policy()

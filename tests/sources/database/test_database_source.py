@@ -25,7 +25,8 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import DataSource, Policy
-from bbfs.sources import Services, build
+from bbfs.sources import Services
+from bbfs.sources.registry import build
 
 
 @pytest.mark.semantics("S23")

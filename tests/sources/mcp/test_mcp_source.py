@@ -8,8 +8,9 @@ from odd_servers import Odd, until
 from bbfs.model.errors import ConfigError
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.values import DataSource, Policy, SourceEvent
-from bbfs.sources import CanList, CanLoad, CanWatch, Services, build
+from bbfs.sources import CanList, CanLoad, CanWatch, Services
 from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.registry import build
 
 
 def make(odd: Odd) -> DataSource:

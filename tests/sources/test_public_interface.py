@@ -1,0 +1,36 @@
+"""The public interface for authors of source types: `bbfs.sources`, as docs/sources.md lists it."""
+
+import re
+from types import ModuleType
+
+from repository import DOCS
+
+import bbfs.sources
+
+PUBLIC = """
+    BbfsError Busy Bytes CanAnnounce CanClose CanComplete CanFind CanList CanListDirectory CanLoad CanLoadIfChanged
+    CanLogIn CanPut CanStat CanWatch Completion ConfigError Content DataSource DeadlineExceeded Denied Handler
+    InvalidUri IsADirectory Listing ListingProgress Loaded LoadsWhileWanted LoginRequired MemoryContent NotADirectory
+    NotFound NotSupported Outdated Part Policy ProtocolViolation ResourceMetadata ResourceTemplate Services
+    SourceEvent SourceOptions SourceState Spool TellsProgress TooLarge Unchanged Unreachable content_type_of
+    local_path mime_type_of_name open_regular parse_data_source_uri parse_options refuse_auth show_component source_uri
+"""
+"""Packages of other people depend on these names. One that goes, or changes its meaning, breaks them."""
+
+
+def test_the_interface_has_these_names_and_no_other():
+    assert sorted(bbfs.sources.__all__) == sorted(PUBLIC.split())
+    names = {name for name, value in vars(bbfs.sources).items() if not isinstance(value, ModuleType)}
+    assert {name for name in names if not name.startswith("_")} == set(PUBLIC.split())
+
+
+def test_the_document_lists_all_of_them():
+    section = (DOCS / "sources.md").read_text().partition("\n## A type of your own\n")[2]
+    table = re.search(r"^\| for \|(?:.*\n)+?\n", section + "\n", re.MULTILINE)
+    assert table is not None
+    assert set(re.findall(r"`(\w+)`", table[0].partition("\n|---|---|\n")[2])) - {"__init__"} == set(PUBLIC.split())
+
+
+def test_the_example_uses_nothing_else_of_bbfs():
+    section = (DOCS / "sources.md").read_text().partition("\n## A type of your own\n")[2]
+    assert set(re.findall(r"^from (bbfs(?:\.\w+)*) import", section, re.MULTILINE)) == {"bbfs.sources", "bbfs.testing"}
