@@ -13,30 +13,20 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
-from http import HTTPStatus
 from typing import Any
 
 import httpcore2
 import httpx2
 import trio
 
-from bbfs.model.errors import (
-    BbfsError,
-    Busy,
-    DeadlineExceeded,
-    Denied,
-    InvalidUri,
-    LoginRequired,
-    NotFound,
-    ProtocolViolation,
-    Unreachable,
-)
+from bbfs.model.errors import BbfsError, DeadlineExceeded, Denied, InvalidUri, ProtocolViolation, Unreachable
 from bbfs.model.redaction import Redactor, header_secrets, url_secrets
 from bbfs.model.values import DataSource, SourceState
 from bbfs.sources.http.addresses import OPTION, PublicAddresses, literal, refuse_private
 from bbfs.sources.http.pacing import Pace, Pause, retry_after
 from bbfs.sources.http.redirects import FOLLOWED, HARMLESS, is_web, origin, redirected
 from bbfs.sources.http.responses import CODINGS, WebResponse, WebStream, network_errors, shown_url
+from bbfs.sources.http.statuses import status_error, status_line
 
 __all__ = ["WebClient", "WebResponse", "WebStream"]
 
@@ -51,17 +41,6 @@ _REFUSAL_TIMEOUT, _REFUSAL_LIMIT, _EXCERPT = 2.0, 1 << 16, 200
 """Seconds and bytes for the body of a refusal or a redirect; characters of it in a message."""
 _KEPT_TOO_LONG = (httpcore2.ReadError, httpcore2.WriteError, httpcore2.RemoteProtocolError)
 """How a connection fails that the server has closed since the last request on it."""
-_BY_STATUS: dict[int, type[BbfsError]] = {
-    401: LoginRequired,
-    403: Denied,
-    404: NotFound,
-    407: Denied,
-    408: DeadlineExceeded,
-    410: NotFound,
-    429: Busy,
-    451: Denied,
-    504: DeadlineExceeded,
-}
 
 
 class WebClient:
@@ -305,16 +284,12 @@ class WebClient:
     def _refusal(self, request: httpx2.Request, stream: WebStream, said: bytes) -> BbfsError:
         """What a status that nobody asked for means, with the beginning of what the server says to it."""
         status = stream.status
-        try:
-            phrase = f" {HTTPStatus(status).phrase}"
-        except ValueError:
-            phrase = ""
-        text = f"{request.method} {shown_url(request.url)}: HTTP {status}{phrase}"
+        text = f"{request.method} {shown_url(request.url)}: {status_line(status)}"
         kind = stream.headers.get("content-type", "")
         if said and "html" not in kind and ("text" in kind or "json" in kind or "xml" in kind):
             excerpt = self._redact.cut(said.decode("utf-8", "replace"), _EXCERPT)
             text += ": " + " ".join("".join(c if c.isprintable() else " " for c in excerpt).split())
-        return _BY_STATUS.get(status, Unreachable if status >= 500 else ProtocolViolation)(text)
+        return status_error(status)(text)
 
 
 async def _said(stream: WebStream) -> bytes:

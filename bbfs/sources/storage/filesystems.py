@@ -28,6 +28,7 @@ from bbfs.model.errors import (
 )
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import Blocks, RangedContent
+from bbfs.sources.http.statuses import STATUS_ERRORS
 from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.archives.members import stays_inside
 from bbfs.sources.storage.backend import Item, Listed, Opened, Threads
@@ -291,8 +292,7 @@ def _translated(error: Exception, what: str) -> BbfsError:
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     if status is not None:
-        kind = {401: LoginRequired, 403: Denied, 404: NotFound, 429: Busy}.get(status, Unreachable)
-        return kind(f"{what}: status {status}")
+        return STATUS_ERRORS.get(status, Unreachable)(f"{what}: status {status}")
     code = str(error)[:3]
     for kind_of in type(error).__mro__:
         if kind_of.__name__ == "error_perm":

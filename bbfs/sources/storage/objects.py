@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from bbfs.model.errors import (
     BbfsError,
-    Busy,
     ConfigError,
     DeadlineExceeded,
     Denied,
@@ -29,6 +28,7 @@ from bbfs.model.errors import (
 )
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import Blocks, RangedContent
+from bbfs.sources.http.statuses import STORAGE_ERRORS
 from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.backend import Item, Listed, Opened, Threads
 from bbfs.sources.storage.options import Configured
@@ -41,16 +41,7 @@ _ERRORS: dict[str, type[BbfsError]] = {
     "PreconditionError": Outdated,
     "NotSupportedError": NotSupported,
 }
-_STATUSES: dict[int, type[BbfsError]] = {
-    401: LoginRequired,
-    403: Denied,
-    404: NotFound,
-    407: LoginRequired,
-    412: Outdated,
-    429: Busy,
-    503: Busy,
-    504: DeadlineExceeded,
-}
+_STATUSES = STORAGE_ERRORS | {407: LoginRequired}
 _STATUS = re.compile(r"status code: (\d{3})")
 _UNUSABLE = ("", ".", "..")
 

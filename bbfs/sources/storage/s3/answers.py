@@ -21,6 +21,7 @@ from bbfs.model.errors import (
     ProtocolViolation,
     Unreachable,
 )
+from bbfs.sources.http.statuses import STORAGE_ERRORS, status_error
 from bbfs.sources.storage.addresses import shown
 
 _CODES: dict[str, type[BbfsError]] = {
@@ -46,18 +47,7 @@ _CODES: dict[str, type[BbfsError]] = {
     "NotImplemented": NotSupported,
     "KeyTooLongError": NotFound,
 }
-"""By the code in the body ("Error responses" of the Amazon S3 API reference)."""
-_STATUSES: dict[int, type[BbfsError]] = {
-    401: LoginRequired,
-    403: Denied,
-    404: NotFound,
-    408: DeadlineExceeded,
-    412: Outdated,
-    429: Busy,
-    503: Busy,
-    504: DeadlineExceeded,
-}
-"""By the status, where there is no such code: answers to HEAD have no body."""
+"""By the code in the body ("Error responses" of the Amazon S3 API reference); answers to HEAD have none."""
 _GENERIC = ("", "binary/octet-stream", "application/octet-stream", "application/x-www-form-urlencoded")
 """Types that say nothing: what servers write when nobody gave one."""
 _SECRET = re.compile(r"(?i)(signature|accesskeyid|token|stringtosign|canonicalrequest)")
@@ -135,7 +125,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, what: str) ->
     if status in (301, 307) or code in ("PermanentRedirect", "AuthorizationHeaderMalformed"):
         hint = f"; the bucket is in the region {shown(region)} (options.region)" if region else ""
         return ProtocolViolation(f"{what}: the server sends us elsewhere{hint}")
-    kind = _CODES.get(code) or _STATUSES.get(status) or (Unreachable if status >= 500 else ProtocolViolation)
+    kind = _CODES.get(code) or status_error(status, STORAGE_ERRORS)
     said = ": ".join(text for text in (code, message) if text) or f"status {status}"
     return kind(f"{what}: {shown(said)}")
 

@@ -1,0 +1,43 @@
+"""The errors that HTTP statuses stand for (RFC 9110, section 15; `docs/semantics.md` S23). Pure."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from bbfs.model.errors import (
+    BbfsError,
+    Busy,
+    DeadlineExceeded,
+    Denied,
+    LoginRequired,
+    NotFound,
+    Outdated,
+    ProtocolViolation,
+    Unreachable,
+)
+
+STATUS_ERRORS: dict[int, type[BbfsError]] = {
+    401: LoginRequired,
+    403: Denied,
+    404: NotFound,
+    407: Denied,
+    408: DeadlineExceeded,
+    410: NotFound,
+    429: Busy,
+    451: Denied,
+    504: DeadlineExceeded,
+}
+STORAGE_ERRORS = STATUS_ERRORS | {412: Outdated, 503: Busy}
+"""Of servers that store objects: they answer 503 to a client that is too fast, and 412 where an object was replaced."""
+
+
+def status_error(status: int, errors: Mapping[int, type[BbfsError]] = STATUS_ERRORS) -> type[BbfsError]:
+    """Return the error for a status that is no answer."""
+    return errors.get(status, Unreachable if status >= 500 else ProtocolViolation)
+
+
+def status_line(status: int) -> str:
+    """Return a status as messages show it: `HTTP 404 Not Found`."""
+    try:
+        return f"HTTP {status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"HTTP {status}"
