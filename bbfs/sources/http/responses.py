@@ -61,11 +61,8 @@ class WebStream:
     def length(self) -> int | None:
         """Bytes of the body as the server states them, where it sends it as it is."""
         stated = self.headers.get("content-length", "")
-        return int(stated) if self._coding == "identity" and stated.isascii() and stated.isdigit() else None
-
-    @property
-    def _coding(self) -> str:
-        return self.headers.get("content-encoding", "").strip().lower() or "identity"
+        is_plain = coding_name(self.headers.get("content-encoding")) == "identity"
+        return int(stated) if is_plain and stated.isascii() and stated.isdigit() else None
 
     def __aiter__(self) -> "WebStream":
         return self
@@ -102,28 +99,32 @@ class WebStream:
         return TooLarge(f"{self._what}: more than {self.limit} bytes (option max_body)")
 
     async def _decoded(self) -> AsyncGenerator[bytes]:
-        decoder = _decoder(self._coding, self._what)
+        decoder = BodyDecoder(self.headers.get("content-encoding"), self._what)
         chunks = self._response.stream.__aiter__()  # type: ignore[union-attr]
         try:
             with network_errors(self._what):
                 async for chunk in chunks:
-                    if decoder is None:
-                        if chunk:
-                            yield chunk
-                    else:
-                        for piece in decoder.feed(chunk):
-                            yield piece
-            if decoder is not None:
-                decoder.end()
+                    for piece in decoder.feed(chunk):
+                        yield piece
+            decoder.end()
         finally:
             await chunks.aclose()  # type: ignore[attr-defined]
 
 
-class Inflater:
-    """Undoes gzip and deflate; of gzip several members may follow each other (RFC 1952, section 2.2)."""
+class BodyDecoder:
+    """Undoes a content coding; of gzip several members may follow each other (RFC 1952, section 2.2).
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    coding: the value of `Content-Encoding`, if there is one. what: begins the texts of errors, if given. Raises
+    ProtocolViolation, also for a coding that was not asked for.
+    """
+
+    def __init__(self, coding: str | None, what: str = "") -> None:
+        name = coding_name(coding)
+        self._prefix = f"{what}: " if what else ""
+        if name not in ("identity", CODINGS, "x-gzip", "deflate"):
+            said = ascii(name[:40])[1:-1]
+            raise ProtocolViolation(f"{self._prefix}an answer in a content coding that was not asked for: {said}")
+        self._is_coded = name != "identity"
         self._begin()
 
     def _begin(self) -> None:
@@ -131,29 +132,30 @@ class Inflater:
         self._begun = False
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        while chunk:
+        """Yield what the next bytes stand for, in pieces of at most 1 MiB if they are coded."""
+        if not self._is_coded and chunk:
+            yield chunk
+        while self._is_coded and chunk:
             if self._decompressor.eof:
                 self._begin()
             self._begun = True
             try:
                 piece = self._decompressor.decompress(chunk, _PIECE)
             except zlib.error as exc:
-                raise ProtocolViolation(f"{self._what}: the body cannot be decoded: {exc}") from exc
+                raise ProtocolViolation(f"{self._prefix}an answer that cannot be decoded: {exc}") from exc
             if piece:
                 yield piece
             chunk = self._decompressor.unconsumed_tail or self._decompressor.unused_data
 
     def end(self) -> None:
+        """Raise ProtocolViolation for a coded body that is cut off."""
         if self._begun and not self._decompressor.eof:
-            raise ProtocolViolation(f"{self._what}: the coded body ends too early")
+            raise ProtocolViolation(f"{self._prefix}the coded body ends too early")
 
 
-def _decoder(coding: str, what: str) -> Inflater | None:
-    if coding == "identity":
-        return None
-    if coding in (CODINGS, "x-gzip", "deflate"):
-        return Inflater(what)
-    raise ProtocolViolation(f"{what}: a content coding that was not asked for: {coding[:40]!a}")
+def coding_name(coding: str | None) -> str:
+    """Return a content coding in lower case, `identity` for none."""
+    return (coding or "").strip().lower() or "identity"
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from xml.parsers import expat
 
 from bbfs.model.errors import Denied, InvalidUri, NotFound, ProtocolViolation, TooLarge
 from bbfs.sources.http.client import WebClient
-from bbfs.sources.http.responses import Inflater, WebStream, shown_url
+from bbfs.sources.http.responses import BodyDecoder, WebStream, shown_url
 
 MAX_SITEMAP = 64 << 20
 """Bytes of one sitemap, unpacked. The protocol allows 50 MB."""
@@ -79,21 +79,20 @@ async def _read(client: WebClient, url: str, headers: Mapping[str, str], room: i
 
 
 async def _feed(parser: "SitemapParser", stream: WebStream, what: str) -> None:
-    inflater: Inflater | None = None
-    size, is_first = 0, True
+    decoder: BodyDecoder | None = None
+    size = 0
     async for piece in stream:
-        if is_first and piece.startswith(_GZIP):
-            inflater = Inflater(what)
-        is_first = False
-        for plain in (piece,) if inflater is None else inflater.feed(piece):
+        if decoder is None:
+            decoder = BodyDecoder("gzip" if piece.startswith(_GZIP) else None, what)
+        for plain in decoder.feed(piece):
             size += len(plain)
             if size > MAX_SITEMAP:
                 raise TooLarge(f"{what}: a sitemap of more than {MAX_SITEMAP} bytes")
             parser.feed(plain)
             if parser.is_full:
                 return
-    if inflater is not None:
-        inflater.end()
+    if decoder is not None:
+        decoder.end()
     parser.end()
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bbfs.model.errors import BbfsError, ProtocolViolation
 from bbfs.model.values import McpServer
+from bbfs.sources.http.responses import BodyDecoder
 from bbfs.sources.mcp.client.decode import (
     greeting,
     loaded,
@@ -22,7 +23,6 @@ from bbfs.sources.mcp.client.decode import (
     ttl_seconds,
 )
 from bbfs.sources.mcp.client.redaction import ServerRedactor
-from bbfs.sources.mcp.transport.gzip import inflater
 from bbfs.sources.mcp.transport.lines import Event, EventParser, LineSplitter
 from bbfs.sources.mcp.transport.stdio import decode
 
@@ -134,7 +134,7 @@ def _errors(messages: list[types.JSONRPCMessage] | None) -> list[types.JSONRPCEr
 @settings(max_examples=30, deadline=None)
 def test_inflated_is_what_was_deflated(data: bytes, size: int, coding: str | None) -> None:
     packed = data if coding is None else gzip.compress(data) if "deflate" not in coding else zlib.compress(data)
-    inflate = inflater(coding)
+    inflate = BodyDecoder(coding).feed
     pieces = [piece for start in range(0, len(packed), size) for piece in inflate(packed[start : start + size])]
     assert b"".join(pieces) == data
     assert coding is None or all(len(piece) <= 1 << 20 for piece in pieces)
@@ -143,7 +143,7 @@ def test_inflated_is_what_was_deflated(data: bytes, size: int, coding: str | Non
 @pytest.mark.parametrize(("coding", "body"), [("br", b""), ("gzip", b"plain"), ("gzip, gzip", b"")])
 def test_a_body_that_is_not_coded_as_it_says_is_refused(coding: str, body: bytes) -> None:
     with pytest.raises(ProtocolViolation):
-        list(inflater(coding)(body))
+        list(BodyDecoder(coding).feed(body))
 
 
 def test_batch_is_its_messages() -> None:

@@ -19,9 +19,10 @@ from mcp.shared.message import SessionMessage
 from bbfs.model.errors import Denied, LoginRequired, ProtocolViolation, Unreachable
 from bbfs.model.redaction import Redactor
 from bbfs.model.values import McpServer
+from bbfs.sources.http.responses import CODINGS, BodyDecoder
+from bbfs.sources.http.statuses import status_line
 from bbfs.sources.mcp.client.errors import HttpFault
 from bbfs.sources.mcp.login.refresh import Login
-from bbfs.sources.mcp.transport.gzip import ACCEPTED, inflater
 from bbfs.sources.mcp.transport.lines import Event, EventParser
 from bbfs.sources.mcp.transport.stdio import decode
 
@@ -60,7 +61,7 @@ class Http:
         # As many connections as requests in flight, which `concurrency` of the source bounds; all of them are kept.
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
         self.client = httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, limits=limits)
-        self.client.headers["accept-encoding"] = ACCEPTED
+        self.client.headers["accept-encoding"] = CODINGS
         self.url = server.url or ""
         self._redact = redact
         self._max_message = max_message
@@ -161,12 +162,12 @@ class Http:
         done = False
         with trio.CancelScope() as reading:
             try:
-                inflate = inflater(response.headers.get("content-encoding"))
+                decoder = BodyDecoder(response.headers.get("content-encoding"))
                 async for chunk in response.aiter_raw():
                     if done or problem is not None:
                         continue
                     try:
-                        for piece in inflate(chunk):
+                        for piece in decoder.feed(chunk):
                             if await take(piece):
                                 done = True
                                 reading.deadline = trio.current_time() + _DRAIN_TIMEOUT
@@ -188,10 +189,7 @@ class Http:
         status = response.status_code
         messages = decode(await self._said(response)) or ()
         error = next((message.error for message in messages if isinstance(message, types.JSONRPCError)), None)
-        try:
-            reason = f"HTTP {status} {HTTPStatus(status).phrase}"
-        except ValueError:
-            reason = f"HTTP {status}"
+        reason = status_line(status)
         if error is not None:
             reason += f": {self._redact.cut(error.message, 200)}"
         forgotten = status == 404 or (status == 400 and error is not None and "session" in error.message.lower())
