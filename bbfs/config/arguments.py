@@ -13,8 +13,9 @@ from bbfs.config.naming import VALID_NAME, slug
 from bbfs.config.problems import KeyPath, key_text, quote
 from bbfs.config.server import make_server
 from bbfs.model.errors import ConfigError
+from bbfs.model.source_types import fixed_scheme, policy
 from bbfs.model.uri import build_uri_prefix
-from bbfs.model.values import DataSource, McpServer, Policy
+from bbfs.model.values import DataSource, McpServer
 
 _NAMED = re.compile(r"([^=]*)=(.*)", re.DOTALL)
 _PATH = re.compile(r"(?:\.{0,2}|~[^/=]*)/")
@@ -101,8 +102,8 @@ def source_from_dir_argument(text: str, *, environ: Mapping[str, str] | None = N
         name,
         "filesystem",
         "bb",
-        uri_prefix=build_uri_prefix("bb", "filesystem", name, "file"),
-        policy=Policy.of_type("filesystem"),
+        uri_prefix=build_uri_prefix("bb", "filesystem", name, fixed_scheme("filesystem", {})),
+        policy=policy("filesystem"),
         config=MappingProxyType({"root": root}),
         title=base if base != name else None,
     )

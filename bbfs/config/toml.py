@@ -30,7 +30,7 @@ from bbfs.config.schema import (
 from bbfs.config.server import looks_like_command_line, make_server
 from bbfs.config.shared_cache import shared_cache
 from bbfs.model.errors import ConfigError, InvalidUri
-from bbfs.model.source_types import fixed_scheme, meant, own_types
+from bbfs.model.source_types import find, fixed_scheme, meant, names, policy
 from bbfs.model.uri import build_uri_prefix, parse_uri_prefix
 from bbfs.model.values import AccessMethod, Capabilities, DataSource, McpServer, Policy, SharedCache
 
@@ -219,10 +219,10 @@ class _Loader:
             self._problem((*path, "id"), "should be a letter or digit, then A-Z a-z 0-9 . _ -")
         config = self._references.resolve_all(table.config, (*path, "config"), self._problem)
         auth = self._references.resolve_all(table.auth, (*path, "auth"), self._problem)
-        if not is_mcp and source_type not in own_types():
+        if not is_mcp and find(source_type) is None:
             known = meant(source_type)
-            hint = f"; did you mean {known!r}?" if known else suggestion(source_type, own_types())
-            hint = hint or f"; there are: {', '.join(own_types())}, and MCP servers"
+            hint = f"; did you mean {known!r}?" if known else suggestion(source_type, names())
+            hint = hint or f"; there are: {', '.join(names())}, and MCP servers"
             self._problem((*path, "type"), f"unknown type {quote(source_type)}{hint}")
         prefix = self._uri_prefix(table, access_method, source_type, config, path)
         mcp = self._server(table.mcp_config, (*path, "mcpConfig")) if table.mcp_config else None
@@ -340,4 +340,4 @@ def _policy(type: str, table: SourceTable) -> Policy:
         "sizes": table.sizes,
         "disk": table.disk,
     }
-    return Policy.of_type(type, **{key: value for key, value in given.items() if value is not None})
+    return policy(type, **{key: value for key, value in given.items() if value is not None})

@@ -10,12 +10,10 @@ from urllib.parse import urlsplit
 from bbfs.config.interpolation import Interpolator, UnresolvedReference, expand_user
 from bbfs.config.naming import VALID_NAME, slug
 from bbfs.model.errors import ConfigError
-from bbfs.model.source_types import fixed_scheme
+from bbfs.model.source_types import fixed_scheme, of_url_scheme, policy, url_schemes
 from bbfs.model.uri import build_uri_prefix, native_scheme
-from bbfs.model.values import DataSource, Policy
+from bbfs.model.values import DataSource
 
-_DATABASES = ("sqlite", "postgres", "postgresql", "mysql", "mariadb", "mssql", "oracle")
-_STORES = ("s3", "gs", "az", "sftp", "ftp", "github", "webdav", "webdavs", "zip", "tar")
 _FILES = (
     (re.compile(r"\.(?:db|sqlite|sqlite3)\Z"), "sqlite:///"),
     (re.compile(r"\.(?:zip|jar|whl|epub|docx|xlsx|pptx|odt|ods)\Z"), "zip://"),
@@ -49,14 +47,13 @@ def source_from_url_argument(text: str, *, environ: Mapping[str, str] | None = N
     if kind is None:
         if native_scheme(written) is None and os.path.isdir(expand_user(written, environ)):
             raise ConfigError(f"{label}: this is a folder, which --dir [NAME=]PATH mounts")
-        known = ", ".join(f"{scheme}://" for scheme in ("https", *_DATABASES[:3], *_STORES))
+        known = ", ".join(f"{scheme}://" for scheme in ("https", *url_schemes()))
         raise ConfigError(f"{label}: expected NAME=URL with one of {known}, or a database or archive file")
     config: dict[str, Any] = {option: [url] if option == "urls" else url}
     name = name or _name(url)
     scheme = fixed_scheme(kind, config)
     prefix = build_uri_prefix("bb", kind, name, scheme)
-    policy = Policy.of_type(kind)
-    return DataSource(name, name, kind, "bb", uri_prefix=prefix, policy=policy, config=MappingProxyType(config))
+    return DataSource(name, name, kind, "bb", uri_prefix=prefix, policy=policy(kind), config=MappingProxyType(config))
 
 
 def _as_url(text: str, environ: Mapping[str, str]) -> str:
@@ -72,10 +69,9 @@ def _as_url(text: str, environ: Mapping[str, str]) -> str:
 def _kind(url: str) -> tuple[str | None, str]:
     """The type of a source at a URL, and the option that takes it; no type if nobody knows."""
     scheme = (native_scheme(url) or "").partition("+")[0].lower()
-    if scheme in _DATABASES:
-        return "database", "url"
-    if scheme in _STORES:
-        return "storage", "url"
+    found = of_url_scheme(scheme)
+    if found is not None:
+        return found, "url"
     if scheme in ("http", "https") and urlsplit(url).netloc:
         path = urlsplit(url).path
         return next(((kind, option) for pattern, kind, option in _PAGES if pattern.search(path)), ("url", "urls"))
@@ -87,7 +83,7 @@ def _name(url: str) -> str:
     parts = urlsplit(url)
     last = parts.path.rstrip("/").rpartition("/")[2]
     is_file = any(pattern.search(last) for pattern, _ in _FILES)
-    is_database = (native_scheme(url) or "").partition("+")[0].lower() in _DATABASES
+    is_database = _kind(url)[0] == "database"
     try:
         host = parts.hostname or ""
     except ValueError:

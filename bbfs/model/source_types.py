@@ -1,83 +1,174 @@
-"""The types of sources that bbfs reaches itself: bbfs's own, and those that installed packages add.
+"""The table of source types: those of bbfs, and those that installed packages add.
 
-A package adds a type by an entry point of the group `bbfs.sources`: its name is the type, its object the handler's
-class. Where the URIs of such a source have one fixed scheme, the class says so by an attribute `scheme`.
+A package adds a type by an entry point of the group `bbfs.sources`. The name of the entry point is the type, and its
+object is the class of the handler. Where the native URIs of such a source have one fixed scheme, the class gives it as
+an attribute `scheme`.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from bbfs.model.errors import ConfigError
+from bbfs.model.values import DataSource, Policy
 
 GROUP = "bbfs.sources"
+Scheme = str | Callable[[Mapping[str, Any]], str | None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceType:
+    """One type of sources.
+
+    handler: the class of its handlers, as `module:name`.
+    scheme: the one scheme of its native URIs, or a function that returns it for the options of a source. None where
+        each URI of a source may have another scheme.
+    opening: the characters that follow the scheme in its native URIs.
+    is_local: its handler answers at once, so loading ahead of the reader gains nothing.
+    policy: defaults of `Policy` that differ for this type.
+    url_schemes: the schemes of the URLs that stand for such a source (`--source URL`), as the option `url`.
+    other_names: words that users write for this type.
+    """
+
+    name: str
+    handler: str
+    scheme: Scheme = None
+    opening: str = "://"
+    is_local: bool = False
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    url_schemes: tuple[str, ...] = ()
+    other_names: tuple[str, ...] = ()
+
+    def handler_class(self) -> Any:
+        """Import and return the class of the handlers. Raise ConfigError if that fails."""
+        try:
+            return EntryPoint(self.name, self.handler, GROUP).load()
+        except Exception as error:
+            raise ConfigError(
+                f"type {self.name!r}: {self.handler} cannot be imported: {type(error).__name__}: {error}"
+            ) from error
 
 
 def _database_scheme(config: Mapping[str, Any]) -> str | None:
-    """The kind of database that a URL of SQLAlchemy names: `postgresql+psycopg://…` is `postgres`."""
+    """Return the kind of database in a URL of SQLAlchemy: `postgres` for `postgresql+psycopg://…`."""
     dialect = str(config.get("url", "")).partition(":")[0].partition("+")[0].lower()
     return {"postgresql": "postgres", "": None}.get(dialect, dialect)
 
 
 def _url_scheme(config: Mapping[str, Any]) -> str | None:
-    """The scheme of the option `url`; a URL that has none is refused by the handler."""
+    """Return the scheme of the option `url`, or None where it has none; the handler then refuses the URL."""
     scheme, found, _ = str(config.get("url", "")).partition("://")
     return scheme.lower() if found else None
 
 
-_OWN: dict[str, str | Callable[[Mapping[str, Any]], str | None] | None] = {
-    "api": None,
-    "database": _database_scheme,
-    "filesystem": "file",
-    "memory": "memory",
-    "notion": "x-notion",
-    "storage": _url_scheme,
-    "url": None,
+_OWN = {
+    each.name: each
+    for each in (
+        SourceType("api", "bbfs.sources.api.handler:ApiHandler", other_names=("openapi", "rest", "swagger")),
+        SourceType(
+            "database",
+            "bbfs.sources.database.handler:DatabaseHandler",
+            _database_scheme,
+            url_schemes=("sqlite", "postgres", "postgresql", "mysql", "mariadb", "mssql", "oracle"),
+            other_names=("sqlite", "sqlite3", "postgres", "postgresql", "mysql", "sql", "db"),
+        ),
+        SourceType(
+            "filesystem",
+            "bbfs.sources.filesystem.handler:FilesystemHandler",
+            "file",
+            ":./",
+            is_local=True,
+            # One system call revalidates a file, and its content is on a disk already.
+            policy={"listing_ttl": 1.0, "content_ttl": 1.0, "disk": False},
+            other_names=("dir", "directory", "file", "folder", "fs", "local"),
+        ),
+        SourceType(
+            "memory",
+            "bbfs.sources.memory.handler:MemoryHandler",
+            "memory",
+            is_local=True,
+            policy={"disk": False},
+            other_names=("mem", "ram"),
+        ),
+        SourceType(
+            "notion",
+            "bbfs.sources.notion.handler:NotionHandler",
+            "x-notion",
+            # Notion answers three requests a second, and a page may take many.
+            policy={"timeout": 120.0, "listing_ttl": 60.0, "content_ttl": 60.0},
+        ),
+        SourceType(
+            "storage",
+            "bbfs.sources.storage.handler:StorageHandler",
+            _url_scheme,
+            url_schemes=("s3", "gs", "az", "sftp", "ftp", "github", "webdav", "webdavs", "zip", "tar"),
+            other_names=("archive", "azure", "bucket", "ftp", "gcs", "gs", "s3", "sftp", "tar", "webdav", "zip"),
+        ),
+        SourceType(
+            "url",
+            "bbfs.sources.url.handler:UrlHandler",
+            # Web servers expect a program to ask now and then, not all the time.
+            policy={"listing_ttl": 600.0, "content_ttl": 60.0},
+            other_names=("http", "https", "llms_txt", "page", "sitemap", "site", "web", "website"),
+        ),
+    )
 }
-"""The fixed scheme of each type, or how it follows from the options; None where the schemes are the source's own."""
+MCP = SourceType("mcp", "bbfs.sources.mcp.handler:McpHandler")
+"""All sources with the access method `mcp`. Every MCP server speaks one protocol, whatever type the user gives it."""
 
 
-_OTHER_NAMES = (
-    ("api", ("openapi", "rest", "swagger")),
-    ("database", ("sqlite", "sqlite3", "postgres", "postgresql", "mysql", "sql", "db")),
-    ("filesystem", ("dir", "directory", "file", "folder", "fs", "local")),
-    ("memory", ("mem", "ram")),
-    ("storage", ("archive", "azure", "bucket", "ftp", "gcs", "gs", "s3", "sftp", "tar", "webdav", "zip")),
-    ("url", ("http", "https", "llms_txt", "page", "sitemap", "site", "web", "website")),
-)
+@cache
+def _added() -> Mapping[str, SourceType]:
+    """Return the types that installed packages add. None of them replaces a type of bbfs."""
+    points = entry_points(group=GROUP)
+    return {point.name: SourceType(point.name, point.value) for point in points if point.name not in _OWN}
+
+
+def find(name: str) -> SourceType | None:
+    """Return the type with a name, or None."""
+    return _OWN.get(name) or _added().get(name)
+
+
+def of_source(source: DataSource) -> SourceType | None:
+    """Return the type of a source, or None if it is unknown."""
+    return MCP if source.access_method == "mcp" else find(source.type)
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all types, sorted."""
+    return tuple(sorted([*_OWN, *_added()]))
 
 
 def meant(word: str) -> str | None:
-    """The type that somebody means who calls it by what it reads, such as `sqlite`; None for other words."""
-    return next((name for name, words in _OTHER_NAMES if word.lower() in words), None)
+    """Return the type that a user means by another name for it, such as `sqlite`; None for other words."""
+    return next((each.name for each in _OWN.values() if word.lower() in each.other_names), None)
 
 
-def added() -> dict[str, EntryPoint]:
-    """The types that installed packages add. None of them can take the place of one of bbfs's own."""
-    return {point.name: point for point in entry_points(group=GROUP) if point.name not in _OWN}
+def url_schemes() -> tuple[str, ...]:
+    """Return the schemes of all URLs that stand for a source by themselves."""
+    return tuple(scheme for each in _OWN.values() for scheme in each.url_schemes)
 
 
-def own_types() -> tuple[str, ...]:
-    """All types, sorted."""
-    return tuple(sorted([*_OWN, *added()]))
-
-
-def handler_class(point: EntryPoint) -> Any:
-    """What an entry point names. Raises ConfigError where that cannot be imported."""
-    try:
-        return point.load()
-    except Exception as error:
-        raise ConfigError(
-            f"type {point.name!r}: {point.value} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+def of_url_scheme(scheme: str) -> str | None:
+    """Return the type of the source that a URL with this scheme stands for, or None."""
+    return next((each.name for each in _OWN.values() if scheme in each.url_schemes), None)
 
 
 def fixed_scheme(type: str, config: Mapping[str, Any]) -> Any:
-    """The one scheme (a text) of the URIs of a source, or None. config: its options, which nobody has checked yet."""
+    """Return the one scheme (a text) of the native URIs of a source, or None. config: its options, not validated."""
     given = config.get("scheme")
     if given is not None:
         return given
-    scheme: Any = _OWN.get(type)
-    if type not in _OWN and type in added():
-        scheme = getattr(handler_class(added()[type]), "scheme", None)
+    found = find(type)
+    if found is None:
+        return None
+    scheme: Any = found.scheme if type in _OWN else getattr(found.handler_class(), "scheme", None)
     return scheme(config) if callable(scheme) else scheme
+
+
+def policy(type: str, **given: Any) -> Policy:
+    """Return the policy of a source: what is given, then the defaults of its type, then those of all types."""
+    found = find(type)
+    return Policy(**{**(found.policy if found is not None else {}), **given})

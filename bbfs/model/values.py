@@ -36,7 +36,7 @@ class Policy:
     timeout: seconds that one request to the source may take.
     listing_ttl, content_ttl: seconds for which a listing or a content is served without asking the source; a time to
         live that the source itself gives comes first.
-        Sources that are cheap to ask again (`Policy.of_type`) have shorter ones by default.
+        Some types have other defaults (`bbfs.model.source_types`).
     max_stale: seconds after expiry for which a listing is still served while it is refreshed, and content is served
         while the source is down.
     concurrency: requests in flight at the source at once.
@@ -51,23 +51,6 @@ class Policy:
     concurrency: int = 16
     sizes: Literal["exact", "lazy"] = "exact"
     disk: bool = True
-
-    @classmethod
-    def of_type(cls, type: str, **given: Any) -> "Policy":
-        """The defaults of a source type with what is `given` in their place."""
-        return cls(**{**_DEFAULTS_BY_TYPE.get(type, {}), **given})
-
-
-_DEFAULTS_BY_TYPE: dict[str, dict[str, Any]] = {
-    "filesystem": {"listing_ttl": 1.0, "content_ttl": 1.0, "disk": False},
-    "memory": {"disk": False},
-    "notion": {"timeout": 120.0, "listing_ttl": 60.0, "content_ttl": 60.0},
-    "url": {"listing_ttl": 600.0, "content_ttl": 60.0},
-}
-"""A local folder is asked again by one system call, so what it says is believed for a second only, and is on a disk.
-What is held in memory is not to be on a disk. Web servers expect a program to ask now and then, not all the time;
-Notion answers three requests a second, and a page may take many.
-"""
 
 
 @dataclass(frozen=True, slots=True)

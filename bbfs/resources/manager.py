@@ -27,6 +27,7 @@ from bbfs.model.errors import (
     NotSupported,
     Unreachable,
 )
+from bbfs.model.source_types import of_source
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.uri_templates.expand import expand_template
 from bbfs.model.values import Content, DataSource, Part, ResourceMetadata
@@ -58,8 +59,6 @@ AHEAD_SHARE = 16
 AHEAD_BUDGET_SHARE = 4
 """The part of the memory budget that contents may take which were loaded ahead and not used yet."""
 FLUSH_EVERY = 2.0
-LOCAL_TYPES = ("filesystem", "memory")
-"""Types of sources that answer at once: nothing is gained by loading ahead of who asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,8 @@ class ResourceManager:
         else:
             raise NotSupported(f"{data.id}: a source of type {data.type!r} cannot be listed")
         source = Source(data, handler, catalog, RequestSlots(max(1, data.policy.concurrency)), fingerprint(data))
-        if data.type not in LOCAL_TYPES:
+        found = of_source(data)
+        if found is None or not found.is_local:  # a local source answers at once
             self._ahead.add(source)
         self._by_id[data.id] = self._by_prefix[data.uri_prefix] = source
         if not hidden:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from bbfs.model.errors import InvalidUri
+from bbfs.model.file_names import OPENING
+from bbfs.model.source_types import of_source
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_templates.expand import template_variables
 from bbfs.model.values import ResourceTemplate
@@ -26,7 +28,8 @@ def own_template(source: Source, operator: str = "") -> str | None:
         return None
     beginning = source.catalog.beginning if isinstance(source.catalog, DirectoryCatalog) else None
     if beginning is None:
-        beginning = f"{data.scheme}:./" if data.type == "filesystem" else f"{data.scheme}://"
+        found = of_source(data)
+        beginning = data.scheme + (OPENING if found is None else found.opening)
     return f"{source_uri(data.base_prefix, beginning)}{{{operator}{FOLDER_VARIABLE}}}"
 
 

@@ -7,12 +7,12 @@ from textwrap import dedent
 import pytest
 
 from bbfs.config import Config, MountOptions, default_config_path, load_config
+from bbfs.model import source_types
 from bbfs.model.errors import ConfigError
 from bbfs.model.quantities import parse_duration, parse_size, parse_umask
-from bbfs.model.source_types import own_types
-from bbfs.model.values import Capabilities, McpServer, Policy
+from bbfs.model.values import Capabilities, DataSource, McpServer, Policy
 from bbfs.resources.open import compose
-from bbfs.sources.registry import handler_types
+from bbfs.sources.registry import Services, build
 
 FULL = """
 log_level = "debug"
@@ -118,7 +118,7 @@ def test_a_full_file(tmp_path: Path):
     assert (notes.uri_prefix, notes.access_method) == ("bb-filesystem+notes+file", "bb")
     assert notes.capabilities == Capabilities(read=True, write=True, list=True)
     assert (notes.config["root"], here.config["root"]) == ("/home/someone/notes", f"{tmp_path}/data")
-    assert notes.policy == Policy.of_type("filesystem")
+    assert notes.policy == source_types.policy("filesystem")
 
 
 def test_type_mcp_is_another_word_for_server(tmp_path: Path):
@@ -388,7 +388,13 @@ def test_a_program_with_a_space_in_its_name_is_one(tmp_path: Path):
 
 
 def test_the_types_that_are_suggested_are_those_that_have_a_handler():
-    assert [f"bb-{name}" for name in own_types()] + ["mcp-*"] == handler_types()
+    for name in source_types.names():
+        found = source_types.find(name)
+        assert found is not None
+        assert found.handler_class().__name__.endswith("Handler")
+    with pytest.raises(ConfigError) as caught:
+        build(DataSource("a", "a", "unheard-of", "bb", "bb-unheard-of+a"), Services())
+    assert str(caught.value).endswith(", ".join([*(f"bb-{name}" for name in source_types.names()), "mcp-*"]))
 
 
 def test_what_an_mcp_source_says_of_its_connection_and_of_its_tools(tmp_path: Path) -> None:

@@ -6,12 +6,10 @@ only the listing knows the path; everywhere else the rule and the listing agree.
 
 from bbfs.model import file_names
 from bbfs.model.errors import InvalidUri
+from bbfs.model.source_types import find
 from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix, source_uri
 
 Path = tuple[str, ...]
-_FILE = ("bb", "filesystem", "file")
-_FILE_OPENING = ":./"
-"""A local folder's URIs are relative to it: `file:./notes.md`."""
 
 
 def path_by_rule(uri: str) -> Path:
@@ -26,10 +24,9 @@ def uri_by_rule(path: Path) -> str:
     below = path[1:] if prefix.scheme is None else (prefix.scheme, *path[1:])
     if not below or (prefix.scheme is not None and len(below) == 1):
         raise InvalidUri(f"{path[0]!r} is the directory of a data source: no URI stands for it")
-    is_file = (prefix.access_method, prefix.type, below[0]) == _FILE
-    return source_uri(
-        prefix.base, file_names.native_of(below, opening=_FILE_OPENING if is_file else file_names.OPENING)
-    )
+    found = find(prefix.type) if prefix.access_method == "bb" else None
+    opening = found.opening if found is not None and found.scheme == below[0] else file_names.OPENING
+    return source_uri(prefix.base, file_names.native_of(below, opening=opening))
 
 
 def components(path: str) -> Path:

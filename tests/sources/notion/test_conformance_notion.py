@@ -8,7 +8,8 @@ from typing import ClassVar
 import pytest
 from notion_server import TOKEN, NotionServer, id_of, notion_server
 
-from bbfs.model.values import DataSource, Policy
+from bbfs.model import source_types
+from bbfs.model.values import DataSource
 from bbfs.sources import Handler, Services
 from bbfs.sources.notion.handler import NotionHandler
 from bbfs.testing import SourceConformance
@@ -55,7 +56,7 @@ class TestNotion(SourceConformance):
             "notion",
             "bb",
             "bb-notion+work+x-notion",
-            policy=Policy.of_type("notion"),
+            policy=source_types.policy("notion"),
             config=self.server.config(),
             auth={"token": TOKEN},
         )

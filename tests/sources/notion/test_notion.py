@@ -9,6 +9,7 @@ import pytest
 import trio
 from notion_server import TOKEN, NotionServer, id_of, notion_server
 
+from bbfs.model import source_types
 from bbfs.model.errors import (
     BbfsError,
     Busy,
@@ -22,7 +23,7 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.values import DataSource, Policy, ResourceMetadata
+from bbfs.model.values import DataSource, ResourceMetadata
 from bbfs.sources import CanClose, CanFind, CanStat, Services
 from bbfs.sources.notion import workspace as workspaces
 from bbfs.sources.notion.handler import NotionHandler
@@ -48,7 +49,7 @@ async def source(
             "notion",
             "bb",
             "bb-notion+work+x-notion",
-            policy=Policy.of_type("notion", timeout=timeout, listing_ttl=listing_ttl),
+            policy=source_types.policy("notion", timeout=timeout, listing_ttl=listing_ttl),
             config=server.config(**options),
             auth={"token": token},
         ),
