@@ -43,8 +43,9 @@ class WebResponse:
 class WebStream:
     """An answer whose body is read piece by piece: `async for piece in stream`, or `receive` until it gives b"".
 
-    limit: bytes of the decoded body, more raises TooLarge; it counts from the first read on. Other errors are
-    ProtocolViolation, DeadlineExceeded and Unreachable. To be closed by whoever opened it, read to its end or not.
+    limit: bytes of the decoded body, more raises TooLarge; it counts from the first read on. is_decoded: False gives
+    the body in the content coding that it is sent in. Other errors are ProtocolViolation, DeadlineExceeded and
+    Unreachable. To be closed by whoever opened it, read to its end or not.
     """
 
     def __init__(self, response: httpcore2.Response, url: str, limit: int) -> None:
@@ -53,6 +54,7 @@ class WebStream:
         self.headers: Mapping[str, str] = httpx2.Headers(response.headers)
         self._what = shown_url(url)
         self.limit = limit
+        self.is_decoded = True
         self._received = 0
         self._response = response
         self._pieces: AsyncGenerator[bytes] | None = None
@@ -61,8 +63,12 @@ class WebStream:
     def length(self) -> int | None:
         """Bytes of the body as the server states them, where it sends it as it is."""
         stated = self.headers.get("content-length", "")
-        is_plain = coding_name(self.headers.get("content-encoding")) == "identity"
+        is_plain = coding_name(self._coding) == "identity"
         return int(stated) if is_plain and stated.isascii() and stated.isdigit() else None
+
+    @property
+    def _coding(self) -> str | None:
+        return self.headers.get("content-encoding") if self.is_decoded else None
 
     def __aiter__(self) -> "WebStream":
         return self
@@ -99,7 +105,7 @@ class WebStream:
         return TooLarge(f"{self._what}: more than {self.limit} bytes (option max_body)")
 
     async def _decoded(self) -> AsyncGenerator[bytes]:
-        decoder = BodyDecoder(self.headers.get("content-encoding"), self._what)
+        decoder = BodyDecoder(self._coding, self._what)
         chunks = self._response.stream.__aiter__()  # type: ignore[union-attr]
         try:
             with network_errors(self._what):
