@@ -17,7 +17,7 @@ from object_stores import KEY, SECRET, Relay, S3Server, closing
 from programs import Program, errno_of, run, shell, wait_until
 
 BIG = os.urandom(50 << 20)
-STALLED = ("did not answer in time", "no answer within")
+STALLED = ("no answer in time", "no answer within")
 
 
 @pytest.fixture(scope="module")

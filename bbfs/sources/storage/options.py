@@ -41,10 +41,16 @@ class SchemeTable(SourceOptions):
 
 
 class S3Options(SchemeTable):
-    """endpoint: URL of another server than Amazon's. path_style: the bucket in the path instead of the host's name."""
+    """Options of S3; where there is none, the AWS configuration of the environment and of the profile counts.
+
+    endpoint: URL of another server than Amazon's. path_style: the bucket in the path instead of the host's name.
+    profile: of the AWS configuration files. anonymous: requests are never signed.
+    """
 
     endpoint: str | None = Field(default=None, pattern=r"^https?://[^?#@]+$")
-    region: str = Field(default="us-east-1", pattern=r"^[a-z0-9-]+$")
+    region: str | None = Field(default=None, pattern=r"^[a-z0-9-]+$")
+    profile: str | None = Field(default=None, min_length=1)
+    anonymous: bool = False
     path_style: bool | None = None
     requester_pays: bool = False
 

@@ -4,11 +4,12 @@ import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pytest
 import trio
+from botocore.credentials import Credentials
 from object_stores import KEY, SECRET, Relay, S3Server, closing
 from programs import wait_until
 
@@ -29,7 +30,7 @@ from bbfs.model.values import WAITS_FOR_SOURCE, DataSource, Policy
 from bbfs.sources import Services
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.sources.storage.s3.answers import error_of, page_of
-from bbfs.sources.storage.s3.signing import Credentials, authorization
+from bbfs.sources.storage.s3.signing import Account
 from bbfs.testing import list_all, read_whole
 
 ODD_KEYS = (
@@ -305,17 +306,21 @@ async def test_whoever_gives_up_takes_the_request_from_the_server(server: S3Serv
             await trio.to_thread.run_sync(wait_until, lambda: not relay.open, "its connection is closed", 5.0)
 
 
-def test_signatures_are_those_of_the_published_examples() -> None:
+def test_signatures_are_those_of_the_published_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     """From "Signature Calculations for the Authorization Header" of the Amazon S3 API reference."""
-    credentials = Credentials("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
-    moment = datetime(2013, 5, 24, tzinfo=UTC).strftime("%Y%m%dT%H%M%SZ")
-    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    headers = {"host": "examplebucket.s3.amazonaws.com", "x-amz-content-sha256": empty, "x-amz-date": moment}
-    ranged = authorization(credentials, "us-east-1", "GET", "/test.txt", {}, {**headers, "range": "bytes=0-9"})
-    assert ranged.endswith("Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41")
-    listed = authorization(credentials, "us-east-1", "GET", "/", {"max-keys": "2", "prefix": "J"}, headers)
-    assert listed.endswith("Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7")
-    assert "wJalr" not in repr(credentials)
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: datetime(2013, 5, 24))
+    keys = Credentials("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
+    account = Account("https://s3.amazonaws.com", "us-east-1", None, keys, keys.get_frozen_credentials())
+    bucket = "https://examplebucket.s3.amazonaws.com"
+    ranged = account.signed("GET", f"{bucket}/test.txt", {"range": "bytes=0-9"})
+    assert ranged["Authorization"].endswith(
+        "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"
+    )
+    listed = account.signed("GET", f"{bucket}/?max-keys=2&prefix=J", {})
+    assert listed["Authorization"].endswith(
+        "Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"
+    )
+    assert "wJalr" not in repr(account)
 
 
 @pytest.mark.parametrize(
@@ -353,6 +358,8 @@ def test_an_error_tells_the_region_but_no_signature() -> None:
         ({"url": "s3://b", "option": {}}, {}, "options"),
         ({"url": "s3://b"}, {"secretkey": "geheim"}, "secret_key"),
         ({"url": "s3://b"}, {"access_key": "geheim"}, "belong together"),
+        ({"url": "s3://b", "options": {"anonymous": True}}, {"access_key": "geheim", "secret_key": "x"}, "anonymous"),
+        ({"url": "s3://b", "options": {"anonymous": True, "profile": "p"}}, {}, "anonymous"),
         ({"url": "s3://b/../c"}, {}, "no name"),
         ({"url": "github://x"}, {}, "OWNER"),
         ({"url": "sftp://h:port/x"}, {}, "port"),

@@ -5,18 +5,16 @@ that a server may have can be listed and read: those with empty names, `.` and `
 by the published API, and not by a library that takes keys for paths.
 """
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from types import MappingProxyType
+from urllib.parse import quote, urlencode, urlsplit
 
-import httpx2
 import trio
 
 from bbfs.model.errors import (
     BbfsError,
     Busy,
-    ConfigError,
-    DeadlineExceeded,
     Denied,
     IsADirectory,
     NotADirectory,
@@ -27,12 +25,14 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.content.ranges import BLOCK, Blocks, RangedContent
+from bbfs.sources.content.ranges import BLOCK, LARGEST, Blocks, RangedContent
+from bbfs.sources.http.client import WebClient
+from bbfs.sources.http.responses import WebStream
 from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.backend import Item, Listed, Opened
 from bbfs.sources.storage.options import Configured
 from bbfs.sources.storage.s3.answers import Facts, ListedObject, error_of, facts_of, page_of
-from bbfs.sources.storage.s3.signing import Credentials, authorization, encoded_path, encoded_query, signing_headers
+from bbfs.sources.storage.s3.signing import Account, Accounts
 
 _LARGEST_PAGE = 32 << 20
 """Bytes of one page of a listing at most: a thousand keys of 1024 bytes, each byte written as three, are far fewer."""
@@ -40,6 +40,9 @@ _LARGEST_ERROR = 1 << 16
 _EMPTY_PAGES = 10
 _ATTEMPTS = 4
 _LONGEST_KEY = 1024  # bytes, "Creating object key names" of the Amazon S3 user guide
+_ANY = frozenset(range(300, 600))
+"""Statuses that are answers here: S3 says in the body what they mean, and a redirect would need another signature."""
+_AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -47,37 +50,19 @@ class S3Backend:
     """One bucket, from one prefix on."""
 
     def __init__(self, configured: Configured) -> None:
-        options, auth, source = configured.options, configured.auth, configured.source
-        if (auth.access_key is None) != (auth.secret_key is None):
-            raise ConfigError(f"sources[{source.id}].auth: access_key and secret_key belong together")
-        self._credentials = None
-        if auth.access_key is not None:
-            self._credentials = Credentials(auth.access_key, auth.secret_key, auth.session_token)
-        bucket = configured.place.authority
-        self._region = options.region
-        self._payer = options.requester_pays
-        in_path = options.path_style
-        if in_path is None:
-            in_path = options.endpoint is not None or "." in bucket
-        endpoint = options.endpoint or f"https://s3.{options.region}.amazonaws.com"
-        scheme, _, rest = endpoint.partition("://")
-        host, slash, above = rest.rstrip("/").partition("/")
-        self._base = f"{scheme}://{host}" if in_path else f"{scheme}://{bucket}.{host}"
-        self._root = f"{slash}{above}/{bucket}" if in_path else f"{slash}{above}"
+        self._configured = configured
+        self._accounts = Accounts(configured)
+        self._client: WebClient | None = None
         self._prefix = configured.place.prefix
         self._place = configured.place
         self._max_memory = configured.common.max_memory
         self._list_limit = configured.common.list_limit
-        self._timeout = source.policy.timeout
+        self._timeout = configured.source.policy.timeout
         self._blocks = Blocks()
-        self._client = httpx2.AsyncClient(
-            timeout=self._timeout,
-            follow_redirects=False,
-            limits=httpx2.Limits(max_connections=source.policy.concurrency + 4, max_keepalive_connections=8),
-        )
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        if self._client is not None:
+            await self._client.aclose()
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
@@ -169,9 +154,10 @@ class S3Backend:
     async def _stat_object(self, path: Names) -> Item:
         key = self._object_key(path)
         async with self._answer("HEAD", key, _NO_QUERY, {}) as response:
-            if response.status_code != 200:
-                raise error_of(response.status_code, response.headers, b"", self._what(path))
-            return _described(path, facts_of(response.status_code, response.headers))
+            await _read(response, LARGEST, self._what(path))  # nothing, and then the connection can be used again
+            if response.status != 200:
+                raise error_of(response.status, response.headers, b"", self._what(path))
+            return _described(path, facts_of(response.status, response.headers))
 
     # -- contents ----------------------------------------------------------------------------------------------------
 
@@ -210,7 +196,7 @@ class S3Backend:
         if pin is not None and not pin.startswith("W/"):  # a weak one matches nothing (RFC 9110, section 13.1.1)
             headers["if-match"] = f'"{pin}"'
         async with self._answer("GET", key, _NO_QUERY, headers) as response:
-            status = response.status_code
+            status = response.status
             if status not in (200, 206, 416):
                 body = await _read(response, _LARGEST_ERROR, what)
                 raise error_of(status, response.headers, body, what)
@@ -236,9 +222,9 @@ class S3Backend:
         """No range can be asked for of an object without a byte."""
         async with self._answer("GET", key, _NO_QUERY, {}) as response:
             data = await _read(response, self._max_memory, what)
-            if response.status_code != 200:
-                raise error_of(response.status_code, response.headers, data, what)
-            facts = facts_of(response.status_code, response.headers)
+            if response.status != 200:
+                raise error_of(response.status, response.headers, data, what)
+            facts = facts_of(response.status, response.headers)
             if len(data) != facts.size:
                 raise Unreachable(f"{what}: the answer ended after {len(data)} of {facts.size} bytes")
             return facts, data
@@ -248,28 +234,42 @@ class S3Backend:
     async def _body(self, method: str, key: str, query: Mapping[str, str], what: str) -> bytes:
         async with self._answer(method, key, query, {}) as response:
             body = await _read(response, _LARGEST_PAGE, what)
-            if response.status_code != 200:
-                raise error_of(response.status_code, response.headers, body, what)
+            if response.status != 200:
+                raise error_of(response.status, response.headers, body, what)
             return body
 
-    def _answer(self, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str]) -> "_Answer":
-        path = f"{self._root}/{key}"
-        if self._payer:
+    @asynccontextmanager
+    async def _answer(
+        self, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> AsyncGenerator[WebStream]:
+        account = await self._accounts.current()
+        if self._client is None:
+            self._client = WebClient(self._configured.source, allow_private=True, proxy=account.proxy)
+        base, root = self._address(account)
+        path = quote(f"{root}/{key}", errors="surrogateescape")
+        asked = f"?{urlencode(sorted(query.items()), quote_via=quote, errors='surrogateescape')}" if query else ""
+        if self._configured.options.requester_pays:
             headers = {**headers, "x-amz-request-payer": "requester"}
+        signed = account.signed(method, f"{base}{path}{asked}", headers)
         # A path with `..` would be resolved on its way; written like this it is not, and is signed as what it means.
-        sent = "/".join(
-            name.replace(".", "%2E") if name in (".", "..") else name for name in encoded_path(path).split("/")
-        )
-        text = f"{self._base}{sent}" + (f"?{encoded_query(query)}" if query else "")
-        url = httpx2.URL(text)
-        sending = {**headers, "accept-encoding": "identity"}
-        if self._credentials is not None:
-            covered = signing_headers(self._credentials, url.netloc.decode(), datetime.now(UTC))
-            if self._payer:
-                covered["x-amz-request-payer"] = "requester"
-            token = authorization(self._credentials, self._region, method, path, query, covered)
-            sending |= {**covered, "authorization": token}
-        return _Answer(self._client, self._client.build_request(method, url, headers=sending))
+        sent = "/".join(name.replace(".", "%2E") if name in (".", "..") else name for name in path.split("/"))
+        sending = {**signed, "accept-encoding": "identity"}
+        async with self._client.stream(f"{base}{sent}{asked}", method=method, headers=sending, accept=_ANY) as stream:
+            stream.is_decoded = False
+            yield stream
+
+    def _address(self, account: Account) -> tuple[str, str]:
+        """Return the scheme and host of the bucket's URL, and the beginning of its paths."""
+        bucket, options = self._place.authority, self._configured.options
+        url = urlsplit(account.endpoint)
+        in_path = options.path_style
+        if in_path is None:
+            is_amazon = options.endpoint is None and url.netloc.endswith(_AMAZON)
+            in_path = not is_amazon or "." in bucket
+        above = url.path.rstrip("/")
+        if in_path:
+            return f"{url.scheme}://{url.netloc}", f"{above}/{bucket}"
+        return f"{url.scheme}://{bucket}.{url.netloc}", above
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -292,48 +292,13 @@ class S3Backend:
         return shown(self._place.native_uri((*self._place.above, *path)))
 
 
-class _Answer:
-    """An answer under way: the status and headers are there, the body is to be read."""
-
-    def __init__(self, client: httpx2.AsyncClient, request: httpx2.Request) -> None:
-        self._client = client
-        self._request = request
-        self._response: httpx2.Response | None = None
-
-    async def __aenter__(self) -> httpx2.Response:
-        try:
-            self._response = await self._client.send(self._request, stream=True)
-        except httpx2.HTTPError as error:
-            raise _fault(error) from None
-        return self._response
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._response is not None
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-            await self._response.aclose()
-
-
-async def _read(response: httpx2.Response, limit: int, what: str) -> bytes:
-    """The body as it was sent. Raises TooLarge beyond `limit` bytes."""
-    pieces: list[bytes] = []
-    got = 0
+async def _read(stream: WebStream, limit: int, what: str) -> bytes:
+    """Return the body as it was sent. Raises ProtocolViolation beyond `limit` bytes."""
+    stream.limit = limit
     try:
-        async for piece in response.aiter_raw():
-            got += len(piece)
-            if got > limit:
-                raise ProtocolViolation(f"{what}: the answer is longer than {limit} bytes")
-            pieces.append(piece)
-    except httpx2.HTTPError as error:
-        raise _fault(error) from None
-    return b"".join(pieces)
-
-
-def _fault(error: httpx2.HTTPError) -> BbfsError:
-    if isinstance(error, httpx2.TimeoutException):
-        return DeadlineExceeded("the server did not answer in time")
-    if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
-        return ProtocolViolation(f"the request could not be sent: {type(error).__name__}")
-    return Unreachable(f"the server cannot be reached: {type(error).__name__}")
+        return await stream.read()
+    except TooLarge:
+        raise ProtocolViolation(f"{what}: the answer is longer than {limit} bytes") from None
 
 
 def _described(path: Names, facts: Facts) -> Item:

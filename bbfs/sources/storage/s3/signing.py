@@ -1,78 +1,143 @@
-"""AWS Signature Version 4 for requests without a body, as Amazon S3 and those that speak its protocol want it. Pure.
+"""Credentials, region, endpoint and signatures of Amazon S3, by botocore.
 
-The rule is "Authenticating Requests (AWS Signature Version 4)" of the Amazon S3 API reference.
+botocore looks for credentials as other AWS programs do: environment, profiles, SSO, web identity, commands, and the
+metadata services of containers and machines. That reads files and may use the network, so it runs in a worker thread
+under a deadline. Here botocore sends no request for data: the backend does, with headers that botocore has signed.
 """
 
-import hmac
+import logging
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from hashlib import sha256
-from urllib.parse import quote
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import urlsplit
 
-_UNRESERVED = "-._~"
-_NO_BODY = sha256(b"").hexdigest()
-_ALGORITHM = "AWS4-HMAC-SHA256"
+import trio
+
+from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, LoginRequired, Unreachable
+from bbfs.sources.storage.options import Configured
+
+_PAUSE = 60.0
+"""Seconds until botocore is asked again after it found no credentials, or could not renew those that still hold."""
+_DEFAULT_REGION = "us-east-1"
+_CONFIGURATION = ("ProfileNotFound", "PartialCredentialsError", "NoRegionError")
+"""Errors of botocore about configuration files; their texts name profiles and settings, but no values."""
+_NETWORK = ("ConnectionError", "HTTPClientError", "MetadataRetrievalError")
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
-    """Who asks. session_token: of temporary credentials."""
+class Account:
+    """Where the requests of a source go and how they are signed.
 
-    access_key: str = field(repr=False)
-    secret_key: str = field(repr=False)
-    session_token: str | None = field(default=None, repr=False)
+    credentials: botocore's, which may know how to renew themselves; None: requests are not signed. keys: those of the
+    credentials that are used until the next renewal. proxy: URL of the HTTP proxy that the environment names.
+    """
 
+    endpoint: str
+    region: str
+    proxy: str | None
+    credentials: Any = field(default=None, repr=False)
+    keys: Any = field(default=None, repr=False)
 
-def encoded_path(path: str) -> str:
-    """A path as it is signed: each byte but unreserved characters and slashes is percent-encoded, none twice."""
-    return quote(path, safe=_UNRESERVED + "/", errors="surrogateescape")
-
-
-def encoded_query(query: Mapping[str, str]) -> str:
-    """A query as it is signed and sent: sorted, with percent-encoded names and values."""
-    pairs = sorted((quote(key, safe=_UNRESERVED), quote(value, safe=_UNRESERVED)) for key, value in query.items())
-    return "&".join(f"{key}={value}" for key, value in pairs)
-
-
-def signing_headers(credentials: Credentials, host: str, now: datetime) -> dict[str, str]:
-    """The headers that a signature covers. host: as in the header Host. now: in UTC."""
-    headers = {"host": host, "x-amz-content-sha256": _NO_BODY, "x-amz-date": now.strftime("%Y%m%dT%H%M%SZ")}
-    if credentials.session_token is not None:
-        headers["x-amz-security-token"] = credentials.session_token
-    return headers
+    def signed(self, method: str, url: str, headers: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers of a request without a body, with its signature."""
+        if self.keys is None:
+            return dict(headers)
+        request = import_module("botocore.awsrequest").AWSRequest(method, url, dict(headers))
+        import_module("botocore.auth").S3SigV4Auth(self.keys, "s3", self.region).add_auth(request)
+        return dict(request.headers)
 
 
-def authorization(
-    credentials: Credentials,
-    region: str,
-    method: str,
-    path: str,
-    query: Mapping[str, str],
-    headers: Mapping[str, str],
-) -> str:
-    """The header Authorization over all of `headers`, whose names are in lower case."""
-    names = ";".join(sorted(headers))
-    canonical = "\n".join(
-        [
-            method,
-            encoded_path(path),
-            encoded_query(query),
-            *(f"{name}:{' '.join(headers[name].split())}" for name in sorted(headers)),
-            "",
-            names,
-            headers["x-amz-content-sha256"],
-        ]
-    )
-    moment = headers["x-amz-date"]
-    scope = f"{moment[:8]}/{region}/s3/aws4_request"
-    to_sign = "\n".join([_ALGORITHM, moment, scope, sha256(canonical.encode()).hexdigest()])
-    key = b"AWS4" + credentials.secret_key.encode()
-    for part in (moment[:8], region, "s3", "aws4_request"):
-        key = _hmac(key, part)
-    signature = _hmac(key, to_sign).hex()
-    return f"{_ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
+class Accounts:
+    """Finds and renews the account of one source. Raises ConfigError where botocore is missing."""
+
+    def __init__(self, configured: Configured) -> None:
+        where = f"sources[{configured.source.id}]"
+        self._options, self._auth = configured.options, configured.auth
+        if (self._auth.access_key is None) != (self._auth.secret_key is None):
+            raise ConfigError(f"{where}.auth: access_key and secret_key belong together")
+        if self._options.anonymous and (self._auth.access_key or self._options.profile):
+            raise ConfigError(f"{where}: anonymous requests take neither access_key nor profile")
+        if find_spec("botocore") is None:
+            raise ConfigError(f"{where}: type storage, s3: needs the package botocore (pip install 'bbfs[storage]')")
+        logging.getLogger("botocore").setLevel(logging.CRITICAL)  # it logs signatures, tokens and what commands print
+        self._timeout = configured.source.policy.timeout
+        # A command that prints credentials may hang: it holds this one thread, and no other.
+        self._limiter = trio.CapacityLimiter(1)
+        self._account: Account | None = None
+        self._ask_again = 0.0
+
+    async def current(self) -> Account:
+        """Return the account, with keys that have not expired. Raises BbfsError."""
+        if not self._is_current():
+            try:
+                with trio.fail_after(self._timeout):
+                    await trio.to_thread.run_sync(self._look, abandon_on_cancel=True, limiter=self._limiter)
+            except (trio.TooSlowError, BbfsError) as error:
+                self._ask_again = time.monotonic() + _PAUSE
+                if not self._is_current():
+                    if isinstance(error, BbfsError):
+                        raise
+                    raise DeadlineExceeded(f"no credentials for S3 within {self._timeout:g} s") from None
+        assert self._account is not None
+        return self._account
+
+    def _is_current(self) -> bool:
+        if self._account is None:
+            return False
+        is_paused = time.monotonic() < self._ask_again
+        if self._account.credentials is None:
+            return is_paused or self._options.anonymous
+        ends_within = getattr(self._account.credentials, "refresh_needed", None)
+        return ends_within is None or not ends_within() or (is_paused and not ends_within(0))
+
+    def _look(self) -> None:
+        """Find the account or renew its keys, in a worker thread."""
+        if self._is_current():
+            return  # another request waited for the same
+        exceptions = import_module("botocore.exceptions")
+        failures = (exceptions.BotoCoreError, exceptions.ClientError, OSError, ValueError, KeyError, RuntimeError)
+        try:
+            found = self._account
+            if found is None or found.credentials is None:
+                found = self._found()
+            keys = None if found.credentials is None else found.credentials.get_frozen_credentials()
+        except failures as error:
+            raise _translated(error) from None
+        self._account = replace(found, keys=keys)
+        self._ask_again = time.monotonic() + _PAUSE
+
+    def _found(self) -> Account:
+        options, auth = self._options, self._auth
+        session = import_module("botocore.session").Session(profile=options.profile)
+        config = import_module("botocore.config").Config
+        once = config(connect_timeout=self._timeout, read_timeout=self._timeout, retries={"total_max_attempts": 1})
+        session.set_default_client_config(once)
+        region = options.region or session.get_config_variable("region") or _DEFAULT_REGION
+        endpoint = options.endpoint
+        if endpoint is None:
+            unsigned = config(signature_version=import_module("botocore").UNSIGNED)
+            client = session.create_client("s3", region_name=region, config=unsigned)
+            endpoint = client.meta.endpoint_url
+            client.close()
+        proxies = import_module("botocore.utils").get_environ_proxies(endpoint)
+        if options.anonymous:
+            credentials = None
+        elif auth.access_key is not None:
+            kind = import_module("botocore.credentials").Credentials
+            credentials = kind(auth.access_key, auth.secret_key, auth.session_token)
+        else:
+            credentials = session.get_credentials()
+        return Account(endpoint, region, proxies.get(urlsplit(endpoint).scheme), credentials)
 
 
-def _hmac(key: bytes, text: str) -> bytes:
-    return hmac.digest(key, text.encode(), "sha256")
+def _translated(error: Exception) -> BbfsError:
+    """Return the error for one of botocore, whose text may have what a server or a command answered."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if names & set(_CONFIGURATION):
+        return ConfigError(f"no credentials for S3: {error}")
+    kind = Unreachable if names & set(_NETWORK) else LoginRequired
+    hint = "; log in with 'aws sso login'" if names & {"SSOError", "TokenRetrievalError"} else ""
+    return kind(f"no credentials for S3: {type(error).__name__}{hint}")

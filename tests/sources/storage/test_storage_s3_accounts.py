@@ -1,0 +1,325 @@
+"""Credentials of S3 sources: from the configuration, from AWS profiles, and from services that give temporary ones."""
+
+import json
+import logging
+import os
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from botocore.credentials import RefreshableCredentials
+from object_stores import S3Server
+
+from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, LoginRequired
+from bbfs.model.values import DataSource, Policy
+from bbfs.sources import Services
+from bbfs.sources.storage.handler import StorageHandler
+from bbfs.sources.storage.options import configure
+from bbfs.sources.storage.s3.signing import Account, Accounts
+
+PAGE = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+ROLE = "/latest/meta-data/iam/security-credentials/"
+SECRET, TOKEN = "wJalrXUtnFEMI-geheim", "token-geheim"
+
+
+class Loopback:
+    """A bucket without objects, and the services that give credentials, on one port. Keeps what it was asked."""
+
+    def __init__(self) -> None:
+        loopback = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                loopback.requests.append((self.path, dict(self.headers.items())))
+                status, body = loopback.answer(self.path)
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_PUT = do_GET  # noqa: N815 - the name of the base class
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        self.lifetimes: list[float] = [3600]  # seconds, of the credentials that are given next; the last one for good
+        self.given = 0
+        self.is_broken = False
+        self.flows = threading.Event()
+        self.flows.set()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def answer(self, path: str) -> tuple[int, bytes]:
+        if path == "/latest/api/token":
+            return 200, b"metadata"
+        if path == ROLE:
+            return 200, b"reader"
+        if not path.startswith(("/credentials", ROLE)):
+            return 200, PAGE
+        self.flows.wait(20)
+        if self.is_broken:
+            return 400, TOKEN.encode()
+        left = self.lifetimes.pop(0) if len(self.lifetimes) > 1 else self.lifetimes[0]
+        expires = datetime.now(UTC) + timedelta(seconds=left)
+        self.given += 1
+        keys = {"AccessKeyId": f"AKIA{self.given}", "SecretAccessKey": SECRET, "Token": TOKEN, "Code": "Success"}
+        return 200, json.dumps({**keys, "Expiration": expires.strftime("%Y-%m-%dT%H:%M:%SZ")}).encode()
+
+    @property
+    def signed(self) -> list[str | None]:
+        """Key, region and service of the requests to the bucket; None for one that is not signed."""
+        asked = [headers for path, headers in self.requests if "list-type" in path]
+        found = [re.search(r"Credential=(\w+)/\d+/([\w/-]+)/aws4", each.get("Authorization", "")) for each in asked]
+        return [each and f"{each[1]} {each[2]}" for each in found]
+
+    def close(self) -> None:
+        self.flows.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def loopback() -> Iterator[Loopback]:
+    server = Loopback()
+    with closing(server):
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Nothing of this machine's AWS configuration counts. Returns what writes another one."""
+    for name in [name for name in os.environ if name.startswith("AWS_") or name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def write(text: str) -> None:
+        (tmp_path / "config").write_text(text)
+
+    return write
+
+
+def source(
+    options: Mapping[str, object] | None = None,
+    endpoint: str | None = None,
+    auth: Mapping[str, str] | None = None,
+    timeout: float = 20.0,
+) -> DataSource:
+    given = {**(options or {}), **({} if endpoint is None else {"endpoint": endpoint})}
+    return DataSource(
+        "store", "store", "storage", "bb", "bb-storage+store+s3",
+        policy=Policy(timeout=timeout), config={"url": "s3://bucket", "options": given}, auth=dict(auth or {}),
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def opened(made: DataSource) -> AsyncIterator[StorageHandler]:
+    handler = StorageHandler(made, Services())
+    try:
+        yield handler
+    finally:
+        await handler.aclose()
+
+
+async def ask(handler: StorageHandler) -> None:
+    assert not (await handler.list_directory(("bucket",))).resources
+
+
+async def found(**options: str) -> Account:
+    return await Accounts(configure(source(options))).current()
+
+
+async def test_a_profile_gives_keys_and_region(loopback: Loopback, aws: Callable[[str], None], tmp_path: Path) -> None:
+    aws("[profile work]\nregion = eu-west-3\n[profile other]\nregion = eu-west-1\n")
+    (tmp_path / "credentials").write_text(
+        f"[default]\naws_access_key_id = AKIADEFAULT\naws_secret_access_key = {SECRET}\n"
+        f"[work]\naws_access_key_id = AKIAWORK\naws_secret_access_key = {SECRET}\n"
+    )
+    for options in ({"profile": "work"}, {"profile": "work", "region": "us-west-2"}, {}):
+        async with opened(source(options, loopback.url)) as handler:
+            await ask(handler)
+    assert loopback.signed == ["AKIAWORK eu-west-3/s3", "AKIAWORK us-west-2/s3", "AKIADEFAULT us-east-1/s3"]
+
+
+async def test_what_the_source_is_configured_with_wins(loopback: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENV")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "sa-east-1")
+    cases: list[tuple[dict[str, object], dict[str, str]]] = [
+        ({}, {}),
+        ({"region": "eu-west-1"}, {"access_key": "AKIAOWN", "secret_key": "own"}),
+        ({"anonymous": True}, {}),
+    ]
+    for options, auth in cases:
+        async with opened(source(options, loopback.url, auth)) as handler:
+            await ask(handler)
+    assert loopback.signed == ["AKIAENV sa-east-1/s3", "AKIAOWN eu-west-1/s3", None]
+
+
+async def test_without_credentials_requests_are_not_signed(loopback: Loopback) -> None:
+    async with opened(source(endpoint=loopback.url)) as handler:
+        await ask(handler)
+        await ask(handler)
+    assert loopback.signed == [None, None]
+
+
+@pytest.mark.parametrize(("service", "given"), [("container", 2), ("machine", 1)])
+async def test_temporary_credentials_are_asked_for_and_renewed(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch, service: str, given: int
+) -> None:
+    """A container's that have expired are renewed before they are used; a machine's hold longer than they say."""
+    if service == "container":
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{loopback.url}/credentials")
+    else:
+        monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", loopback.url)
+    loopback.lifetimes = [-60, 3600]
+    async with opened(source(endpoint=loopback.url)) as handler:
+        await ask(handler)
+        await ask(handler)
+        assert loopback.given == given
+        monkeypatch.setattr(RefreshableCredentials, "_advisory_refresh_timeout", 7200)
+        await ask(handler)
+        assert loopback.given == given  # they were looked for a moment ago
+        assert loopback.signed == [f"AKIA{given} us-east-1/s3"] * 3
+    assert all(headers["X-Amz-Security-Token"] == TOKEN for path, headers in loopback.requests if "list-type" in path)
+
+
+async def test_keys_that_hold_are_used_while_they_cannot_be_renewed(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{loopback.url}/credentials")
+    monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
+    monkeypatch.setattr("bbfs.sources.storage.s3.signing._PAUSE", 0)
+    accounts = Accounts(configure(source(endpoint=loopback.url)))
+    first = await accounts.current()
+    assert await accounts.current() is first
+    monkeypatch.setattr(RefreshableCredentials, "_advisory_refresh_timeout", 7200)
+    assert (await accounts.current()).keys.access_key == "AKIA2"
+    monkeypatch.setattr("bbfs.sources.storage.s3.signing._PAUSE", 60)
+    monkeypatch.setattr(RefreshableCredentials, "_mandatory_refresh_timeout", 7200)
+    loopback.is_broken = True
+    asked = len(loopback.requests)
+    for _ in range(3):
+        assert (await accounts.current()).keys.access_key == "AKIA2"
+    assert 0 < len(loopback.requests) - asked <= 3  # those of one look
+
+
+@pytest.mark.semantics("S23")
+async def test_a_service_that_does_not_answer_is_waited_for_no_longer_than_the_source(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{loopback.url}/credentials")
+    loopback.flows.clear()
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await trio.sleep(0.01)
+            turns += 1
+
+    async with opened(source(endpoint=loopback.url, timeout=0.5)) as handler, trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        with trio.fail_after(5), pytest.raises(DeadlineExceeded):
+            await ask(handler)
+        assert turns > 3  # the event loop went on
+        assert handler.state.state == "down"
+        loopback.flows.set()
+        with trio.fail_after(15):
+            while handler.state.state != "up":
+                with trio.move_on_after(5):
+                    try:
+                        await ask(handler)
+                    except DeadlineExceeded:
+                        continue  # the thread of the first request still waits
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_web_identity_is_exchanged_for_credentials(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "identity").write_text("identity-token")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "identity"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/reader")
+    server = S3Server()
+    with closing(server):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
+        async with opened(source(endpoint=loopback.url)) as handler:
+            await ask(handler)
+    assert str(loopback.signed[0]).startswith("ASIA")
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "kind", "said"),
+    [
+        ("", {"profile": "nowhere"}, ConfigError, "nowhere"),
+        (f"[default]\ncredential_process = sh -c 'echo {SECRET} >&2; exit 1'\n", {}, LoginRequired, "credentials"),
+        (
+            "[default]\nsso_start_url = https://a.awsapps.com/start\nsso_region = us-east-1\n"
+            "sso_account_id = 123456789012\nsso_role_name = reader\n",
+            {},
+            LoginRequired,
+            "aws sso login",
+        ),
+        (f"[default]\naws_access_key_id = {SECRET}\n", {}, ConfigError, "aws_secret_access_key"),
+    ],
+)
+@pytest.mark.semantics("S23", "S30")
+async def test_credentials_that_cannot_be_had_are_an_error_without_secrets(
+    loopback: Loopback,
+    aws: Callable[[str], None],
+    caplog: pytest.LogCaptureFixture,
+    config: str,
+    options: dict[str, str],
+    kind: type[BbfsError],
+    said: str,
+) -> None:
+    aws(config)
+    caplog.set_level(logging.DEBUG)
+    async with opened(source(options, loopback.url)) as handler:
+        with pytest.raises(kind) as caught:
+            await ask(handler)
+        assert said in str(caught.value)
+        assert SECRET not in str(caught.value) + str(handler.state) + caplog.text
+        assert handler.state.state == "down"
+    assert not loopback.signed
+
+
+@pytest.mark.semantics("S30")
+async def test_no_secret_is_logged(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{loopback.url}/credentials")
+    caplog.set_level(logging.DEBUG)
+    async with opened(source(endpoint=loopback.url)) as handler:
+        await ask(handler)
+    _, headers = loopback.requests[-1]
+    signature = headers["Authorization"].rpartition("=")[2]
+    assert not [secret for secret in (SECRET, TOKEN, signature) if secret in caplog.text]
+
+
+async def test_endpoints_are_those_of_the_region_or_the_environment(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await found(region="eu-central-1")).endpoint == "https://s3.eu-central-1.amazonaws.com"
+    assert (await found(region="cn-north-1")).endpoint == "https://s3.cn-north-1.amazonaws.com.cn"
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    assert (await found(region="eu-central-1")).proxy == "http://127.0.0.1:9"
+    assert (await found(endpoint="https://minio.example")).endpoint == "https://minio.example"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", loopback.url)
+    async with opened(source()) as handler:
+        await ask(handler)
+    assert [path.partition("?")[0] for path, _ in loopback.requests] == ["/bucket/"]
