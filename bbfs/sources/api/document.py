@@ -8,9 +8,12 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+from referencing import Registry, Resource
+from referencing.exceptions import InvalidAnchor, NoSuchAnchor, PointerToNowhere, Unresolvable
 
 from bbfs.model.errors import ConfigError, ProtocolViolation
 
@@ -23,53 +26,51 @@ TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-@dataclass(frozen=True, slots=True)
 class Documents:
     """Parsed documents by their URL. location: of the first; missing: why a document could not be had, by URL.
 
     wanted: filled with the URLs of all others that references were followed to, whether or not they are there.
     """
 
-    location: str
-    parsed: Mapping[str, Any]
-    missing: Mapping[str, str]
-    wanted: set[str] = field(default_factory=set)
-
-    @property
-    def root(self) -> "Node":
-        return Node(self, self.location, (), self.parsed[self.location])
+    def __init__(self, location: str, parsed: Mapping[str, Any], missing: Mapping[str, str]) -> None:
+        self.location = location
+        self.wanted: set[str] = set()
+        self.root = Node(self, location, "", parsed[location])
+        self._missing = missing
+        # Opaque: an `$id` in a schema changes no URL. This registry has no way to get another document by itself.
+        documents = ((url, Resource[Any].opaque(value)) for url, value in parsed.items())
+        self._resolver = Registry[Any]().with_resources(documents).crawl().resolver()
 
     def at(self, reference: str, base: str) -> "Node":
-        """What a reference in the document at `base` leads to. Raises ProtocolViolation that names it."""
-        url, pointer = urldefrag(urljoin(base, reference))
-        if url != self.location:
-            self.wanted.add(url)
-        if url not in self.parsed:
-            raise ProtocolViolation(f"{shown(reference)}: {self.missing.get(url, 'not read yet')}")
-        if pointer and not pointer.startswith("/"):
-            raise ProtocolViolation(f"{shown(reference)}: no JSON pointer")
-        found, steps = self.parsed[url], tuple(_steps(pointer))
-        for step in steps:
-            try:
-                found = found[int(step)] if isinstance(found, list) else _keyed(found)[step]
-            except (LookupError, ValueError):
-                raise ProtocolViolation(f"{shown(reference)}: leads nowhere") from None
-        return Node(self, url, steps, found)
+        """Return the target of a reference in the document at `base`. Raise ProtocolViolation that names it."""
+        url = ""
+        try:
+            url, pointer = urldefrag(urljoin(base, reference))
+            pointer = pointer.replace("%2F", "~1")  # many documents have it within a step, where RFC 6901 has ~1
+            if url != self.location:
+                self.wanted.add(url)
+            return Node(self, url, unquote(pointer), self._resolver.lookup(f"{url}#{pointer}").contents)
+        except (InvalidAnchor, NoSuchAnchor):
+            problem = "no JSON pointer"
+        except (PointerToNowhere, TypeError, ValueError):  # the library steps into numbers and texts
+            problem = "leads nowhere"
+        except Unresolvable:
+            problem = self._missing.get(url, "not read yet")
+        raise ProtocolViolation(f"{shown(reference)}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A place in a document. Going down from it follows references; `str` names the place for messages."""
+    """A place in a document, by its JSON pointer. Going down from it follows references; `str` is for messages."""
 
     documents: Documents
     url: str
-    steps: tuple[str, ...]
+    pointer: str
     value: Any
 
     def __str__(self) -> str:
         name = posixpath.basename(urlsplit(self.url).path) or self.url
-        pointer = "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in self.steps)
-        return shown(f"{unquote(name)}#{pointer}")
+        return shown(f"{unquote(name)}#{self.pointer}")
 
     def get(self, key: str) -> "Node":
         """What a key of an object leads to; a node whose value is None where there is no such key."""
@@ -90,7 +91,8 @@ class Node:
             yield key, self._below(key, value)
 
     def _below(self, step: str, value: Any) -> "Node":
-        return Node(self.documents, self.url, (*self.steps, step), value)
+        step = step.replace("~", "~0").replace("/", "~1")
+        return Node(self.documents, self.url, f"{self.pointer}/{step}", value)
 
     def followed(self) -> "Node":
         """What the node refers to, itself if it is no reference. Raises ProtocolViolation.
@@ -102,7 +104,7 @@ class Node:
             reference = _keyed(node.value).get("$ref")
             if not isinstance(reference, str):
                 value = {**node.value, **beside} if beside and isinstance(node.value, dict) else node.value
-                return Node(node.documents, node.url, node.steps, value)
+                return Node(node.documents, node.url, node.pointer, value)
             beside = {**{k: v for k, v in _keyed(node.value).items() if k != "$ref"}, **beside}
             try:
                 node = self.documents.at(reference, node.url)
@@ -121,22 +123,13 @@ class Node:
 
 
 def _keyed(value: Any) -> Mapping[str, Any]:
-    """An object with texts as keys (in YAML `200:` is a number), and an empty one for anything else."""
-    if not isinstance(value, dict):
-        return {}
-    if all(isinstance(key, str) for key in value):
-        return value
-    return {str(key): inner for key, inner in value.items()}
+    """Return an object, or an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 def is_unicode(text: str) -> bool:
     """Whether a text can be encoded: halves of characters cannot."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def _steps(pointer: str) -> Iterator[str]:
-    for step in pointer.split("/")[1:]:
-        yield unquote(step).replace("~1", "/").replace("~0", "~")
 
 
 def parse(data: bytes, location: str) -> Any:
@@ -181,7 +174,14 @@ def _parse_yaml(text: str, what: str) -> Any:
 def _loader(yaml: Any) -> Any:
     """A safe loader that takes for numbers and truth values what YAML 1.2 and JSON do: no `no`, no dates, no octals."""
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    loader: Any = type("Loader", (base,), {"yaml_implicit_resolvers": {}})
+
+    class Loader(base):
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
+            # In YAML the key `200:` is a number.
+            return {str(key): value for key, value in super().construct_mapping(node, deep).items()}
+
     for kind, pattern, first in (
         ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
         ("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
@@ -189,8 +189,8 @@ def _loader(yaml: Any) -> Any:
         ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
         ("merge", r"<<", "<"),
     ):
-        loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"), list(first))
-    return loader
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"), list(first))
+    return Loader
 
 
 def is_beneath(url: str, location: str) -> bool:

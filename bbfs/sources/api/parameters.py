@@ -206,7 +206,7 @@ def _chosen(schema: Node) -> Node:
             for _, each in schema.get(key).items():
                 if isinstance(each.value, dict) and each.value.get("type") != "null":
                     beside = {k: v for k, v in schema.value.items() if k != key}
-                    return Node(each.documents, each.url, each.steps, {**each.value, **beside})
+                    return Node(each.documents, each.url, each.pointer, {**each.value, **beside})
     return schema
 
 

@@ -78,6 +78,7 @@ def test_references_lead_through_documents() -> None:
             "a": {"$ref": "#/b~1c/1"},
             "b/c": [0, {"$ref": "other.yaml#/x%20y"}],
             "d": {"$ref": "other.yaml"},
+            "e": {"$ref": "#/b%2Fc/0"},
             "s": {"$ref": "#/plain", "description": "its own"},
             "plain": {"description": "theirs", "type": "string"},
         },
@@ -86,6 +87,7 @@ def test_references_lead_through_documents() -> None:
     assert node.get("a").get("here").value == "end"
     assert str(node.get("a")) == "other.yaml#/x y"
     assert node.get("d").text("z") == "end"
+    assert node.get("e").value == 0
     assert node.get("s").value == {"description": "its own", "type": "string"}
     assert node.get("nothing").value is None
     assert dict(node.get("nothing").items()) == {}
@@ -96,6 +98,8 @@ def test_references_lead_through_documents() -> None:
     [
         ("#/nothing/here", "leads nowhere"),
         ("#/a/x", "leads nowhere"),
+        ("#/one/$ref/x", "leads nowhere"),
+        ("https://[", "leads nowhere"),
         ("#anchor", "no JSON pointer"),
         ("gone.yaml#/x", "no such file"),
         ("#/self", "lead to each other"),
