@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bbfs.model.errors import InvalidUri
 from bbfs.model.file_names import plain_path
 from bbfs.model.uri_templates.expand import expand_template
-from bbfs.model.uri_templates.match import Pattern, shown
+from bbfs.model.uri_templates.patterns import Pattern, shown
 
 
 def match(template: str, path: str) -> tuple[str, dict[str, Any]] | None:

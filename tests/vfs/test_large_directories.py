@@ -4,7 +4,7 @@ import pytest
 import trio
 from fakes import FlatSource, TreeSource, World, data_source, settled, uris
 
-from bbfs.model import bucket_dict as buckets
+from bbfs.model import listing
 from bbfs.resources.catalog import folding
 from bbfs.vfs import directory_handles as directories
 from bbfs.vfs.large_directories import ListedDirectory
@@ -15,7 +15,7 @@ NAMES = [f"{number:04}" for number in range(200)]
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "LARGEST", 4)
+    monkeypatch.setattr(listing, "LARGEST", 4)
     monkeypatch.setattr(folding, "LARGEST", 4)
 
 

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from bbfs.model.bucket_dict import Buckets
+from bbfs.model.listing import Buckets
 from bbfs.resources.catalog.folding import Directory
 from bbfs.resources.catalog.record import Node
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import trio
 
-from bbfs.model.bucket_dict import Buckets
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
+from bbfs.model.listing import Buckets
 from bbfs.model.values import DataSource, Listing, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import Children, Surroundings

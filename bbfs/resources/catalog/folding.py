@@ -10,7 +10,6 @@ from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
-from bbfs.model.bucket_dict import LARGEST, Buckets
 from bbfs.model.file_names import (
     MAX_DEPTH,
     PLAIN,
@@ -21,6 +20,7 @@ from bbfs.model.file_names import (
     settle,
     show_component,
 )
+from bbfs.model.listing import LARGEST, Buckets
 
 PORTION = 1000
 """Names that are compared without a word."""

@@ -16,8 +16,7 @@ import trio
 from cachetools import LRUCache
 
 from bbfs.model import file_names
-from bbfs.model.bucket_dict import Buckets
-from bbfs.model.listing import MIME_TYPE, SIZE, Description, Rows, is_plain_file, value, version
+from bbfs.model.listing import MIME_TYPE, SIZE, Buckets, Description, Rows, is_plain_file, value, version
 from bbfs.model.values import ResourceMetadata
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import Changes, Children

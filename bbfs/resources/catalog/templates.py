@@ -17,8 +17,8 @@ from cachetools import LRUCache
 from bbfs.model import file_names
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound
 from bbfs.model.uri import source_uri
-from bbfs.model.uri_templates import match as patterns
-from bbfs.model.uri_templates.match import Match, Pattern, Place, Segment
+from bbfs.model.uri_templates import patterns
+from bbfs.model.uri_templates.patterns import Match, Pattern, Place, Segment
 from bbfs.model.values import DataSource, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import Children, Surroundings

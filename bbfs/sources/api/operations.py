@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
 
 from bbfs.model.errors import InvalidUri, NotFound, ProtocolViolation
 from bbfs.model.uri_templates.expand import expand_template
-from bbfs.model.uri_templates.match import Pattern
+from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.sources.api.document import TOKEN, Node, is_unicode, shown
 from bbfs.sources.api.parameters import Parameter, on_the_wire, parameters, text_of
 from bbfs.sources.api.security import Requirement, Scheme, requirements, schemes

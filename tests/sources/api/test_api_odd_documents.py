@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bbfs.model.errors import NotFound, ProtocolViolation
-from bbfs.model.uri_templates.match import Pattern
+from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.sources.api.document import TOKEN, Documents
 from bbfs.sources.api.following import Paging
 from bbfs.sources.api.operations import Options, read

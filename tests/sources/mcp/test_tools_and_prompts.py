@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from bbfs.model.file_names import plain_path
-from bbfs.model.uri_templates.match import Pattern
+from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.model.values import DataSource, Tools
 from bbfs.sources.mcp.arguments import tool_arguments
 from bbfs.sources.mcp.client.tool_entries import PromptArgument, PromptEntry, ToolEntry, prompt_entry, tool_entry

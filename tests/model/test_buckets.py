@@ -7,8 +7,8 @@ from folded import folded, places
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.model import bucket_dict as buckets
-from bbfs.model.bucket_dict import Buckets
+from bbfs.model import listing
+from bbfs.model.listing import Buckets
 from bbfs.resources.catalog import folding
 from bbfs.resources.catalog.folding import Directory
 
@@ -19,7 +19,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["set", "default", "delete"]), KEYS, 
 @pytest.fixture(autouse=True, scope="module")
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(buckets, "LARGEST", 4)
+        patch.setattr(listing, "LARGEST", 4)
         patch.setattr(folding, "LARGEST", 4)
         yield
 
