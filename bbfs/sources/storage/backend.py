@@ -7,10 +7,16 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import trio
 
+from bbfs.model.errors import BbfsError, Busy, ConfigError, Outdated
 from bbfs.model.values import Content
-from bbfs.sources.storage.addresses import Names
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.ranges import Blocks, RangedContent
+from bbfs.sources.storage.addresses import Names, shown
+from bbfs.sources.storage.options import Configured
 
 T = TypeVar("T")
+ATTEMPTS = 4
+"""How often an object is read that is replaced meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +84,80 @@ class Threads:
         return await trio.to_thread.run_sync(
             partial(function, *arguments, **named), abandon_on_cancel=True, limiter=self.limiter
         )
+
+
+class RemoteBackend:
+    """Base of the backends that reach their objects over a network."""
+
+    def __init__(self, configured: Configured) -> None:
+        self._configured = configured
+        self._place = configured.place
+        self._prefix = configured.place.prefix
+        self._timeout = configured.source.policy.timeout
+        self._max_memory = configured.common.max_memory
+        self._list_limit = configured.common.list_limit
+        self._blocks = Blocks()
+
+    def _what(self, path: Names) -> str:
+        """Return the URI of an object for a message."""
+        return shown(self._place.native_uri((*self._place.above, *path)))
+
+    def _too_many(self, path: Names, listed: int) -> str:
+        return f"{self._what(path)}: only the first {listed} names are listed (list_limit)"
+
+    def _unusable(self, why: str) -> ConfigError:
+        return ConfigError(f"sources[{self._configured.source.id}]: {why}")
+
+    def _missing(self, package: str) -> ConfigError:
+        extra = "" if package == "requests" else " (pip install 'bbfs[storage]')"
+        return self._unusable(f"type storage, {self._place.scheme}: needs the package {package}{extra}")
+
+
+class LibraryBackend(RemoteBackend):
+    """Base of the backends whose library blocks, and raises errors of its own (`_failures`)."""
+
+    _failures: tuple[type[Exception], ...]
+
+    def __init__(self, configured: Configured, threads: int) -> None:
+        super().__init__(configured)
+        self._threads = Threads(threads)
+
+    async def _call(self, path: Names, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Return what `function` gives for the library's store and the arguments, in a thread. Raises BbfsError."""
+        try:
+            return await self._threads.run(self._with_store, function, *arguments, **named)
+        except BbfsError:
+            raise
+        except self._failures as error:
+            raise self._translated(error, self._what(path)) from None
+
+    async def open(self, path: Names) -> Opened:
+        """Stat an object and read it whole, or only open it if it is larger than `max_memory`."""
+        for _ in range(ATTEMPTS):
+            item = await self.stat(path, is_directory=False)
+            size = item.size or 0
+            fetch = partial(self._call, path, self._read, path, item)
+            if size > self._max_memory:
+                version = item.etag or f"{item.modified_ns or 0:x}-{size:x}"
+                what, timeout = self._what(path), self._timeout
+                return Opened(RangedContent(fetch, size, version, what, timeout, self._blocks), item)
+            try:
+                return Opened(MemoryContent(await fetch(0, size) if size else b""), item)
+            except Outdated:
+                continue
+        raise Busy(f"{self._what(path)}: changed while it was read, {ATTEMPTS} times in a row")
+
+    async def stat(self, path: Names, *, is_directory: bool) -> Item:
+        raise NotImplementedError
+
+    def _with_store(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        raise NotImplementedError
+
+    def _read(self, store: Any, path: Names, item: Item, offset: int, length: int) -> bytes:
+        """Return bytes of exactly the version that an item describes. Raises Outdated for another one."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _translated(error: Exception, what: str) -> BbfsError:
+        """Return the error for one of the library, without its text: that may have secrets in it."""
+        raise NotImplementedError

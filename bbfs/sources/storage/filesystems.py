@@ -14,8 +14,6 @@ from urllib.parse import urlsplit
 
 from bbfs.model.errors import (
     BbfsError,
-    Busy,
-    ConfigError,
     DeadlineExceeded,
     Denied,
     IsADirectory,
@@ -26,12 +24,10 @@ from bbfs.model.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.content.ranges import Blocks, RangedContent
 from bbfs.sources.http.statuses import STATUS_ERRORS
 from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.archives.members import stays_inside
-from bbfs.sources.storage.backend import Item, Listed, Opened, Threads
+from bbfs.sources.storage.backend import Item, LibraryBackend, Listed
 from bbfs.sources.storage.options import Configured, expand
 
 T = TypeVar("T")
@@ -41,7 +37,6 @@ _PACKAGES = {
     "github": ("fsspec", "requests"),
     "memory": ("fsspec",),
 }
-_ATTEMPTS = 4
 _ERRORS: dict[str, type[BbfsError]] = {
     "FileNotFoundError": NotFound,
     "PermissionError": Denied,
@@ -64,28 +59,20 @@ _ERRORS: dict[str, type[BbfsError]] = {
 """By the names of the exceptions and those they are made of, the nearest first, so that no package need be there."""
 
 
-class FilesystemBackend:
+class FilesystemBackend(LibraryBackend):
     """One directory of a remote file system."""
 
     def __init__(self, configured: Configured) -> None:
-        source, place = configured.source, configured.place
-        self._configured = configured
-        self._place = place
-        self._timeout = source.policy.timeout
-        self._blocks = Blocks()
-        self._max_memory = configured.common.max_memory
-        self._list_limit = configured.common.list_limit
+        place = configured.place
         # ftplib has one conversation on one connection.
-        self._threads = Threads(1 if place.scheme == "ftp" else source.policy.concurrency)
+        super().__init__(configured, 1 if place.scheme == "ftp" else configured.source.policy.concurrency)
         self._lock = threading.Lock()
         self._made: Any = None
         for package in _PACKAGES[place.scheme]:
             try:
                 import_module(package)
             except ImportError:
-                extra = "" if package == "requests" else " (pip install 'bbfs[storage]')"
-                message = f"type storage, {place.scheme}: needs the package {package}{extra}"
-                raise ConfigError(f"sources[{source.id}]: {message}") from None
+                raise self._missing(package) from None
         self._failures: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, KeyError, ftplib.Error)
         if place.scheme == "sftp":
             self._failures += (import_module("paramiko").SSHException,)
@@ -122,7 +109,7 @@ class FilesystemBackend:
             told = ", ".join(shown(name) for name in left_out[:3])
             problems.append(f"{self._what(path)}: links that lead elsewhere are left out: {told}")
         if len(entries) > self._list_limit:
-            problems.append(f"{self._what(path)}: only the first {self._list_limit} names are listed (list_limit)")
+            problems.append(self._too_many(path, self._list_limit))
         return Listed(tuple(items), "; ".join(problems) or None)
 
     async def _link(self, item: Item, entry: Any) -> Item | None:
@@ -148,54 +135,22 @@ class FilesystemBackend:
             raise PermissionError("a symbolic link, and links are not followed")
         return entry
 
-    async def open(self, path: Names) -> Opened:
-        for _ in range(_ATTEMPTS):
-            item = await self.stat(path, is_directory=False)
-            size = item.size or 0
-            if size > self._max_memory:
-                version = f"{item.modified_ns or 0:x}-{size:x}"
-                what, fetch = self._what(path), self._fetch(path, item)
-                content = RangedContent(fetch, size, version, what, self._timeout, self._blocks)
-                return Opened(content, item)
-            try:
-                return Opened(MemoryContent(await self._fetch(path, item)(0, size)), item)
-            except Outdated:
-                continue
-        raise Busy(f"{self._what(path)}: changed while it was read, {_ATTEMPTS} times in a row")
-
-    def _fetch(self, path: Names, item: Item) -> Callable[[int, int], Any]:
-        """Reads ranges, and looks afterwards whether the file still is what the item describes."""
-
-        def read(fs: Any, offset: int, length: int) -> bytes:
-            data = fs.cat_file(self._path(path), start=offset, end=offset + length) if length else b""
-            now = _described(path, self._info(fs, path))
-            if (now.size, now.modified_ns, now.etag) != (item.size, item.modified_ns, item.etag) or len(data) != length:
-                raise Outdated(f"{self._what(path)}: was changed while it was open")
-            return bytes(data)
-
-        async def fetch(offset: int, length: int) -> bytes:
-            return await self._call(path, lambda fs: read(fs, offset, length))
-
-        return fetch
+    def _read(self, store: Any, path: Names, item: Item, offset: int, length: int) -> bytes:
+        data = store.cat_file(self._path(path), start=offset, end=offset + length)
+        now = _described(path, self._info(store, path))
+        if (now.size, now.modified_ns, now.etag) != (item.size, item.modified_ns, item.etag) or len(data) != length:
+            raise Outdated(f"{self._what(path)}: was changed while it was open")
+        return bytes(data)
 
     # -- the connection ----------------------------------------------------------------------------------------------
 
-    async def _call(self, path: Names, function: Callable[[Any], T]) -> T:
-        try:
-            answer: Any = await self._threads.run(self._with_connection, function)
-            return answer
-        except BbfsError:
-            raise
-        except self._failures as error:
-            raise _translated(error, self._what(path)) from None
-
-    def _with_connection(self, function: Callable[[Any], T]) -> T:
+    def _with_store(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         with self._lock:
             fs, is_new = self._made, self._made is None
             if fs is None:
                 fs = self._made = self._connected()
         try:
-            return function(fs)
+            return function(fs, *arguments, **named)
         except self._failures as error:
             if not _is_of_connection(error):
                 raise
@@ -206,7 +161,7 @@ class FilesystemBackend:
                 raise
         with self._lock:
             fs = self._made = self._made or self._connected()
-        return function(fs)
+        return function(fs, *arguments, **named)
 
     def _connected(self) -> Any:
         place, auth, options = self._place, self._configured.auth, self._configured.options
@@ -244,8 +199,23 @@ class FilesystemBackend:
             names = (self._place.authority, *names)
         return "/".join(names) if self._place.scheme == "github" else "/" + "/".join(names)
 
-    def _what(self, path: Names) -> str:
-        return shown(self._place.native_uri((*self._place.above, *path)))
+    @staticmethod
+    def _translated(error: Exception, what: str) -> BbfsError:
+        """An error of a library, whose text is not passed on: it may hold what the library was given."""
+        response = getattr(error, "response", None)
+        status = getattr(response, "status_code", None)
+        if status is not None:
+            return STATUS_ERRORS.get(status, Unreachable)(f"{what}: status {status}")
+        code = str(error)[:3]
+        for kind_of in type(error).__mro__:
+            if kind_of.__name__ == "error_perm":
+                return {"530": LoginRequired, "550": NotFound, "553": Denied}.get(code, ProtocolViolation)(
+                    f"{what}: {code}"
+                )
+            known = _ERRORS.get(kind_of.__name__)
+            if known is not None:
+                return known(f"{what}: {type(error).__name__}")
+        return ProtocolViolation(f"{what}: {type(error).__name__}")
 
 
 def _described(path: Names, entry: Any) -> Item:
@@ -285,21 +255,3 @@ def _is_of_connection(error: Exception) -> bool:
         return False
     names = {kind.__name__ for kind in type(error).__mro__}
     return bool(names & {"OSError", "EOFError", "SSHException", "error_temp", "error_proto"})
-
-
-def _translated(error: Exception, what: str) -> BbfsError:
-    """An error of a library, whose text is not passed on: it may hold what the library was given."""
-    response = getattr(error, "response", None)
-    status = getattr(response, "status_code", None)
-    if status is not None:
-        return STATUS_ERRORS.get(status, Unreachable)(f"{what}: status {status}")
-    code = str(error)[:3]
-    for kind_of in type(error).__mro__:
-        if kind_of.__name__ == "error_perm":
-            return {"530": LoginRequired, "550": NotFound, "553": Denied}.get(code, ProtocolViolation)(
-                f"{what}: {code}"
-            )
-        known = _ERRORS.get(kind_of.__name__)
-        if known is not None:
-            return known(f"{what}: {type(error).__name__}")
-    return ProtocolViolation(f"{what}: {type(error).__name__}")

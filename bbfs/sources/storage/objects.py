@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from bbfs.model.errors import (
     BbfsError,
-    ConfigError,
     DeadlineExceeded,
     Denied,
     IsADirectory,
@@ -26,11 +25,9 @@ from bbfs.model.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.content.ranges import Blocks, RangedContent
 from bbfs.sources.http.statuses import STORAGE_ERRORS
-from bbfs.sources.storage.addresses import Names, shown
-from bbfs.sources.storage.backend import Item, Listed, Opened, Threads
+from bbfs.sources.storage.addresses import Names
+from bbfs.sources.storage.backend import Item, LibraryBackend, Listed
 from bbfs.sources.storage.options import Configured
 
 T = TypeVar("T")
@@ -46,31 +43,22 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _UNUSABLE = ("", ".", "..")
 
 
-class ObjectBackend:
+class ObjectBackend(LibraryBackend):
     """One bucket, container or collection, from one prefix on."""
 
     def __init__(self, configured: Configured) -> None:
-        source = configured.source
-        self._place = configured.place
-        self._prefix = configured.place.prefix
-        self._timeout = source.policy.timeout
-        self._blocks = Blocks()
-        self._max_memory = configured.common.max_memory
-        self._list_limit = configured.common.list_limit
-        self._threads = Threads(source.policy.concurrency)
+        super().__init__(configured, configured.source.policy.concurrency)
         self._has_directories = self._place.scheme.startswith("webdav")
         try:
             stores, self._obstore = import_module("obstore.store"), import_module("obstore")
             self._failures = (import_module("obstore.exceptions").BaseError, OSError, ValueError, TypeError)
         except ImportError:
-            message = f"type storage, {self._place.scheme}: needs the package obstore (pip install 'bbfs[storage]')"
-            raise ConfigError(f"sources[{source.id}]: {message}") from None
+            raise self._missing("obstore") from None
         try:
             self._store = _store(stores, configured)
         except self._failures as error:  # its text may have the secret that it does not like
-            raise ConfigError(
-                f"sources[{source.id}]: {self._place.scheme} cannot be used like this ({type(error).__name__})"
-            ) from None
+            why = f"{self._place.scheme} cannot be used like this ({type(error).__name__})"
+            raise self._unusable(why) from None
 
     async def aclose(self) -> None:
         """Connections end with the store."""
@@ -78,7 +66,7 @@ class ObjectBackend:
     async def list(self, path: Names) -> Listed:
         """A directory as a whole: obstore asks for its pages by itself."""
         prefix = "/".join((*self._prefix, *path))
-        found = await self._call(path, self._obstore.list_with_delimiter, self._store, prefix or None)
+        found = await self._call(path, self._obstore.list_with_delimiter, prefix or None)
         items: dict[Names, Item] = {}
         for meta in found["objects"]:
             name = self._last(meta["path"])
@@ -92,8 +80,8 @@ class ObjectBackend:
         if path and not items and not found["objects"]:
             await self._require_directory(path, own)
         if len(items) > self._list_limit:
-            problem = f"{self._what(path)}: only the first {self._list_limit} names are listed (list_limit)"
-            return Listed((*own, *islice(items.values(), self._list_limit)), problem)
+            listed = islice(items.values(), self._list_limit)
+            return Listed((*own, *listed), self._too_many(path, self._list_limit))
         return Listed((*own, *items.values()))
 
     async def _require_directory(self, path: Names, own: tuple[Item, ...]) -> None:
@@ -119,51 +107,24 @@ class ObjectBackend:
         if is_directory:
             await self.list(path)
             return Item(path, "directory")
-        result = await self._call(path, self._obstore.get, self._store, self._key(path), options={"head": True})
+        result = await self._call(path, self._obstore.get, self._key(path), options={"head": True})
         return _described(path, result.meta, result.attributes)
 
-    async def open(self, path: Names) -> Opened:
-        """With one request for what it is, and one for the whole of a small object."""
-        key = self._key(path)
-        item = await self.stat(path, is_directory=False)
-        size = item.size or 0
-        if size > self._max_memory:
-            what, fetch = self._what(path), self._fetch(path, key, item)
-            content = RangedContent(fetch, size, _version(item), what, self._timeout, self._blocks)
-            return Opened(content, item)
-        data = await self._fetch(path, key, item)(0, size) if size else b""
-        return Opened(MemoryContent(data), item)
+    def _read(self, store: Any, path: Names, item: Item, offset: int, length: int) -> bytes:
+        options: dict[str, Any] = {"range": (offset, offset + length)}
+        if item.etag is not None and not item.etag.startswith("W/"):
+            options["if_match"] = f'"{item.etag}"'  # a weak one matches nothing (RFC 9110, section 13.1.1)
+        result = self._obstore.get(store, self._key(path), options=options)
+        now = _described(path, result.meta)
+        if (now.size, now.etag, now.modified_ns) != (item.size, item.etag, item.modified_ns):
+            raise Outdated(f"{self._what(path)}: was replaced while it was open")
+        data = bytes(result.bytes())
+        if len(data) != length:
+            raise ProtocolViolation(f"{self._what(path)}: {len(data)} bytes came of {length} asked for")
+        return data
 
-    def _fetch(self, path: Names, key: str, item: Item) -> Callable[[int, int], Any]:
-        """Reads ranges of exactly the version that an item describes."""
-
-        def read(offset: int, length: int) -> bytes:
-            options: dict[str, Any] = {"range": (offset, offset + length)}
-            if item.etag is not None and not item.etag.startswith(
-                "W/"
-            ):  # a weak one matches nothing (RFC 9110, 13.1.1)
-                options["if_match"] = f'"{item.etag}"'
-            result = self._obstore.get(self._store, key, options=options)
-            now = _described(path, result.meta)
-            if (now.size, now.etag, now.modified_ns) != (item.size, item.etag, item.modified_ns):
-                raise Outdated(f"{self._what(path)}: was replaced while it was open")
-            data = bytes(result.bytes())
-            if len(data) != length:
-                raise ProtocolViolation(f"{self._what(path)}: {len(data)} bytes came of {length} asked for")
-            return data
-
-        async def fetch(offset: int, length: int) -> bytes:
-            return await self._call(path, read, offset, length)
-
-        return fetch
-
-    async def _call(self, path: Names, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        try:
-            return await self._threads.run(function, *arguments, **named)
-        except BbfsError:
-            raise
-        except self._failures as error:
-            raise _translated(error, self._what(path)) from None
+    def _with_store(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        return function(self._store, *arguments, **named)
 
     def _key(self, path: Names) -> str:
         names = (*self._prefix, *path)
@@ -173,8 +134,29 @@ class ObjectBackend:
             raise NotFound(f"{self._what(path)}: no name that can be asked for")
         return "/".join(names)
 
-    def _what(self, path: Names) -> str:
-        return shown(self._place.native_uri((*self._place.above, *path)))
+    @staticmethod
+    def _translated(error: Exception, what: str) -> BbfsError:
+        """Return the error for one of obstore, whose text may have URLs with secrets and pages of a server in it."""
+        text = str(error).lower()
+        if "authenticationfailed" in text or "failed to authenticate" in text:  # Azure says 403 to that as well
+            return LoginRequired(what)
+        for kind in type(error).__mro__:
+            if kind.__name__ in _ERRORS:
+                return _ERRORS[kind.__name__](what)
+            if kind.__name__ == "InvalidPathError":
+                return ProtocolViolation(
+                    f"{what}: there are keys with empty names, '.' or '..', which cannot be listed here"
+                )
+        if isinstance(error, ValueError):
+            return NotFound(f"{what}: no name that can be asked for")
+        if "kind: timeout" in text or "timedout" in text:
+            return DeadlineExceeded(f"{what}: the server did not answer in time")
+        status = _STATUS.search(text)
+        if status is not None and int(status[1]) in _STATUSES:
+            return _STATUSES[int(status[1])](f"{what}: status {status[1]}")
+        if "error sending request" in text or "kind: connect" in text or (status is not None and status[1] >= "500"):
+            return Unreachable(f"{what}: the server cannot be reached, or failed")
+        return ProtocolViolation(f"{what}: the server answered what cannot be used ({type(error).__name__})")
 
 
 def _store(stores: Any, configured: Configured) -> Any:
@@ -228,31 +210,3 @@ def _described(path: Names, meta: Any, attributes: dict[str, str] | None = None)
         None if is_generic else mime_type,
         properties or None,
     )
-
-
-def _version(item: Item) -> str:
-    return item.etag or f"{item.modified_ns or 0:x}-{item.size or 0:x}"
-
-
-def _translated(error: Exception, what: str) -> BbfsError:
-    """An error of obstore, whose text is not passed on: it may have URLs with secrets, and pages of a server, in it."""
-    text = str(error).lower()
-    if "authenticationfailed" in text or "failed to authenticate" in text:  # Azure says 403 to that as well
-        return LoginRequired(what)
-    for kind in type(error).__mro__:
-        if kind.__name__ in _ERRORS:
-            return _ERRORS[kind.__name__](what)
-        if kind.__name__ == "InvalidPathError":
-            return ProtocolViolation(
-                f"{what}: there are keys with empty names, '.' or '..', which cannot be listed here"
-            )
-    if isinstance(error, ValueError):
-        return NotFound(f"{what}: no name that can be asked for")
-    if "kind: timeout" in text or "timedout" in text:
-        return DeadlineExceeded(f"{what}: the server did not answer in time")
-    status = _STATUS.search(text)
-    if status is not None and int(status[1]) in _STATUSES:
-        return _STATUSES[int(status[1])](f"{what}: status {status[1]}")
-    if "error sending request" in text or "kind: connect" in text or (status is not None and status[1] >= "500"):
-        return Unreachable(f"{what}: the server cannot be reached, or failed")
-    return ProtocolViolation(f"{what}: the server answered what cannot be used ({type(error).__name__})")

@@ -25,11 +25,11 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.content.ranges import BLOCK, LARGEST, Blocks, RangedContent
+from bbfs.sources.content.ranges import BLOCK, LARGEST, RangedContent
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.responses import WebStream
-from bbfs.sources.storage.addresses import Names, shown
-from bbfs.sources.storage.backend import Item, Listed, Opened
+from bbfs.sources.storage.addresses import Names
+from bbfs.sources.storage.backend import ATTEMPTS, Item, Listed, Opened, RemoteBackend
 from bbfs.sources.storage.options import Configured
 from bbfs.sources.storage.s3.answers import Facts, ListedObject, error_of, facts_of, page_of
 from bbfs.sources.storage.s3.signing import Account, Accounts
@@ -38,7 +38,6 @@ _LARGEST_PAGE = 32 << 20
 """Bytes of one page of a listing at most: a thousand keys of 1024 bytes, each byte written as three, are far fewer."""
 _LARGEST_ERROR = 1 << 16
 _EMPTY_PAGES = 10
-_ATTEMPTS = 4
 _LONGEST_KEY = 1024  # bytes, "Creating object key names" of the Amazon S3 user guide
 _ANY = frozenset(range(300, 600))
 """Statuses that are answers here: S3 says in the body what they mean, and a redirect would need another signature."""
@@ -46,19 +45,13 @@ _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
 
-class S3Backend:
+class S3Backend(RemoteBackend):
     """One bucket, from one prefix on."""
 
     def __init__(self, configured: Configured) -> None:
-        self._configured = configured
+        super().__init__(configured)
         self._accounts = Accounts(configured)
         self._client: WebClient | None = None
-        self._prefix = configured.place.prefix
-        self._place = configured.place
-        self._max_memory = configured.common.max_memory
-        self._list_limit = configured.common.list_limit
-        self._timeout = configured.source.policy.timeout
-        self._blocks = Blocks()
 
     async def aclose(self) -> None:
         if self._client is not None:
@@ -128,7 +121,7 @@ class S3Backend:
             if token is not None and (token in seen or idle >= _EMPTY_PAGES):
                 problem = f"{self._what(path)}: the listing goes on without bringing more"
             elif token is not None and len(items) >= self._list_limit:
-                problem = f"{self._what(path)}: only the first {len(items)} names are listed (list_limit)"
+                problem = self._too_many(path, len(items))
             if token is None or problem is not None:
                 if path and not items and not is_there and problem is None:
                     raise NotFound(self._what(path))
@@ -164,7 +157,7 @@ class S3Backend:
     async def open(self, path: Names) -> Opened:
         """The whole of a small object with one request or two, of a large one the beginning."""
         key, what = self._object_key(path), self._what(path)
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             facts, data = await self._part(key, what, 0, min(BLOCK, self._max_memory))
             item = _described(path, facts)
             if len(data) == facts.size:
@@ -179,7 +172,7 @@ class S3Backend:
             except Outdated:
                 continue
             return Opened(MemoryContent(data + rest), item)
-        raise Busy(f"{what}: was replaced while it was read, {_ATTEMPTS} times in a row")
+        raise Busy(f"{what}: was replaced while it was read, {ATTEMPTS} times in a row")
 
     def _ranged(self, key: str, what: str, size: int, pin: str, first: bytes) -> RangedContent:
         async def fetch(offset: int, length: int) -> bytes:
@@ -287,9 +280,6 @@ class S3Backend:
         if len(key.encode("utf-8", "surrogateescape")) > _LONGEST_KEY:
             raise NotFound(f"{self._what(path)}: longer than a key can be")
         return key
-
-    def _what(self, path: Names) -> str:
-        return shown(self._place.native_uri((*self._place.above, *path)))
 
 
 async def _read(stream: WebStream, limit: int, what: str) -> bytes:
