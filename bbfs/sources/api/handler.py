@@ -37,6 +37,7 @@ from bbfs.sources.api.parameters import Parameter
 from bbfs.sources.api.requests import Answer, ApiRequests, NotModified
 from bbfs.sources.api.security import Keyring, check
 from bbfs.sources.api.values import Lister, answers_for, hinted, lister, values_in, variable_at
+from bbfs.sources.health import Health
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.headers import Validators, may_be_kept, media_type, modified_ns, strong_etag, time_to_live
 from bbfs.sources.http.redirects import HARMLESS
@@ -97,13 +98,13 @@ class ApiHandler:
         self._validators: LRUCache[str, Validators] = LRUCache(VALIDATORS_KEPT)
         self._reading = trio.Lock()
         self._read: Api | None = None
-        self._broken: str | None = None
+        self._document = Health(BbfsError)
 
     @property
     def state(self) -> SourceState:
         """`down` while the document cannot be had or read, or the last request was not answered; else `up`."""
-        if self._broken is not None:
-            return SourceState("down", reason=self._broken)
+        if self._document.state.state == "down":
+            return self._document.state
         state = self._client.state
         if self._read is None:
             return state
@@ -129,12 +130,8 @@ class ApiHandler:
 
     async def _api_now(self) -> Api:
         async with self._reading:
-            try:
+            with self._document:
                 self._read = await self._reader.read(partial(read, options=self._reading_options))
-            except BbfsError as error:
-                self._broken = str(error)
-                raise
-            self._broken = None
             return self._read
 
     async def _api(self) -> Api:

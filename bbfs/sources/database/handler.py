@@ -7,7 +7,7 @@ Native URIs are `sqlite://SCHEMA/TABLE/…` and `postgres://SCHEMA/TABLE/…`; h
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from bbfs.model.errors import BbfsError, DeadlineExceeded, IsADirectory, NotFound, Unreachable
+from bbfs.model.errors import DeadlineExceeded, IsADirectory, NotFound, Unreachable
 from bbfs.model.file_names import hide_component, show_component
 from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
@@ -30,6 +30,7 @@ from bbfs.sources.database.options import DatabaseOptions, make_backend
 from bbfs.sources.database.queries import Query, parse_file_name
 from bbfs.sources.database.rendering import encoded
 from bbfs.sources.database.tables import Table, columns_json
+from bbfs.sources.health import Health
 from bbfs.sources.options import parse_options
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ class DatabaseHandler:
         self._spool = services.spool
         self._entries = entries.Entries(source.base_prefix, source.scheme or backend.scheme)
         self._queries = {name: Query(name, given) for name, given in self._options.queries.items()}
-        self._state = SourceState("idle")
+        self._health = Health(Unreachable)
 
     @property
     def loads_while_wanted(self) -> bool:
@@ -60,7 +61,7 @@ class DatabaseHandler:
     @property
     def state(self) -> SourceState:
         """`down` after the database could not be reached, `up` after anything else."""
-        return self._state
+        return self._health.state
 
     async def aclose(self) -> None:
         """Close the connections that nobody uses."""
@@ -92,16 +93,8 @@ class DatabaseHandler:
         return Loaded((Part(native_uri, mime_type, content, content_type),))
 
     async def _ask(self, work: Callable[[Session, Job], T]) -> T:
-        try:
-            result = await self._jobs.run(work)
-        except Unreachable as error:
-            self._state = SourceState("down", reason=str(error))
-            raise
-        except BbfsError:
-            self._state = SourceState("up")
-            raise
-        self._state = SourceState("up")
-        return result
+        with self._health:
+            return await self._jobs.run(work)
 
     # -- in the worker's thread --------------------------------------------------------------------------------------
 

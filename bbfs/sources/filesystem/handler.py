@@ -18,13 +18,14 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 import trio
 from pydantic import Field, field_validator
 
-from bbfs.model.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound, NotSupported, Unreachable
+from bbfs.model.errors import ConfigError, Denied, IsADirectory, NotFound, NotSupported, Unreachable
 from bbfs.model.uri import source_uri
 from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.filesystem.beneath import AtMountPoint, Components, MountPoint, Root, error_of
 from bbfs.sources.filesystem.content import etag_of, exact_size, open_content, require_regular
+from bbfs.sources.health import Health
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import Bytes, SourceOptions, parse_options, refuse_auth
 
@@ -77,12 +78,12 @@ class FilesystemHandler:
             raise ConfigError(f"sources[{source.id}].config.root: {mount_point.refusal(root)}")
         self._root = Root(root, mount_point)
         self._limiter = trio.CapacityLimiter(source.policy.concurrency)
-        self._state = SourceState("idle")
+        self._health = Health(Unreachable, NotSupported, ConfigError)
 
     @property
     def state(self) -> SourceState:
         """`down` after the folder as a whole could not be used, `up` after anything else."""
-        return self._state
+        return self._health.state
 
     async def list_directory(self, path: tuple[str, ...]) -> Listing:
         """The entries of a directory, sorted by their names' bytes. path: percent-encoded names below the root."""
@@ -99,19 +100,11 @@ class FilesystemHandler:
         return await self._in_thread(self._load, self._components(native_uri))
 
     async def _in_thread(self, function: Callable[[Components], T], path: Components) -> T:
-        try:
-            # A thread that hangs on a dead network file system is left to itself; what it opens goes with its result.
-            result = await trio.to_thread.run_sync(
+        with self._health:
+            # A thread that hangs on a dead network file system is abandoned; what it opens goes with its result.
+            return await trio.to_thread.run_sync(
                 partial(_with_errors, function), path, abandon_on_cancel=True, limiter=self._limiter
             )
-        except (Unreachable, NotSupported, ConfigError) as error:
-            self._state = SourceState("down", reason=str(error))
-            raise
-        except BbfsError:
-            self._state = SourceState("up")
-            raise
-        self._state = SourceState("up")
-        return result
 
     def _components(self, native_uri: str) -> Components:
         """The path below the root that a native URI names; a slash at its end stays with the last name."""

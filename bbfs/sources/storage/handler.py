@@ -11,10 +11,11 @@ from typing import TypeVar
 
 import trio
 
-from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, IsADirectory, LoginRequired, Unreachable
+from bbfs.model.errors import ConfigError, DeadlineExceeded, IsADirectory, LoginRequired, Unreachable
 from bbfs.model.uri import source_uri
 from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
+from bbfs.sources.health import Health
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.storage.addresses import Names, name_of
 from bbfs.sources.storage.archives.backend import ArchiveBackend
@@ -38,13 +39,13 @@ class StorageHandler:
         configured = configure(source)
         self._place = configured.place
         self._backend = backend_of(configured, services)
-        self._state = SourceState("idle")
+        self._health = Health(Unreachable, DeadlineExceeded, LoginRequired, ConfigError)
         self._told: str | None = None  # the latest problem with a listing that the log has
 
     @property
     def state(self) -> SourceState:
         """`down` after the store could not be reached, or wanted other credentials; `up` after any other answer."""
-        return self._state
+        return self._health.state
 
     async def aclose(self) -> None:
         await self._backend.aclose()
@@ -87,17 +88,8 @@ class StorageHandler:
         return Loaded((part,), metadata=metadata)
 
     async def _asked(self, answer: Awaitable[T]) -> T:
-        """What the backend answers, noting how the source fares."""
-        try:
-            result = await answer
-        except (Unreachable, DeadlineExceeded, LoginRequired, ConfigError) as error:
-            self._state = SourceState("down", reason=str(error))
-            raise
-        except BbfsError:
-            self._state = SourceState("up")
-            raise
-        self._state = SourceState("up")
-        return result
+        with self._health:
+            return await answer
 
     def _directory(self, names: Names) -> ResourceMetadata:
         native_uri = self._place.native_uri(names, is_directory=True)
