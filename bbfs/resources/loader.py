@@ -28,8 +28,8 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import Content, Loaded
-from bbfs.resources.cache.disk import Found
 from bbfs.resources.cache.memory import ContentCache
+from bbfs.resources.cache.tier import Cached
 from bbfs.resources.catalog import settle
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.loads_under_way import Loading
@@ -143,7 +143,7 @@ class ContentLoader:
             each.stale = True
         return kept
 
-    def _stand_in(self, source: Source, record: Record, found: Found) -> Sequence[Content]:
+    def _stand_in(self, source: Source, record: Record, found: Cached) -> Sequence[Content]:
         """Take over what was kept, without forgetting that it may have changed and that the source does not answer."""
         error, until = record.error, record.error_until
         doubted = found.stale or record.suspected
@@ -279,24 +279,22 @@ class ContentLoader:
 
     # -- keeping -----------------------------------------------------------------------------------------------------
 
-    def _take(self, source: Source, record: Record, found: Found, *, outdated: bool) -> Sequence[Content]:
+    def _take(self, source: Source, record: Record, found: Cached, *, outdated: bool) -> Sequence[Content]:
         """Keep what a tier has, as old as it is."""
-        kept = found.kept
         if source.watches is not None:
             source.watches.interested(record.metadata.native_uri)
-        seen = record.digest == kept.version and record.fetched_at is not None and kept.fetched_at <= record.fetched_at
-        if len(kept.parts) == 1 and seen and not (record.suspected or outdated):
-            content = found.contents[0]  # nothing new is learnt from it
+        before = record.fetched_at
+        seen = record.digest == found.version and before is not None and found.fetched_at <= before
+        if len(found.parts) == 1 and seen and not (record.suspected or outdated):
+            content = found.parts[0].content  # nothing new is learnt from it
             if isinstance(content, MemoryContent):
                 self._memory.put(content_key(record), content)
-            record.settle_type(kept.parts[0].part(content))
-            return found.contents
-        parts = tuple(part.part(content) for part, content in zip(kept.parts, found.contents, strict=True))
-        loaded = Loaded(parts)
-        if kept.etag is not None:
-            size = sum(part.content.size for part in parts)
-            loaded = Loaded(parts, metadata=replace(record.metadata, size=size, etag=kept.etag))
-        return self._keep(source, record, loaded, kept.fetched_at, kept.ttl, outdated=outdated)
+            record.settle_type(found.parts[0])
+            return [content]
+        loaded = Loaded(found.parts)
+        if found.etag is not None:
+            loaded = Loaded(found.parts, metadata=replace(record.metadata, size=found.size, etag=found.etag))
+        return self._keep(source, record, loaded, found.fetched_at, found.ttl, outdated=outdated)
 
     def _keep(
         self, source: Source, record: Record, loaded: Loaded, now: float, ttl: float, *, outdated: bool

@@ -34,6 +34,4 @@ async def _kept(source: Source, record: Record, in_memory: Sequence[Content] | N
         m = record.metadata
         return Part(m.native_uri, m.mime_type, in_memory[0], m.content_type)
     found = await tiers.same(source, record)
-    if found is None or len(found.contents) != 1:
-        return None
-    return found.kept.parts[0].part(found.contents[0])
+    return found.parts[0] if found is not None and len(found.parts) == 1 else None

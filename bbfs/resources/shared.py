@@ -7,19 +7,17 @@ whoever has fetched it. What another machine says to have changed is asked for a
 Between two awaits a task is alone; nothing here locks.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import trio
 from cachetools import LRUCache
 
-from bbfs.resources.cache.disk import Found
-from bbfs.resources.cache.tier import Kept, SharedTier
+from bbfs.resources.cache.tier import Cached, SharedTier
 from bbfs.resources.catalog.record import Record
 from bbfs.resources.sharing_policy import may_be_shared
 from bbfs.resources.source import Source
 from bbfs.sources import CanLogIn
-from bbfs.sources.content.memory import MemoryContent
 
 DOUBTS = 10_000
 """Resources with a doubt of their own; beyond that, the oldest doubt is one about all of its source."""
@@ -67,7 +65,7 @@ class SharedContents:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    async def claim(self, source: Source, record: Record) -> Found | None:
+    async def claim(self, source: Source, record: Record) -> Cached | None:
         """What another machine has loaded, and is still fresh; one that loads it now is waited for.
 
         Else None: the source is to be asked, and `give_up` to be called when the load has ended.
@@ -76,22 +74,21 @@ class SharedContents:
         if record.on_open or not self.has(source) or not await self._are_told(key):
             return None
         found = await self._claim(source, key, self._doubted_until(source, record))
-        if found is not None and self._is_outdated(source, record, found.kept):
+        if found is not None and self._is_outdated(source, record, found):
             known_at = max(record.listed_at, record.fetched_at or 0.0)
             found = await self._claim(source, key, max(known_at, self._doubted_until(source, record)))
         return found
 
-    async def _claim(self, source: Source, key: tuple[str, str], newer_than: float) -> Found | None:
+    async def _claim(self, source: Source, key: tuple[str, str], newer_than: float) -> Cached | None:
         if (waiting := self._waiting.pop(key, None)) is not None:
             waiting.cancel()  # it would be put under this claim, as what this load has brought
             self._tier.give_up(*key)
         left = trio.current_effective_deadline() - trio.current_time()
         timeout = max(0.0, min(source.data.policy.timeout, left))
-        answer = await self._tier.claim(*key, timeout=timeout, newer_than=newer_than)
-        if answer is None:
+        found = await self._tier.claim(*key, timeout=timeout, newer_than=newer_than)
+        if found is None:
             self._claimed.add(key)
-            return None
-        return _found(answer)
+        return found
 
     def _doubted_until(self, source: Source, record: Record) -> float:
         """What was asked for before this (seconds since the epoch) is not believed to be the source's any more."""
@@ -101,36 +98,35 @@ class SharedContents:
         return doubted if modified_ns is None else max(doubted, min(modified_ns / NANOSECONDS, self._clock()))
 
     @staticmethod
-    def _is_outdated(source: Source, record: Record, kept: Kept) -> bool:
+    def _is_outdated(source: Source, record: Record, found: Cached) -> bool:
         """Whether this machine knows of another version that is newer, or of one of another size."""
         if record.digest is not None and record.fetched_at is not None:
-            return record.digest != kept.version and kept.fetched_at < record.fetched_at
+            return record.digest != found.version and found.fetched_at < record.fetched_at
         declared = record.metadata.size
-        return len(kept.parts) == 1 and declared not in (None, kept.parts[0].size) and not source.misstates_sizes
+        return len(found.parts) == 1 and declared not in (None, found.size) and not source.misstates_sizes
 
-    async def last(self, source: Source, record: Record) -> Found | None:
+    async def last(self, source: Source, record: Record) -> Cached | None:
         """What was shared of a resource at last, however old."""
         if record.on_open or not self.has(source):
             return None
-        answer = await self._tier.get(source.fingerprint, record.metadata.native_uri)
-        return None if answer is None else _found(answer)
+        return await self._tier.get(source.fingerprint, record.metadata.native_uri)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def put(self, source: Source, record: Record, kept: Kept, contents: Sequence[MemoryContent]) -> None:
+    def put(self, source: Source, record: Record, cached: Cached) -> None:
         """Share what a load has answered, if that was claimed."""
         key = (source.fingerprint, record.metadata.native_uri)
         if key in self._claimed:
             self._claimed.discard(key)
             scope = self._waiting[key] = trio.CancelScope()
-            self._nursery.start_soon(self._put, key, kept, [content.data for content in contents], scope)
+            self._nursery.start_soon(self._put, key, cached, scope)
 
-    async def _put(self, key: tuple[str, str], kept: Kept, contents: Sequence[bytes], scope: trio.CancelScope) -> None:
+    async def _put(self, key: tuple[str, str], cached: Cached, scope: trio.CancelScope) -> None:
         with scope:
             async with self._puts:
                 if self._waiting.get(key) is scope:
                     del self._waiting[key]
-                    await self._tier.put(*key, kept, contents)
+                    await self._tier.put(*key, cached)
 
     def give_up(self, source: Source, record: Record) -> None:
         """A load is over, whatever came of it: unless it was put, the others load for themselves. Never waits."""
@@ -181,9 +177,3 @@ class SharedContents:
                 await telling.done.wait()
             return True
         return False
-
-
-def _found(answer: tuple[Kept, tuple[bytes, ...]]) -> Found:
-    kept, contents = answer
-    named = zip(contents, kept.parts, strict=True)
-    return Found(kept, tuple(MemoryContent(data, part.digest) for data, part in named), stale=False)

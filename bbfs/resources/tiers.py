@@ -9,16 +9,17 @@ not answer costs a request to the source.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
+from types import UnionType
 
 import trio
 
 from bbfs.model.values import Part
-from bbfs.resources.cache.disk import DiskCache, Entry, Found
-from bbfs.resources.cache.tier import EVERYTHING, Kept, KeptPart, SharedTier
+from bbfs.resources.cache.disk import DiskCache
+from bbfs.resources.cache.tier import EVERYTHING, Cached, SharedTier
 from bbfs.resources.catalog.record import Record
 from bbfs.resources.loads_under_way import Loading, LoadsUnderWay
 from bbfs.resources.shared import Key, SharedContents
@@ -37,24 +38,6 @@ UNWRITTEN = 64 << 20
 """Bytes that wait to be written at most; what a load brings beyond that stays in memory only."""
 DISK_PATIENCE = 5.0
 """Seconds that a reader waits for the disk; then the source is asked."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Unwritten:
-    """What a load has brought and the disk has not yet."""
-
-    kept: Kept
-    contents: tuple[MemoryContent | StoredContent, ...]
-    stale: bool
-
-    @property
-    def size(self) -> int:
-        """Bytes of memory."""
-        return sum(content.size for content in self.contents if isinstance(content, MemoryContent))
-
-    def entry(self, key: tuple[str, str]) -> Entry:
-        contents = (content.data if isinstance(content, MemoryContent) else content for content in self.contents)
-        return Entry(*key, self.kept, tuple(contents), self.stale)
 
 
 class LowerTiers:
@@ -81,7 +64,7 @@ class LowerTiers:
         self._threads = trio.CapacityLimiter(4)
         self._writing = trio.Lock()
         self._scheduled = False
-        self._unwritten: dict[tuple[str, str], _Unwritten] = {}
+        self._unwritten: dict[tuple[str, str], Cached] = {}
         self._unwritten_bytes = 0
         self._put_at = 0.0
         self._expired: dict[Key, int] = {}  # with a number, to tell one change from a later one
@@ -101,16 +84,16 @@ class LowerTiers:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    async def fresh(self, source: Source, loading: Loading) -> Found | None:
+    async def fresh(self, source: Source, loading: Loading) -> Cached | None:
         """What the disk has of a resource and may be served without asking anybody, or None."""
         record = loading.record
         if not record.suspected and self._on_disk(source, record) and not self._absent(loading.key):
             found = await self._from_disk(loading.key)
-            if found is not None and not (found.stale or loading.outdated) and self._fits(source, record, found.kept):
+            if found is not None and not (found.stale or loading.outdated) and self._fits(source, record, found):
                 return found
         return None
 
-    async def claim(self, source: Source, loading: Loading) -> Found | None:
+    async def claim(self, source: Source, loading: Loading) -> Cached | None:
         """What another machine has loaded and may be served without asking the source, or None.
 
         None says that this machine loads it, for all, until the load ends.
@@ -119,36 +102,36 @@ class LowerTiers:
         if self._shared is None:
             return None
         found = await self._shared.claim(source, record)
-        if found is None or sum(part.size for part in found.kept.parts) > self._in_memory:
+        if found is None or found.size > self._in_memory:
             return None
         if self._on_disk(source, record):
-            self._put_behind(loading.key, _Unwritten(found.kept, _as_memory(found), loading.outdated))
+            self._put_behind(loading.key, replace(found, stale=loading.outdated))
         return found
 
-    async def last(self, source: Source, record: Record) -> Found | None:
+    async def last(self, source: Source, record: Record) -> Cached | None:
         """What may stand in for a source that is down, for as long as it may (S20), or None."""
-        found: Found | None = None
+        found: Cached | None = None
         if self._on_disk(source, record):
             found = await self._from_disk((source.fingerprint, record.metadata.native_uri))
         if found is None and self._shared is not None:
             found = await self._shared.last(source, record)
-        if found is None or self._clock() >= found.kept.fetched_at + found.kept.ttl + source.data.policy.max_stale:
+        if found is None or self._clock() >= found.fetched_at + found.ttl + source.data.policy.max_stale:
             return None
-        seen = record.fetched_at is None or found.kept.fetched_at >= record.fetched_at
-        return found if seen or found.kept.version == record.digest else None
+        seen = record.fetched_at is None or found.fetched_at >= record.fetched_at
+        return found if seen or found.version == record.digest else None
 
-    async def same(self, source: Source, record: Record) -> Found | None:
+    async def same(self, source: Source, record: Record) -> Cached | None:
         """The version of a resource that was last seen, as the disk has it, whatever its age; or None."""
         key = (source.fingerprint, record.metadata.native_uri)
         if not self._on_disk(source, record) or self._absent(key):
             return None
         found = await self._from_disk(key)
-        return found if found is not None and found.kept.version == record.digest else None
+        return found if found is not None and found.version == record.digest else None
 
-    async def _from_disk(self, key: tuple[str, str]) -> Found | None:
+    async def _from_disk(self, key: tuple[str, str]) -> Cached | None:
         unwritten = self._unwritten.get(key)
         if unwritten is not None:
-            return Found(unwritten.kept, unwritten.contents, unwritten.stale)
+            return unwritten
         assert self._disk is not None
         with trio.move_on_after(DISK_PATIENCE):
             work = partial(_look_and_read, self._disk, key, self._in_memory)
@@ -161,16 +144,16 @@ class LowerTiers:
         """Whether there is no need to wait for a look at the disk."""
         return key not in self._unwritten and self._disk is not None and self._disk.absent(*key) is True
 
-    def _fits(self, source: Source, record: Record, kept: Kept) -> bool:
+    def _fits(self, source: Source, record: Record, found: Cached) -> bool:
         """Whether what is kept may be served: it is fresh, and nothing newer is known of the resource."""
         now = self._clock()
-        if kept.parts and kept.etag is not None and record.fresh(now) and record.digest == kept.etag:
+        if found.parts and found.etag is not None and record.fresh(now) and record.digest == found.etag:
             return True  # the source was asked for the version alone
-        if not kept.parts or not kept.fresh(now) or source.is_refreshed(record.path, kept.fetched_at):
+        if not found.parts or not found.fresh(now) or source.is_refreshed(record.path, found.fetched_at):
             return False
-        if record.fetched_at is None or kept.fetched_at > record.fetched_at:
+        if record.fetched_at is None or found.fetched_at > record.fetched_at:
             return True
-        return record.fresh(now) and record.digest == kept.version
+        return record.fresh(now) and record.digest == found.version
 
     def _has_changed(self, key: tuple[str, str]) -> bool:
         """Whether the disk has not been told yet that a resource has changed."""
@@ -191,39 +174,31 @@ class LowerTiers:
         etag: str | None = None,
     ) -> None:
         """Keep what a load has answered, soon; not links, and not what is a file of the source."""
-        contents = _to_keep(parts)
-        on_disk = self._on_disk(source, loading.record)
-        if contents is None or not (on_disk or self._shared):
+        if not _can_be_kept(parts, MemoryContent | StoredContent):
             return
-        kept = Kept(tuple(map(KeptPart.of, parts)), fetched_at, ttl, etag)
-        if on_disk:
-            self._put_behind(loading.key, _Unwritten(kept, contents, loading.outdated))
-        in_memory = _in_memory(parts)
-        if self._shared is not None and in_memory is not None and etag is None and not loading.outdated:
-            self._shared.put(source, loading.record, kept, in_memory)
+        cached = Cached(tuple(parts), fetched_at, ttl, etag, loading.outdated)
+        if self._on_disk(source, loading.record):
+            self._put_behind(loading.key, cached)
+        if self._shared is not None and _can_be_kept(parts, MemoryContent) and etag is None and not cached.stale:
+            self._shared.put(source, loading.record, cached)
 
     async def put_large(
         self, source: Source, loading: Loading, parts: Sequence[Part], fetched_at: float, ttl: float
     ) -> tuple[Part, ...] | None:
         """Put what memory has no room for on disk. Returns the parts with contents there, or None if that fails."""
-        contents = _in_memory(parts)
-        disk = self._disk
-        if disk is None or contents is None or not self._on_disk(source, loading.record):
+        disk, key = self._disk, loading.key
+        if disk is None or not _can_be_kept(parts, MemoryContent) or not self._on_disk(source, loading.record):
             return None
-        key = loading.key
 
-        def work(stale: bool) -> Found | None:
-            kept = Kept(tuple(map(KeptPart.of, parts)), fetched_at, ttl)
-            put = disk.put([Entry(*key, kept, tuple(content.data for content in contents), stale)])
+        def work(stale: bool) -> Cached | None:
+            put = disk.put([(key, Cached(tuple(parts), fetched_at, ttl, stale=stale))])
             return disk.read(*key, 0) if put else None
 
         self._forget_unwritten(key)
         async with self._writing:
             # What is told from here on waits for the lock, and is written later.
             found = await trio.to_thread.run_sync(work, loading.outdated, abandon_on_cancel=True, limiter=self._threads)
-        if found is None:
-            return None
-        return tuple(kept.part(content) for kept, content in zip(found.kept.parts, found.contents, strict=True))
+        return None if found is None else found.parts
 
     def why_not(self, source: Source, record: Record) -> str:
         """Why `put_large` keeps nothing, in words that end a sentence."""
@@ -235,12 +210,13 @@ class LowerTiers:
             return "there is no disk cache ([cache] disk)"
         return f"could not be kept in the disk cache of {self._disk.max_bytes} bytes ([cache] disk)"
 
-    def _put_behind(self, key: tuple[str, str], unwritten: _Unwritten) -> None:
+    def _put_behind(self, key: tuple[str, str], cached: Cached) -> None:
         self._forget_unwritten(key)
-        if self._unwritten and self._unwritten_bytes + unwritten.size > UNWRITTEN:
+        size = _in_memory(cached.parts)
+        if self._unwritten and self._unwritten_bytes + size > UNWRITTEN:
             return
-        self._unwritten[key] = unwritten
-        self._unwritten_bytes += unwritten.size
+        self._unwritten[key] = cached
+        self._unwritten_bytes += size
         self._put_at = trio.current_time()
         if not self._scheduled:
             self._scheduled = True
@@ -249,7 +225,7 @@ class LowerTiers:
     def _forget_unwritten(self, key: tuple[str, str]) -> None:
         unwritten = self._unwritten.pop(key, None)
         if unwritten is not None:
-            self._unwritten_bytes -= unwritten.size
+            self._unwritten_bytes -= _in_memory(unwritten.parts)
 
     async def _flush_later(self) -> None:
         latest = trio.current_time() + LONGEST_BEHIND
@@ -267,7 +243,7 @@ class LowerTiers:
             while self._disk is not None and (self._unwritten or self._expired):
                 expired = dict(self._expired)
                 batch = dict(list(self._unwritten.items())[:BATCH])
-                work = partial(_write, self._disk, list(expired), [each.entry(key) for key, each in batch.items()])
+                work = partial(_write, self._disk, list(expired), list(batch.items()))
                 await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
                 for key, number in expired.items():
                     if self._expired.get(key) == number:
@@ -314,7 +290,7 @@ class LowerTiers:
         """What is not written yet is still what there is while the source is down, but no longer fresh."""
         unwritten = self._unwritten.get(key)
         if unwritten is not None:
-            self._unwritten[key] = _Unwritten(unwritten.kept, unwritten.contents, stale=True)
+            self._unwritten[key] = replace(unwritten, stale=True)
 
     async def run(
         self,
@@ -334,24 +310,17 @@ class LowerTiers:
             await trio.to_thread.run_sync(self._disk.tidy, abandon_on_cancel=True, limiter=self._threads)
 
 
-def _to_keep(parts: Sequence[Part]) -> tuple[MemoryContent | StoredContent, ...] | None:
-    """The contents of what a load has answered, if all can be kept: no link, and in memory or spooled."""
-    found = (part.content for part in parts if part.link is None)
-    contents = tuple(content for content in found if isinstance(content, MemoryContent | StoredContent))
-    return contents if len(contents) == len(parts) else None
+def _can_be_kept(parts: Sequence[Part], kind: UnionType | type) -> bool:
+    """Return whether a tier may keep what a load has answered: no link, and every content of a kind that it takes."""
+    return all(part.link is None and isinstance(part.content, kind) for part in parts)
 
 
-def _in_memory(parts: Sequence[Part]) -> tuple[MemoryContent, ...] | None:
-    """The contents of what a load has answered, if all can be kept: no link, and whole in memory."""
-    contents = tuple(part.content for part in parts if isinstance(part.content, MemoryContent) and part.link is None)
-    return contents if len(contents) == len(parts) else None
+def _in_memory(parts: Iterable[Part]) -> int:
+    """Return the bytes of memory that contents take."""
+    return sum(part.content.size for part in parts if isinstance(part.content, MemoryContent))
 
 
-def _as_memory(found: Found) -> tuple[MemoryContent, ...]:
-    return tuple(content for content in found.contents if isinstance(content, MemoryContent))
-
-
-def _look_and_read(disk: DiskCache, key: tuple[str, str], in_memory: int) -> Found | None:
+def _look_and_read(disk: DiskCache, key: tuple[str, str], in_memory: int) -> Cached | None:
     absent = disk.absent(*key)
     if absent is None:
         disk.look(key[0])
@@ -359,7 +328,7 @@ def _look_and_read(disk: DiskCache, key: tuple[str, str], in_memory: int) -> Fou
     return None if absent else disk.read(*key, in_memory)
 
 
-def _write(disk: DiskCache, expired: Sequence[Key], entries: Sequence[Entry]) -> None:
+def _write(disk: DiskCache, expired: Sequence[Key], entries: Sequence[tuple[tuple[str, str], Cached]]) -> None:
     if expired:
         disk.expire(expired)
     if entries:

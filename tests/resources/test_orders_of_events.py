@@ -10,7 +10,8 @@ from fakes import FlatSource, World, settled, until
 
 from bbfs.model.errors import Unreachable
 from bbfs.resources import tiers as tiered
-from bbfs.resources.cache.disk import DiskCache, Entry, Found
+from bbfs.resources.cache.disk import DiskCache, Key
+from bbfs.resources.cache.tier import Cached
 from bbfs.resources.source import fingerprint
 
 A = "mcp-server+docs/x/a"
@@ -27,14 +28,14 @@ class StoppingDisk(DiskCache):
         self.after_read: Step | None = None
         self.before_put: Step | None = None
 
-    def read(self, source: str, uri: str, in_memory: int) -> Found | None:
+    def read(self, source: str, uri: str, in_memory: int) -> Cached | None:
         found = super().read(source, uri, in_memory)
         step, self.after_read = self.after_read, None
         if step is not None:
             trio.from_thread.run(step)
         return found
 
-    def put(self, entries: Sequence[Entry]) -> bool:
+    def put(self, entries: Sequence[tuple[Key, Cached]]) -> bool:
         step, self.before_put = self.before_put, None
         if step is not None:
             trio.from_thread.run(step)

@@ -1,6 +1,6 @@
 """What machines that share contents take from each other, and what each asks its own source for."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import trio
 from fakes import Clock, FlatSource, World, data_source, settled
+from shared_machines import whole
 
 from bbfs.model.errors import Unreachable
 from bbfs.model.values import Loaded, McpServer, Part
 from bbfs.resources import shared as shared_contents
 from bbfs.resources.cache.disk import DiskCache
-from bbfs.resources.cache.tier import EVERYTHING, Kept
+from bbfs.resources.cache.tier import EVERYTHING, Cached
 from bbfs.resources.source import fingerprint
 from bbfs.sources.content.memory import MemoryContent
 
@@ -24,26 +25,22 @@ A = "mcp-server+docs/x/a"
 class Shared:
     """A shared tier in memory. Machines that share it have one each, over the same `entries`."""
 
-    def __init__(
-        self, clock: Clock, entries: dict[tuple[str, str], tuple[Kept, tuple[bytes, ...]]] | None = None
-    ) -> None:
+    def __init__(self, clock: Clock, entries: dict[tuple[str, str], Cached] | None = None) -> None:
         self.clock = clock
         self.entries = {} if entries is None else entries
         self.others: list[Shared] = []
         self.heard: Callable[[str, str | None], None] | None = None
         self.claimed: set[tuple[str, str]] = set()
-        self.putting: list[tuple[bytes, ...]] = []
+        self.putting: list[tuple[bytes | None, ...]] = []
         self.gate = trio.Event()
         self.gate.set()
 
-    async def get(self, source: str, uri: str) -> tuple[Kept, tuple[bytes, ...]] | None:
+    async def get(self, source: str, uri: str) -> Cached | None:
         return self.entries.get((source, uri))
 
-    async def claim(
-        self, source: str, uri: str, *, timeout: float, newer_than: float = 0.0
-    ) -> tuple[Kept, tuple[bytes, ...]] | None:
+    async def claim(self, source: str, uri: str, *, timeout: float, newer_than: float = 0.0) -> Cached | None:
         found = self.entries.get((source, uri))
-        if found is not None and found[0].fetched_at >= newer_than and found[0].fresh(self.clock()):
+        if found is not None and found.fetched_at >= newer_than and found.fresh(self.clock()):
             return found
         self.claimed.add((source, uri))
         return None
@@ -51,11 +48,11 @@ class Shared:
     def give_up(self, source: str, uri: str) -> None:
         self.claimed.remove((source, uri))
 
-    async def put(self, source: str, uri: str, kept: Kept, contents: Sequence[bytes]) -> None:
+    async def put(self, source: str, uri: str, cached: Cached) -> None:
         self.claimed.remove((source, uri))
-        self.putting.append(tuple(contents))
+        self.putting.append(whole(cached))
         await self.gate.wait()
-        self.entries[source, uri] = kept, tuple(contents)
+        self.entries[source, uri] = cached
 
     async def drop(self, source: str, uri: str | None) -> None:
         for key in [key for key in self.entries if key[0] == source and uri in (None, key[1])]:
@@ -181,7 +178,7 @@ async def test_what_this_machine_alone_doubts_is_asked_of_the_source(nursery: tr
                 other.announce("x://a")
         assert await there.kernel.cat(A) == b"newer"
         await settled()
-        assert shared.entries[fingerprint(other.source), "x://a"][1] == (b"newer",)
+        assert whole(shared.entries[fingerprint(other.source), "x://a"]) == (b"newer",)
         assert other.loaded == ["x://a"]
 
 
@@ -255,7 +252,7 @@ async def test_a_version_that_is_older_than_the_known_one_is_not_taken(nursery: 
         there.manager.contents.clear()
         assert await there.kernel.cat(A) == b"newer"
         await settled()
-        assert shared.entries[fingerprint(other.source), "x://a"][1] == (b"newer",)
+        assert whole(shared.entries[fingerprint(other.source), "x://a"]) == (b"newer",)
 
 
 async def test_what_others_may_have_told_is_asked_of_the_tier(nursery: trio.Nursery) -> None:

@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from bbfs.model.digest import digest_of
-from bbfs.model.values import SharedCache
+from bbfs.model.values import Part, SharedCache
 from bbfs.resources.cache.shared.valkey_tier import ValkeyTier
-from bbfs.resources.cache.tier import Kept, KeptPart
+from bbfs.resources.cache.tier import Cached, PartHeader
+from bbfs.sources.content.memory import MemoryContent
 
 SOURCE = "mcp-server+docs 0123"
 OTHER = "mcp-server+more 4567"
@@ -44,13 +44,13 @@ class Machine:
             while self.heard != list(expected):
                 await self._news.wait()
 
-    async def put(self, uri: str, *contents: bytes, source: str = SOURCE, ttl: float = 60.0) -> Kept:
+    async def put(self, uri: str, *contents: bytes, source: str = SOURCE, ttl: float = 60.0) -> Cached:
         """As the load that was claimed, or is claimed now."""
         if (source, uri) not in self.tier._claims:
             assert await self.tier.claim(source, uri, timeout=BOUND, newer_than=self.clock()) is None
-        kept = made(*contents, at=self.clock(), ttl=ttl)
-        await self.tier.put(source, uri, kept, contents)
-        return kept
+        cached = made(*contents, at=self.clock(), ttl=ttl)
+        await self.tier.put(source, uri, cached)
+        return cached
 
     async def back(self) -> None:
         """Until it has a connection (again)."""
@@ -59,9 +59,18 @@ class Machine:
                 await trio.sleep(0.01)
 
 
-def made(*contents: bytes, at: float, ttl: float = 60.0) -> Kept:
-    parts = [KeptPart(digest_of(c), len(c), f"test://{i}", "text/plain", "text", None) for i, c in enumerate(contents)]
-    return Kept(tuple(parts), at, ttl)
+def made(*contents: bytes, at: float, ttl: float = 60.0) -> Cached:
+    parts = [Part(f"test://{i}", "text/plain", MemoryContent(c), "text") for i, c in enumerate(contents)]
+    return Cached(tuple(parts), at, ttl)
+
+
+def headers(cached: Cached) -> list[PartHeader]:
+    return [PartHeader.of(part) for part in cached.parts]
+
+
+def whole(cached: Cached) -> tuple[bytes | None, ...]:
+    """The bytes of all contents."""
+    return tuple(part.content.read(0, part.content.size) for part in cached.parts)
 
 
 @asynccontextmanager

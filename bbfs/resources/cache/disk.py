@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
@@ -24,16 +23,20 @@ import trio
 from cachetools import LRUCache
 
 from bbfs.model.digest import DIGEST_BYTES, digest_of
+from bbfs.model.values import Content, Part
 from bbfs.resources.cache.disk_index import Index, SourceUsage, charge
 from bbfs.resources.cache.disk_presence import Presence
 from bbfs.resources.cache.sqlite import set_aside
-from bbfs.resources.cache.tier import Kept
+from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.spool import Spools, name_file
 
 log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+"""Fingerprint of a source and native URI of a resource."""
 
 FULL_UNTIL = 0.9
 """The part of the bound down to which contents are removed once it is reached."""
@@ -47,34 +50,6 @@ TIDY_EVERY = 86400.0
 COMPLAINED_EVERY = 60.0
 _CHUNK = 1 << 20
 _UNFINISHED = "new"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What is to be kept of a resource. contents: those of `kept.parts`, in their order, as bytes or in a file.
-
-    stale: the source has said already that it changed.
-    """
-
-    source: str
-    uri: str
-    kept: Kept
-    contents: tuple[bytes | StoredContent, ...]
-    stale: bool = False
-
-    @property
-    def charge(self) -> int:
-        """The bytes that the contents take on disk."""
-        return sum(charge(part.size) for part in self.kept.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What is kept of a resource, verified. contents: of `kept.parts`, in their order; see `Entry.stale`."""
-
-    kept: Kept
-    contents: tuple[MemoryContent | StoredContent, ...]
-    stale: bool
 
 
 class DiskCache:
@@ -137,33 +112,33 @@ class DiskCache:
         with self._guarded():
             self._presence.look(source, self._index)
 
-    def read(self, source: str, uri: str, in_memory: int) -> Found | None:
-        """What is kept of a resource, all of it whole, or None.
+    def read(self, source: str, uri: str, in_memory: int) -> Cached | None:
+        """Return what is kept of a resource, verified, or None.
 
         in_memory: bytes up to which the contents are read into memory; more are left in their files.
         """
-        indexed = None
+        found = None
         with self._guarded():
-            indexed = self._index.find(source, uri)
-        if indexed is None:
+            found = self._index.find(source, uri)
+        if found is None:
             return None
-        parts = indexed.kept.parts
-        whole = sum(part.size for part in parts) <= in_memory
-        contents: list[MemoryContent | StoredContent] = []
-        for part in parts:
-            content = self._content(part.digest, part.size, whole=whole)
+        headers, fetched_at, ttl, etag, stale = found
+        whole = sum(header.size for header in headers) <= in_memory
+        parts: list[Part] = []
+        for header in headers:
+            content = self._content(header.digest, header.size, whole=whole)
             if content is None:
-                log.info("a content in the disk cache is gone or damaged, and is dropped: %s", part.digest)
-                self._drop(part.digest)
+                log.info("a content in the disk cache is gone or damaged, and is dropped: %s", header.digest)
+                self._drop(header.digest)
                 return None
-            contents.append(content)
+            parts.append(header.part(content))
         now = self._clock()
         with self._guarded():
-            self._used.update((part.digest, now) for part in parts)
+            self._used.update((header.digest, now) for header in headers)
             if len(self._used) >= TOUCHED_AT_ONCE:
                 with self._index.changing():
                     self._note_uses()
-        return Found(indexed.kept, tuple(contents), indexed.stale)
+        return Cached(tuple(parts), fetched_at, ttl, etag, stale)
 
     def _content(self, digest: str, size: int, *, whole: bool) -> MemoryContent | StoredContent | None:
         """A content as it is in its file, or None if that is not there or not what its name says."""
@@ -208,22 +183,22 @@ class DiskCache:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def put(self, entries: Sequence[Entry]) -> bool:
+    def put(self, entries: Sequence[tuple[Key, Cached]]) -> bool:
         """Keep what loads have answered, in the place of what is kept of the same resources.
 
-        What alone is larger than the bound is not kept. Says whether all of it is kept now.
+        What alone is larger than the bound is not kept. Return whether all of it is kept now.
         """
-        fitting = [entry for entry in entries if entry.charge <= self.max_bytes]
+        fitting = [entry for entry in entries if sum(charge(p.content.size) for p in entry[1].parts) <= self.max_bytes]
         written: dict[str, Path] = {}
         try:
-            for entry in fitting:
-                for part, data in zip(entry.kept.parts, entry.contents, strict=True):
-                    if part.digest not in written and not self._is_there(part.digest, part.size):
-                        written[part.digest] = self._write(data)
+            for _, cached in fitting:
+                for part in cached.parts:
+                    if part.content.version not in written and not self._is_there(part.content):
+                        written[part.content.version] = self._write(part.content)
             with self._guarded(), self._index.changing():
                 self._note_uses()
-                for entry in fitting:
-                    self._put(entry, written)
+                for key, cached in fitting:
+                    self._put(key, cached, written)
             self._evict()
         except OSError as error:
             self._complain("contents could not be kept on disk", error)
@@ -233,31 +208,31 @@ class DiskCache:
             for path in written.values():
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
-        return all(self._is_there(part.digest, part.size) for entry in entries for part in entry.kept.parts)
+        return all(self._is_there(part.content) for _, cached in entries for part in cached.parts)
 
-    def _put(self, entry: Entry, written: dict[str, Path]) -> None:
-        before = self._index.digests(entry.source, entry.uri)
-        for part, data in zip(entry.kept.parts, entry.contents, strict=True):
-            new = written.pop(part.digest, None)
-            if new is None and not self._is_there(part.digest, part.size):
-                new = self._write(data)  # somebody removed it meanwhile
+    def _put(self, key: Key, cached: Cached, written: dict[str, Path]) -> None:
+        before = self._index.digests(*key)
+        for content in (part.content for part in cached.parts):
+            new = written.pop(content.version, None)
+            if new is None and not self._is_there(content):
+                new = self._write(content)  # another process has removed it meanwhile
             if new is not None:
-                place = self._path(part.digest)
-                place.parent.mkdir(mode=0o700, exist_ok=True)
-                new.replace(place)
-        self._index.put(entry.source, entry.uri, entry.kept, self._clock(), stale=entry.stale)
-        self._presence.added(entry.source, entry.uri)
-        after = {part.digest for part in entry.kept.parts}
+                path = self._path(content.version)
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                new.replace(path)
+        self._index.put(*key, cached, self._clock())
+        self._presence.added(*key)
+        after = {part.content.version for part in cached.parts}
         self._unlink(self._index.collect(before - after))
 
-    def _write(self, data: bytes | StoredContent) -> Path:
+    def _write(self, content: Content) -> Path:
         path = self.unfinished / f"{os.getpid()}-{id(self):x}-{next(self._numbers)}"
-        if isinstance(data, StoredContent):
-            name_file(data, path)
+        if isinstance(content, StoredContent):
+            name_file(content, path)
             return path
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            view = memoryview(data)
+            view = memoryview(content.read(0, content.size) or b"")
             while view:
                 view = view[os.write(number, view) :]
         except BaseException:
@@ -404,9 +379,9 @@ class DiskCache:
     def _path(self, digest: str) -> Path:
         return self._directory / digest[:2] / digest
 
-    def _is_there(self, digest: str, size: int) -> bool:
+    def _is_there(self, content: Content) -> bool:
         try:
-            return self._path(digest).stat().st_size == size
+            return self._path(content.version).stat().st_size == content.size
         except OSError:
             return False
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bbfs.resources.cache.sqlite import as_text, connect
-from bbfs.resources.cache.tier import Kept, KeptPart
+from bbfs.resources.cache.tier import Cached, PartHeader
 
 _VERSION = 2
 _BLOCK = 4096
@@ -37,14 +37,6 @@ _SCHEMA = (
 def charge(size: int) -> int:
     """The bytes that a file of `size` bytes takes on disk, as the bound counts them: whole blocks, one at least."""
     return max(1, -(-size // _BLOCK)) * _BLOCK
-
-
-@dataclass(frozen=True, slots=True)
-class Indexed:
-    """What the index has of a resource. stale: the source has said since that it changed."""
-
-    kept: Kept
-    stale: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +81,11 @@ class Index:
         rows = self._db.execute("SELECT uri FROM resource WHERE source = ? LIMIT ?", (source, most))
         return [row[0] for row in rows]
 
-    def find(self, source: str, uri: str) -> Indexed | None:
+    def find(self, source: str, uri: str) -> tuple[list[PartHeader], float, float, str | None, bool] | None:
+        """Return what `Cached` has of a resource, with headers for parts."""
         key = (source, as_text(uri))
         row = self._db.execute(
-            "SELECT fetched_at, ttl, stale, etag FROM resource WHERE source = ? AND uri = ?", key
+            "SELECT fetched_at, ttl, etag, stale FROM resource WHERE source = ? AND uri = ?", key
         ).fetchone()
         if row is None:
             return None
@@ -101,28 +94,24 @@ class Index:
             " WHERE source = ? AND uri = ? ORDER BY position",
             key,
         ).fetchall()
-        return Indexed(Kept(tuple(KeptPart(*part) for part in parts), row[0], row[1], row[3]), bool(row[2]))
+        return [PartHeader(*part) for part in parts], row[0], row[1], row[2], bool(row[3])
 
-    def put(self, source: str, uri: str, kept: Kept, used_at: float, *, stale: bool) -> None:
+    def put(self, source: str, uri: str, cached: Cached, used_at: float) -> None:
         """Have these contents in the place of what the resource has."""
         key = (source, as_text(uri))
         self._db.execute(
             "INSERT OR REPLACE INTO resource VALUES (?, ?, ?, ?, ?, ?)",
-            (*key, kept.fetched_at, kept.ttl, stale, None if kept.etag is None else as_text(kept.etag)),
+            (*key, cached.fetched_at, cached.ttl, cached.stale, _text(cached.etag)),
         )
         self._db.execute("DELETE FROM part WHERE source = ? AND uri = ?", key)
-        for position, part in enumerate(kept.parts):
+        for position, part in enumerate(map(PartHeader.of, cached.parts)):
             # An upsert, and not a replacement: that would be a removal for the triggers, but not fire them.
             self._db.execute(
                 "INSERT INTO content VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET used_at = excluded.used_at",
                 (part.digest, part.size, charge(part.size), used_at),
             )
-            native = None if part.native_uri is None else as_text(part.native_uri)
-            name = None if part.name is None else as_text(part.name)
-            self._db.execute(
-                "INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (*key, position, part.digest, native, part.mime_type, part.content_type, name),
-            )
+            given = (_text(part.native_uri), part.mime_type, part.content_type, _text(part.name))
+            self._db.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*key, position, part.digest, *given))
 
     def digests(self, source: str, uri: str) -> set[str]:
         """The contents of a resource."""
@@ -195,3 +184,7 @@ class Index:
             " GROUP BY source ORDER BY source"
         )
         return [SourceUsage(*row) for row in rows]
+
+
+def _text(given: str | None) -> str | None:
+    return None if given is None else as_text(given)

@@ -1,9 +1,9 @@
-"""What the tiers of contents below memory agree on: the values that they keep, and the protocol of a shared one.
+"""What the tiers of contents below memory agree on: the value that they keep, and the protocol of a shared one.
 
-Pure values. Links among the contents of a resource, and what only an open loads, are never kept in a tier.
+Links among the contents of a resource, and what only an open loads, are never kept in a tier.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,10 +12,13 @@ import trio
 from bbfs.model.digest import version_of
 from bbfs.model.values import Content, ContentType, Part
 
+CLOCKS_DIFFER = 5.0
+"""Seconds by which the clocks of two machines (or of one, before and after it was set) may differ."""
+
 
 @dataclass(frozen=True, slots=True)
-class KeptPart:
-    """One content of a loaded resource, without its bytes.
+class PartHeader:
+    """One content of a loaded resource, without its bytes, as an index or a message has it.
 
     digest: `digest_of` the bytes. size: bytes. The rest is as in `model.Part`.
     """
@@ -28,40 +31,42 @@ class KeptPart:
     name: str | None = None
 
     @classmethod
-    def of(cls, part: Part) -> "KeptPart":
-        """What is kept of a part whose content is in memory, or hashed with `digest_of`."""
+    def of(cls, part: Part) -> "PartHeader":
         content = part.content
         return cls(content.version, content.size, part.native_uri, part.mime_type, part.content_type, part.name)
 
     def part(self, content: Content) -> Part:
-        """The part that it was, with its bytes again."""
         return Part(self.native_uri, self.mime_type, content, self.content_type, name=self.name)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What one load answered. fetched_at: seconds since the epoch. ttl: seconds for which it is fresh.
+class Cached:
+    """The answer of one load, as a tier keeps it.
 
-    etag: what the source itself calls this version, where it can be asked for that alone (`Loaded.is_versioned`).
+    parts: each with its content, in memory or in a file of the disk cache; no links. fetched_at: seconds since the
+    epoch. ttl: seconds for which it is fresh. etag: what the source itself calls this version, where it can be asked
+    for that alone (`Loaded.is_versioned`). stale: whether the resource was invalidated since.
     """
 
-    parts: tuple[KeptPart, ...]
+    parts: tuple[Part, ...]
     fetched_at: float
     ttl: float
     etag: str | None = None
+    stale: bool = False
 
     @property
     def version(self) -> str:
         """Equal for equal contents, as `Record.digest` has it: of several parts a digest of their digests."""
-        return self.etag if self.etag is not None else version_of([part.digest for part in self.parts])
+        return self.etag if self.etag is not None else version_of([part.content.version for part in self.parts])
+
+    @property
+    def size(self) -> int:
+        """Bytes of all contents."""
+        return sum(part.content.size for part in self.parts)
 
     def fresh(self, now: float) -> bool:
         """Whether it may be served without asking. Not if it is from the future: somebody's clock is wrong."""
         return self.fetched_at <= now + CLOCKS_DIFFER and now < self.fetched_at + self.ttl
-
-
-CLOCKS_DIFFER = 5.0
-"""Seconds by which the clocks of two machines (or of one, before and after it was set) may differ."""
 
 
 EVERYTHING = "*"
@@ -75,14 +80,12 @@ class SharedTier(Protocol):
     What is got or claimed is whole, and its bytes are those of the digests.
     """
 
-    async def get(self, source: str, uri: str) -> tuple[Kept, tuple[bytes, ...]] | None:
-        """What is kept of a resource, fresh or not, with the bytes of its parts in their order, or None."""
+    async def get(self, source: str, uri: str) -> Cached | None:
+        """Return what is kept of a resource, fresh or not, or None."""
         ...
 
-    async def claim(
-        self, source: str, uri: str, *, timeout: float, newer_than: float = 0.0
-    ) -> tuple[Kept, tuple[bytes, ...]] | None:
-        """What is kept of a resource and is fresh. Else None: the caller loads it, on behalf of all machines.
+    async def claim(self, source: str, uri: str, *, timeout: float, newer_than: float = 0.0) -> Cached | None:
+        """Return what is kept of a resource and is fresh. Else None: the caller loads it, on behalf of all machines.
 
         After None, `put` or `give_up` is to be called. What another machine is loading already is waited for, for at
         most half of `timeout` (seconds that the caller has). newer_than: what was asked for before (seconds since the
@@ -90,8 +93,10 @@ class SharedTier(Protocol):
         """
         ...
 
-    async def put(self, source: str, uri: str, kept: Kept, contents: Sequence[bytes]) -> None:
+    async def put(self, source: str, uri: str, cached: Cached) -> None:
         """Keep what the load has answered that was claimed, in the place of what is kept of the resource.
+
+        Its contents are in memory.
 
         Nothing is kept if the resource was dropped since then.
         """

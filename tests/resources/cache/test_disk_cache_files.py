@@ -12,19 +12,20 @@ from pathlib import Path
 import pytest
 
 from bbfs.model.digest import digest_of
+from bbfs.model.values import Part
 from bbfs.resources.cache import disk as disk_module
-from bbfs.resources.cache.disk import DiskCache, Entry
+from bbfs.resources.cache.disk import DiskCache, Key
 from bbfs.resources.cache.disk_index import charge
-from bbfs.resources.cache.tier import Kept, KeptPart
+from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 
 ALL = 1 << 40
 
 
-def entry(uri: str, *contents: bytes, source: str = "s 1", at: float = 1.0, stale: bool = False) -> Entry:
-    parts = tuple(KeptPart(digest_of(data), len(data), None, "text/plain", "text") for data in contents)
-    return Entry(source, uri, Kept(parts, at, 10.0), contents, stale)
+def entry(uri: str, *contents: bytes, source: str = "s 1", at: float = 1.0, stale: bool = False) -> tuple[Key, Cached]:
+    parts = tuple(Part(None, "text/plain", MemoryContent(data), "text") for data in contents)
+    return (source, uri), Cached(parts, at, 10.0, stale=stale)
 
 
 @pytest.fixture
@@ -45,17 +46,16 @@ def files(directory: Path) -> dict[str, int]:
 
 def read(disk: DiskCache, uri: str, source: str = "s 1") -> list[bytes] | None:
     found = disk.read(source, uri, ALL)
-    return None if found is None else [c.data for c in found.contents if isinstance(c, MemoryContent)]
+    return None if found is None else [p.content.data for p in found.parts if isinstance(p.content, MemoryContent)]
 
 
 def test_what_was_put_is_read_with_all_that_was_said_of_it(disk: DiskCache) -> None:
-    part = KeptPart(digest_of(b"bytes"), 5, "x://a/\udce9", "text/plain", "text", "naïve.txt")
-    kept = Kept((part,), 1234.56789, 0.1)
-    assert disk.put([Entry("s", "x://\udce9", kept, (b"bytes",))])
+    part = Part("x://a/\udce9", "text/plain", MemoryContent(b"bytes"), "text", name="naïve.txt")
+    assert disk.put([(("s", "x://\udce9"), Cached((part,), 1234.56789, 0.1))])
     found = disk.read("s", "x://\udce9", ALL)
     assert found is not None
-    assert (found.kept.fetched_at, found.kept.ttl, found.stale) == (1234.56789, 0.1, False)
-    assert (found.kept.parts[0].name, found.kept.parts[0].content_type) == ("naïve.txt", "text")
+    assert (found.fetched_at, found.ttl, found.stale) == (1234.56789, 0.1, False)
+    assert (found.parts[0].name, found.parts[0].content_type) == ("naïve.txt", "text")
     assert disk.read("s", "x://other", ALL) is None
     assert disk.read("other", "x://\udce9", ALL) is None
 
@@ -122,7 +122,7 @@ def test_a_large_content_is_read_from_its_file_even_after_it_was_removed(disk: D
     disk.put([entry("a", data)])
     found = disk.read("s 1", "a", len(data) - 1)
     assert found is not None
-    content = found.contents[0]
+    content = found.parts[0].content
     assert isinstance(content, StoredContent)
     disk.clear()
     assert files(directory) == {}
@@ -136,7 +136,7 @@ async def test_a_large_content_is_read_by_waiting_as_well(disk: DiskCache) -> No
     disk.put([entry("a", data)])
     found = disk.read("s 1", "a", 0)
     assert found is not None
-    assert await found.contents[0].read_waiting(70_000, 1 << 20) == data[70_000:]
+    assert await found.parts[0].content.read_waiting(70_000, 1 << 20) == data[70_000:]
 
 
 def test_what_was_used_longest_ago_goes_first_and_the_bound_holds(directory: Path) -> None:
@@ -288,9 +288,10 @@ def test_a_closed_cache_does_nothing(directory: Path) -> None:
 _WORKER = """
 import random, sys
 from pathlib import Path
-from bbfs.resources.cache.disk import DiskCache, Entry
-from bbfs.model.digest import digest_of
-from bbfs.resources.cache.tier import Kept, KeptPart
+from bbfs.resources.cache.disk import DiskCache
+from bbfs.model.values import Part
+from bbfs.resources.cache.tier import Cached
+from bbfs.sources.content.memory import MemoryContent
 
 disk, rng = DiskCache(Path(sys.argv[1]), 40 * 4096), random.Random(sys.argv[2])
 hits = 0
@@ -299,11 +300,10 @@ for step in range(250):
     found = disk.read("s", str(name), 1 << 20)
     if found is not None:
         hits += 1
-        assert found.contents[0].data.startswith(b"%d " % name), found
+        assert found.parts[0].content.data.startswith(b"%d " % name), found
         continue
     data = b"%d " % name + b"x" * rng.randrange(3000)
-    part = KeptPart(digest_of(data), len(data), None, None)
-    disk.put([Entry("s", str(name), Kept((part,), 1.0, 10.0), (data,))])
+    disk.put([(("s", str(name)), Cached((Part(None, None, MemoryContent(data)),), 1.0, 10.0))])
 disk.close()
 print(hits)
 """

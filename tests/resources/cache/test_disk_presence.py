@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from bbfs.model.digest import digest_of
+from bbfs.model.values import Part
 from bbfs.resources.cache import disk_presence as presence_module
-from bbfs.resources.cache.disk import DiskCache, Entry
+from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.disk_index import Index
 from bbfs.resources.cache.disk_presence import LOOKED_EVERY, SOURCES, Presence
-from bbfs.resources.cache.tier import Kept, KeptPart
+from bbfs.resources.cache.tier import Cached
+from bbfs.sources.content.memory import MemoryContent
 
 SOURCE = "s 1"
+CACHED = Cached((Part(None, "text/plain", MemoryContent(b"1"), "text"),), 1.0, 10.0)
 
 
 class Seconds:
@@ -24,9 +26,8 @@ class Seconds:
 
 
 def put(index: Index, uri: str, source: str = SOURCE) -> None:
-    part = KeptPart(digest_of(b"1"), 1, None, "text/plain", "text")
     with index.changing():
-        index.put(source, uri, Kept((part,), 1.0, 10.0), 1.0, stale=False)
+        index.put(source, uri, CACHED, 1.0)
 
 
 @pytest.fixture
@@ -99,7 +100,6 @@ def test_a_disk_cache_knows_what_it_keeps(tmp_path: Path) -> None:
     disk = DiskCache(tmp_path / "contents", 1 << 20)
     disk.look(SOURCE)
     assert disk.absent(SOURCE, "x://a") is True
-    part = KeptPart(digest_of(b"1"), 1, None, "text/plain", "text")
-    assert disk.put([Entry(SOURCE, "x://a", Kept((part,), 1.0, 10.0), (b"1",), stale=False)])
+    assert disk.put([((SOURCE, "x://a"), CACHED)])
     assert disk.absent(SOURCE, "x://a") is False
     disk.close()

@@ -3,7 +3,7 @@
 import pytest
 import trio
 from cache_server import CacheServer
-from shared_machines import BOUND, SOURCE, machines, made
+from shared_machines import BOUND, SOURCE, machines, made, whole
 
 from bbfs.model.values import SharedCache
 from bbfs.resources.cache.shared import valkey_tier as shared
@@ -23,7 +23,7 @@ async def test_what_was_asked_for_before_a_doubt_is_too_old_however_late_it_came
 
 async def test_what_nobody_has_claimed_is_not_kept(settings: SharedCache, server: CacheServer) -> None:
     async with machines(settings) as (one,):
-        await one.tier.put(SOURCE, "test://a", made(b"x", at=one.clock()), (b"x",))
+        await one.tier.put(SOURCE, "test://a", made(b"x", at=one.clock()))
         assert server.ask("DBSIZE") == "0"
 
 
@@ -37,7 +37,7 @@ async def test_a_claim_that_is_renewed_no_more_is_not_put_as_if_there_was_none(
             while server.keys("loading"):  # noqa: ASYNC110 - another process
                 await trio.sleep(0.01)
         await two.tier.drop(SOURCE, "test://a")
-        await one.tier.put(SOURCE, "test://a", made(b"from before", at=one.clock()), (b"from before",))
+        await one.tier.put(SOURCE, "test://a", made(b"from before", at=one.clock()))
         assert await two.tier.get(SOURCE, "test://a") is None
 
 
@@ -62,7 +62,7 @@ async def test_two_that_miss_at_once_load_once(settings: SharedCache) -> None:
             async def second() -> None:
                 found = await two.tier.claim(SOURCE, "test://a", timeout=2 * BOUND)
                 assert found is not None
-                assert found[1] == (b"x",)
+                assert whole(found) == (b"x",)
 
             nursery.start_soon(second)
             await trio.sleep(0.05)
@@ -94,7 +94,7 @@ async def test_nobody_waits_for_longer_than_half_its_own_time(settings: SharedCa
         await one.put("test://a", b"one")
         found = await two.tier.get(SOURCE, "test://a")
         assert found is not None
-        assert found[1] == (b"one",)
+        assert whole(found) == (b"one",)
 
 
 async def test_a_machine_that_died_holds_nobody_up(settings: SharedCache) -> None:

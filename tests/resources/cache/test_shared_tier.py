@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import trio
 from cache_server import CacheServer
-from shared_machines import BOUND, OTHER, SOURCE, machines, made
+from shared_machines import BOUND, OTHER, SOURCE, headers, machines, made, whole
 
 from bbfs.model.errors import Unreachable
 from bbfs.model.values import SharedCache
@@ -26,8 +26,8 @@ async def test_what_one_machine_puts_the_others_get(settings: SharedCache, serve
             await two.tier.claim(SOURCE, "test://a", timeout=1),
         ):
             assert found is not None
-            assert (found[0].parts, found[0].ttl, found[1]) == (kept.parts, kept.ttl, (b"the first", b"\0\xff"))
-            assert 0 <= kept.fetched_at - found[0].fetched_at < BOUND
+            assert (headers(found), found.ttl, whole(found)) == (headers(kept), kept.ttl, (b"the first", b"\0\xff"))
+            assert 0 <= kept.fetched_at - found.fetched_at < BOUND
         assert await two.tier.get(SOURCE, "test://b") is None
         assert await two.tier.get(OTHER, "test://a") is None
     assert server.keys("loading") == []
@@ -76,16 +76,14 @@ async def test_ages_are_those_of_the_server_whatever_the_clocks_say(settings: Sh
         await one.put("test://a", b"x", ttl=1000)
         found = await two.tier.get(SOURCE, "test://a")
         assert found is not None
-        assert 0 <= 2e9 - found[0].fetched_at < 5
-        assert found[0].fresh(two.clock())
+        assert 0 <= 2e9 - found.fetched_at < 5
+        assert found.fresh(two.clock())
 
 
 async def test_what_has_expired_is_still_got_but_claimed_anew(settings: SharedCache) -> None:
     async with machines(settings, settings) as (one, two):
-        contents = (b"x",)
         assert await one.tier.claim(SOURCE, "test://a", timeout=1) is None
-        kept = made(*contents, at=one.clock() - 99.95, ttl=100)
-        await one.tier.put(SOURCE, "test://a", kept, contents)
+        await one.tier.put(SOURCE, "test://a", made(b"x", at=one.clock() - 99.95, ttl=100))
         await trio.sleep(0.1)  # it expires by the server's clock, which no test can set
         found = await two.tier.get(SOURCE, "test://a")
         assert found is not None
@@ -145,7 +143,7 @@ async def test_a_content_of_some_megabytes(settings: SharedCache) -> None:
         kept = await one.put("test://a", content)
         found = await two.tier.get(SOURCE, "test://a")
         assert found is not None
-        assert (found[0].parts, found[1]) == (kept.parts, (content,))
+        assert (headers(found), whole(found)) == (headers(kept), (content,))
 
 
 async def test_many_at_once_are_no_outage(settings: SharedCache) -> None:

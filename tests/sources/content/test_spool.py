@@ -11,9 +11,9 @@ import pytest
 
 from bbfs.model.digest import DIGEST_BYTES
 from bbfs.model.errors import BbfsError, TooLarge
-from bbfs.model.values import Part
-from bbfs.resources.cache.disk import DiskCache, Entry
-from bbfs.resources.cache.tier import Kept, KeptPart
+from bbfs.model.values import Content, Part
+from bbfs.resources.cache.disk import DiskCache
+from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.spool import IN_MEMORY, Spool, Spools
@@ -28,7 +28,7 @@ def spooled(spool: Spool, data: bytes, step: int = 100_000) -> MemoryContent | S
         return spool.content()
 
 
-async def whole(content: MemoryContent | StoredContent) -> bytes:
+async def whole(content: Content) -> bytes:
     return await content.read_waiting(0, content.size + 1)
 
 
@@ -94,15 +94,15 @@ async def test_the_disk_cache_keeps_a_spooled_content_without_copying_it(tmp_pat
         disk.lend(spools)
         content = spooled(spools(), LARGE)
         assert isinstance(content, StoredContent)
-        part = KeptPart.of(Part(None, "text/csv", content))
-        assert disk.put([Entry("s 1", "x://a", Kept((part,), 1.0, 10.0), (content,))])
-        kept = tmp_path / "contents" / part.digest[:2] / part.digest
+        cached = Cached((Part(None, "text/csv", content),), 1.0, 10.0)
+        assert disk.put([(("s 1", "x://a"), cached)])
+        kept = tmp_path / "contents" / content.version[:2] / content.version
         assert kept.stat().st_ino == os.fstat(content.fileno()).st_ino
         assert os.listdir(disk.unfinished) == []
         found = disk.read("s 1", "x://a", 0)
         assert found is not None
-        assert await whole(found.contents[0]) == LARGE
-        assert disk.put([Entry("s 1", "x://b", Kept((part,), 1.0, 10.0), (content,))])
+        assert await whole(found.parts[0].content) == LARGE
+        assert disk.put([(("s 1", "x://b"), cached)])
         disk.clear()
         assert await whole(content) == LARGE
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from bbfs.model.digest import DIGEST_BYTES
 from bbfs.model.values import ContentType
-from bbfs.resources.cache.tier import KeptPart
+from bbfs.resources.cache.tier import PartHeader
 
 FORMAT = 1
 """Part of every key: versions of bbfs that keep another form do not see each other's."""
@@ -106,12 +106,12 @@ def parse_dropped(message: bytes) -> Dropped | None:
     return None
 
 
-def parts_text(parts: Iterable[KeptPart]) -> str:
+def parts_text(parts: Iterable[PartHeader]) -> str:
     rows = [[p.digest, p.size, p.native_uri, p.mime_type, p.content_type, p.name] for p in parts]
     return json.dumps(rows, separators=(",", ":"))
 
 
-def parse_parts(text: Any) -> tuple[KeptPart, ...] | None:
+def parse_parts(text: Any) -> tuple[PartHeader, ...] | None:
     """The parts of an entry; None for what cannot be one."""
     document = _json(text)
     if not isinstance(document, list):
@@ -120,11 +120,11 @@ def parse_parts(text: Any) -> tuple[KeptPart, ...] | None:
     return tuple(part for part in parts if part is not None) if parts and None not in parts else None
 
 
-def _part(row: object) -> KeptPart | None:
+def _part(row: object) -> PartHeader | None:
     match row:
         case [str(digest), int(size), str() | None as uri, str() | None as mime, str(kind), str() | None as name]:
             if len(digest) == 2 * DIGEST_BYTES and size >= 0 and kind in get_args(ContentType):
-                return KeptPart(digest, size, uri, mime, kind, name)  # type: ignore[arg-type]
+                return PartHeader(digest, size, uri, mime, kind, name)  # type: ignore[arg-type]
     return None
 
 

@@ -20,15 +20,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from bbfs.model.digest import digest_of
-from bbfs.model.values import SharedCache
+from bbfs.model.values import Content, SharedCache
 from bbfs.resources.cache.shared import scripts
 from bbfs.resources.cache.shared.connection import Valkey
-from bbfs.resources.cache.tier import EVERYTHING, Kept
+from bbfs.resources.cache.tier import EVERYTHING, Cached, PartHeader
+from bbfs.sources.content.memory import MemoryContent
 
 if TYPE_CHECKING:
     from coredis import Redis
@@ -50,8 +51,6 @@ UNDELIVERED = 10_000
 """Invalidations that wait for the server to come back; beyond that, whole sources are dropped."""
 THREAD_FROM = 1 << 20
 """Bytes from which digests are computed in a thread."""
-
-Contents: TypeAlias = tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +93,14 @@ class ValkeyTier:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    async def get(self, source: str, uri: str) -> tuple[Kept, Contents] | None:
-        """What is kept of a resource, fresh or not, with the bytes of its parts; None for a miss."""
+    async def get(self, source: str, uri: str) -> Cached | None:
+        """Return what is kept of a resource, fresh or not; None for a miss."""
         now = self._clock()
         answer = await self._find(source, uri, token="", newest=None)
         return await self._whole(source, uri, answer, now) if answer is not None and answer[0] == b"found" else None
 
-    async def claim(
-        self, source: str, uri: str, *, timeout: float, newer_than: float = 0.0
-    ) -> tuple[Kept, Contents] | None:
-        """What is kept of a resource and is fresh. Else None: the caller asks the source, on behalf of all machines.
+    async def claim(self, source: str, uri: str, *, timeout: float, newer_than: float = 0.0) -> Cached | None:
+        """Return what is kept of a resource and is fresh. Else None: the caller loads it, on behalf of all machines.
 
         After None, `put` or `give_up` is to be called. If another machine is loading the resource already, its result
         is waited for, for at most half of `timeout` (seconds for which the caller would wait for the source), so that
@@ -140,30 +137,29 @@ class ValkeyTier:
         age = "" if newest is None else str(_ms(newest))
         return await self._run(scripts.FIND, self._keys.of(source, uri), [token, _ms(LEASE), age])
 
-    async def _whole(self, source: str, uri: str, answer: list[Any], now: float) -> tuple[Kept, Contents] | None:
-        """The entry that was found, with its contents. One that is damaged is removed.
+    async def _whole(self, source: str, uri: str, answer: list[Any], now: float) -> Cached | None:
+        """Return the entry that was found, with its contents. One that is damaged is removed.
 
         now: before it was asked for, so that it is never taken for younger than it is.
         """
         _, text, age, ttl = answer
-        parts = scripts.parse_parts(text)
-        if parts is not None and sum(part.size for part in parts) > self._settings.max_content:
+        headers = scripts.parse_parts(text)
+        if headers is not None and sum(header.size for header in headers) > self._settings.max_content:
             return None  # somebody else's limit is a larger one
-        kept = None if parts is None else Kept(parts, now - age / 1000, ttl / 1000)
-        found: Sequence[bytes | None] | None = []
-        if kept is not None and kept.parts:
-            keys = [self._keys.content(part.digest) for part in kept.parts]
-            found = await self._server.ask(lambda client: client.mget(keys))
+        if headers:
+            keys = [self._keys.content(header.digest) for header in headers]
+            found: Sequence[bytes | None] | None = await self._server.ask(lambda client: client.mget(keys))
             if found is None:
                 return None
-            contents = tuple(content for content in found if content is not None)
+            contents = [content for content in found if content is not None]
             if len(contents) == len(keys):
                 digests = await _digests(contents)
-                wrong = [
-                    key for key, part, digest in zip(keys, kept.parts, digests, strict=True) if part.digest != digest
-                ]
+                asked = zip(keys, headers, digests, strict=True)
+                wrong = [key for key, header, digest in asked if header.digest != digest]
                 if not wrong:
-                    return kept, contents
+                    whole = zip(headers, contents, strict=True)
+                    parts = tuple(header.part(MemoryContent(data, header.digest)) for header, data in whole)
+                    return Cached(parts, now - age / 1000, ttl / 1000)
                 log.warning("shared cache %s: a content with a wrong digest was removed", self._settings)
                 await self._server.ask(lambda client: client.delete(wrong))
         entry = self._keys.of(source, uri)[0]
@@ -172,7 +168,7 @@ class ValkeyTier:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    async def put(self, source: str, uri: str, kept: Kept, contents: Sequence[bytes]) -> None:
+    async def put(self, source: str, uri: str, cached: Cached) -> None:
         """Keep what a load answered, unless it is too large, not fresh, or was said to have changed meanwhile.
 
         Only what was claimed is kept: nobody could tell that of anything else.
@@ -180,22 +176,21 @@ class ValkeyTier:
         claim = self._claims.pop((source, uri), None)
         if claim is None or not claim.token:
             return
-        age = max(0.0, self._clock() - kept.fetched_at)
-        life = min(kept.ttl + STALE_FOR, self._settings.longest) - age
-        size = sum(map(len, contents))
-        if not kept.parts or kept.ttl <= age or life <= 0 or size > self._settings.max_content or not self._server.up:
+        age = max(0.0, self._clock() - cached.fetched_at)
+        life = min(cached.ttl + STALE_FOR, self._settings.longest) - age
+        fits = cached.parts and cached.size <= self._settings.max_content
+        contents = {part.content.version: part.content for part in cached.parts}
+        if not (fits and cached.ttl > age and life > 0 and self._server.up) or not all(
+            [await self._put_content(digest, content, life) for digest, content in contents.items()]
+        ):
             self._release(source, uri, claim)
             return
-        by_digest = {part.digest: content for part, content in zip(kept.parts, contents, strict=True)}
-        if not all([await self._put_content(digest, content, life) for digest, content in by_digest.items()]):
-            self._release(source, uri, claim)
-            return
-        text = scripts.parts_text(kept.parts)
-        age = max(0.0, self._clock() - kept.fetched_at)  # the bytes may have been long on their way
-        arguments = [claim.token, claim.epoch, claim.since, _ms(age), _ms(kept.ttl), _ms(life), text]
+        text = scripts.parts_text(map(PartHeader.of, cached.parts))
+        age = max(0.0, self._clock() - cached.fetched_at)  # the bytes may have been long on their way
+        arguments = [claim.token, claim.epoch, claim.since, _ms(age), _ms(cached.ttl), _ms(life), text]
         await self._run(scripts.PUT, self._keys.of(source, uri), arguments)
 
-    async def _put_content(self, digest: str, content: bytes, life: float) -> bool:
+    async def _put_content(self, digest: str, content: Content, life: float) -> bool:
         """Have the server keep a content for `life` seconds at least; its bytes go there if it has them not."""
         key, lasting = self._keys.content(digest), _ms(life + SPARE)
         left = await self._server.ask(lambda client: client.pttl(key))
@@ -205,7 +200,8 @@ class ValkeyTier:
             return True
         if left > 0 and await self._server.ask(lambda client: client.pexpire(key, lasting)):
             return True
-        return bool(await self._server.ask(lambda client: client.set(key, content, px=lasting)))
+        data = content.read(0, content.size) or b""
+        return bool(await self._server.ask(lambda client: client.set(key, data, px=lasting)))
 
     def give_up(self, source: str, uri: str) -> None:
         """After `claim`: the load has brought nothing to `put`. Those who wait for it ask the source themselves.
@@ -322,7 +318,7 @@ class _Keys:
         return [f"{self._prefix}entry:{name}", f"{self._prefix}loading:{name}", self.epoch(source)]
 
 
-async def _digests(contents: Contents) -> list[str]:
+async def _digests(contents: Sequence[bytes]) -> list[str]:
     if sum(map(len, contents)) >= THREAD_FROM:
         return await trio.to_thread.run_sync(lambda: list(map(digest_of, contents)), abandon_on_cancel=True)
     return list(map(digest_of, contents))
