@@ -9,8 +9,7 @@ from typing import Any
 from cachetools import LRUCache
 
 from bbfs.model.errors import NotFound
-from bbfs.resources.catalog.record import DIRECTORY, Lease, Listed, Node, Path
-from bbfs.resources.catalog.versions import DIRECTORY_SALT, salt_of
+from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_SALT, Lease, Listed, Node, Path, salt_of
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.file_handles import Attributes, Entry, OpenDirectory, OpenFiles, Ready
 from bbfs.vfs.inode_table import Inode, InodeKey, InodeTable

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from bbfs.model.errors import BbfsError, IsADirectory, NoAttribute, NotSupported, Outdated, ReadOnly
 from bbfs.model.values import WAITS_FOR_SOURCE, Content
-from bbfs.resources.catalog.record import Node, Path, Record
-from bbfs.resources.catalog.versions import DIRECTORY_SALT, STAND_IN, opens_anew, salt_of
+from bbfs.resources.catalog.record import DIRECTORY_SALT, STAND_IN, Node, Path, Record, opens_anew, salt_of
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.directory_handles import Directories
 from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles, Opening

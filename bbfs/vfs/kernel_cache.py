@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from cachetools import LRUCache
 
 from bbfs.model.errors import NotADirectory, NotFound
-from bbfs.resources.catalog.record import Path
-from bbfs.resources.catalog.versions import DIRECTORY_SALT
+from bbfs.resources.catalog.record import DIRECTORY_SALT, Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.file_handles import OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable

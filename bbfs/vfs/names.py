@@ -7,8 +7,7 @@ version of the content (S7). Between two awaits a task is alone; nothing here lo
 from collections.abc import Callable
 
 from bbfs.model.errors import NameTooLong, NotADirectory, NotFound, Outdated
-from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, Node, Path
-from bbfs.resources.catalog.versions import STAND_IN, opens_anew, salt_of
+from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, STAND_IN, Node, Path, opens_anew, salt_of
 from bbfs.resources.loader import ABSENT_FOR
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.file_handles import Attributes, OpenFiles

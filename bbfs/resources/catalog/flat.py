@@ -14,7 +14,7 @@ from bbfs.resources.catalog.base import Children, Surroundings
 from bbfs.resources.catalog.directory_view import LargeEntries, View
 from bbfs.resources.catalog.folding import Directory, Leaf, Tree
 from bbfs.resources.catalog.inventory import Inventory
-from bbfs.resources.catalog.probe_names import is_probe
+from bbfs.resources.catalog.lookups import is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
 from bbfs.resources.catalog.templates import Templated, Unlisted
 from bbfs.sources import CanList

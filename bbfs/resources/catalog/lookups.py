@@ -3,6 +3,7 @@
 The answer to each is believed as long as a listing is, that there is no such thing for a few seconds.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
@@ -13,7 +14,6 @@ from bbfs.model import file_names
 from bbfs.model.errors import NotFound
 from bbfs.model.values import DataSource, ResourceMetadata
 from bbfs.resources.catalog.base import LateAnswers, Surroundings
-from bbfs.resources.catalog.probe_names import is_probe
 from bbfs.resources.catalog.record import Path, Record, usable_size
 from bbfs.resources.catalog.tombstones import Past
 from bbfs.sources import CanFind
@@ -21,6 +21,21 @@ from bbfs.sources import CanFind
 NAMES_KEPT = 10_000
 ABSENT_FOR = 5.0
 """Seconds for which a name that the source has not is not asked for again."""
+_PROBES = frozenset(
+    """
+    .git .hg .svn .bzr .jj .pijul _darcs CVS .fslckout _FOSSIL_ .sl
+    .gitignore .gitattributes .gitmodules .hgignore .ignore .rgignore .fdignore .agignore .dockerignore .ripgreprc
+    .editorconfig .envrc .direnv .tool-versions .mise.toml .python-version .node-version .nvmrc .ruby-version
+    .terraform .venv .projectile
+    .hidden .directory .Trash .trash .thumbnails .xdg-volume-info .autorun autorun.inf autorun.sh .comments
+    .DS_Store .localized .Spotlight-V100 .fseventsd .metadata_never_index .VolumeIcon.icns .nomedia
+    desktop.ini Desktop.ini Thumbs.db thumbs.db .snapshot .zfs .snapshots .lost+found
+    lost+found .updatedb .nobackup CACHEDIR.TAG .rsync-filter .cvsignore .htaccess 4913
+    """.split()  # noqa: SIM905 - sixty quoted names read worse
+)
+_PROBE_FORMS = re.compile(
+    r"\.Trash-[0-9]+|\._.*|\.fuse_hidden[0-9a-f]+|\.nfs[0-9a-f]+|\.#.*|#.*#|\..*\.sw[a-px]|.+~|\.goutputstream-.*|\.~lock\..*#"
+)
 
 
 @dataclass(slots=True)
@@ -145,3 +160,14 @@ def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -
         record.size, record.digest, record.salt = size, metadata.etag, metadata.etag
         record.fetched_at, record.ttl = now, ttl
         record.suspected = record.stale = False
+
+
+def is_probe(name: str) -> bool:
+    """Return whether programs look for this name in every directory, whatever it holds.
+
+    Where any name can be a resource (the variables of a template), each of these would be a request to a server that
+    nobody meant to send: a prompt asks for `.git` in every directory on the way up, a file manager for `.hidden`, a
+    search program for `.gitignore`. So such a name exists only if the source itself names it, in its listing or its
+    completions. A user who wants one all the same writes it encoded (`%2Egit`), which no program does by itself.
+    """
+    return name in _PROBES or _PROBE_FORMS.fullmatch(name) is not None

@@ -8,10 +8,12 @@ Between two awaits a task is alone; nothing here locks.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 
+import trio
 from cachetools import LRUCache
 
 from bbfs.model import file_names
@@ -19,11 +21,10 @@ from bbfs.model.errors import BbfsError, InvalidUri, NotFound
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_templates import patterns
 from bbfs.model.uri_templates.patterns import Match, Pattern, Place, Segment
-from bbfs.model.values import DataSource, ResourceMetadata, ResourceTemplate
+from bbfs.model.values import Completion, DataSource, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import Children, Surroundings
-from bbfs.resources.catalog.completion import all_values
-from bbfs.resources.catalog.probe_names import is_probe
+from bbfs.resources.catalog.lookups import is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record, record_node
 from bbfs.sources import CanComplete
 
@@ -32,6 +33,14 @@ log = logging.getLogger(__name__)
 MAX_UNLISTED = 10_000
 """Resources without a place in a listing of which the state is kept; beyond that, only their versions."""
 DIRECTORIES_KEPT = 1000
+MAX_REQUESTS = 300
+"""Completions asked for to list one directory: a source answers at most 100 values each."""
+TIME_SHARE = 0.5
+"""The part of a source's timeout after which the names found so far have to do."""
+MAX_VALUES = 10_000
+REQUESTS_AT_ONCE = 8
+_USUAL = "0123456789abcdefghijklmnopqrstuvwxyz"
+"""What values may go on with, besides what is seen that they do."""
 _DIRECTORY_TYPES = frozenset(("inode/directory", "application/x-directory", "httpd/unix-directory", "text/directory"))
 
 
@@ -276,7 +285,7 @@ class Templated:
             and (record := self._unlisted.get(place.match.native_uri)) is not None
             and self._absent(record)
         ]
-        return min(left, default=float("inf"))
+        return min(left, default=inf)
 
     def given_at(self, path: Path) -> list[ResourceTemplate]:
         """The templates whose resources, or next variables, are the names of a directory."""
@@ -425,4 +434,55 @@ class Templated:
         context = {name: value for name, value in patterns.shown(place.variables).items() if isinstance(value, str)}
         context.pop(variable, None)
         complete = partial(self._handler.complete, template.given.uri_template, variable, context=context)
-        return await all_values(complete, prefix, self._source.policy.timeout)
+        return await _all_values(complete, prefix, self._source.policy.timeout)
+
+
+async def _all_values(
+    complete: Callable[[str], Awaitable[Completion]], prefix: str, timeout: float
+) -> tuple[list[str], bool]:
+    """The values that begin with `prefix`, and whether these are all. Raises the source's error where it has none.
+
+    complete: asks for the values that begin with a text. timeout: seconds for one request.
+
+    A source answers at most 100. Where it says that there are more, what they go on with is asked for, letter by
+    letter, as long as that brings new ones.
+    """
+    found: dict[str, None] = {}
+    asked, cut = 0, False
+    failures: list[BbfsError] = []
+    places = trio.CapacityLimiter(REQUESTS_AT_ONCE)
+
+    async def ask(start: str, following: list[str]) -> None:
+        try:
+            async with places:
+                got: Completion = await complete(start)
+        except BbfsError as error:
+            failures.append(error)
+            return
+        new = [value for value in got.values if value not in found]
+        found.update(dict.fromkeys(new))
+        if got.more and not got.final and (new or all(value.startswith(start) for value in got.values)):
+            seen = {value[len(start)] for value in found if value.startswith(start) and len(value) > len(start)}
+            following.extend(start + letter for letter in sorted(seen | set(_USUAL)))
+        elif got.more:
+            nonlocal cut
+            cut = True
+
+    wave, enough = [prefix], trio.current_time() + TIME_SHARE * timeout
+    while wave:
+        asked += len(wave)
+        following: list[str] = []
+        async with trio.open_nursery() as nursery:
+            nursery.cancel_scope.deadline = enough if found else inf
+            for start in wave:
+                nursery.start_soon(ask, start, following)
+        cut = cut or nursery.cancel_scope.cancelled_caught
+        if failures and not found:
+            raise type(failures[0])(*failures[0].args)
+        cut = cut or bool(failures)
+        wave = following
+        if len(found) >= MAX_VALUES or trio.current_time() >= enough:
+            cut, wave = cut or bool(wave), []
+        elif asked + len(wave) > MAX_REQUESTS:
+            cut, wave = True, wave[: MAX_REQUESTS - asked]
+    return [value for value in found if value.startswith(prefix)][:MAX_VALUES], not cut
