@@ -14,7 +14,8 @@ from bbfs.model.errors import BbfsError, ProtocolViolation
 from bbfs.model.values import McpServer
 from bbfs.sources.http.responses import BodyDecoder
 from bbfs.sources.mcp.client.decode import (
-    greeting,
+    discovered,
+    initialized,
     loaded,
     next_cursor,
     page,
@@ -104,8 +105,12 @@ def test_any_bytes_are_messages_or_none(line: bytes) -> None:
 
 @given(st.dictionaries(st.sampled_from(["capabilities", "serverInfo", "instructions", "_meta"]), json_values))
 def test_any_greeting_is_one_that_the_sdk_takes(raw: dict[str, Any]) -> None:
-    types.InitializeResult.model_validate(greeting({**raw, "protocolVersion": "2025-06-18"}))
-    types.DiscoverResult.model_validate(greeting({**raw, "supportedVersions": ["2026-07-28"]}))
+    old = initialized({**raw, "protocolVersion": "2025-06-18"}, ("2025-06-18",))
+    new = discovered({**raw, "supportedVersions": [raw, "2026-07-28"]}, "2026-07-28")
+    assert (old.version, new.version) == ("2025-06-18", "2026-07-28")
+    assert old.capabilities == new.capabilities
+    for flags in old.capabilities.values():
+        assert all(isinstance(flag, str) for flag in flags)
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ class MCPManager:
         """
         connection = self._connection(server_id)
         session = await connection.session()
-        if session.server_capabilities is None or session.server_capabilities.completions is None:
+        if "completions" not in session.server.capabilities:
             return Completion()
         params: dict[str, Any] = {"ref": dict(ref), "argument": {"name": variable, "value": value}}
         if context:

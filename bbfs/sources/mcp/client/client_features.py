@@ -38,9 +38,9 @@ class ClientFeatures:
         self._logged: set[str] = set()
 
     @property
-    def roots(self) -> types.RootsCapability | None:
-        """The capability to declare. The roots never change while the server runs."""
-        return types.RootsCapability() if self._roots else None
+    def capabilities(self) -> dict[str, Any]:
+        """The capabilities to declare. The roots never change while the server runs."""
+        return {"roots": {}} if self._roots else {}
 
     def refusal(self, method: str) -> str | None:
         """Why requests of this method are refused, or None when they are not (or not known at all)."""
@@ -52,16 +52,20 @@ class ClientFeatures:
             log.info("%s: the server's requests for %s are refused: %s", self._id, method, reason)
         return reason
 
-    def list_roots(self) -> types.ListRootsResult:
-        paths = [PurePosixPath(path) for path in self._roots]
-        roots = [{"uri": path.as_uri(), "name": path.name or "/"} for path in paths]
-        return types.ListRootsResult.model_validate({"roots": roots})
-
-    def raise_refused(self, method: str) -> None:
-        """Raises MCPError for a request of the server that is refused."""
+    def answer(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the result of a request of the server. Raises MCPError for one that is refused or malformed."""
         reason = self.refusal(method)
         if reason is not None:
-            raise MCPError(code=types.METHOD_NOT_FOUND, message=f"{method} is not supported: {reason}", data=method)
+            raise MCPError(types.METHOD_NOT_FOUND, f"{method} is not supported: {reason}", method)
+        if method not in ("ping", "roots/list"):
+            raise MCPError(types.METHOD_NOT_FOUND, "Method not found", method)
+        if params is not None and not isinstance(params.get("_meta", {}), Mapping):
+            raise MCPError(types.INVALID_PARAMS, "Invalid request parameters", "")
+        return self._list_roots() if method == "roots/list" else {}
+
+    def _list_roots(self) -> dict[str, Any]:
+        paths = [PurePosixPath(path) for path in self._roots]
+        return {"roots": [{"uri": path.as_uri(), "name": path.name or "/"} for path in paths]}
 
     def input_responses(self, requested: Any) -> dict[str, Any]:
         """The answers to the `inputRequests` of a result, under the same keys. Raises NotSupported."""
@@ -71,5 +75,5 @@ class ClientFeatures:
             if method != "roots/list" or self.refusal(method) is not None:
                 reason = self.refusal(method) if isinstance(method, str) else None
                 raise NotSupported(f"the server asks for input first ({method}): {reason or 'unknown to bbfs'}")
-            answers[key] = self.list_roots().model_dump(by_alias=True, mode="json", exclude_none=True)
+            answers[key] = self._list_roots()
         return answers

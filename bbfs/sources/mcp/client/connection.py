@@ -1,7 +1,7 @@
 """One server's connection: who owns it, when it is made, what becomes of requests when it breaks.
 
-A connection is owned by one task, `Connection.run`, which alone enters and leaves the SDK's session (the SDK demands
-that). Requests come from any task. Between two awaits a task is alone, so there are no locks.
+One task, `Connection.run`, owns a connection and enters and leaves its session. Requests come from any task. Between
+two awaits a task is alone, so there are no locks.
 """
 
 import logging
@@ -15,17 +15,16 @@ from typing import Any, Literal
 
 import trio
 from mcp.shared.exceptions import MCPError
-from pydantic import ValidationError
 
 from bbfs.model.errors import BbfsError, LoginRequired, ProtocolViolation, Unreachable
 from bbfs.model.values import McpServer, Policy, SourceEvent, SourceState
 from bbfs.sources.mcp.client.backoff import Pauses
 from bbfs.sources.mcp.client.client_features import ClientFeatures
-from bbfs.sources.mcp.client.errors import again, consequence, is_closed, request_error, was_refused
+from bbfs.sources.mcp.client.errors import ConnectionClosed, again, consequence, request_error, was_refused
 from bbfs.sources.mcp.client.event_pacing import Announcements
 from bbfs.sources.mcp.client.keepalive import Usage, until_given_up, until_idle
 from bbfs.sources.mcp.client.redaction import ServerRedactor
-from bbfs.sources.mcp.client.session import HandshakeOnly, Session
+from bbfs.sources.mcp.client.session import HandshakeOnly, Session, connected
 from bbfs.sources.mcp.client.subscriptions import Interests, Watch
 from bbfs.sources.mcp.client.tool_entries import ParameterHeaders
 from bbfs.sources.mcp.login.refresh import ClientSettings, Login
@@ -239,7 +238,7 @@ class Connection:
         with trio.move_on_after(self._timeout) as connecting:
             async with (
                 self._transport() as (streams, why_closed),
-                Session(streams, why_closed, self._features) as session,
+                connected(streams, why_closed, self._features) as session,
             ):
                 session.on_closed = lambda: self._lose(session, Unreachable("the connection closed"))
                 session.on_event = self._announcements.add
@@ -251,7 +250,7 @@ class Connection:
                         return False
                     self._fail(attempt, self._handshake_error(session, exc))
                     return True
-                except (MCPError, ValidationError, RuntimeError) as exc:
+                except (MCPError, ProtocolViolation) as exc:
                     self._fail(attempt, self._handshake_error(session, exc))
                     return True
                 except trio.Cancelled:
@@ -290,9 +289,9 @@ class Connection:
         self._connected_at = self._clock()
         self._usage, self._answered = Usage(), False
         self._session, self._closed = session, trio.Event()
-        info = session.server_info
-        name = self._redact(f"{info.name} {info.version}".strip()) if info else None
-        self.state = self._up = SourceState("up", None, session.protocol_version, name)
+        server = session.server
+        name = None if server.server is None else self._redact(server.server)
+        self.state = self._up = SourceState("up", None, server.version, name)
         self._login_wanted = False
         self._wanted = trio.Event()
         self._error = None
@@ -389,14 +388,12 @@ class Connection:
     def _no_answer(self) -> BbfsError:
         return Unreachable(f"the server did not answer to a greeting within {self._timeout:g} seconds")
 
-    def _handshake_error(self, session: Session, exc: Exception) -> BbfsError:
-        if isinstance(exc, HandshakeOnly) or (isinstance(exc, MCPError) and is_closed(exc)):
+    def _handshake_error(self, session: Session, exc: HandshakeOnly | MCPError | ProtocolViolation) -> BbfsError:
+        if isinstance(exc, ProtocolViolation):
+            return exc
+        if isinstance(exc, HandshakeOnly | ConnectionClosed):
             return session.why_closed() or Unreachable("the server closed the connection")
-        if isinstance(exc, MCPError):
-            return request_error(exc, reading=False, cut=self._redact.cut)
-        if isinstance(exc, ValidationError):
-            return ProtocolViolation("the server's answer to a greeting is invalid")
-        return ProtocolViolation(str(exc))
+        return request_error(exc, reading=False, cut=self._redact.cut)
 
     def _foreseen(self, exc: Exception) -> BbfsError:
         """The error that the end of a connection by an exception means; what nobody foresaw is logged in full."""

@@ -5,10 +5,12 @@ other field of the wrong type is left out, so that one mistake costs as little a
 """
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeGuard, TypeVar
+
+from mcp_types import SERVER_INFO_META_KEY
 
 from bbfs.model.errors import NotSupported, ProtocolViolation
 from bbfs.model.listing import Description, Rows, last_part
@@ -20,7 +22,6 @@ T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_TTL = 366 * 86400.0
 """Seconds; a server may say any number, the kernel takes no longer validity than it can count."""
-_CAPABILITIES = ("resources", "prompts", "tools", "completions", "logging")
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
@@ -61,29 +62,55 @@ class Entries(Generic[T]):
     problem: str | None = None
 
 
-def greeting(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to `initialize` or `server/discover`, with all that is of the wrong type made good or left out.
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What a server said of itself at the start of a session; before that, nothing.
 
-    The SDK would refuse it as a whole; PHP writes `[]` for `{}`, and others leave out the version of the server.
+    server: its name and version, or None where it gave none. capabilities: the flags that are on, by capability.
     """
-    texts = ("protocolVersion", "instructions", "resultType")
-    kept: dict[str, Any] = {key: result[key] for key in texts if isinstance(result.get(key), str)}
-    if isinstance(result.get("supportedVersions"), list):
-        kept["supportedVersions"] = [version for version in result["supportedVersions"] if isinstance(version, str)]
-    if isinstance(result.get("_meta"), dict):
-        kept["_meta"] = result["_meta"]
-    given = result.get("capabilities")
-    declared = {name: given.get(name) for name in _CAPABILITIES} if isinstance(given, dict) else {}
-    kept["capabilities"] = {
-        name: {flag: on for flag, on in value.items() if isinstance(on, bool)} if isinstance(value, dict) else {}
-        for name, value in declared.items()
-        if value is not None and value is not False
-    }
-    info = result.get("serverInfo")
+
+    version: str = ""
+    server: str | None = None
+    capabilities: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+def initialized(result: Mapping[str, Any], known: Collection[str]) -> Greeting:
+    """The answer to `initialize`, with all that is of the wrong type made good or left out. Raises ProtocolViolation.
+
+    PHP writes `[]` for `{}`, and others leave out the version of the server. known: the protocol versions to accept.
+    """
+    version = result.get("protocolVersion")
+    if not isinstance(version, str):
+        raise ProtocolViolation("the server's answer to a greeting is invalid")
+    if version not in known:
+        raise ProtocolViolation(f"Unsupported protocol version from the server: {version}")
+    return Greeting(version, _server_name(result.get("serverInfo")), _capabilities(result.get("capabilities")))
+
+
+def discovered(result: Mapping[str, Any], wanted: str) -> Greeting:
+    """The answer to `server/discover`, as `initialized`. Raises ProtocolViolation unless it offers a version."""
+    versions = result.get("supportedVersions")
+    if not isinstance(versions, list) or wanted not in versions:
+        raise ProtocolViolation("the server's answer to a greeting is invalid")
+    meta = result.get("_meta")
+    info = meta.get(SERVER_INFO_META_KEY) if isinstance(meta, dict) else None
+    name = None if info is None else _server_name(info)
+    return Greeting(wanted, name, _capabilities(result.get("capabilities")))
+
+
+def _server_name(info: Any) -> str:
     told = (info.get(key) if isinstance(info, dict) else None for key in ("name", "version"))
-    name, version = (str(value) if isinstance(value, str | int | float) else "" for value in told)
-    kept["serverInfo"] = {"name": name, "version": version}
-    return kept
+    return " ".join(str(value) if isinstance(value, str | int | float) else "" for value in told).strip()
+
+
+def _capabilities(given: Any) -> dict[str, frozenset[str]]:
+    return {
+        str(name): frozenset(flag for flag, on in flags.items() if on is True)
+        if isinstance(flags, dict)
+        else frozenset()
+        for name, flags in (given.items() if isinstance(given, dict) else ())
+        if flags is not None and flags is not False
+    }
 
 
 def resource_entry(raw: Any) -> ResourceEntry | None:

@@ -1,6 +1,6 @@
 """What went wrong at a server, as one of bbfs's errors (`docs/semantics.md` S23).
 
-The SDK reports every failed request as an `MCPError` with a JSON-RPC code. Codes of the protocol mean: -32602 and
+A failed request is an `MCPError` with a JSON-RPC code. Codes of the protocol mean: -32602 and
 -32002 on a read, no such resource; -32601, not served; -32600, the session is lost. Faults of HTTP, for which JSON-RPC
 has no code, travel as `HTTP_FAULT` with an `HttpFault` as data, so that they fail one request and not the connection.
 """
@@ -53,6 +53,13 @@ class HttpFault:
         return ProtocolViolation(self.reason) if self.kind == "format" else Unreachable(self.reason)
 
 
+class ConnectionClosed(MCPError):
+    """The connection closed before the answer came."""
+
+    def __init__(self) -> None:
+        super().__init__(types.CONNECTION_CLOSED, "Connection closed")
+
+
 def http_fault(error: types.ErrorData) -> HttpFault | None:
     """The HTTP fault that an error stands for, if it does."""
     match error.data:
@@ -64,18 +71,13 @@ def http_fault(error: types.ErrorData) -> HttpFault | None:
     return None
 
 
-def is_closed(exc: MCPError) -> bool:
-    """Whether the connection closed under the request. The SDK's only mark of it is this text."""
-    return exc.code == types.CONNECTION_CLOSED and exc.error.message == "Connection closed"
-
-
 def consequence(exc: MCPError) -> Consequence:
     """What to do about the connection after a request failed so."""
     fault = http_fault(exc.error)
     if fault is not None:
         by_kind: dict[str, Consequence] = {"connect": "disconnect", "network": "retry", "session": "reconnect"}
         return by_kind.get(fault.kind, "fail")
-    if is_closed(exc) or exc.code == types.INVALID_REQUEST:
+    if isinstance(exc, ConnectionClosed) or exc.code == types.INVALID_REQUEST:
         return "reconnect"
     return "fail"
 
@@ -96,7 +98,7 @@ def request_error(exc: MCPError, *, reading: bool, cut: Callable[[str, int], str
     code = exc.code
     if reading and code in (types.INVALID_PARAMS, RESOURCE_NOT_FOUND):
         return NotFound(text)
-    if is_closed(exc):
+    if isinstance(exc, ConnectionClosed):
         return Unreachable(text)
     classes: dict[int, type[BbfsError]] = {
         types.METHOD_NOT_FOUND: NotSupported,

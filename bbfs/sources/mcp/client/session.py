@@ -1,30 +1,42 @@
 """One MCP session of the client side: era negotiation, and requests whose results come back as they were sent."""
 
-import logging
-from collections.abc import Callable, Collection, Mapping
+import itertools
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import mcp_types as types
 import trio
-from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
-from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import mcp_param_headers
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    mcp_param_headers,
+)
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from pydantic import ValidationError
 
 from bbfs import __version__
-from bbfs.model.errors import BbfsError, NotSupported
+from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation
 from bbfs.sources.mcp.client.client_features import MAX_ROUNDS, ClientFeatures
-from bbfs.sources.mcp.client.dispatch import Dispatcher, Heard
-from bbfs.sources.mcp.client.errors import http_fault, is_closed
+from bbfs.sources.mcp.client.decode import Greeting, discovered, initialized
+from bbfs.sources.mcp.client.errors import ConnectionClosed, http_fault
 from bbfs.sources.mcp.client.tool_entries import ParameterHeaders
+from bbfs.sources.mcp.transport.jsonrpc import Params, Peer, ServerStreams
 
-log = logging.getLogger("bbfs.mcp")
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+"""Protocol versions whose sessions begin with `initialize`, oldest first."""
+MODERN_VERSION = "2026-07-28"
+"""The protocol version without a handshake: every request names the version and the client."""
 
 _PROBE_TIMEOUT = 10.0
 """Seconds for `server/discover`; a server of the handshake era may leave an unknown method unanswered."""
-_CLIENT = types.Implementation(name="bbfs", version=__version__)
+_CLIENT = {"name": "bbfs", "version": __version__}
+_NEGOTIATION = ("initialize", "server/discover")
+"""Methods whose requests the protocol forbids to cancel."""
 _FIRST_ROUND_PAUSE, _LAST_ROUND_PAUSE = 0.05, 0.25
 """Seconds before a server that needs no input, but time, is asked again; doubling."""
 
@@ -33,8 +45,8 @@ class HandshakeOnly(Exception):
     """The server closed the connection on `server/discover`: it must be greeted with `initialize`."""
 
 
-class Session(ClientSession):
-    """A connection to one server, entered and left by the task that owns it; requests may come from any task.
+class Session:
+    """A session on a connection that `connected` holds; requests may come from any task.
 
     why_closed: says why the transport ended, once it has, if it knows. features: answers what the server asks.
     on_closed: called when the transport has ended. on_event: called when the listing (None) or a resource (its native
@@ -42,43 +54,40 @@ class Session(ClientSession):
     """
 
     def __init__(
-        self, streams: tuple[Any, Any], why_closed: Callable[[], BbfsError | None], features: ClientFeatures
+        self,
+        streams: ServerStreams,
+        nursery: trio.Nursery,
+        why_closed: Callable[[], BbfsError | None],
+        features: ClientFeatures,
     ) -> None:
-        incoming, outgoing = streams
-        self._heard = incoming if isinstance(incoming, Heard) else Heard(incoming)
         self._features = features
-        super().__init__(
-            dispatcher=Dispatcher(self._heard, outgoing, lambda: self.on_closed()),
-            list_roots_callback=self._list_roots,
-            message_handler=self._on_message,
-            client_info=_CLIENT,
+        self._peer = Peer(
+            streams, nursery, answer=features.answer, notified=self._notified, closed=lambda: self.on_closed()
         )
+        nursery.start_soon(self._peer.run)
+        self._streams: dict[str, Callable[[types.SubscriptionFilter], None]] = {}
+        self._stream_numbers = itertools.count(1)
+        self.server = Greeting()
         self.parameter_headers: Mapping[str, ParameterHeaders] = {}
-        """By tool; the SDK would learn them from its own listing."""
+        """By tool."""
         self.lists: Collection[str] = frozenset(("resources",))
         """Whose `list_changed` notifications are events: `resources`, `tools`, `prompts`."""
         self.why_closed = why_closed
         self.on_closed: Callable[[], None] = lambda: None
         self.on_event: Callable[[str | None], None] = lambda _: None
 
-    def _resolve_param_headers(self, name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
-        return mcp_param_headers(self.parameter_headers.get(name, {}), arguments)
-
     @property
     def modern(self) -> bool:
-        """Whether the session is of protocol 2026-07-28 or later: no handshake, caching hints, `listen`."""
-        return self.protocol_version in MODERN_PROTOCOL_VERSIONS
+        """Whether the session is of protocol 2026-07-28: no handshake, caching hints, `listen`."""
+        return self.server.version == MODERN_VERSION
 
     @property
     def heard_at(self) -> float:
         """When the server last sent anything, in trio's clock."""
-        return self._heard.at
+        return self._peer.heard_at
 
     async def request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Send a request, return its raw result. Raises MCPError, and NotSupported for input that bbfs has not.
-
-        The SDK's own calls validate a result as a whole, so one invalid entry would lose a whole page.
-        """
+        """Send a request, return its raw result. Raises MCPError, and NotSupported for input that bbfs has not."""
         result = await self._exchange(method, params)
         rounds, pause = 0, _FIRST_ROUND_PAUSE
         while self.modern and result.get("resultType") == "input_required":
@@ -100,70 +109,106 @@ class Session(ClientSession):
 
         Protocol 2026-07-28 has no `ping`; `server/discover` is what every server of it must answer.
         """
-        await self._exchange("server/discover" if self.modern else "ping", None)
+        await self._exchange("server/discover" if self.modern else "ping")
 
-    async def _exchange(self, method: str, params: dict[str, Any] | None) -> dict[str, Any]:
-        data: dict[str, Any] = {"method": method}
-        if params:
-            data["params"] = dict(params)
-        options: CallOptions = {}
-        self._stamp(data, options)
-        return await self._dispatcher.send_raw_request(method, data.get("params"), options)
+    async def listen(
+        self, wanted: types.SubscriptionFilter, acknowledged: Callable[[types.SubscriptionFilter], None]
+    ) -> None:
+        """Keep a stream of changes open until the server ends it. Raises MCPError where it refuses or breaks it off.
+
+        acknowledged: called with what the server agrees to notify of.
+        """
+        number = f"listen-{next(self._stream_numbers)}"
+        self._streams[number] = acknowledged
+        try:
+            filtered = wanted.model_dump(by_alias=True, exclude_none=True)
+            await self._exchange("subscriptions/listen", {"notifications": filtered}, number=number)
+            if acknowledge := self._streams.get(number):
+                acknowledge(types.SubscriptionFilter())
+        finally:
+            self._streams.pop(number, None)
+
+    async def _exchange(
+        self,
+        method: str,
+        params: dict[str, Any] | None = None,
+        *,
+        version: str | None = None,
+        number: str | None = None,
+    ) -> dict[str, Any]:
+        """Send one request. version: of the protocol, otherwise the one agreed on."""
+        version = version or self.server.version
+        headers = {MCP_PROTOCOL_VERSION_HEADER: version} if version else {}
+        if version == MODERN_VERSION:
+            params = dict(params or {})
+            headers |= self._modern_headers(method, params)
+            params["_meta"] = {
+                types.PROTOCOL_VERSION_META_KEY: version,
+                types.CLIENT_INFO_META_KEY: _CLIENT,
+                types.CLIENT_CAPABILITIES_META_KEY: self._features.capabilities,
+            }
+        cancellable = method not in _NEGOTIATION
+        return await self._peer.request(method, params, headers, number=number, cancellable=cancellable)
+
+    def _modern_headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
+        """Return the HTTP headers that repeat what is in the message (specification, "Request metadata")."""
+        headers = {MCP_METHOD_HEADER: method}
+        if isinstance(name := params.get(NAME_BEARING_METHODS.get(method, "")), str):
+            headers[MCP_NAME_HEADER] = encode_header_value(name)
+            if method == "tools/call":
+                headers |= mcp_param_headers(self.parameter_headers.get(name, {}), params["arguments"])
+        return headers
 
     async def negotiate(self, timeout: float, *, probe: bool) -> bool:
         """Agree on a protocol version; whether the probe of the modern era was answered in time.
 
         probe: ask `server/discover` first, else only `initialize`. timeout: seconds for the whole negotiation, of which
-        the probe gets at most half. Raises HandshakeOnly, MCPError, ValidationError, RuntimeError.
+        the probe gets at most half. Raises HandshakeOnly, MCPError, ProtocolViolation.
         """
         if not probe:
-            await self.initialize()
+            await self._initialize()
             return False
         with trio.move_on_after(min(_PROBE_TIMEOUT, timeout / 2)) as bound:
-            if await self._discover():
+            if await self._probe():
                 return True
         try:
-            await self.initialize()
+            await self._initialize()
         except MCPError as exc:
             # A slow server may have answered the probe after its time: the connection is a modern one by then.
             if exc.code != types.UNSUPPORTED_PROTOCOL_VERSION:
                 raise
-            await self.discover()
+            await self._discover()
             return True
         return not bound.cancelled_caught
 
-    async def _discover(self) -> bool:
+    async def _probe(self) -> bool:
         """Whether the server is of the modern era. Raises when there is no point in greeting it the old way."""
         try:
-            await self.discover()
+            await self._discover()
+        except ConnectionClosed as exc:
+            raise HandshakeOnly from exc
         except MCPError as exc:
-            if is_closed(exc):
-                raise HandshakeOnly from exc
             fault = http_fault(exc.error)
             if fault is not None and (fault.kind in ("connect", "network") or fault.status in (401, 403)):
                 raise
             if exc.code == types.UNSUPPORTED_PROTOCOL_VERSION and not _offers_handshake(exc.error.data):
                 raise
             return False
-        except (ValidationError, RuntimeError):
+        except ProtocolViolation:
             return False
         return True
 
-    def _build_capabilities(self, version: str) -> types.ClientCapabilities:
-        capabilities = super()._build_capabilities(version)
-        return capabilities.model_copy(update={"roots": self._features.roots})
+    async def _discover(self) -> None:
+        server = discovered(await self._exchange("server/discover", version=MODERN_VERSION), MODERN_VERSION)
+        self.server = server
 
-    async def _list_roots(self, context: ClientRequestContext) -> types.ListRootsResult:
-        return self._features.list_roots()
+    async def _initialize(self) -> None:
+        params = {"protocolVersion": HANDSHAKE_VERSIONS[-1], "capabilities": self._features.capabilities}
+        server = initialized(await self._exchange("initialize", {**params, "clientInfo": _CLIENT}), HANDSHAKE_VERSIONS)
+        self.server = server
+        await self._peer.notify("notifications/initialized", headers={MCP_PROTOCOL_VERSION_HEADER: server.version})
 
-    async def _on_request(self, dctx: Any, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        self._features.raise_refused(method)
-        return await super()._on_request(dctx, method, params)
-
-    def _intercept_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
-        """Take what changed off the receiving path: the SDK would start a task for each, 10 000 in a flood."""
-        if super()._intercept_notification(method, params):
-            return True
+    def _notified(self, method: str, params: Params) -> None:
         match method:
             case (
                 "notifications/resources/list_changed"
@@ -172,19 +217,39 @@ class Session(ClientSession):
             ):
                 if method.split("/")[1] in self.lists:
                     self.on_event(None)
-                return True
             case "notifications/resources/updated":
-                uri = (params or {}).get("uri")
-                if isinstance(uri, str):
+                if isinstance(uri := params.get("uri"), str):
                     self.on_event(uri)
-                return True
-        return False
+            case "notifications/cancelled":
+                number = params.get("requestId")
+                if isinstance(number, str) and number.startswith("listen-"):
+                    error = types.ErrorData(code=types.CONNECTION_CLOSED, message="the server ended the stream")
+                    self._peer.resolve(number, error)
+            case "notifications/subscriptions/acknowledged":
+                self._acknowledge(params)
 
-    async def _on_message(self, message: IncomingMessage) -> None:
-        if isinstance(message, Exception):
-            log.debug("transport fault: %r", message)
+    def _acknowledge(self, params: Params) -> None:
+        """Pass on what the server agrees to, once a stream. An acknowledgement of no use is ignored."""
+        meta = params.get("_meta")
+        number = meta.get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, dict) else None
+        try:
+            agreed = types.SubscriptionFilter.model_validate(params.get("notifications"))
+        except ValidationError:
+            return
+        if isinstance(number, str) and (acknowledge := self._streams.pop(number, None)):
+            acknowledge(agreed)
+
+
+@asynccontextmanager
+async def connected(
+    streams: ServerStreams, why_closed: Callable[[], BbfsError | None], features: ClientFeatures
+) -> AsyncGenerator[Session]:
+    """A session on the streams of a transport; it ends with the context."""
+    async with trio.open_nursery() as nursery:
+        yield Session(streams, nursery, why_closed, features)
+        nursery.cancel_scope.cancel()
 
 
 def _offers_handshake(data: Any) -> bool:
     supported = data.get("supported") if isinstance(data, dict) else None
-    return not isinstance(supported, list) or any(version in HANDSHAKE_PROTOCOL_VERSIONS for version in supported)
+    return not isinstance(supported, list) or any(version in HANDSHAKE_VERSIONS for version in supported)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import mcp_types as types
 import trio
-from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
 
 from bbfs.sources.mcp.client.errors import http_fault
@@ -89,12 +88,10 @@ class Watch:
         self._interests = interests
         self._timeout = timeout
         self._on_gap = on_gap
-        capabilities = session.server_capabilities
-        self._resources = (capabilities and capabilities.resources) or types.ResourcesCapability()
-        named = ((name, getattr(capabilities, name, None)) for name in interests.lists)
-        there = {name: capability for name, capability in named if capability is not None}
-        self._has = there.keys()
-        self._announced = {name for name, capability in there.items() if capability.list_changed}
+        capabilities = session.server.capabilities
+        self._subscribe = "subscribe" in capabilities.get("resources", ())
+        self._has = interests.lists & capabilities.keys()
+        self._announced = {name for name in self._has if "listChanged" in capabilities[name]}
         self.hears = bool(self._announced) and not session.modern
         self.subscribed = False
 
@@ -102,10 +99,10 @@ class Watch:
         """Ask, and ask again as the interests change, until cancelled."""
         try:
             if not self._session.modern:
-                if self._resources.subscribe:
+                if self._subscribe:
                     await _Subscriptions(self, self._session, self._interests, self._timeout).run()
-            elif self._announced or self._resources.subscribe:
-                args = (self._session, self._interests, self._announced, bool(self._resources.subscribe))
+            elif self._announced or self._subscribe:
+                args = (self._session, self._interests, self._announced, self._subscribe)
                 await _Listener(self, *args, self._timeout, self._on_gap).run()
                 self.subscribed = False
             self.answered((), None)  # refused
@@ -210,17 +207,13 @@ class _Listener:
             current: _Stream | None = None
             pause = _FIRST_PAUSE
             while True:
-                changed, following, answered = self._interests.changed, _Stream(), True
-                try:
-                    with trio.move_on_after(self._timeout) as bound:
-                        await nursery.start(self._hear, following)
-                    answered = not bound.cancelled_caught
-                except (MCPError, SubscriptionLost) as exc:
-                    if isinstance(exc, MCPError) and exc.code in (types.METHOD_NOT_FOUND, types.INVALID_PARAMS):
-                        log.debug("listen refused: %s", exc.error.message)
-                        return
+                changed, following = self._interests.changed, _Stream()
+                nursery.start_soon(self._hear, following)
+                with trio.move_on_after(self._timeout):
+                    await following.answered.wait()
                 if following.opened is None:
-                    if current is None and not answered:
+                    following.scope.cancel()
+                    if following.refused or (current is None and not following.answered.is_set()):
                         return  # it does not know what it was asked
                     await trio.sleep(pause)
                     pause = min(_LAST_PAUSE, 2 * pause)
@@ -239,32 +232,33 @@ class _Listener:
                 await trio.sleep(pause)
                 pause = min(_LAST_PAUSE, 2 * pause)
 
-    async def _hear(self, stream: "_Stream", task_status: trio.TaskStatus[None]) -> None:
+    async def _hear(self, stream: "_Stream") -> None:
         uris = self._interests.uris if self._subscribe else ()
+        wanted = types.SubscriptionFilter(
+            tools_list_changed="tools" in self._lists or None,
+            prompts_list_changed="prompts" in self._lists or None,
+            resources_list_changed="resources" in self._lists or None,
+            resource_subscriptions=list(uris) or None,
+        )
+
+        def acknowledged(agreed: types.SubscriptionFilter) -> None:
+            told = frozenset(agreed.resource_subscriptions or ())
+            lists = {name for name in self._lists if getattr(agreed, f"{name}_list_changed")}
+            self._watch.asked(bool(lists or told))
+            self._watch.answered(told, uris if self._subscribe else None, listing=self._watch.covers(lists))
+            stream.opened = trio.current_time()
+            stream.answered.set()
+
         with stream.scope:
-            async with listen(
-                self._session,
-                tools_list_changed="tools" in self._lists,
-                prompts_list_changed="prompts" in self._lists,
-                resources_list_changed="resources" in self._lists,
-                resource_subscriptions=uris,
-            ) as subscription:
-                honored = subscription.honored
-                told = frozenset(honored.resource_subscriptions or ())
-                lists = {name for name in self._lists if getattr(honored, f"{name}_list_changed")}
-                self._watch.asked(bool(lists or told))
-                self._watch.answered(told, uris if self._subscribe else None, listing=self._watch.covers(lists))
-                stream.opened = trio.current_time()
-                task_status.started()
-                try:
-                    # The session itself hands the events on; here the queue only needs emptying.
-                    async for _ in subscription:
-                        pass
-                except SubscriptionLost as exc:
-                    log.debug("listen stream lost: %s", exc)
-            stream.ended.set()
-            if not stream.scope.cancel_called:  # no wider one has taken its place
-                self._interests.disconnected()
+            try:
+                await self._session.listen(wanted, acknowledged)
+            except MCPError as exc:
+                log.debug("listen stream refused or lost: %s", exc.error.message)
+                stream.refused = exc.code in (types.METHOD_NOT_FOUND, types.INVALID_PARAMS)
+        stream.ended.set()
+        stream.answered.set()
+        if stream.opened is not None and not stream.scope.cancel_called:  # no wider one has taken its place
+            self._interests.disconnected()
 
     async def _change_or_end(self, changed: trio.Event, ended: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
@@ -280,8 +274,13 @@ class _Listener:
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """One stream of events. opened: when the server acknowledged it, in trio's clock; ended: set when it broke off."""
+    """One stream of events. opened: when the server acknowledged it, in trio's clock; ended: set when it broke off.
+
+    answered: set when the server acknowledged or ended it. refused: whether it knows no such streams.
+    """
 
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     opened: float | None = None
+    refused: bool = False
+    answered: trio.Event = field(default_factory=trio.Event)
     ended: trio.Event = field(default_factory=trio.Event)

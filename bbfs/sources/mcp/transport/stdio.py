@@ -19,19 +19,17 @@ from typing import Any
 import anyio
 import mcp_types as types
 import trio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.shared.message import SessionMessage
+from anyio.streams.memory import MemoryObjectReceiveStream
 from pydantic import ValidationError
 from pydantic_core import from_json
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, Unreachable
 from bbfs.model.redaction import Redactor
 from bbfs.model.values import McpServer
-from bbfs.sources.mcp.client.dispatch import Heard
 from bbfs.sources.mcp.client.errors import invalid_answer
+from bbfs.sources.mcp.transport.jsonrpc import Inbox, Outbox, ServerStreams
 from bbfs.sources.mcp.transport.lines import LineSplitter
 from bbfs.sources.mcp.transport.long_strings import LONG, Line, put_back, take_out
-from bbfs.sources.mcp.transport.outbox import Outbox
 
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG")
 _GRACE = 1.0
@@ -57,11 +55,6 @@ _ANSWER_START = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\
 _ANSWER_END = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
 """How most servers begin or end an answer: where the rest of it cannot be read, it tells at least whose it was."""
 
-ServerStreams = tuple[
-    MemoryObjectReceiveStream[SessionMessage | Exception] | Heard, MemoryObjectSendStream[SessionMessage] | Outbox
-]
-"""Where messages of the server come from, and where those to it go."""
-
 
 class Stdio:
     """Runs one server process for one connection.
@@ -82,21 +75,21 @@ class Stdio:
     async def connect(self) -> AsyncGenerator[ServerStreams]:
         """The streams of a running server; the server and all it started are gone at the end. Raises Unreachable."""
         process = await self._spawn()
-        incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         backlog, outgoing = anyio.create_memory_object_stream[bytes](_UNSENT_MESSAGES)
         assert process.stdin is not None
-        outbox, heard = Outbox(process.stdin.fileno(), backlog), Heard(read_stream)  # type: ignore[attr-defined]
+        inbox, outbox = Inbox(), Outbox(process.stdin.fileno(), backlog)  # type: ignore[attr-defined]
         # No await between the spawn and this `try`, or a cancellation there would leave the process behind.
         try:
-            with incoming, read_stream, outbox, outgoing:
+            with backlog, outgoing:
                 async with trio.open_nursery() as nursery:
                     stderr_done = trio.Event()
                     nursery.start_soon(self._drain_stderr, process, stderr_done)
-                    nursery.start_soon(self._read, process, incoming, heard, stderr_done)
-                    nursery.start_soon(self._write, process, outbox, outgoing, incoming)
-                    yield heard, outbox
+                    nursery.start_soon(self._read, process, inbox, stderr_done)
+                    nursery.start_soon(self._write, process, outbox, outgoing, inbox)
+                    yield inbox, outbox
                     nursery.cancel_scope.cancel()
         finally:
+            outbox.closed = True
             with trio.CancelScope(shield=True):
                 await _end(process)
 
@@ -118,29 +111,25 @@ class Stdio:
             where = server.cwd if isinstance(exc, OSError) and exc.filename == server.cwd else server.command
             raise Unreachable(self._redact(f"cannot start '{where}': {reason}")) from None
 
-    async def _read(
-        self,
-        process: trio.Process,
-        incoming: MemoryObjectSendStream[SessionMessage | Exception],
-        heard: Heard,
-        stderr_done: trio.Event,
-    ) -> None:
-        with incoming:
+    async def _read(self, process: trio.Process, inbox: Inbox, stderr_done: trio.Event) -> None:
+        try:
             try:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._stop_reading_after_exit, process, nursery.cancel_scope)
-                    await self._read_lines(process, incoming, heard)
+                    await self._read_lines(process, inbox)
                     nursery.cancel_scope.cancel()
             except* ProtocolViolation as group:
                 self.ending = next(exc for exc in group.exceptions if isinstance(exc, ProtocolViolation))
-            except* (trio.BrokenResourceError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # the pipe broke, or nobody listens any more: the end like any other
+            except* trio.BrokenResourceError:
+                pass  # the pipe broke: the end like any other
             with trio.move_on_after(_EXIT_STATUS_WAIT):
                 await process.wait()
                 await stderr_done.wait()
             if self.ending is None:
                 self.ending = Unreachable(self._exit_reason(process.returncode))
                 self.ending.add_note("\n".join(self._stderr))
+        finally:
+            inbox.ended.set()
 
     async def _stop_reading_after_exit(self, process: trio.Process, reading: trio.CancelScope) -> None:
         # A descendant may hold stdout open for ever after the server itself is gone.
@@ -148,18 +137,14 @@ class Stdio:
         await trio.sleep(_EXIT_STATUS_WAIT)
         reading.cancel()
 
-    async def _read_lines(
-        self, process: trio.Process, incoming: MemoryObjectSendStream[SessionMessage | Exception], heard: Heard
-    ) -> None:
+    async def _read_lines(self, process: trio.Process, inbox: Inbox) -> None:
         assert process.stdout is not None
         splitter = LineSplitter(self._max_message)
         async for chunk in process.stdout:
             for line in splitter.feed(bytes(chunk)):
-                await self._deliver(line, incoming, heard)
+                await self._deliver(line, inbox)
 
-    async def _deliver(
-        self, line: Line, incoming: MemoryObjectSendStream[SessionMessage | Exception], heard: Heard
-    ) -> None:
+    async def _deliver(self, line: Line, inbox: Inbox) -> None:
         if len(line) < _THREAD_FROM and not line.strip():
             return
         messages = await decode_aside(line)
@@ -170,15 +155,14 @@ class Stdio:
                 self._log.info("on stdout, not a JSON-RPC message: %s", self._redact.cut(text, 200))
             return
         for message in messages:
-            if not (isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and heard.take(message)):
-                await incoming.send(SessionMessage(message))
+            inbox.take(message)
 
     async def _write(
         self,
         process: trio.Process,
         outbox: Outbox,
         outgoing: MemoryObjectReceiveStream[bytes],
-        incoming: MemoryObjectSendStream[SessionMessage | Exception],
+        inbox: Inbox,
     ) -> None:
         assert process.stdin is not None
         async for data in outgoing:
@@ -190,11 +174,11 @@ class Stdio:
                 await trio.sleep(2 * _EXIT_STATUS_WAIT)
                 if self.ending is None:
                     self.ending = Unreachable("the server closed its input")
-                    incoming.close()
+                    inbox.ended.set()
                 return
             if stall.cancelled_caught:
                 self.ending = Unreachable(f"the server has not read its input for {_WRITE_STALL:.0f} seconds")
-                incoming.close()
+                inbox.ended.set()
                 return
             outbox.waiting -= 1
 
