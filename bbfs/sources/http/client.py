@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
+from math import inf
 from typing import Any
 
 import httpcore2
@@ -34,7 +35,7 @@ USER_AGENT = "bbfs"
 MAX_BODY = 64 << 20
 """Bytes of an answer, decoded, unless the source says otherwise."""
 _MAX_REDIRECTS, _MAX_PAUSES = 20, 10
-_CONNECT_TIMEOUT = 10.0
+_CONNECT_TIMEOUT, _WRITE_TIMEOUT = 10.0, 30.0
 _KEEP_ALIVE = 15.0
 """Seconds for which an idle connection is kept."""
 _REFUSAL_TIMEOUT, _REFUSAL_LIMIT, _EXCERPT = 2.0, 1 << 16, 200
@@ -290,6 +291,22 @@ class WebClient:
             excerpt = self._redact.cut(said.decode("utf-8", "replace"), _EXCERPT)
             text += ": " + " ".join("".join(c if c.isprintable() else " " for c in excerpt).split())
         return status_error(status)(text)
+
+
+def unguarded_client(
+    headers: Mapping[str, str] | None = None, *, timeout: float | None = None, connections: int | None = None
+) -> httpx2.AsyncClient:
+    """Return a client for a server that the configuration itself names: at any address, through the system's proxies.
+
+    It bounds no bodies and follows no redirects. headers: sent with every request. timeout: seconds for which the
+    server may say nothing; without it the caller bounds the requests.
+    """
+    wait = httpx2.Timeout(timeout, connect=min(_CONNECT_TIMEOUT, timeout or inf), write=timeout or _WRITE_TIMEOUT)
+    limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=None)
+    merged = httpx2.Headers({"user-agent": USER_AGENT})
+    merged.update(headers)
+    merged["accept-encoding"] = CODINGS
+    return httpx2.AsyncClient(headers=merged, timeout=wait, limits=limits)
 
 
 async def _said(stream: WebStream) -> bytes:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -266,6 +267,26 @@ async def test_server_that_goes_and_comes_back(
         await until(lambda: subscribed(second))
         await manager.load_resource("web", "test://control/touch")
         await until(lambda: SourceEvent("web", item) in events)
+
+
+async def test_an_event_stream_that_ends_ends_the_connection(manager: MCPManager) -> None:
+    """A server of 2024-11-05 has no other way to answer: a request would wait for its whole time."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        request = await stream.receive_some()
+        if request.startswith(b"GET"):
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+            await stream.send_all(head + b"event: endpoint\ndata: /messages\n\n")
+        else:
+            await stream.send_all(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n")
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        manager.add("web", http(f"http://127.0.0.1:{listener.socket.getsockname()[1]}/sse"), PATIENT)
+        with trio.fail_after(5), pytest.raises(Unreachable, match="closed the event stream"):
+            await manager.list_resources("web")
+        nursery.cancel_scope.cancel()
 
 
 async def test_session_is_ended_at_the_end(serve: Serve) -> None:

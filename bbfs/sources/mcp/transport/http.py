@@ -5,8 +5,10 @@ requests over SSE are sent one by one and limited to 1 MiB an answer, and a noti
 silent. Here what goes wrong in an exchange becomes the answer of its one request (`faults.HttpFault`).
 """
 
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import anyio
@@ -16,28 +18,27 @@ import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from bbfs.model.errors import Denied, LoginRequired, ProtocolViolation, Unreachable
+from bbfs.model.errors import BbfsError, Denied, LoginRequired, ProtocolViolation, Unreachable
 from bbfs.model.redaction import Redactor
 from bbfs.model.values import McpServer
-from bbfs.sources.http.responses import CODINGS, BodyDecoder
+from bbfs.sources.http.client import unguarded_client
+from bbfs.sources.http.redirects import origin
+from bbfs.sources.http.responses import BodyDecoder
 from bbfs.sources.http.statuses import status_line
 from bbfs.sources.mcp.client.errors import HttpFault
 from bbfs.sources.mcp.login.refresh import Login
 from bbfs.sources.mcp.transport.lines import Event, EventParser
-from bbfs.sources.mcp.transport.stdio import decode
+from bbfs.sources.mcp.transport.stdio import ServerStreams, decode
 
 SESSION_ID = "mcp-session-id"
 INITIALIZED_TIMEOUT = 5.0
 """Seconds for which `notifications/initialized` holds up what is to come after it."""
-_CONNECT_TIMEOUT = 10.0
-_WRITE_TIMEOUT = 30.0
 _DRAIN_TIMEOUT = 1.0
 """Seconds for a stream to end by itself after the answer: then its TCP connection can serve again."""
 _REFUSAL_TIMEOUT, _REFUSAL_LIMIT = 2.0, 1 << 16
 """Seconds and bytes for the body of a refusal."""
 _MAX_REDIRECTS = 3
 
-Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 Outgoing = MemoryObjectReceiveStream[SessionMessage]
 
 
@@ -49,23 +50,56 @@ class Faulty(Exception):
         self.fault = fault
 
 
-class Http:
-    """One server's HTTP client: requests within its origin, bounded bodies, event streams.
+@dataclass(eq=False)
+class HttpTransport:
+    """The streams of one server over HTTP: requests within its origin, bounded bodies, event streams.
 
-    The methods raise Faulty. Reading has no timeout: whoever asks bounds the request. Iterators of httpx2 are never
-    left half-way, since their nested generators would stay for the garbage collector: they are read out or cancelled.
+    `ending` says why the connection ended, if it did before it was left. The methods that exchange something raise
+    Faulty. Reading has no timeout: the caller bounds the request. Iterators of httpx2 are never left half-way, since
+    their nested generators would stay for the garbage collector: they are read out or cancelled.
     """
 
-    def __init__(self, server: McpServer, redact: Redactor, max_message: int, login: Login) -> None:
-        timeout = httpx2.Timeout(None, connect=_CONNECT_TIMEOUT, write=_WRITE_TIMEOUT)
-        # As many connections as requests in flight, which `concurrency` of the source bounds; all of them are kept.
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
-        self.client = httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, limits=limits)
-        self.client.headers["accept-encoding"] = CODINGS
-        self.url = server.url or ""
-        self._redact = redact
-        self._max_message = max_message
-        self._login = login
+    server: McpServer
+    redact: Redactor
+    max_message: int
+    login: Login
+    ending: BbfsError | None = field(default=None, init=False)
+    client: httpx2.AsyncClient = field(init=False)
+    incoming: MemoryObjectSendStream[SessionMessage | Exception] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.url = self.server.url or ""
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[ServerStreams]:
+        """Yield the streams of the server. Raises BbfsError."""
+        self.incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        self.client = unguarded_client(self.server.headers)
+        async with self.client:
+            try:
+                with self.incoming, read_stream, write_stream, outgoing:
+                    async with trio.open_nursery() as nursery:
+                        await self._begin(nursery, outgoing)
+                        yield read_stream, write_stream
+                        nursery.cancel_scope.cancel()
+            finally:
+                await self._end()
+
+    @abstractmethod
+    async def _begin(self, nursery: trio.Nursery, outgoing: Outgoing) -> None:
+        """Start the tasks that carry messages. Raises BbfsError."""
+
+    async def _end(self) -> None:
+        """Take leave of the server, after the tasks have ended."""
+
+    async def deliver(self, message: types.JSONRPCMessage) -> bool:
+        """Hand on a message of the server; return whether the session still listens."""
+        try:
+            await self.incoming.send(SessionMessage(message))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return False
+        return True
 
     @asynccontextmanager
     async def exchange(
@@ -73,7 +107,8 @@ class Http:
     ) -> AsyncGenerator[httpx2.Response]:
         """A response whose body is still to be read; redirects are followed within the origin of the server only."""
         body = None if message is None else message.model_dump(by_alias=True, mode="json", exclude_unset=True)
-        response = await self._authorised(self.client.build_request(method, url, headers=dict(headers), json=body))
+        request = self.client.build_request(method, url, headers=dict(headers), json=body)
+        response = await self._authorised(request)
         try:
             yield response
         finally:
@@ -82,12 +117,12 @@ class Http:
 
     async def _authorised(self, request: httpx2.Request) -> httpx2.Response:
         """The response to a request that bears the token of the login, if there is one; the next when it is refused."""
-        token = await self._token(self._login.token())
+        token = await self._token(self.login.token())
         response = await self._open(_bearing(request, token))
-        if response.status_code != HTTPStatus.UNAUTHORIZED or self._login.lacking(response) is not None:
+        if response.status_code != HTTPStatus.UNAUTHORIZED or self.login.lacking(response) is not None:
             return response
         try:
-            another = await self._token(self._login.another(token))
+            another = await self._token(self.login.another(token))
         except BaseException:
             with trio.CancelScope(shield=True):
                 await response.aclose()
@@ -129,7 +164,7 @@ class Http:
     async def body(self, response: httpx2.Response, limit: int | None = None) -> bytes:
         """The whole body. limit: bytes of it, those of a message by default."""
         body = bytearray()
-        limit = self._max_message if limit is None else limit
+        limit = self.max_message if limit is None else limit
 
         async def take(piece: bytes) -> bool:
             body.extend(piece)
@@ -143,7 +178,7 @@ class Http:
 
     async def events(self, response: httpx2.Response, handle: Callable[[Event], Awaitable[bool]]) -> bool:
         """Hand events to `handle` until it says that it has what it wants, or the stream ends (False)."""
-        parser = EventParser(self._max_message)
+        parser = EventParser(self.max_message)
 
         async def take(piece: bytes) -> bool:
             for event in parser.feed(piece):
@@ -191,13 +226,13 @@ class Http:
         error = next((message.error for message in messages if isinstance(message, types.JSONRPCError)), None)
         reason = status_line(status)
         if error is not None:
-            reason += f": {self._redact.cut(error.message, 200)}"
+            reason += f": {self.redact.cut(error.message, 200)}"
         forgotten = status == 404 or (status == 400 and error is not None and "session" in error.message.lower())
-        lacking = self._login.lacking(response) if status in (401, 403) else None
+        lacking = self.login.lacking(response) if status in (401, 403) else None
         if lacking is not None:
             return HttpFault("status", f"{lacking} ({reason})", 403).error_data()
         if status == HTTPStatus.UNAUTHORIZED:
-            return HttpFault("status", f"{self._login.needed()} ({reason})", status).error_data()
+            return HttpFault("status", f"{self.login.needed()} ({reason})", status).error_data()
         if had_session and forgotten:
             return HttpFault("session", reason, status).error_data()
         if error is None or status in (403, 429) or status >= 500:
@@ -214,7 +249,7 @@ class Http:
         return b""
 
     def _faulty(self, kind: str, what: str, exc: Exception) -> Faulty:
-        text = self._redact(str(exc)) or type(exc).__name__
+        text = self.redact(str(exc)) or type(exc).__name__
         assert kind in ("connect", "network", "format")
         return Faulty(HttpFault(kind, f"{what}: {text}"))
 
@@ -225,18 +260,5 @@ def _bearing(request: httpx2.Request, token: str | None) -> httpx2.Request:
     return request
 
 
-async def deliver(incoming: Incoming, message: types.JSONRPCMessage) -> bool:
-    """Whether somebody still listens."""
-    try:
-        await incoming.send(SessionMessage(message))
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        return False
-    return True
-
-
 def is_event_stream(response: httpx2.Response) -> bool:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
-
-
-def origin(url: httpx2.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port

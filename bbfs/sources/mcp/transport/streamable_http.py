@@ -1,33 +1,27 @@
 """The Streamable HTTP transport, for both eras: one POST a message, its answer in the body or as an event stream."""
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-import anyio
 import mcp_types as types
 import trio
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from bbfs.model.errors import BbfsError, Unreachable
-from bbfs.model.redaction import Redactor
-from bbfs.model.values import McpServer
+from bbfs.model.errors import Unreachable
 from bbfs.sources.mcp.client.errors import HttpFault
-from bbfs.sources.mcp.login.refresh import Login
 from bbfs.sources.mcp.transport.http import (
     INITIALIZED_TIMEOUT,
     SESSION_ID,
     Faulty,
-    Http,
-    Incoming,
+    HttpTransport,
     Outgoing,
-    deliver,
     is_event_stream,
 )
 from bbfs.sources.mcp.transport.lines import Event
 from bbfs.sources.mcp.transport.long_strings import LONG
-from bbfs.sources.mcp.transport.stdio import ServerStreams, decode_aside
+from bbfs.sources.mcp.transport.stdio import decode_aside
 
 _PROTOCOL_VERSION = "mcp-protocol-version"
 _FAREWELL_TIMEOUT = 1.0
@@ -39,62 +33,47 @@ _TRY_LATER = (408, 425, 429)
 
 
 @dataclass(eq=False)
-class StreamableHttp:
-    """The streams of one Streamable HTTP server.
+class StreamableHttp(HttpTransport):
+    """The streams of one Streamable HTTP server. The session, where it gives one, is ended at the end.
 
-    `ending` says why the connection ended, if it did before it was left: the server has forgotten the session.
     on_gap: called when the notification stream of the handshake era goes on after an interruption.
     """
 
-    server: McpServer
-    redact: Redactor
-    max_message: int
-    login: Login
-    ending: BbfsError | None = field(default=None, init=False)
     on_gap: Callable[[], None] = field(default=lambda: None, init=False)
     _session_id: str | None = field(default=None, init=False)
     _version: str | None = field(default=None, init=False)
     _exchanges: dict[types.RequestId, trio.CancelScope] = field(default_factory=dict, init=False)
 
-    @asynccontextmanager
-    async def connect(self) -> AsyncGenerator[ServerStreams]:
-        """The streams of the server. The session, where it gives one, is ended at the end."""
-        http = Http(self.server, self.redact, self.max_message, self.login)
-        incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-        async with http.client:
-            try:
-                with incoming, read_stream, write_stream, outgoing:
-                    async with trio.open_nursery() as nursery:
-                        nursery.start_soon(self._write, http, outgoing, incoming)
-                        yield read_stream, write_stream
-                        nursery.cancel_scope.cancel()
-            finally:
-                with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True):
-                    await self._say_farewell(http)
+    async def _begin(self, nursery: trio.Nursery, outgoing: Outgoing) -> None:
+        nursery.start_soon(self._write, outgoing)
 
-    async def _write(self, http: Http, outgoing: Outgoing, incoming: Incoming) -> None:
+    async def _end(self) -> None:
+        if self._session_id is not None:
+            with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True):
+                await self._send("DELETE", {SESSION_ID: self._session_id})
+
+    async def _write(self, outgoing: Outgoing) -> None:
         async with trio.open_nursery() as nursery:
             async for item in outgoing:
                 message, headers = item.message, self._headers(item)
                 match message:
                     case types.JSONRPCRequest():
                         scope = self._exchanges[message.id] = trio.CancelScope()
-                        nursery.start_soon(self._answer, http, message, headers, scope, incoming)
+                        nursery.start_soon(self._answer, message, headers, scope)
                     case types.JSONRPCNotification(method="notifications/cancelled") if self._modern:
                         # Since 2026-07-28, closing the response stream is how a request is cancelled.
                         request_id = (message.params or {}).get("requestId")
                         if request_id in self._exchanges:
                             self._exchanges[request_id].cancel()
                     case types.JSONRPCNotification(method="notifications/cancelled"):
-                        nursery.start_soon(self._cancel, http, message, headers)
+                        nursery.start_soon(self._cancel, message, headers)
                     case types.JSONRPCNotification(method="notifications/initialized"):
                         with trio.move_on_after(INITIALIZED_TIMEOUT):
-                            await self._tell(http, message, headers)
+                            await self._send("POST", headers, message)
                         if self._session_id is not None:
-                            nursery.start_soon(self._hear, http, incoming)
+                            nursery.start_soon(self._hear)
                     case _:
-                        nursery.start_soon(self._tell, http, message, headers)
+                        nursery.start_soon(self._send, "POST", headers, message)
 
     @property
     def _modern(self) -> bool:
@@ -115,44 +94,40 @@ class StreamableHttp:
 
     async def _answer(
         self,
-        http: Http,
         request: types.JSONRPCRequest,
         headers: dict[str, str],
         scope: trio.CancelScope,
-        incoming: Incoming,
     ) -> None:
         """Send a request and deliver its answer, be it a fault."""
         with scope:
             try:
-                error = await self._exchange(http, request, headers, incoming)
+                error = await self._exchange(request, headers)
             except Faulty as exc:
                 error = exc.fault.error_data()
             if error is not None:
-                await deliver(incoming, types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error))
+                await self.deliver(types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error))
         if self._exchanges.get(request.id) is scope:
             del self._exchanges[request.id]
 
-    async def _exchange(
-        self, http: Http, request: types.JSONRPCRequest, headers: dict[str, str], incoming: Incoming
-    ) -> types.ErrorData | None:
+    async def _exchange(self, request: types.JSONRPCRequest, headers: dict[str, str]) -> types.ErrorData | None:
         async def handle(event: Event) -> bool:
-            return await self._pass_on(event.data, request.id, incoming)
+            return await self._pass_on(event.data, request.id)
 
-        async with http.exchange("POST", http.url, headers, request) as response:
+        async with self.exchange("POST", self.url, headers, request) as response:
             if request.method == "initialize":
                 self._session_id = response.headers.get(SESSION_ID)
             if response.status_code >= 400:
-                return await http.refusal(response, had_session=SESSION_ID in headers)
+                return await self.refusal(response, had_session=SESSION_ID in headers)
             if is_event_stream(response):
-                if await http.events(response, handle):
+                if await self.events(response, handle):
                     return None
                 return HttpFault("network", "the event stream ended without an answer").error_data()
-            if await self._pass_on(await http.body(response), request.id, incoming):
+            if await self._pass_on(await self.body(response), request.id):
                 return None
             kind = response.headers.get("content-type", "no content type")
             return HttpFault("format", f"HTTP {response.status_code} with no JSON-RPC answer ({kind})").error_data()
 
-    async def _pass_on(self, data: bytes, request_id: types.RequestId, incoming: Incoming) -> bool:
+    async def _pass_on(self, data: bytes, request_id: types.RequestId) -> bool:
         """Deliver the messages in `data`; whether the answer to the request was among them."""
         answered = False
         messages = await decode_aside(data) if len(data) >= LONG or data.strip() else None
@@ -160,28 +135,26 @@ class StreamableHttp:
             if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
                 message.id = request_id
                 answered = True
-            if not await deliver(incoming, message):
+            if not await self.deliver(message):
                 return True
         return answered
 
-    async def _tell(self, http: Http, message: types.JSONRPCMessage, headers: dict[str, str]) -> None:
-        """Send what has no answer. Nobody waits for it, so a fault has nobody to be told to."""
-        try:
-            async with http.exchange("POST", http.url, headers, message):
+    async def _send(self, method: str, headers: dict[str, str], message: types.JSONRPCMessage | None = None) -> None:
+        """Send something that has no answer. A fault is ignored: no request waits for it."""
+        with suppress(Faulty):
+            async with self.exchange(method, self.url, headers, message):
                 pass
-        except Faulty:
-            pass
 
-    async def _cancel(self, http: Http, message: types.JSONRPCNotification, headers: dict[str, str]) -> None:
+    async def _cancel(self, message: types.JSONRPCNotification, headers: dict[str, str]) -> None:
         """Before 2026-07-28 a server must be told. One that does not end the response then will not be waited for."""
         exchange = self._exchanges.get((message.params or {}).get("requestId", ""))
         try:
-            await self._tell(http, message, headers)
+            await self._send("POST", headers, message)
         finally:
             if exchange is not None:
                 exchange.cancel()
 
-    async def _hear(self, http: Http, incoming: Incoming) -> None:
+    async def _hear(self) -> None:
         """Keep the notification stream of the handshake era open, if the server has one."""
         last_id: str | None = None
 
@@ -189,7 +162,7 @@ class StreamableHttp:
             nonlocal last_id
             last_id = event.id
             for message in (await decode_aside(event.data) or ()) if event.data else ():
-                if not await deliver(incoming, message):
+                if not await self.deliver(message):
                     return True
             return False
 
@@ -200,10 +173,10 @@ class StreamableHttp:
             headers |= {_PROTOCOL_VERSION: self._version} if self._version else {}
             headers |= {"last-event-id": last_id} if last_id else {}
             try:
-                async with http.exchange("GET", http.url, headers) as response:
+                async with self.exchange("GET", self.url, headers) as response:
                     if response.status_code == 404 and opened:
                         self.ending = Unreachable("the server has forgotten the session")
-                        incoming.close()
+                        self.incoming.close()
                         return
                     if 400 <= response.status_code < 500 and response.status_code not in _TRY_LATER:
                         return
@@ -211,7 +184,7 @@ class StreamableHttp:
                         if opened:
                             self.on_gap()  # even where the server can replay events, it need not have kept them all
                         opened = True
-                        if await http.events(response, handle):
+                        if await self.events(response, handle):
                             return
             except Faulty:
                 pass
@@ -219,12 +192,3 @@ class StreamableHttp:
                 pause = _FIRST_PAUSE
             await trio.sleep(pause)
             pause = min(_LAST_PAUSE, 2 * pause)
-
-    async def _say_farewell(self, http: Http) -> None:
-        if self._session_id is None:
-            return
-        try:
-            async with http.exchange("DELETE", http.url, {SESSION_ID: self._session_id}):
-                pass
-        except Faulty:
-            pass
