@@ -1,4 +1,4 @@
-"""Keeping what is secret out of messages and logs (`docs/semantics.md` S30)."""
+"""Texts of others in messages and logs: without secrets (`docs/semantics.md` S30), printable, of bounded length."""
 
 import json
 from base64 import b64encode
@@ -78,3 +78,8 @@ def url_secrets(url: str) -> set[str]:
     for text in (userinfo, *userinfo.split(":", 1)):
         found.update((text, unquote(text)))
     return found
+
+
+def shown(text: str, length: int = 200) -> str:
+    """Return a text for a message: printable ASCII, and not more than `length` characters of the text."""
+    return ascii(text if len(text) <= length else text[: length - 1] + "~")[1:-1]

@@ -16,6 +16,7 @@ from referencing import Registry, Resource
 from referencing.exceptions import InvalidAnchor, NoSuchAnchor, PointerToNowhere, Unresolvable
 
 from bbfs.model.errors import ConfigError, ProtocolViolation
+from bbfs.model.redaction import shown
 
 REFERENCES_IN_A_ROW = 32
 """References that lead to references: more are a cycle, or as good as one."""
@@ -200,8 +201,3 @@ def is_beneath(url: str, location: str) -> bool:
         return False
     segments = [unquote(segment) for segment in asked.path.split("/")]
     return asked.path.startswith(folder.path) and not any(s in (".", "..") or "/" in s or "\0" in s for s in segments)
-
-
-def shown(text: str, length: int = 200) -> str:
-    """A text of others for a message: printable ASCII, of bounded length."""
-    return ascii(text if len(text) <= length else text[: length - 1] + "~")[1:-1]

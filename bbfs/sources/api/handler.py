@@ -13,7 +13,7 @@ import trio
 from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError, ProtocolViolation
-from bbfs.model.redaction import header_secrets
+from bbfs.model.redaction import header_secrets, shown
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_templates.expand import expand_template
 from bbfs.model.values import (
@@ -28,7 +28,6 @@ from bbfs.model.values import (
     Unchanged,
 )
 from bbfs.sources import Services
-from bbfs.sources.api.document import shown
 from bbfs.sources.api.loading import DocumentReader
 from bbfs.sources.api.operations import Api, Call, Operation, Options, read
 from bbfs.sources.api.options import ApiOptions, ValuesFrom, document_url, made_of_references, refuse_secrets_in_urls

@@ -11,7 +11,8 @@ from urllib.parse import quote, unquote, urlsplit
 import trio
 
 from bbfs.model.errors import BbfsError, ConfigError, IsADirectory, NotFound, ProtocolViolation, TooLarge, Unreachable
-from bbfs.sources.api.document import Documents, Node, is_beneath, parse, shown
+from bbfs.model.redaction import shown
+from bbfs.sources.api.document import Documents, Node, is_beneath, parse
 from bbfs.sources.filesystem.beneath import AtMountPoint, MountPoint, Root, error_of
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.headers import Validators

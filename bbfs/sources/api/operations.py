@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
 
 from bbfs.model.errors import InvalidUri, NotFound, ProtocolViolation
+from bbfs.model.redaction import shown
 from bbfs.model.uri_templates.expand import expand_template
 from bbfs.model.uri_templates.patterns import Pattern
-from bbfs.sources.api.document import TOKEN, Node, is_unicode, shown
+from bbfs.sources.api.document import TOKEN, Node, is_unicode
 from bbfs.sources.api.parameters import Parameter, on_the_wire, parameters, text_of
 from bbfs.sources.api.security import Requirement, Scheme, requirements, schemes
 

@@ -8,8 +8,9 @@ import httpx2
 from pydantic import Field, field_validator
 
 from bbfs.model.errors import ConfigError
+from bbfs.model.redaction import shown
 from bbfs.model.values import DataSource
-from bbfs.sources.api.document import TOKEN, shown
+from bbfs.sources.api.document import TOKEN
 from bbfs.sources.api.loading import file_url
 from bbfs.sources.http.client import MAX_BODY
 from bbfs.sources.http.redirects import is_web

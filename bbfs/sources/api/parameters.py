@@ -12,7 +12,8 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 from bbfs.model.errors import ProtocolViolation
-from bbfs.sources.api.document import TOKEN, Node, is_unicode, shown
+from bbfs.model.redaction import shown
+from bbfs.sources.api.document import TOKEN, Node, is_unicode
 
 _VARIABLE = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 IGNORED_HEADERS = frozenset(("accept", "content-type", "authorization"))

@@ -21,6 +21,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from bbfs.model.errors import NotFound
 from bbfs.model.file_names import show_component
+from bbfs.model.redaction import shown
 
 QUERIES = "query"
 """The directory of the named queries, at the root."""
@@ -139,8 +140,3 @@ def named(name: str) -> str:
     except UnicodeError:
         pass  # a lone surrogate in a name that no text has either
     raise NotFound(f"{shown(name)}: no such name")
-
-
-def shown(text: str) -> str:
-    """A URI or a part of one for a message: printable ASCII, of bounded length."""
-    return ascii(text if len(text) <= 200 else text[:199] + "~")[1:-1]

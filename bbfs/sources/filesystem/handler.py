@@ -19,6 +19,7 @@ import trio
 from pydantic import Field, field_validator
 
 from bbfs.model.errors import ConfigError, Denied, IsADirectory, NotFound, NotSupported, Unreachable
+from bbfs.model.redaction import shown
 from bbfs.model.uri import source_uri
 from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
@@ -271,11 +272,6 @@ def file_name(segment: str) -> bytes:
 def native_uri_of(path: Components) -> str:
     """The native URI of a path below the root, given as raw names."""
     return "file:./" + "/".join(quote_from_bytes(name.rstrip(b"/"), safe="-._~" + _SUB_DELIMS) for name in path)
-
-
-def shown(text: str) -> str:
-    """A URI or a part of one for a message: printable ASCII, of bounded length."""
-    return ascii(text if len(text) <= 200 else text[:199] + "~")[1:-1]
 
 
 def _readable(name: bytes) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
 from bbfs.model.errors import NotFound
+from bbfs.model.redaction import shown
 
 Names = tuple[str, ...]
 EMPTY = "%2F"
@@ -37,11 +38,6 @@ def name_of(segment: str) -> str:
     if b"/" in raw or b"\0" in raw:
         raise NotFound(f"{shown(segment)}: no name of an object")
     return raw.decode("utf-8", "surrogateescape")
-
-
-def shown(text: str) -> str:
-    """A text for a message: printable ASCII, of bounded length."""
-    return ascii(text if len(text) <= 200 else text[:199] + "~")[1:-1]
 
 
 @dataclass(frozen=True, slots=True)
