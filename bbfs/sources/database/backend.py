@@ -1,15 +1,20 @@
 """What each database has to be able to do, in a worker thread and within one read-only snapshot."""
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, TypeVar
+
+import trio
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded
 from bbfs.sources.database.names import Key, KeyValue
 from bbfs.sources.database.queries import Query, QueryValues
-from bbfs.sources.database.tables import Schema, Table, TableName
+from bbfs.sources.database.tables import Schema, Table
 
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
 Write: TypeAlias = Callable[[bytes], None]
 """Takes the next bytes of a content."""
 RowFormat: TypeAlias = Literal["csv", "ndjson"]
@@ -55,8 +60,8 @@ class Session(Protocol):
 
     def schemas(self) -> list[Schema]: ...
 
-    def tables(self, schema: str) -> list[TableName]:
-        """Raises NotFound for a schema that there is not."""
+    def tables(self, schema: str) -> list[Table]:
+        """Return the tables without their indexes. Raises NotFound for a schema that there is not."""
         ...
 
     def table(self, schema: str, name: str, *, keys_only: bool = False) -> Table:
@@ -106,3 +111,45 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Jobs:
+    """Runs what is asked of one database, at most `concurrency` at once; a thread that is being stopped counts."""
+
+    def __init__(self, backend: Backend, concurrency: int) -> None:
+        self._backend = backend
+        self._limiter = trio.CapacityLimiter(concurrency)
+
+    async def run(self, work: Callable[[Session, Job], T]) -> T:
+        """What `work` gives for a session of its own. Raises BbfsError. Cancelled, it ends the database's work too."""
+        job = Job()
+        try:
+            return await trio.to_thread.run_sync(self._work, job, work, abandon_on_cancel=True, limiter=self._limiter)
+        except trio.Cancelled:
+            # Not in the limiter's threads: they may all be waiting for the database.
+            trio.lowlevel.start_thread_soon(job.stop, lambda outcome: _report(outcome.unwrap))
+            raise
+
+    def _work(self, job: Job, work: Callable[[Session, Job], T]) -> T:
+        try:
+            with self._backend.session(job) as session:
+                return work(session, job)
+        except BbfsError:
+            raise
+        except Exception as error:
+            fault = self._backend.fault(error)
+            if fault is None:
+                raise
+            # What the driver says may name more than ours: nothing of it goes on.
+            raise fault from None
+
+    async def aclose(self) -> None:
+        """Close what is open between requests."""
+        await trio.to_thread.run_sync(self._backend.close, abandon_on_cancel=True)
+
+
+def _report(unwrap: Callable[[], None]) -> None:
+    try:
+        unwrap()
+    except Exception as error:  # noqa: BLE001 - a driver's; the request itself is over
+        _log.info("a request to a database could not be stopped: %s", type(error).__name__)

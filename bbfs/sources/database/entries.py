@@ -20,7 +20,7 @@ from bbfs.sources.database.names import (
     value_text,
 )
 from bbfs.sources.database.queries import Query
-from bbfs.sources.database.tables import Schema, Table, TableName
+from bbfs.sources.database.tables import Schema, Table, without_none
 from bbfs.sources.media_types import content_type_of
 
 _TYPES = {
@@ -80,15 +80,15 @@ class Entries:
             [schema_text(schema.name)],
             description=schema.comment,
             kind="directory",
-            properties=_given(schema=schema.name, comment=schema.comment),
+            properties=without_none(schema=schema.name, comment=schema.comment),
         )
 
     def query_directory(self) -> ResourceMetadata:
         return self._made([QUERIES], description="named queries of the configuration", kind="directory")
 
-    def table_name(self, schema: str, table: TableName) -> ResourceMetadata:
-        properties = table.properties(schema)
-        return self._made(_path(schema, table.name), description=table.comment, kind="directory", properties=properties)
+    def table_name(self, table: Table) -> ResourceMetadata:
+        path, properties = _path(table.schema, table.name), table.properties(listed=True)
+        return self._made(path, description=table.comment, kind="directory", properties=properties)
 
     def table(self, table: Table, lazy: bool) -> Iterator[ResourceMetadata]:
         """What is in the directory of a table. lazy: whether what reads all rows has no size until it is opened."""
@@ -134,17 +134,13 @@ class Entries:
             [QUERIES, segment],
             name=show_component(segment),
             description=query.options.description,
-            properties=_given(query=query.name, parameters=parameters or None),
+            properties=without_none(query=query.name, parameters=parameters or None),
             lazy=query.options.lazy and not segment.endswith(".sql"),
         )
 
 
 def _path(schema: str, table: str) -> list[str]:
     return [schema_text(schema), identifier_text(table)]
-
-
-def _given(**properties: Any) -> dict[str, Any]:
-    return {name: value for name, value in properties.items() if value is not None}
 
 
 def _printable(value: Any) -> Any:

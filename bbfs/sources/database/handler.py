@@ -13,8 +13,7 @@ from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, Resour
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.database import entries
-from bbfs.sources.database.backend import Job, RowFormat, Session, Write
-from bbfs.sources.database.jobs import Jobs
+from bbfs.sources.database.backend import Job, Jobs, RowFormat, Session, Write
 from bbfs.sources.database.names import (
     QUERIES,
     named,
@@ -105,7 +104,7 @@ class DatabaseHandler:
             return Listing((*map(made.schema, schemas), *([made.query_directory()] if self._queries else [])))
         schema = self._schema(path[0])
         if len(path) == 1:
-            return Listing(tuple(made.table_name(schema, table) for table in session.tables(schema)))
+            return Listing(tuple(made.table_name(table) for table in session.tables(schema)))
         name, below = path[1], path[2:]
         keys_only = bool(below) and below != ("by",)
         table = session.table(schema, text_identifier(name), keys_only=keys_only)

@@ -7,14 +7,16 @@ and so is in JSON a text that is no UTF-8.
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
+from itertools import chain
 from math import isfinite, isnan
-from typing import Any
+from typing import Any, TypeVar
 
 from bbfs.sources.database.backend import RowFormat, Write
 
+P = TypeVar("P", str, bytes)
 CHUNK = 1 << 18
 """Bytes, about, that are written at once."""
 _QUOTED = re.compile(r'[,"\n\r]')
@@ -22,26 +24,26 @@ _QUOTED = re.compile(r'[,"\n\r]')
 
 def write_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], format: RowFormat, write: Write) -> None:
     """All rows in one of the formats, of CSV with a line of names first."""
-    lines: list[str] = []
-    size = 0
     if format == "csv":
-        lines.append(csv_line(columns))
-        make = csv_line
+        lines = chain([csv_line(columns)], map(csv_line, rows))
     else:
         names = [json_text(column) for column in columns]
+        lines = (_object(names, row, ",", ":") + "\n" for row in rows)
+    in_portions(lines, lambda held: encoded("".join(held)), write)
 
-        def make(row: Sequence[Any]) -> str:
-            return _object(names, row, ",", ":") + "\n"
 
-    for row in rows:
-        line = make(row)
-        lines.append(line)
-        size += len(line)
+def in_portions(pieces: Iterable[P], join: Callable[[list[P]], bytes], write: Write) -> None:
+    """Write all pieces, joined to portions of about `CHUNK`."""
+    held: list[P] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
         if size >= CHUNK:
-            write(encoded("".join(lines)))
-            lines.clear()
+            write(join(held))
+            held.clear()
             size = 0
-    write(encoded("".join(lines)))
+    write(join(held))
 
 
 def encoded(text: str) -> bytes:

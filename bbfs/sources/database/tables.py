@@ -1,8 +1,13 @@
 """What is known of the schemas and tables of a database, as values. Pure."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+
+def quoted(name: str) -> str:
+    """Return an identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,35 +16,6 @@ class Schema:
 
     name: str
     comment: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TableName:
-    """A table in a listing. kind: `table`, `view`, `materialized view`, … estimated_rows: if the catalog says so.
-
-    columns: their names and types.
-    """
-
-    name: str
-    kind: str
-    comment: str | None = None
-    estimated_rows: int | None = None
-    columns: tuple[tuple[str, str], ...] = ()
-    primary_key: tuple[str, ...] = ()
-
-    def properties(self, schema: str) -> dict[str, Any]:
-        """What the extended attributes of its directory say."""
-        return _without_none(
-            {
-                "schema": schema,
-                "table": self.name,
-                "table_kind": self.kind,
-                "comment": self.comment,
-                "primary_key": ", ".join(self.primary_key) or None,
-                "columns": [{"name": name, "type": declared} for name, declared in self.columns],
-                "estimated_rows": self.estimated_rows,
-            }
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +29,9 @@ class Column:
     type: str
     nullable: bool = True
     default: str | None = None
-    comment: str | None = None
     generated: str | None = None
     identity: str | None = None
+    comment: str | None = None
     stored: bool = True
 
 
@@ -74,16 +50,17 @@ class ForeignKey:
     """A reference to another table. schema: None where that is the table's own."""
 
     columns: tuple[str, ...]
+    schema: str | None
     table: str
     references: tuple[str, ...]
-    schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table or view with all that is known without reading a row.
+    """A table or view, as far as it is known without reading a row; in a listing without indexes and foreign keys.
 
-    estimated_rows: never counted; None where nobody can say. identity: the backend's own handle.
+    kind: `table`, `view`, `materialized view`, … estimated_rows: never counted; None where the catalog has no estimate.
+    identity: the backend's own handle.
     """
 
     schema: str
@@ -96,6 +73,11 @@ class Table:
     comment: str | None = None
     estimated_rows: int | None = None
     identity: Any = field(default=None, compare=False)
+
+    @property
+    def sql_name(self) -> str:
+        """The name in SQL."""
+        return f"{quoted(self.schema)}.{quoted(self.name)}"
 
     def column(self, name: str) -> Column:
         """The column of this name, which the table must have."""
@@ -118,58 +100,40 @@ class Table:
         return tuple(leading)
 
     def document(self) -> dict[str, Any]:
-        """All of it for `columns.json`; what is not known is left out."""
-        return _without_none(
-            {
-                "schema": self.schema,
-                "table": self.name,
-                "kind": self.kind,
-                "comment": self.comment,
-                "primaryKey": list(self.primary_key) or None,
-                "columns": [
-                    {
-                        "name": column.name,
-                        "type": column.type,
-                        "nullable": column.nullable,
-                        "default": column.default,
-                        "generated": column.generated,
-                        "identity": column.identity,
-                        "comment": column.comment,
-                    }
-                    for column in self.columns
-                ],
-                "indexes": [
-                    {"name": index.name, "columns": list(index.columns), "unique": index.unique}
-                    for index in self.indexes
-                ]
-                or None,
-                "foreignKeys": [
-                    {
-                        "columns": list(key.columns),
-                        "schema": key.schema,
-                        "table": key.table,
-                        "references": list(key.references),
-                    }
-                    for key in self.foreign_keys
-                ]
-                or None,
-            }
+        """Return all of it for `columns.json`, without what is not known."""
+        return without_none(
+            schema=self.schema,
+            table=self.name,
+            kind=self.kind,
+            comment=self.comment,
+            primaryKey=self.primary_key or None,
+            columns=[_fields(column, "stored") for column in self.columns],
+            indexes=[_fields(index, "leading") for index in self.indexes] or None,
+            foreignKeys=[_fields(key) for key in self.foreign_keys] or None,
         )
 
-    def properties(self) -> dict[str, Any]:
-        """What the extended attributes of its directory and files say."""
-        columns = tuple((column.name, column.type) for column in self.columns)
-        listed = TableName(self.name, self.kind, self.comment, self.estimated_rows, columns, self.primary_key)
-        indexed = {"indexed_columns": ", ".join(self.indexed)} if self.indexed else {}
-        return listed.properties(self.schema) | indexed
+    def properties(self, *, listed: bool = False) -> dict[str, Any]:
+        """Return the extended attributes of its directory and files. listed: a listing knows of no indexes."""
+        return without_none(
+            schema=self.schema,
+            table=self.name,
+            table_kind=self.kind,
+            comment=self.comment,
+            primary_key=", ".join(self.primary_key) or None,
+            columns=[{"name": column.name, "type": column.type} for column in self.columns],
+            estimated_rows=self.estimated_rows,
+            indexed_columns=None if listed else ", ".join(self.indexed) or None,
+        )
 
 
 def columns_json(table: Table) -> bytes:
-    """The text of `columns.json`."""
+    """Return the text of `columns.json`."""
     return (json.dumps(table.document(), indent=2, ensure_ascii=False) + "\n").encode("utf-8", "replace")
 
 
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(item) for key, item in value.items() if item is not None}
-    return [_without_none(item) for item in value] if isinstance(value, list) else value
+def without_none(**given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _fields(value: Column | Index | ForeignKey, *left_out: str) -> dict[str, Any]:
+    return without_none(**{each.name: getattr(value, each.name) for each in fields(value) if each.name not in left_out})

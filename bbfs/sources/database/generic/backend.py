@@ -18,8 +18,6 @@ from bbfs.sources.database.generic.session import GenericSession
 from bbfs.sources.database.urls import Secrets, parse_url
 
 _log = logging.getLogger(__name__)
-KEPT_OPEN = 4
-"""Connections that stay open between requests."""
 _READ_ONLY = {"mysql": "SET TRANSACTION READ ONLY", "oracle": "SET TRANSACTION READ ONLY"}
 _SYSTEM = {"information_schema", "pg_catalog", "performance_schema", "mysql", "sys", "system"}
 _REFUSED = ("password", "denied", "authenti", "login failed")

@@ -19,7 +19,7 @@ from bbfs.sources.database.backend import RowFormat, Write
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown, value_text
 from bbfs.sources.database.queries import Query, QueryValues
 from bbfs.sources.database.rendering import is_text, row_json, value_as_text, write_rows
-from bbfs.sources.database.tables import Column, ForeignKey, Index, Schema, Table, TableName
+from bbfs.sources.database.tables import Column, ForeignKey, Index, Schema, Table
 
 FETCHED = 1000
 """Rows that are fetched at once, where the driver can do that."""
@@ -47,7 +47,7 @@ class GenericSession:
         names = self._inspector.get_schema_names() or [self._inspector.default_schema_name or "main"]
         return [Schema(name) for name in names]
 
-    def tables(self, schema: str) -> list[TableName]:
+    def tables(self, schema: str) -> list[Table]:
         if schema not in self._inspector.get_schema_names():
             raise NotFound(f"no schema {shown(schema)!r}")
         kinds = dict.fromkeys(self._inspector.get_table_names(schema), "table")
@@ -55,11 +55,12 @@ class GenericSession:
         columns = self._inspector.get_multi_columns(schema, kind=ObjectKind.ANY)
         keys = self._inspector.get_multi_pk_constraint(schema)
         return [
-            TableName(
+            Table(
+                schema,
                 name,
                 kind,
-                columns=tuple((each["name"], self._type(each["type"])) for each in columns.get((schema, name), ())),
-                primary_key=tuple((keys.get((schema, name)) or {}).get("constrained_columns", ())),
+                tuple(Column(each["name"], self._type(each["type"])) for each in columns.get((schema, name), ())),
+                tuple((keys.get((schema, name)) or {}).get("constrained_columns", ())),
             )
             for name, kind in kinds.items()
         ]
@@ -97,9 +98,9 @@ class GenericSession:
             tuple(
                 ForeignKey(
                     tuple(key["constrained_columns"]),
+                    key["referred_schema"],
                     key["referred_table"],
                     tuple(key["referred_columns"]),
-                    key["referred_schema"],
                 )
                 for key in self._inspector.get_foreign_keys(name, schema)
             ),
@@ -115,7 +116,7 @@ class GenericSession:
             self._type(column.type),
             bool(column.nullable),
             None if default is None else str(default),
-            column.comment,
+            comment=column.comment,
         )
 
     def definition(self, table: Table) -> str:

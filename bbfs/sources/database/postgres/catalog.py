@@ -125,9 +125,9 @@ def column(given: Mapping[str, Any]) -> Column:
         given["type"],
         given["nullable"],
         None if generated else default,
-        given["comment"],
         default if generated else None,
         _IDENTITY.get(given["identity"]),
+        given["comment"],
         generated != "v",
     )
 
@@ -140,4 +140,4 @@ def index(given: Mapping[str, Any]) -> Index:
 def foreign_key(own_schema: str, given: Mapping[str, Any]) -> ForeignKey:
     """A foreign key of TABLE."""
     schema = None if given["schema"] == own_schema else given["schema"]
-    return ForeignKey(tuple(given["columns"]), given["table"], tuple(given["references"]), schema)
+    return ForeignKey(tuple(given["columns"]), schema, given["table"], tuple(given["references"]))

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bbfs.sources.database.postgres import catalog
-from bbfs.sources.database.tables import Column, Table
+from bbfs.sources.database.tables import Column, Table, quoted
 
 
 def definition(table: Table, rows: Callable[[str], list[tuple[Any, ...]]]) -> str:
     """The statements. rows: those of a statement on the catalog with the table's oid as its value."""
-    name = f"{_quoted(table.schema)}.{_quoted(table.name)}"
+    name = table.sql_name
     if table.kind in ("view", "materialized view"):
         query = rows(catalog.VIEW)[0][0].strip().rstrip(";")
         made = [f"CREATE {table.kind.upper()} {name} AS\n{query};"]
@@ -21,14 +21,14 @@ def definition(table: Table, rows: Callable[[str], list[tuple[Any, ...]]]) -> st
         made.append(f"COMMENT ON {kind} {name} IS {_literal(table.comment)};")
     for column in table.columns:
         if column.comment is not None:
-            made.append(f"COMMENT ON COLUMN {name}.{_quoted(column.name)} IS {_literal(column.comment)};")
+            made.append(f"COMMENT ON COLUMN {name}.{quoted(column.name)} IS {_literal(column.comment)};")
     return "\n".join(made) + "\n"
 
 
 def _table(table: Table, name: str, rows: Callable[[str], list[tuple[Any, ...]]]) -> str:
     collations = dict(rows(catalog.COLLATIONS))
     parts = [_column(column, collations.get(column.name)) for column in table.columns]
-    parts += [f"CONSTRAINT {_quoted(constraint)} {text}" for constraint, text in rows(catalog.CONSTRAINTS)]
+    parts += [f"CONSTRAINT {quoted(constraint)} {text}" for constraint, text in rows(catalog.CONSTRAINTS)]
     inside = ",".join(f"\n    {part}" for part in parts)
     kind = "FOREIGN TABLE" if table.kind == "foreign table" else "TABLE"
     partitions = f" PARTITION BY {rows(catalog.PARTITION_KEY)[0][0]}" if table.kind == "partitioned table" else ""
@@ -37,7 +37,7 @@ def _table(table: Table, name: str, rows: Callable[[str], list[tuple[Any, ...]]]
 
 def _column(column: Column, collation: str | None) -> str:
     def words() -> Iterator[str]:
-        yield _quoted(column.name)
+        yield quoted(column.name)
         yield column.type
         if collation is not None:
             yield f"COLLATE {collation}"
@@ -51,10 +51,6 @@ def _column(column: Column, collation: str | None) -> str:
             yield "NOT NULL"
 
     return " ".join(words())
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _literal(text: str) -> str:

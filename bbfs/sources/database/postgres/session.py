@@ -13,8 +13,8 @@ from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.postgres import catalog
 from bbfs.sources.database.postgres.definition import definition
 from bbfs.sources.database.queries import Query, QueryValues
-from bbfs.sources.database.rendering import CHUNK
-from bbfs.sources.database.tables import Index, Schema, Table, TableName
+from bbfs.sources.database.rendering import in_portions
+from bbfs.sources.database.tables import Column, Index, Schema, Table, quoted
 
 _CSV = "FORMAT csv, HEADER"
 _LINES = "FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01'"
@@ -43,12 +43,20 @@ class PostgresSession:
     def schemas(self) -> list[Schema]:
         return [Schema(name, comment) for name, comment in self._all(catalog.SCHEMAS)]
 
-    def tables(self, schema: str) -> list[TableName]:
+    def tables(self, schema: str) -> list[Table]:
         if not self._all(catalog.SCHEMA, _plain(schema)):
             raise NotFound(f"no schema {shown(schema)!r}")
         rows = self._all(catalog.TABLES, schema)
         return [
-            TableName(name, catalog.KINDS[kind], comment, estimate, tuple(map(tuple, columns)), tuple(key))
+            Table(
+                schema,
+                name,
+                catalog.KINDS[kind],
+                tuple(Column(*column) for column in columns),
+                tuple(key),
+                comment=comment,
+                estimated_rows=estimate,
+            )
             for name, kind, comment, estimate, columns, key in rows
         ]
 
@@ -89,28 +97,29 @@ class PostgresSession:
         return definition(table, lambda sql: self._all(sql, table.identity))
 
     def count(self, table: Table) -> int:
-        return self._all(f"SELECT count(*) FROM {_from(table)}")[0][0]
+        return self._all(f"SELECT count(*) FROM {table.sql_name}")[0][0]
 
     def rows(self, table: Table, format: RowFormat, write: Write) -> None:
         if table.kind != "view":
             # The order is that of the table; several workers would mix it.
             self._connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
-        self._copy(f"SELECT * FROM {_from(table)}", format, write)
+        self._copy(f"SELECT * FROM {table.sql_name}", format, write)
 
     def _copy(self, sql: str, format: RowFormat, write: Write) -> None:
         """What COPY writes of a statement's rows, as it comes."""
+        make: Callable[[Any], bytes]
         if format == "ndjson":
             sql, how, make = f"SELECT row_to_json(q.*)::text FROM (\n{sql}\n) AS q", _LINES, _on_one_line
         else:
             how, make = _CSV, bytes
         with self._connection.cursor() as cursor, cursor.copy(cast(Any, f"COPY (\n{sql}\n) TO STDOUT ({how})")) as copy:
-            _forward(copy.read, make, write)
+            in_portions(map(make, iter(cast(Any, copy.read), b"")), b"".join, write)
 
     def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
         parts = [quoted(column) for column in table.primary_key]
         texts = ", ".join(f"{part}::text" for part in parts)
         where, values = _condition(by, 1)
-        sql = f"SELECT {texts} FROM {_from(table)} AS t WHERE {where} ORDER BY {', '.join(f't.{p}' for p in parts)}"
+        sql = f"SELECT {texts} FROM {table.sql_name} AS t WHERE {where} ORDER BY {', '.join(f't.{p}' for p in parts)}"
         try:
             return cast(list[Key], self._all(f"{sql} LIMIT {int(limit)}", *values))
         except _NO_VALUE as error:
@@ -119,7 +128,7 @@ class PostgresSession:
             raise NotFound(f"{shown(str(by[1]))}: no such value: {' '.join(str(error).split())}") from None
 
     def values(self, table: Table, column: str, limit: int) -> list[KeyValue]:
-        name, source = quoted(column), _from(table)
+        name, source = quoted(column), table.sql_name
         # From each value to the next through the index: DISTINCT would go through all of it.
         rows = self._all(
             f"WITH RECURSIVE v AS ((SELECT t.{name} AS x FROM {source} AS t WHERE t.{name} IS NOT NULL"
@@ -138,7 +147,7 @@ class PostgresSession:
         name = quoted(column)
         where, values = _condition((column, value), 1)
         exactly = "" if value is None else f" AND {name}::text = ${len(values) + 1}::text"
-        sql = f"SELECT 1 FROM {_from(table)} AS t WHERE {where}{exactly} LIMIT 1"
+        sql = f"SELECT 1 FROM {table.sql_name} AS t WHERE {where}{exactly} LIMIT 1"
         try:
             return bool(self._all(sql, *values, *values))
         except _NO_VALUE:
@@ -159,7 +168,7 @@ class PostgresSession:
             conditions.append(f"t.{name} = ${at} AND t.{name}::text = ${at + 1}::text")
             values += [_bound(value)] * 2
         where, more = _condition(by, len(values) + 1)
-        sql = f"SELECT {what} FROM {_from(table)} AS t WHERE {' AND '.join([*conditions, where])} LIMIT 1"
+        sql = f"SELECT {what} FROM {table.sql_name} AS t WHERE {' AND '.join([*conditions, where])} LIMIT 1"
         try:
             found = self._all(sql, *values, *more)
         except _NO_VALUE:
@@ -178,21 +187,6 @@ class PostgresSession:
             if not values:
                 raise
             raise InvalidUri(f"query {query.name}: {' '.join(str(error).split())}") from None
-
-
-def _forward(read: Callable[[], Any], make: Callable[[Any], bytes], write: Write) -> None:
-    """Hand on a line at a time, in portions."""
-    pieces: list[bytes] = []
-    size = 0
-    while data := read():
-        piece = make(data)
-        pieces.append(piece)
-        size += len(piece)
-        if size >= CHUNK:
-            write(b"".join(pieces))
-            pieces.clear()
-            size = 0
-    write(b"".join(pieces))
 
 
 def _on_one_line(data: bytes) -> bytes:
@@ -224,12 +218,3 @@ def _plain(text: str) -> str:
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise NotFound(f"{shown(text)}: no text that PostgreSQL can have")
     return text
-
-
-def quoted(name: str) -> str:
-    """An identifier in SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _from(table: Table) -> str:
-    return f"{quoted(table.schema)}.{quoted(table.name)}"

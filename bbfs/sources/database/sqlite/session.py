@@ -9,7 +9,7 @@ from bbfs.sources.database.backend import RowFormat, Write
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
 from bbfs.sources.database.queries import Query, QueryValues
 from bbfs.sources.database.rendering import encoded, is_text, row_json, value_as_text, write_rows
-from bbfs.sources.database.tables import Column, ForeignKey, Index, Schema, Table, TableName
+from bbfs.sources.database.tables import Column, ForeignKey, Index, Schema, Table, quoted
 
 FETCHED = 1000
 """Rows that are fetched at once."""
@@ -34,15 +34,12 @@ class SqliteSession:
     def schemas(self) -> list[Schema]:
         return [Schema(name) for (name,) in self._all("SELECT name FROM pragma_database_list ORDER BY seq")]
 
-    def tables(self, schema: str) -> list[TableName]:
+    def tables(self, schema: str) -> list[Table]:
         self._require(schema)
         master = f"{quoted(schema)}.sqlite_master"
         rows = self._all(f"SELECT name, type FROM {master} WHERE type IN ('table', 'view') ORDER BY name")
-        return [self._table_name(schema, *row) for row in rows if not row[0].startswith("sqlite_")]
-
-    def _table_name(self, schema: str, name: str, kind: str) -> TableName:
-        columns, key = self._columns_and_key(schema, name)
-        return TableName(name, kind, columns=tuple((each.name, each.type) for each in columns), primary_key=key)
+        names = [(name, kind) for name, kind in rows if not name.startswith("sqlite_")]
+        return [Table(schema, name, kind, *self._columns_and_key(schema, name)) for name, kind in names]
 
     def _columns_and_key(self, schema: str, table: str) -> tuple[tuple[Column, ...], tuple[str, ...]]:
         columns, key = [], {}
@@ -99,7 +96,7 @@ class SqliteSession:
             found.setdefault(number, []).append((target, column, reference))
         for parts in found.values():
             references = tuple(reference for _, _, reference in parts if reference is not None)
-            yield ForeignKey(tuple(column for _, column, _ in parts), parts[0][0], references)
+            yield ForeignKey(tuple(column for _, column, _ in parts), None, parts[0][0], references)
 
     def _estimate(self, schema: str, name: str, kind: str, columns: Sequence[Column]) -> int:
         """By the last row's number and the size of the file; of a view, by that alone. One look at each, no scan."""
@@ -127,10 +124,10 @@ class SqliteSession:
         return "".join(f"{sql};\n" for (sql,) in rows)
 
     def count(self, table: Table) -> int:
-        return self._all(f"SELECT count(*) FROM {_from(table)}")[0][0]
+        return self._all(f"SELECT count(*) FROM {table.sql_name}")[0][0]
 
     def rows(self, table: Table, format: RowFormat, write: Write) -> None:
-        self._write(f"SELECT {_columns(table)} FROM {_from(table)}", {}, format, write)
+        self._write(f"SELECT {_columns(table)} FROM {table.sql_name}", {}, format, write)
 
     def _write(self, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
         cursor = self._connection.execute(sql, values)
@@ -142,12 +139,12 @@ class SqliteSession:
     def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
         parts = ", ".join(map(quoted, table.primary_key))
         where, values = _where(table, [] if by is None else [by])
-        rows = self._all(f"SELECT {parts} FROM {_from(table)} WHERE {where} ORDER BY {parts} LIMIT ?", *values, limit)
+        rows = self._all(f"SELECT {parts} FROM {table.sql_name} WHERE {where} ORDER BY {parts} LIMIT ?", *values, limit)
         affinities = _affinities(table)
         return [tuple(map(key_value, row, affinities)) for row in rows]
 
     def values(self, table: Table, column: str, limit: int) -> list[KeyValue]:
-        name, source = quoted(column), _from(table)
+        name, source = quoted(column), table.sql_name
         # From each value to the next through the index: DISTINCT would go through all of it.
         rows = self._all(
             f"WITH RECURSIVE v(x) AS (SELECT min({name}) FROM {source} UNION ALL"
@@ -165,7 +162,7 @@ class SqliteSession:
 
     def has_value(self, table: Table, column: str, value: KeyValue) -> bool:
         where, values = _where(table, [(column, value)])
-        sql = f"SELECT DISTINCT {quoted(column)} FROM {_from(table)} WHERE {where} COLLATE BINARY LIMIT 9"
+        sql = f"SELECT DISTINCT {quoted(column)} FROM {table.sql_name} WHERE {where} COLLATE BINARY LIMIT 9"
         affinity = _affinity(table, column)
         return any(key_value(found, affinity) == value for (found,) in self._all(sql, *values))
 
@@ -178,7 +175,7 @@ class SqliteSession:
         where, values = _where(table, [*zip(table.primary_key, key, strict=True), *([] if by is None else [by])])
         affinities = _affinities(table)
         parts = ", ".join(map(quoted, table.primary_key))
-        for row in self._all(f"SELECT {parts}, {_columns(table)} FROM {_from(table)} WHERE {where} LIMIT 9", *values):
+        for row in self._all(f"SELECT {parts}, {_columns(table)} FROM {table.sql_name} WHERE {where} LIMIT 9", *values):
             if tuple(map(key_value, row, affinities)) == key:
                 return row[len(affinities) :]
         return None
@@ -207,15 +204,6 @@ class SqliteSession:
 
 def _bound(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else value_as_text(value)
-
-
-def quoted(name: str) -> str:
-    """An identifier in SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _from(table: Table) -> str:
-    return f"{quoted(table.schema)}.{quoted(table.name)}"
 
 
 def _columns(table: Table) -> str:
