@@ -14,6 +14,7 @@ from bbfs.knowledge.addresses import document_uri
 from bbfs.knowledge.database.store import Store
 from bbfs.knowledge.documents import KnowledgeError, check_id
 from bbfs.knowledge.importing import source_files
+from bbfs.serving.options import HttpChoice, http_options
 
 _EXAMPLES = """
 \b
@@ -49,19 +50,9 @@ def main() -> None:
     """
 
 
-class _Address(click.ParamType):
-    name = "HOST:PORT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        host, separator, port = str(value).rpartition(":")
-        if not separator or not port.isascii() or not port.isdecimal() or int(port) > 65535:
-            self.fail(f"{value!r} is not HOST:PORT", param, ctx)
-        return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
-
-
 @main.command()
 @_database
-@click.option("--http", type=_Address(), help="Serve Streamable HTTP at http://HOST:PORT/mcp; port 0 takes a free one.")
+@http_options
 @click.option(
     "--ttl",
     type=click.FloatRange(min=0),
@@ -76,7 +67,7 @@ class _Address(click.ParamType):
     show_default=True,
     help="Seconds between two looks for changes.",
 )
-def serve(db: Path, http: tuple[str, int] | None, ttl: float, interval: float) -> None:
+def serve(db: Path, http: HttpChoice | None, ttl: float, interval: float) -> None:
     """Serve the knowledge base over MCP, on standard input and output or over HTTP."""
     # The MCP SDK takes a second to import, which no other command has to wait for.
     serving = import_module("bbfs.knowledge.server.run")
@@ -84,7 +75,8 @@ def serve(db: Path, http: tuple[str, int] | None, ttl: float, interval: float) -
         if http is None:
             serving.serve_stdio(store, ttl=ttl, interval=interval)
         else:
-            serving.serve_http(store, *http, ttl=ttl, interval=interval)
+            with http.listening(_say, open_at_home=True) as listener:
+                serving.serve_http(store, listener, ttl=ttl, interval=interval)
 
 
 @main.command("import")
@@ -151,6 +143,10 @@ def list_(db: Path, collection: str | None, as_json: bool) -> None:
             documents = snapshot.documents(snapshot.collection(collection).id)
             found = [(asdict(one), f"{one.size}\t{one.mime_type}\t{one.id}") for one in documents]
     click.echo(json.dumps([one for one, _ in found], indent=2) if as_json else "\n".join(line for _, line in found))
+
+
+def _say(text: str) -> None:
+    click.echo(f"bbfs-knowledge: {text}", err=True)
 
 
 def _uri(collection: str, document: str) -> str:

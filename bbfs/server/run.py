@@ -1,9 +1,6 @@
 """Running the server from start to end: for one client on standard input and output, or over HTTP."""
 
-import logging
-import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,13 +10,10 @@ from bbfs.config import Config
 from bbfs.resources.open import Composition, compose, resource_manager, store_path
 from bbfs.server.service import MAX_RESULT, Service
 from bbfs.server.transport.stdio import stdio
+from bbfs.serving.signals import ending
 
 if TYPE_CHECKING:
-    from bbfs.server.transport.http import Listener  # the HTTP stack is for those who serve over HTTP
-
-log = logging.getLogger(__name__)
-
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    from bbfs.serving.http import Listener  # the HTTP stack is for those who serve over HTTP
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +45,9 @@ def serve_stdio(config: Config, settings: Settings) -> None:
     trio.run(_run, compose(config, lasting=True), config, settings, serve)
 
 
-def serve_http(config: Config, settings: Settings, listener: "Listener", ready: Callable[[str], None]) -> None:
-    """Serve any number of clients until an ending signal comes. ready: gets the URL once connections are taken.
-
-    Raises ConfigError.
-    """
-
-    async def serve(service: Service, stop: trio.Event) -> None:
-        ready(listener.url)
-        await listener.run(service, stop)
-
-    trio.run(_run, compose(config, lasting=True), config, settings, serve)
+def serve_http(config: Config, settings: Settings, listener: "Listener") -> None:
+    """Serve any number of clients until an ending signal comes. Raises ConfigError."""
+    trio.run(_run, compose(config, lasting=True), config, settings, listener.run)
 
 
 async def _run(
@@ -70,25 +56,8 @@ async def _run(
     settings: Settings,
     serve: Callable[[Service, trio.Event], Awaitable[None]],
 ) -> None:
-    async with _ending() as stop, resource_manager(config, composition, store_path()) as manager:
+    async with ending() as stop, resource_manager(config, composition, store_path()) as manager:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(manager.keep_flushing)
             await serve(Service(manager, nursery, depth=settings.depth, most_bytes=settings.most_bytes), stop)
-            nursery.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def _ending() -> AsyncGenerator[trio.Event]:
-    """An event that the ending signals set. Later signals are heard until the block ends, and cut nothing short."""
-    with trio.open_signal_receiver(*ENDING) as signals:
-        async with trio.open_nursery() as nursery:
-            stop = trio.Event()
-
-            async def listen() -> None:
-                async for number in signals:
-                    log.info("%s: ending", signal.Signals(number).name)
-                    stop.set()
-
-            nursery.start_soon(listen)
-            yield stop
             nursery.cancel_scope.cancel()

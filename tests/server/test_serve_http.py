@@ -85,7 +85,7 @@ async def test_http(start: Start, local: Path, tmp_path: Path, sources: list[dic
             assert await ask(url, **bearer, host="rebound.example") == 421
             assert await ask(url, **bearer, origin="https://elsewhere.example") == 403
             for era in ("legacy", "auto"):
-                async with httpx2.AsyncClient(headers=bearer) as http:
+                async with httpx2.AsyncClient(headers=bearer, timeout=BOUND) as http:
                     transport = streamable_http_client(url, http_client=http)
                     async with Client(transport, mode=era) as client:
                         arguments = {"mode": "direct", "directUris": ["bb-filesystem+local+file:./package.json"]}

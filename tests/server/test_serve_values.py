@@ -10,7 +10,7 @@ from bbfs.resources.manager import LoadedResource
 from bbfs.server import cursors
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import CODES, Fault, code_of, described
-from bbfs.server.transport.http import is_loopback, new_token
+from bbfs.serving.http import is_loopback, new_token
 from bbfs.sources.content.memory import MemoryContent
 
 

@@ -1,0 +1,314 @@
+"""Streamable HTTP for any number of clients of one MCP server.
+
+The server answers under its own host names only, so a web page from elsewhere reaches it neither by its address nor by
+a name that was rebound to it. A client that is slow to send its request keeps no other out.
+"""
+
+import hmac
+import ipaddress
+import logging
+import os
+import resource
+import secrets
+import socket
+import stat
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = logging.getLogger(__name__)
+
+PATH = "/mcp"
+SHUTDOWN = 3.0
+"""Seconds that open streams have to end."""
+HEADERS_WITHIN = 5.0
+"""Seconds for the headers of a request, from the connection or the end of the request before."""
+BODY_WITHIN = 30.0
+"""Seconds for the body of a request."""
+LARGEST_BODY = 4 << 20
+"""Bytes."""
+MOST_CONNECTIONS = 1000
+SHORTEST_TOKEN = 16
+"""Characters."""
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_CONNECTION = "bbfs.connection"
+
+
+class ListenError(Exception):
+    """The server cannot listen as asked. The message is a sentence for the user."""
+
+
+class McpServer(Protocol):
+    """The low-level server of the SDK, with a way to end its `subscriptions/listen` streams."""
+
+    def streamable_http_app(
+        self, *, streamable_http_path: str, host: str, transport_security: TransportSecuritySettings
+    ) -> Starlette: ...
+
+    def close_streams(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """An address, and who may use it.
+
+    token: the bearer token that clients show; None for none. names: host names under which clients reach the server,
+    besides those of this machine and the address.
+    """
+
+    host: str
+    port: int
+    token: str | None
+    names: tuple[str, ...] = ()
+
+
+class Listener:
+    """A bound socket, to be closed. ready: gets the URL once connections are taken. Raises ListenError."""
+
+    def __init__(self, listen: Listen, ready: Callable[[str], None]) -> None:
+        if listen.token is None and not is_loopback(listen.host):
+            raise ListenError(f"without a token only programs of this machine may be served, not {listen.host}")
+        self._listen = listen
+        try:
+            self._socket = _bind(listen.host, listen.port)
+        except OSError as error:
+            raise ListenError(f"--http {listen.host}:{listen.port}: {error.strerror or error}") from None
+        self._ready = ready
+        self._url = f"http://{_in_url(listen.host)}:{self._socket.getsockname()[1]}{PATH}"
+
+    def close(self) -> None:
+        """Give the address back, if nothing has been served at it."""
+        self._socket.close()
+
+    async def run(self, server: McpServer, stop: trio.Event) -> None:
+        """Serve until `stop` is set; open streams end before that."""
+        app = server.streamable_http_app(
+            streamable_http_path=PATH, host=self._listen.host, transport_security=self._known_as()
+        )
+        connections = _Connections(_Guard(app, self._listen.token))
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))
+        async with app.router.lifespan_context(app), trio.open_nursery() as serving:
+            accepting = trio.CancelScope()
+
+            async def accept() -> None:
+                with accepting:
+                    await trio.serve_listeners(connections.serve, [listener], handler_nursery=serving)
+
+            serving.start_soon(accept)
+            self._ready(self._url)
+            await stop.wait()
+            accepting.cancel()
+            server.close_streams()
+            with trio.move_on_after(SHUTDOWN):
+                await connections.ended()
+            connections.drop_all()
+            serving.cancel_scope.cancel()
+
+    def _known_as(self) -> TransportSecuritySettings:
+        hosts = [*_LOOPBACK, *self._listen.names]
+        if not _is_wildcard(self._listen.host):
+            hosts.append(_in_url(self._listen.host))
+        elif not self._listen.names:
+            hosts.append(socket.gethostname())
+        return TransportSecuritySettings(
+            enable_dns_rebinding_protection=True,
+            allowed_hosts=[*hosts, *(f"{host}:*" for host in hosts)],
+            allowed_origins=[
+                f"{scheme}://{host}{port}" for scheme in ("http", "https") for host in hosts for port in ("", ":*")
+            ],
+        )
+
+
+@dataclass(eq=False, slots=True)
+class _Connection:
+    """An open connection. answering: how many of its requests have come in whole and are not answered yet."""
+
+    stream: trio.SocketStream
+    answering: int = 0
+
+    def drop(self) -> None:
+        """Close it, whatever it is at: this ends a blocked `send_all` of hypercorn too, which no cancelling does."""
+        self.stream.socket.close()
+
+
+class _Connections:
+    """The open connections: as many as leave the process half of its file descriptors.
+
+    Beyond these a new connection takes the place of the oldest that waits for a request or is still sending one.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = ASGIWrapper(cast(Any, app))
+        self._most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        self._open: dict[_Connection, None] = {}
+        self._config = Config()
+        self._config.keep_alive_timeout = HEADERS_WITHIN
+        self._config.errorlog = log
+        self._config.include_server_header = False
+        self._context = WorkerContext(None)
+        self._none_left = trio.Event()
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Serve one connection to its end."""
+        if len(self._open) >= self._most and not self._make_room():
+            await stream.aclose()
+            return
+        connection = _Connection(stream)
+        self._open[connection] = None
+        try:
+            state = ConnectionState(cast(Any, {_CONNECTION: connection}))
+            await TCPServer(self._app, self._config, self._context, state, cast(Any, stream))
+        except Exception:
+            log.exception("a connection has failed")  # which is not the end of the others
+        finally:
+            self._open.pop(connection, None)
+            if not self._open:
+                self._none_left.set()
+
+    async def ended(self) -> None:
+        """Wait until no connection is left; one that has no request ends at once."""
+        await self._context.terminated.set()
+        while self._open:
+            self._none_left = trio.Event()
+            await self._none_left.wait()
+
+    def drop_all(self) -> None:
+        for connection in self._open:
+            connection.drop()
+
+    def _make_room(self) -> bool:
+        idle = next((each for each in self._open if not each.answering), None)
+        if idle is None:
+            return False
+        del self._open[idle]
+        idle.drop()
+        return True
+
+
+class _Guard:
+    """Lets requests that show the token (RFC 6750) to the application, once they have come in whole."""
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app = app
+        self._token = None if token is None else token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        if self._token is not None and not _shows(scope["headers"], self._token):
+            await _refuse(send, 401, (b"www-authenticate", b'Bearer realm="bbfs"'))
+            return
+        arrived: deque[Message] | None = None
+        with trio.move_on_after(BODY_WITHIN):
+            arrived = await _body(receive)
+            if arrived is None:
+                await _refuse(send, 413)
+                return
+        if arrived is None:
+            await _refuse(send, 408)
+            return
+
+        async def replay() -> Message:
+            return arrived.popleft() if arrived else await receive()
+
+        connection: _Connection = scope["state"][_CONNECTION]
+        connection.answering += 1
+        try:
+            await self._app(scope, replay, send)
+        finally:
+            connection.answering -= 1
+
+
+def _shows(headers: Iterable[tuple[bytes, bytes]], expected: bytes) -> bool:
+    shown = [value for name, value in headers if name.lower() == b"authorization"]
+    if len(shown) != 1:
+        return False
+    scheme, _, token = shown[0].partition(b" ")
+    return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), expected)
+
+
+async def _body(receive: Receive) -> deque[Message] | None:
+    """The messages up to the end of the body, or None for a body of more than `LARGEST_BODY` bytes."""
+    arrived: deque[Message] = deque()
+    size = 0
+    while not arrived or arrived[-1].get("more_body", False):
+        arrived.append(await receive())
+        size += len(arrived[-1].get("body", b""))
+        if size > LARGEST_BODY:
+            return None
+    return arrived
+
+
+async def _refuse(send: Send, status: int, *headers: tuple[bytes, bytes]) -> None:
+    plain = [(b"content-type", b"text/plain"), (b"content-length", b"0"), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": plain})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def token_of_file(path: str) -> str:
+    """Return the token in a file that only its owner can read; write a new one if there is no file.
+
+    Raises ListenError, OSError.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        pass
+    else:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(new_token() + "\n")
+    with open(path, encoding="utf-8") as file:
+        if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+            raise ListenError(f"{path}: others can read or change it: chmod 600 {path}")
+        token = file.read(1 << 16).strip()
+    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise ListenError(f"{path}: a token has {SHORTEST_TOKEN} printable ASCII characters at least, and no space")
+    return token
+
+
+def new_token() -> str:
+    return secrets.token_hex(32)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs of this machine reach a host name or address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _is_wildcard(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,33 @@
+"""The end of a server on a signal."""
+
+import logging
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import trio
+
+log = logging.getLogger(__name__)
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@asynccontextmanager
+async def ending() -> AsyncGenerator[trio.Event]:
+    """An event that the ending signals set. Later signals change nothing, also while the interpreter ends."""
+    for number in ENDING:
+        signal.signal(number, lambda *_: None)  # the handler that trio puts back at the end of the block
+    with trio.open_signal_receiver(*ENDING) as signals:
+        async with trio.open_nursery() as nursery:
+            stop = trio.Event()
+
+            async def listen() -> None:
+                async for number in signals:
+                    log.info("%s: ending", signal.Signals(number).name)
+                    stop.set()
+
+            nursery.start_soon(listen)
+            yield stop
+            nursery.cancel_scope.cancel()
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)  # the interpreter puts the default in the place of any handler
