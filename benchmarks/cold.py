@@ -31,7 +31,7 @@ import trio
 from mcp import StdioServerParameters
 from mcp.client.client import Client
 
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 
 SERVER = Path(__file__).parent.parent / "tests" / "support" / "servers" / "slow.py"
 BOUND = 300
@@ -136,7 +136,7 @@ def mounted(command: Sequence[str], concurrency: int) -> Iterator[Path]:
         finally:
             daemon.send_signal(signal.SIGTERM)
             daemon.wait(30)
-            mounts.unmount(str(path))
+            mountpoint.unmount(str(path))
 
 
 def shell(command: str, directory: Path, variables: dict[str, str]) -> float:

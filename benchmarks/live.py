@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 
 RECORDER = Path(__file__).with_name("recorder.py")
 DOCUMENT = "mcp-server+kb/resource/knowledge/docker/document/ssl-setup"
@@ -73,7 +73,7 @@ def mounted(home: Path, command: list[str]) -> Iterator[Path]:
         finally:
             daemon.terminate()
             daemon.wait(BOUND)
-            mounts.unmount(str(path))
+            mountpoint.unmount(str(path))
 
 
 def watched(log: Path) -> bool:

@@ -38,7 +38,7 @@ import warm_cases
 from figures import Sheet
 from rounds import HERE, Budget, Unmeasurable
 
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 
 DOCUMENT = HERE.parent / "docs" / "benchmarks.md"
 PARTS = {"warm": 0.34, "cold": 0.35, "large": 0.1, "scale": 0.17, "live": 0.04}
@@ -105,7 +105,7 @@ def measure(sheet: Sheet, sizes: Sizes, wanted: list[str], minutes: float) -> li
         ):
             try:
                 act(Path(memory), Path(disk), Budget(sizes.rounds, started + seconds), seconds)
-            except (OSError, RuntimeError, Unmeasurable, subprocess.SubprocessError, mounts.MountError):
+            except (OSError, RuntimeError, Unmeasurable, subprocess.SubprocessError, mountpoint.MountError):
                 traceback.print_exc()
                 failed.append(name)
             finally:
@@ -116,9 +116,9 @@ def measure(sheet: Sheet, sizes: Sizes, wanted: list[str], minutes: float) -> li
 
 def sweep(directory: Path) -> None:
     """Unmount what a program that had to be ended has left below a directory."""
-    for mount in mounts.mounts():
+    for mount in mountpoint.mounts():
         if Path(mount.path).is_relative_to(directory):
-            mounts.unmount(mount.path)
+            mountpoint.unmount(mount.path)
 
 
 def version(command: list[str]) -> str:

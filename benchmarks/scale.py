@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 
 HERE = Path(__file__).parent
 SERVER = HERE.parent / "tests" / "support" / "servers" / "many.py"
@@ -109,7 +109,7 @@ def mounted(servers: dict[str, list[str]], home: Path, *, short_lived: str = "")
         finally:
             process.terminate()
             process.wait(60)
-            mounts.unmount(str(path))
+            mountpoint.unmount(str(path))
             path.rmdir()
 
 

@@ -32,7 +32,7 @@ from pathlib import Path
 import trio
 
 from bbfs import cli
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 
 SERVERS = Path(__file__).parent.parent / "tests" / "support" / "servers"
 ALLOWED = {errno.EHOSTDOWN, errno.ETIMEDOUT}
@@ -160,7 +160,7 @@ class Daemon:
             self.process.wait(30)
             return None
         finally:
-            mounts.unmount(str(self.path))
+            mountpoint.unmount(str(self.path))
 
 
 class HttpServer:

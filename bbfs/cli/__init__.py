@@ -13,35 +13,7 @@ import click
 
 from bbfs import __version__
 from bbfs.cli import output
-from bbfs.cli.commands import (
-    cache,
-    doctor,
-    login,
-    refresh,
-    sources,
-    watch,
-)
-from bbfs.cli.commands import (
-    demo as demonstration,
-)
-from bbfs.cli.commands import (
-    load as loading,
-)
-from bbfs.cli.commands import (
-    mount as mounting,
-)
-from bbfs.cli.commands import (
-    path as naming,
-)
-from bbfs.cli.commands import (
-    put as putting,
-)
-from bbfs.cli.commands import (
-    read as reading,
-)
-from bbfs.cli.commands import (
-    serve as serving,
-)
+from bbfs.cli.commands import cache, demo, doctor, load, login, mount, path, put, read, refresh, serve, sources, watch
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError
 
@@ -76,7 +48,7 @@ Shell completion, in ~/.bashrc (also for zsh and fish):
 """
 INTERRUPTED = 130
 MOUNT_FAILED = 32
-_PRINT_NOTHING = (mounting.mount, mounting.umount, mounting.unmount)
+_PRINT_NOTHING = (mount.mount, mount.umount, mount.unmount)
 
 
 class _Commands(click.Group):
@@ -94,7 +66,7 @@ class _Commands(click.Group):
             ctx = error.ctx if isinstance(error, click.UsageError) else None
             if ctx is not None:
                 click.echo(f"Try '{ctx.command_path} --help' for help.", err=True)
-            sys.exit(1 if ctx is not None and ctx.command is mounting.mount else error.exit_code)
+            sys.exit(1 if ctx is not None and ctx.command is mount.mount else error.exit_code)
         except click.Abort:
             sys.exit(INTERRUPTED)
         sys.exit(status if isinstance(status, int) else 0)
@@ -165,24 +137,24 @@ def main(ctx: click.Context) -> None:
 
 
 for _command in (
-    demonstration.demo,
-    mounting.mount,
-    mounting.umount,
-    serving.serve,
-    reading.ls,
-    reading.cat,
-    reading.stat,
-    naming.path,
-    naming.uri,
+    demo.demo,
+    mount.mount,
+    mount.umount,
+    serve.serve,
+    read.ls,
+    read.cat,
+    read.stat,
+    path.path,
+    path.uri,
     sources.sources,
     login.login,
     login.logout,
-    loading.load,
+    load.load,
     watch.watch,
     refresh.refresh,
-    putting.put,
+    put.put,
     cache.cache,
     doctor.doctor,
 ):
     main.add_command(_command)
-main.add_command(mounting.unmount)
+main.add_command(mount.unmount)

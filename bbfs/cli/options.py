@@ -89,29 +89,29 @@ class SourceChoice:
             else:
                 left_out(str(error))
 
-        from bbfs import config as configuration  # noqa: PLC0415 - pydantic costs a tenth of a second
+        from bbfs import config  # noqa: PLC0415 - pydantic costs a tenth of a second
 
-        loaded = configuration.load_config(_expanded(self.config_file), environ=os.environ)
+        loaded = config.load_config(_expanded(self.config_file), environ=os.environ)
         own = loaded.path or "the configuration file"
         groups: list[tuple[str, Iterable[DataSource]]] = [(own, loaded.sources)]
         taken = list(loaded.sources)
         for path in self.mcp_config:
-            servers = configuration.import_mcp_hosts(
+            servers = config.import_mcp_hosts(
                 os.path.expanduser(path),
                 environ=os.environ,
                 on_refused=refused,
                 on_elsewhere=partial(self._elsewhere, path),
             )
-            free = configuration.give_way(servers, taken)
+            free = config.give_way(servers, taken)
             for before, after in zip(servers, free, strict=True):
                 if before.name != after.name:
                     output.message(f"{path}: the name {before.name!r} is taken; its server is {after.name!r} here")
             taken += free
             groups.append((path, free))
-        groups += [("--mcp", [configuration.source_from_mcp_argument(text)]) for text in self.mcp]
-        groups += [("--dir", [configuration.source_from_dir_argument(text)]) for text in self.folders]
-        groups += [("--source", [configuration.source_from_url_argument(text)]) for text in self.others]
-        return replace(loaded, sources=configuration.merge(*groups))
+        groups += [("--mcp", [config.source_from_mcp_argument(text)]) for text in self.mcp]
+        groups += [("--dir", [config.source_from_dir_argument(text)]) for text in self.folders]
+        groups += [("--source", [config.source_from_url_argument(text)]) for text in self.others]
+        return replace(loaded, sources=config.merge(*groups))
 
     def _elsewhere(self, path: str, counts: Mapping[str, int]) -> None:
         if not self.verbosity.quiet:

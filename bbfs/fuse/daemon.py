@@ -19,9 +19,7 @@ import pyfuse3
 import trio
 
 from bbfs.config import Config
-from bbfs.fuse import control
-from bbfs.fuse import mountpoint as mounts
-from bbfs.fuse import request_queue as fuse_queue
+from bbfs.fuse import control, mountpoint, request_queue
 from bbfs.fuse.adapter import Operations, Ownership
 from bbfs.fuse.control import Control
 from bbfs.fuse.interrupts import Interrupts
@@ -57,7 +55,7 @@ def mount(
     background: return as soon as the mount answers, and serve on in a process of its own. ready: called in the serving
     process once the mount answers. Raises MountError and ConfigError before anything is mounted.
     """
-    path = mounts.prepare(mount_point)
+    path = mountpoint.prepare(mount_point)
     service = ServiceManager(os.environ)
     composition = compose(config, path, lasting=True)
     adapter = _Adapter()
@@ -83,8 +81,8 @@ def mount(
 
 
 def _why(path: str, error: Exception) -> str:
-    if mounts.missing():
-        return mounts.missing() or ""
+    if mountpoint.missing():
+        return mountpoint.missing() or ""
     if os.geteuid() != 0 and not os.access(path, os.W_OK):
         return "the mount point is not writable by this user"
     return f"{error}; 'bbfs doctor' looks for the cause"
@@ -203,7 +201,7 @@ async def _serve(
 async def _loop(adapter: _Adapter, done: trio.CancelScope) -> None:
     """Serve the kernel until somebody unmounts or the daemon is told to stop."""
     logging.getLogger(pyfuse3.__name__).addFilter(adapter.needed)
-    pyfuse3.trio = fuse_queue.trio_for_pyfuse3()  # type: ignore[attr-defined]
+    pyfuse3.trio = request_queue.trio_for_pyfuse3()  # type: ignore[attr-defined]
     await pyfuse3.main(min_tasks=1, max_tasks=MAX_REQUESTS)
     done.cancel()
 
@@ -212,7 +210,7 @@ async def _tune(adapter: _Adapter, path: str) -> None:
     """Set what can be set only of a mount that is there."""
     await adapter.greeted.wait()
     try:
-        mounts.read_further_ahead(path)
+        mountpoint.read_further_ahead(path)
     except OSError as error:
         log.debug("the kernel reads 128 KiB ahead, as it does by itself: %s", error)
 

@@ -11,7 +11,7 @@ from bbfs.model.values import Completion
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source, Waiting
 from bbfs.server import templates
-from bbfs.server.tools import documents as describing
+from bbfs.server.tools import documents
 from bbfs.server.walk import Walk
 from bbfs.sources import CanComplete
 
@@ -61,7 +61,7 @@ def _source_of(manager: ResourceManager, uri_template: str) -> Source:
 async def _names(source: Source, value: str) -> Completion:
     """The paths that go on from `value`; that of a directory ends with a slash."""
     directory, _, begun = value.rpartition("/")
-    start = describing.given_path(source, directory)
+    start = documents.given_path(source, directory)
     walk = Walk(source, start, 1, 1 << 20)
     try:
         await walk.run()
@@ -72,6 +72,6 @@ async def _names(source: Source, value: str) -> Completion:
         name = each.path[-1]
         if name.startswith(begun):
             is_directory = each.record is None or each.record.metadata.kind == "directory"
-            found.append(describing.shown_path(source, each.path) + ("/" if is_directory else ""))
+            found.append(documents.shown_path(source, each.path) + ("/" if is_directory else ""))
     slash = "/" if value.startswith("/") else ""
     return Completion(tuple(slash + name for name in found[:MOST]), len(found) > MOST)

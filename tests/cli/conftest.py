@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bbfs.cli import main, options
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 
 BOUND = 60.0
 FILES = {"hello.txt": b"hello\n", "sub dir/grüße.md": "# Grüße\n".encode()}
@@ -97,9 +97,9 @@ def mount(fuse: None, tmp_path: Path) -> Iterator[Callable[..., tuple[Path, subp
         line = [sys.executable, "-m", "bbfs", "mount", str(point), *arguments]
         daemon = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         started.append((point, daemon))
-        wait_until(lambda: mounts.mount_at(str(point)) is not None or daemon.poll() is not None)
+        wait_until(lambda: mountpoint.mount_at(str(point)) is not None or daemon.poll() is not None)
         assert daemon.poll() is None, daemon.communicate(timeout=BOUND)[0].decode()
-        assert mounts.names(str(point), timeout=BOUND)
+        assert mountpoint.names(str(point), timeout=BOUND)
         return point, daemon
 
     yield start
@@ -112,7 +112,7 @@ def mount(fuse: None, tmp_path: Path) -> Iterator[Callable[..., tuple[Path, subp
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.communicate(timeout=15)
-        mounts.unmount(str(point))
+        mountpoint.unmount(str(point))
 
 
 def wait_until(condition: Callable[[], bool], bound: float = BOUND) -> None:

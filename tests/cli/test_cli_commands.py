@@ -17,7 +17,7 @@ from repository import SERVERS
 
 from bbfs.cli import main
 from bbfs.cli.target import mounted
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 
 Run = Callable[..., Result]
 Process = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -377,13 +377,13 @@ def test_a_mount_that_dies_meanwhile_is_passed_over(
     def names(path: str) -> list[str]:
         for answer in answers:
             return answer
-        raise mounts.DeadMount(f"{path} is dead: its daemon is gone")
+        raise mountpoint.DeadMount(f"{path} is dead: its daemon is gone")
 
     def attribute(path: str, name: str) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(mounts, "mounts", lambda: [mounts.Mount(str(tmp_path), mounts.TYPE, 1)])
-    monkeypatch.setattr(mounts, "names", names)
+    monkeypatch.setattr(mountpoint, "mounts", lambda: [mountpoint.Mount(str(tmp_path), mountpoint.TYPE, 1)])
+    monkeypatch.setattr(mountpoint, "names", names)
     monkeypatch.setattr(mounted, "_attribute", attribute)
     result = bbfs("sources", "--json")
     assert (result.exit_code, json.loads(result.stdout)) == (0, [])
@@ -391,7 +391,7 @@ def test_a_mount_that_dies_meanwhile_is_passed_over(
 
 
 def test_load_says_that_it_does_not_ask_a_mount(bbfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mounts, "mounts", lambda: [mounts.Mount(str(tmp_path), mounts.TYPE, 1)])
+    monkeypatch.setattr(mountpoint, "mounts", lambda: [mountpoint.Mount(str(tmp_path), mountpoint.TYPE, 1)])
     result = bbfs("load", "--direct", "mcp-server+docs+x://y")
     assert result.exit_code == 1
     assert "not through a mount" in result.stderr

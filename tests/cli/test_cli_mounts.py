@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from repository import SERVERS
 
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 
 Mount = Callable[..., tuple[Path, "subprocess.Popen[bytes]"]]
 Process = Callable[..., "subprocess.CompletedProcess[bytes]"]
@@ -86,7 +86,7 @@ def test_a_signal_unmounts_and_ends_with_0(mount: Mount, only: list[str], number
     daemon.send_signal(number)
     said, _ = daemon.communicate(timeout=20)
     assert (daemon.returncode, said) == (0, b"")
-    assert mounts.mount_at(str(point)) is None
+    assert mountpoint.mount_at(str(point)) is None
 
 
 @pytest.mark.semantics("S26")
@@ -95,20 +95,20 @@ def test_umount_gets_rid_of_a_live_a_busy_and_a_dead_mount(
 ) -> None:
     live, daemon = mount(*only)
     assert text(process("umount", live)) == ""
-    assert mounts.mount_at(str(live)) is None
+    assert mountpoint.mount_at(str(live)) is None
     daemon.communicate(timeout=20)
     assert daemon.returncode == 0
     busy, _ = mount(*only)
     with (busy / "bb-filesystem+notes+file/hello.txt").open("rb") as file:
         assert text(process("unmount", busy)) == ""
-        assert mounts.mount_at(str(busy)) is None
+        assert mountpoint.mount_at(str(busy)) is None
         assert file.read() == b"hello\n"
     dead, daemon = mount(*only)
     daemon.kill()
     daemon.communicate(timeout=20)
-    if mounts.mount_at(str(dead)) is not None:
+    if mountpoint.mount_at(str(dead)) is not None:
         assert text(process("umount", dead)) == ""
-    assert mounts.mount_at(str(dead)) is None
+    assert mountpoint.mount_at(str(dead)) is None
     again = process("umount", dead)
     assert again.returncode == 0
     assert b"nothing is mounted there" in again.stderr
@@ -120,10 +120,10 @@ def test_umount_gets_rid_of_a_live_a_busy_and_a_dead_mount(
 def test_umount_and_names_do_not_wait_for_a_daemon_that_hangs(mount: Mount, process: Process, only: list[str]) -> None:
     point, daemon = mount(*only)
     daemon.send_signal(signal.SIGSTOP)
-    with pytest.raises(mounts.MountError, match="does not answer"):
-        mounts.names(str(point), timeout=0.5)
+    with pytest.raises(mountpoint.MountError, match="does not answer"):
+        mountpoint.names(str(point), timeout=0.5)
     assert text(process("umount", point)) == ""
-    assert mounts.mount_at(str(point)) is None
+    assert mountpoint.mount_at(str(point)) is None
 
 
 @pytest.mark.semantics("S26")
@@ -134,7 +134,7 @@ def test_mounting_over_a_dead_mount_repairs_it(mount: Mount, process: Process, o
     done = process("mount", point, "--background", *only)
     try:
         assert text(done) == ""
-        assert mounts.names(str(point)) == ["bb-filesystem+notes+file"]
+        assert mountpoint.names(str(point)) == ["bb-filesystem+notes+file"]
         second = process("mount", point, *only)
         assert second.returncode == 32
         assert b"already" in second.stderr
@@ -160,7 +160,7 @@ def test_background_returns_once_mounted_and_not_0_if_that_failed(
     assert failed.stderr.decode().startswith("bbfs: ")
     inside = process("mount", tmp_path / "folder/mnt", "--background", "--dir", tmp_path / "folder/mnt/x")
     assert inside.returncode == 1
-    assert mounts.mount_at(str(tmp_path / "folder/mnt")) is None
+    assert mountpoint.mount_at(str(tmp_path / "folder/mnt")) is None
 
 
 def test_sources_and_doctor_see_the_mount(mount: Mount, process: Process, folder: Path) -> None:
@@ -252,7 +252,7 @@ def test_on_a_terminal_the_demo_stays_until_ctrl_c(fuse: None, tmp_path: Path) -
         while b"until Ctrl-C" not in shown:
             shown += os.read(controller, 4096)  # ends at the latest with the demo
         (point,) = tmp_path.glob("bbfs-demo-*/mnt")
-        assert mounts.names(str(point)) == ["bb-database+shop+sqlite", "bb-filesystem+notes+file", "mcp-server+kb"]
+        assert mountpoint.names(str(point)) == ["bb-database+shop+sqlite", "bb-filesystem+notes+file", "mcp-server+kb"]
         demo.send_signal(signal.SIGINT)
         assert demo.wait(30) == 0
         assert b"\x1b" not in shown

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError, canonical, is_dead, mount_at, prepare, unmount
 from bbfs.fuse.mountpoint import mounts as read_mounts
 
@@ -56,7 +56,7 @@ def test_the_topmost_mount_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     table = tmp_path / "mountinfo"
     table.write_text(TABLE)
     everything = read_mounts(table)
-    monkeypatch.setattr(mounts, "mounts", lambda: everything)
+    monkeypatch.setattr(mountpoint, "mounts", lambda: everything)
     top = mount_at("/mnt/plain")
     assert top is not None
     assert (top.type, top.device) == ("fuse.bbfs", os.makedev(4095, 1048575))
@@ -97,7 +97,7 @@ def test_what_is_not_mounted_is_neither_dead_nor_hard_to_unmount(tmp_path: Path)
 
 
 def test_a_mount_point_is_made_and_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mounts, "missing", lambda: None)
+    monkeypatch.setattr(mountpoint, "missing", lambda: None)
     assert prepare(str(tmp_path / "new" / "mnt")) == os.path.realpath(tmp_path / "new" / "mnt")
     assert (tmp_path / "new" / "mnt").is_dir()
     (tmp_path / "file").write_text("")
@@ -107,14 +107,14 @@ def test_a_mount_point_is_made_and_a_file_is_refused(tmp_path: Path, monkeypatch
 
 def test_a_live_mount_of_ours_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = os.path.realpath(tmp_path)
-    monkeypatch.setattr(mounts, "missing", lambda: None)
-    monkeypatch.setattr(mounts, "mounts", lambda: [mounts.Mount(path, "fuse.bbfs", 1)])
+    monkeypatch.setattr(mountpoint, "missing", lambda: None)
+    monkeypatch.setattr(mountpoint, "mounts", lambda: [mountpoint.Mount(path, "fuse.bbfs", 1)])
     with pytest.raises(MountError, match="bbfs umount"):
         prepare(path)
 
 
 def test_what_a_machine_lacks_is_said_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mounts, "missing", lambda: "/dev/fuse is missing: do this")
+    monkeypatch.setattr(mountpoint, "missing", lambda: "/dev/fuse is missing: do this")
     with pytest.raises(MountError, match="do this"):
         prepare(str(tmp_path / "mnt"))
     assert not (tmp_path / "mnt").exists()

@@ -9,7 +9,7 @@ import pytest
 import trio
 from fakes import settled
 
-from bbfs.fuse import request_queue as fuse_queue
+from bbfs.fuse import request_queue
 from bbfs.fuse.request_queue import BRISK, BURST, Readable, Turnstile, trio_for_pyfuse3
 
 
@@ -78,9 +78,9 @@ async def test_one_looks_again_and_again_only_for_who_has_just_come_back_at_once
     reading, writing = pipe
     os.write(writing, b"x")
     poll, times = Poll(), iter([0.0, BRISK / 2, 1.0, 1.0 + 2 * BRISK, 2.0, 3.0])
-    monkeypatch.setattr(fuse_queue.select, "poll", lambda: poll)
-    monkeypatch.setattr(fuse_queue, "LOOKS", 64)
-    monkeypatch.setattr(fuse_queue.trio, "current_time", lambda: next(times))
+    monkeypatch.setattr(request_queue.select, "poll", lambda: poll)
+    monkeypatch.setattr(request_queue, "LOOKS", 64)
+    monkeypatch.setattr(request_queue.trio, "current_time", lambda: next(times))
     readable, looks = Readable(), []
     for _ in range(3):
         before = poll.looks

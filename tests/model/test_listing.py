@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bbfs.model.listing import Rows
 from bbfs.sources.mcp.client.decode import add_resources, resource_entry
-from bbfs.sources.mcp.transport import long_strings as long_texts
+from bbfs.sources.mcp.transport import long_strings
 from bbfs.sources.mcp.transport.long_strings import LongText, put_back, take_out
 
 PREFIX = "mcp-server+docs"
@@ -78,8 +78,8 @@ def test_rows_say_what_entries_say_whatever_the_pages(given_: list[tuple[str, di
 @given(st.text(st.sampled_from(list('a"\\\né😀u/\x01')), min_size=100), st.integers(75, 120), st.booleans())
 def test_a_long_text_is_the_same_in_pieces(text: str, piece: int, ascii_only: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_texts, "PIECE", piece)
-        patch.setattr(long_texts, "LONG", 90)
+        patch.setattr(long_strings, "PIECE", piece)
+        patch.setattr(long_strings, "LONG", 90)
         result = {"contents": [{"uri": "x", "text": text}], "deeper": [{"text": text}]}
         parted = take_out(json.dumps(result, ensure_ascii=ascii_only).encode())
         assert parted is not None

@@ -17,7 +17,7 @@ from programs import Program, errno_of, run, wait_until
 from repository import SERVERS
 from scripted import ScriptedServer
 
-from bbfs.fuse import mountpoint as mount_points
+from bbfs.fuse import mountpoint
 
 KNOWLEDGE = [sys.executable, "-m", "bbfs.knowledge"]
 RECORDING = SERVERS / "recording.py"
@@ -407,7 +407,7 @@ def test_a_dead_mount_is_told(mounted: Mounts, server: ScriptedServer) -> None:
     for command in ("watch", "refresh"):
         done = run(sys.executable, "-m", "bbfs", command, mount.path, status=1)
         assert b"is dead: its daemon is gone" in done.err
-    mount_points.unmount(str(mount.path))
+    mountpoint.unmount(str(mount.path))
     mount.destroy()
 
 

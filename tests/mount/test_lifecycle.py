@@ -11,7 +11,7 @@ from harness import Mount, Mounts, folder, unexpected_lines
 from programs import Program, errno_of, python, run, shell, wait_until, waits_in_fuse
 from scripted import ScriptedServer
 
-from bbfs.fuse import mountpoint as mount_points
+from bbfs.fuse import mountpoint
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -49,11 +49,11 @@ def test_the_daemon_never_blocks_where_requests_come_from(mounted: Mounts, serve
 
 def test_the_kernel_reads_ahead_as_much_as_one_request_holds(mounted: Mounts, tmp_path: Path) -> None:
     mount = mounted(folder("local", tmp_path))
-    found = mount_points.mount_at(str(mount.path))
+    found = mountpoint.mount_at(str(mount.path))
     assert found is not None
     setting = Path(f"/sys/class/bdi/{os.major(found.device)}:{os.minor(found.device)}/read_ahead_kb")
     if os.access(setting, os.W_OK):
-        wait_until(lambda: setting.read_text() == f"{mount_points.READ_AHEAD}\n", "the kernel was told")
+        wait_until(lambda: setting.read_text() == f"{mountpoint.READ_AHEAD}\n", "the kernel was told")
     else:  # not root's, or a container's sysfs
         assert int(setting.read_text()) == 128
 
@@ -141,7 +141,7 @@ def test_after_kill_9_the_next_mount_repairs_the_mount_point(
     second = mounted(server.source("docs"), mount_point=point)
     assert run("cat", second / "mcp-server+docs/test/d/file").text == "x"
     second.stop()
-    assert mount_points.mount_at(str(point)) is None
+    assert mountpoint.mount_at(str(point)) is None
 
 
 @pytest.mark.semantics("S26")
@@ -303,7 +303,7 @@ def test_a_folder_that_holds_the_mount_point_does_not_recurse_into_it(mounted: M
 def test_a_folder_that_is_the_mount_point_is_refused(mounted: Mounts, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="mount point"):
         Mount([folder("local", tmp_path)], mount_point=tmp_path, state=mounted.state())
-    assert mount_points.mount_at(str(tmp_path)) is None
+    assert mountpoint.mount_at(str(tmp_path)) is None
 
 
 @pytest.mark.semantics("S30")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 
 START_TIMEOUT = 20.0
 STOP_TIMEOUT = 12.0
@@ -128,7 +128,7 @@ class Mount:
         self.state = state or State()
         self.path = mount_point or Path(tempfile.mkdtemp(prefix="bbfs-mnt-"))
         self._own_path = mount_point is None
-        self._below = mounts.mount_at(str(self.path))
+        self._below = mountpoint.mount_at(str(self.path))
         self._log = Path(tempfile.mkstemp(prefix="log-", dir=self.state.home)[1])
         config = self._log.with_suffix(".toml")
         config.write_text(config_text(sources, tables or {}))
@@ -159,7 +159,7 @@ class Mount:
     @property
     def mounted(self) -> bool:
         """Whether anything is mounted there that was not before."""
-        return mounts.mount_at(str(self.path)) not in (None, self._below)
+        return mountpoint.mount_at(str(self.path)) not in (None, self._below)
 
     def children(self) -> list[int]:
         """The PIDs of the daemon's children, those of all its threads."""

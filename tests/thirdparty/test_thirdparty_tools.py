@@ -13,7 +13,7 @@ from programs import run, shell
 from repository import SERVERS
 from thirdparty_servers import EVERYTHING, NODE, missing
 
-from bbfs.fuse import mountpoint as mount_points
+from bbfs.fuse import mountpoint
 
 RECORDER = SERVERS / "recorder.py"
 
@@ -31,7 +31,7 @@ class Everything:
 
 @pytest.fixture
 def everything(tmp_path: Path) -> Iterator[Everything]:
-    if lack := " ".join(filter(None, [mount_points.missing() or "", *missing()])):
+    if lack := " ".join(filter(None, [mountpoint.missing() or "", *missing()])):
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"run `scripts/install test`: {lack}")
     log = tmp_path / "requests"
     command = [sys.executable, "-I", RECORDER, log, NODE, EVERYTHING, "stdio"]

@@ -75,9 +75,9 @@ def clear(source: str | None) -> None:
 
 
 def _directory() -> Path:
-    from bbfs.resources import open as composition  # noqa: PLC0415 - trio
+    from bbfs.resources.open import contents_path, store_path  # noqa: PLC0415 - trio
 
-    return composition.contents_path(composition.store_path())
+    return contents_path(store_path())
 
 
 def _open(directory: Path) -> "DiskCache | None":

@@ -15,7 +15,7 @@ import click
 
 from bbfs.cli import output
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import ForeignMount, MountError
 from bbfs.model.errors import BbfsError, ConfigError
 
@@ -115,7 +115,7 @@ def _installed(package: str) -> str | None:
 
 
 def _device(path: str = "/dev/fuse") -> Check:
-    lack = mounts.missing()
+    lack = mountpoint.missing()
     if not os.path.exists(path) or not os.access(path, os.R_OK | os.W_OK):
         finding, _, remedy = (lack or f"{path} cannot be opened").partition(": ")
         return Check("FUSE device", "FAIL", finding, remedy or None)
@@ -157,12 +157,12 @@ def _other_users(*, root: bool) -> Check:
 
 
 def _mounts() -> Iterator[Check]:
-    paths = list(dict.fromkeys(mount.path for mount in mounts.mounts() if mount.is_bbfs))
+    paths = list(dict.fromkeys(mount.path for mount in mountpoint.mounts() if mount.is_bbfs))
     if not paths:
         yield Check("mounts", "ok", "none at the moment")
     for path in paths:
         try:
-            names = mounts.names(path)
+            names = mountpoint.names(path)
         except ForeignMount as error:
             yield Check("mount", "ok", str(error))
         except MountError as error:
@@ -194,13 +194,13 @@ def _shared_cache(shared: "SharedCache", sources: "Sequence[DataSource]") -> Che
     """A server that is away is no failure: mounts go on without it."""
     import trio  # noqa: PLC0415 - a tenth of a second
 
-    from bbfs.resources.cache.shared import connection as valkey  # noqa: PLC0415 - trio
+    from bbfs.resources.cache.shared import connection  # noqa: PLC0415 - trio
     from bbfs.resources.sharing_policy import may_be_shared  # noqa: PLC0415 - only needed here
 
     try:
-        found = trio.run(valkey.probe, shared)
+        found = trio.run(connection.probe, shared)
     except ConfigError as error:
-        return Check("shared cache", "FAIL", str(error), f"pip install '{valkey.EXTRA}'")
+        return Check("shared cache", "FAIL", str(error), f"pip install '{connection.EXTRA}'")
     except BbfsError as error:
         remedy = "start the server, or correct [cache] shared; mounts go on without it meanwhile"
         return Check("shared cache", "warn", f"{shared}: {error}", remedy)
@@ -212,12 +212,12 @@ def _shared_cache(shared: "SharedCache", sources: "Sequence[DataSource]") -> Che
 
 
 def _contact(choice: SourceChoice, config: "Config", timeout: float) -> list[dict[str, Any]]:
-    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
 
     async def work(opened: "Trees") -> list[dict[str, Any]]:
         return await (await opened.direct()).sources(timeout)
 
-    return trees.run(choice, work, config)
+    return operand.run(choice, work, config)
 
 
 def _source(row: dict[str, Any], command: str | None) -> Check:

@@ -10,7 +10,7 @@ import click
 
 from bbfs.cli import output
 from bbfs.cli.options import NoSources, SourceChoice, source_options
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 from bbfs.model.errors import InvalidUri
 
 if TYPE_CHECKING:
@@ -120,12 +120,12 @@ def load(
             template_variables(template)  # before any source is started for it
         except InvalidUri as error:
             raise click.BadParameter(str(error), param_hint="'--template'") from error
-    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
 
     try:
-        items = trees.run(choice, work)
+        items = operand.run(choice, work)
     except NoSources as error:
-        if any(mount.is_bbfs for mount in mounts.mounts()):
+        if any(mount.is_bbfs for mount in mountpoint.mounts()):
             raise NoSources(f"'load' asks the sources itself, not through a mount: name them to it\n{error}") from error
         raise
     output.as_json(items)

@@ -11,7 +11,7 @@ import click.shell_completion
 
 from bbfs.cli import output
 from bbfs.cli.options import SourceChoice, Verbosity, log_to_file, log_to_stderr, source_options, verbosity_options
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def mount(
 def _warn_of_hiding(mount_point: str) -> None:
     """Tell that a directory is not empty, as far as that can be seen without touching a mount."""
     path = _followed(mount_point)
-    if mounts.mount_at(path) is not None:
+    if mountpoint.mount_at(path) is not None:
         return
     try:
         entries = os.listdir(path)
@@ -132,9 +132,9 @@ def _warn_of_hiding(mount_point: str) -> None:
 
 def _followed(mount_point: str) -> str:
     """The canonical path of a mount point, which may be a symbolic link to one. A mount itself is not touched."""
-    path = mounts.canonical(mount_point)
-    if mounts.mount_at(path) is None and os.path.islink(path):
-        return mounts.canonical(os.path.join(os.path.dirname(path), os.readlink(path)))
+    path = mountpoint.canonical(mount_point)
+    if mountpoint.mount_at(path) is None and os.path.islink(path):
+        return mountpoint.canonical(os.path.join(os.path.dirname(path), os.readlink(path)))
     return path
 
 
@@ -172,13 +172,13 @@ def _umount(_verbosity: Verbosity, mount_points: tuple[str, ...]) -> None:
 
 def _unmount_one(mount_point: str) -> None:
     path = _followed(mount_point)
-    mount = mounts.mount_at(path)
+    mount = mountpoint.mount_at(path)
     if mount is None:
         output.message(f"{path}: nothing is mounted there")
     elif not mount.is_bbfs:
         raise MountError(f"{path} is a mount of type {mount.type}, not one of bbfs")
     else:
-        mounts.unmount(path)
+        mountpoint.unmount(path)
 
 
 def _umount_command(name: str, *, hidden: bool = False) -> click.Command:

@@ -77,9 +77,9 @@ Where the source cannot be asked, the rule alone decides and standard error says
 @source_options
 def uri(choice: SourceChoice, path: str, rule: bool) -> None:
     """Print the URI of a path inside a mount, or below a source."""
-    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+    from bbfs.cli.target.operand import inside_mount  # noqa: PLC0415 - trio
 
-    inside = trees.inside_mount(path)
+    inside = inside_mount(path)
     names = components(path) if inside is None else inside[1]
     if rule:
         _told(path, lambda: output.line(uri_by_rule(names)))
@@ -114,10 +114,10 @@ def _exact_or_rule(
 def _print_exact_or_rule(
     choice: SourceChoice, exact: "Callable[[Trees], Awaitable[str]]", by_rule: Callable[[], str]
 ) -> None:
-    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+    from bbfs.cli.target.operand import run  # noqa: PLC0415 - trio
 
     try:
-        output.line(trees.run(choice, exact))
+        output.line(run(choice, exact))
         return
     except _UNKNOWABLE as error:
         why = error

@@ -45,7 +45,7 @@ def put(
     verbosity: Verbosity, operands: tuple[str, ...], mime_type: str | None, description: str | None, remove: bool
 ) -> None:
     """Put the content of FILE, or of standard input, into a mount as the resource WHERE."""
-    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
 
     if remove and (mime_type is not None or description is not None):
         raise click.UsageError("--remove takes neither --mime-type nor --description")
@@ -59,12 +59,12 @@ def put(
 
     async def work(opened: "Trees") -> bool:
         if remove:
-            return await trees.each(opened, tuple(map(_inside, operands)), take_away)
+            return await operand.each(opened, tuple(map(_inside, operands)), take_away)
         name, where = operands
         with _source(name) as file:
-            return await trees.each(opened, (_where(where, name),), _putter(file, said))
+            return await operand.each(opened, (_where(where, name),), _putter(file, said))
 
-    well = trees.run(SourceChoice.none(verbosity), work)
+    well = operand.run(SourceChoice.none(verbosity), work)
     click.get_current_context().exit(0 if well else 1)
 
 
@@ -99,23 +99,24 @@ async def _ask(target: Target, said: dict[str, Any], file: IO[bytes] | None = No
     """Have the daemon of the target's mount put what is in a file, a piece at a time. Raises BbfsError, OSError."""
     import trio  # noqa: PLC0415 - for those who put
 
-    from bbfs.cli.target import control_client as controlled  # noqa: PLC0415 - trio
+    from bbfs.cli.target import control_client  # noqa: PLC0415 - trio
     from bbfs.resources.put import PIECE  # noqa: PLC0415 - trio
 
     mount = target.tree.mount
     if mount is None:
         raise NotFound("not at any mount: without one there is nothing to put it into")
     if target.path is not None:
-        request = {"id": 1, "request": "put", "path": "/".join(await controlled.resolved(mount, target.path)), **said}
+        path = "/".join(await control_client.resolved(mount, target.path))
+        request = {"id": 1, "request": "put", "path": path, **said}
     else:
         request = {"id": 1, "request": "put", "uri": target.uri, **said}
-    async with controlled.daemon_of(mount) as link:
+    async with control_client.daemon_of(mount) as link:
         piece = b"" if file is None else await trio.to_thread.run_sync(file.read, PIECE)
         while True:
             following = b"" if file is None else await trio.to_thread.run_sync(file.read, PIECE)
             data = {"data": base64.b64encode(piece).decode(), "more": bool(following)}
             await link.send([request | (data if file is not None else {})])
-            controlled.require_ok(await link.receive())
+            control_client.require_ok(await link.receive())
             if not following:
                 return
             piece = following

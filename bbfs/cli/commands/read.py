@@ -141,17 +141,17 @@ def _name(entry: Entry, long: bool) -> str:
 @source_options
 def ls(choice: SourceChoice, operand: str | None, long: bool, recursive: bool, as_json: bool) -> None:
     """List the sources, or what is in a directory."""
-    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+    from bbfs.cli.target.operand import each, each_root, run  # noqa: PLC0415 - trio
 
     lister = _Lister(long, recursive, as_json, exact=long or as_json)
 
     async def work(opened: "Trees") -> bool:
         if operand is not None:
-            return await trees.each(opened, (operand,), lister.show)
-        await trees.each_root(opened, lambda tree: lister.show(Target(tree, ()), tree.mount))
+            return await each(opened, (operand,), lister.show)
+        await each_root(opened, lambda tree: lister.show(Target(tree, ()), tree.mount))
         return True
 
-    well = trees.run(choice, work)
+    well = run(choice, work)
     if as_json:
         output.as_json(lister.collected)
     click.get_current_context().exit(0 if well and lister.complete else 1)
@@ -174,12 +174,12 @@ def cat(choice: SourceChoice, operands: tuple[str, ...]) -> None:
 
     A resource of several contents gives all of them. A URI need not be listed: one of a template works as well.
     """
-    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+    from bbfs.cli.target.operand import each, run  # noqa: PLC0415 - trio
 
     async def copy(target: Target) -> None:
         await target.tree.copy(target, sys.stdout.buffer.write)
 
-    well = trees.run(choice, lambda opened: trees.each(opened, operands, copy))
+    well = run(choice, lambda opened: each(opened, operands, copy))
     sys.stdout.buffer.flush()
     click.get_current_context().exit(0 if well else 1)
 
@@ -205,7 +205,7 @@ title, type, accessMethod, uriPrefix, capabilities, state, protocolVersion, serv
 @source_options
 def stat(choice: SourceChoice, operands: tuple[str, ...], as_json: bool) -> None:
     """Print all metadata of resources, directories or sources. A size that is not known is learnt."""
-    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+    from bbfs.cli.target.operand import each, run  # noqa: PLC0415 - trio
 
     documents: list[dict[str, Any]] = []
 
@@ -217,7 +217,7 @@ def stat(choice: SourceChoice, operands: tuple[str, ...], as_json: bool) -> None
                 click.echo()
             output.fields(document)
 
-    well = trees.run(choice, lambda opened: trees.each(opened, operands, collect))
+    well = run(choice, lambda opened: each(opened, operands, collect))
     if as_json:
         output.as_json(documents)
     click.get_current_context().exit(0 if well else 1)

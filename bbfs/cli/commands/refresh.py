@@ -35,20 +35,19 @@ Examples:
 @verbosity_options
 def refresh(verbosity: Verbosity, operands: tuple[str, ...]) -> None:
     """Drop what a mount knows at and below each path, so that the next use asks the source."""
-    from bbfs.cli.target import control_client as controlled  # noqa: PLC0415 - trio
-    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+    from bbfs.cli.target import control_client, operand  # noqa: PLC0415 - trio
 
     async def drop(target: Target) -> None:
         mount = target.tree.mount
         if mount is None:
             raise NotFound("not at any mount; without one, nothing is kept from one command to the next")
-        path = await controlled.resolved(mount, await target.located())
-        async with controlled.daemon_of(mount) as link:
+        path = await control_client.resolved(mount, await target.located())
+        async with control_client.daemon_of(mount) as link:
             await link.send([{"id": 1, "request": "refresh", "paths": ["/".join(path)]}])
-            controlled.require_ok(await link.receive())
+            control_client.require_ok(await link.receive())
 
     async def work(opened: "Trees") -> bool:
-        return await trees.each(opened, operands, drop)
+        return await operand.each(opened, operands, drop)
 
-    well = trees.run(SourceChoice.none(verbosity), work)
+    well = operand.run(SourceChoice.none(verbosity), work)
     click.get_current_context().exit(0 if well else 1)

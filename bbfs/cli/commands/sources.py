@@ -66,7 +66,7 @@ def _fails(row: dict[str, Any]) -> bool:
 
 def gather(choice: SourceChoice, timeout: float | None) -> list[dict[str, Any]]:
     """A row for each source; `timeout` in seconds, None to contact none. Raises BbfsError."""
-    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
 
     async def work(opened: "Trees") -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
@@ -74,10 +74,10 @@ def gather(choice: SourceChoice, timeout: float | None) -> list[dict[str, Any]]:
         async def add(tree: "Tree") -> None:
             rows.extend(await tree.sources(timeout))
 
-        await trees.each_root(opened, add)
+        await operand.each_root(opened, add)
         return rows
 
-    return trees.run(choice, work)
+    return operand.run(choice, work)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -56,11 +56,10 @@ def watch(
     timeout: float | None,
 ) -> None:
     """Print a line for each resource that is added, changed or removed, until interrupted."""
-    from bbfs.cli.target import changes as watching  # noqa: PLC0415 - trio
-    from bbfs.cli.target import operand as trees  # noqa: PLC0415 - trio
+    from bbfs.cli.target import changes, operand  # noqa: PLC0415 - trio
 
     if as_json and command is not None:
         raise click.UsageError("--json and --exec exclude each other: a command is run instead of printing")
-    teller = watching.Teller(as_json, command, once)
-    work = partial(watching.watch, operands=operands, teller=teller, timeout=timeout)
-    click.get_current_context().exit(trees.run(choice, work))
+    teller = changes.Teller(as_json, command, once)
+    work = partial(changes.watch, operands=operands, teller=teller, timeout=timeout)
+    click.get_current_context().exit(operand.run(choice, work))

@@ -18,8 +18,7 @@ import click
 import trio
 
 from bbfs.cli import output
-from bbfs.cli.target import control_client as controlled
-from bbfs.cli.target import operand as trees
+from bbfs.cli.target import control_client, operand
 from bbfs.cli.target.access import Target
 from bbfs.cli.target.direct import DirectTree
 from bbfs.cli.target.operand import Trees
@@ -114,7 +113,7 @@ async def watch(opened: Trees, operands: Sequence[str], teller: Teller, timeout:
         targets.append(target)
 
     # In no scope of ours: sources that this opens stay open in a nursery of the trees.
-    if not await trees.each(opened, tuple(operands), collect):
+    if not await operand.each(opened, tuple(operands), collect):
         return 1
     by_mount: dict[str | None, list[Target]] = {}
     for target in targets:
@@ -142,9 +141,9 @@ async def watch(opened: Trees, operands: Sequence[str], teller: Teller, timeout:
 
 async def _through_mount(mount: str, targets: list[Target], teller: Teller) -> None:
     """Have the daemon of a mount tell, until it ends. Raises BbfsError, OSError."""
-    paths = ["/".join(await controlled.resolved(mount, await target.located())) for target in targets]
+    paths = ["/".join(await control_client.resolved(mount, await target.located())) for target in targets]
     shown = ", ".join(os.path.join(mount, path) if path else mount for path in paths)
-    async with controlled.daemon_of(mount) as link:
+    async with control_client.daemon_of(mount) as link:
         await link.send([{"id": 1, "request": "watch", "paths": paths}])
         try:
             while (message := await link.receive()) is not None:
@@ -154,7 +153,7 @@ async def _through_mount(mount: str, targets: list[Target], teller: Teller) -> N
                 elif "note" in message:
                     output.message(str(message["note"]))
                 else:
-                    controlled.require_ok(message, shown)
+                    control_client.require_ok(message, shown)
                     log.info("watching %s", shown)
         except trio.BrokenResourceError:
             log.debug("the connection broke")

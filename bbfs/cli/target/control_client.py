@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import trio
 
 from bbfs.cli.target.rule import Path, components
-from bbfs.fuse import control
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import control, mountpoint
 from bbfs.fuse.control import Link
 from bbfs.fuse.mountpoint import DeadMount, MountError
 from bbfs.model.errors import BbfsError, Denied, NotFound, NotSupported, Unreachable
@@ -27,7 +26,7 @@ async def daemon_of(mount: str) -> AsyncGenerator[Link]:
 
     Raises DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation.
     """
-    await trio.to_thread.run_sync(mounts.names, mount)
+    await trio.to_thread.run_sync(mountpoint.names, mount)
     async with control.connect(await _address(mount)) as link:
         yield link
 

@@ -13,7 +13,7 @@ import trio
 
 from bbfs.cli.target.access import Entry, Target
 from bbfs.cli.target.rule import Path, path_by_rule
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 from bbfs.model.errors import ConfigError, InvalidUri, NotFound
 from bbfs.model.uri import parse_uri_prefix
 
@@ -174,7 +174,7 @@ class MountedTree:
 
     async def _names(self) -> list[str]:
         """The names at the root. Raises MountError, DeadMount where nobody serves them any more."""
-        return await trio.to_thread.run_sync(mounts.names, self._root)
+        return await trio.to_thread.run_sync(mountpoint.names, self._root)
 
     async def why(self, path: Path, error: OSError) -> str | None:
         if error.errno not in _REASONED:

@@ -15,7 +15,7 @@ from bbfs.cli.target.access import NoSuchSource, Target, Tree
 from bbfs.cli.target.direct import DirectTree
 from bbfs.cli.target.mounted import MountedTree
 from bbfs.cli.target.rule import Path, components, path_by_rule
-from bbfs.fuse import mountpoint as mounts
+from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import DeadMount, ForeignMount, MountError
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
 from bbfs.model.uri import parse_data_source_uri
@@ -91,11 +91,11 @@ class Trees:
     async def direct(self) -> DirectTree:
         """The sources of the options and the configuration file, opened in this process."""
         if self._direct is None:
-            from bbfs.resources import open as composition  # noqa: PLC0415 - the cache and the handlers
+            from bbfs.resources.open import compose, resource_manager  # noqa: PLC0415 - the cache and the handlers
 
             config = self._config or self._choice.load_some()
-            composed = composition.compose(_lazy(config))
-            manager = await self._stack.enter_async_context(composition.resource_manager(config, composed))
+            composed = compose(_lazy(config))
+            manager = await self._stack.enter_async_context(resource_manager(config, composed))
             self._direct = DirectTree(manager)
         return self._direct
 
@@ -205,7 +205,7 @@ def inside_mount(operand: str) -> tuple[str, Path] | None:
     plain = operand.startswith(("/", ".", "~"))
     absolute = os.path.abspath(os.path.expanduser(operand))
     found = _mount_of(absolute)
-    if found is None and not any(mount.is_bbfs for mount in mounts.mounts()):
+    if found is None and not any(mount.is_bbfs for mount in mountpoint.mounts()):
         return None
     if found is None and os.path.lexists(os.path.dirname(absolute)):
         found = _mount_of(os.path.realpath(absolute))
@@ -215,8 +215,8 @@ def inside_mount(operand: str) -> tuple[str, Path] | None:
 
 def _mount_of(absolute: str) -> tuple[str, Path] | None:
     """The bbfs mount that holds an absolute path, by comparing texts: nothing is touched."""
-    holding: mounts.Mount | None = None
-    for mount in mounts.mounts():
+    holding: mountpoint.Mount | None = None
+    for mount in mountpoint.mounts():
         is_above = mount.path == "/" or absolute == mount.path or absolute.startswith(mount.path + "/")
         if is_above and (holding is None or len(mount.path) >= len(holding.path)):
             holding = mount
@@ -234,12 +234,12 @@ def _answering() -> list[tuple[str, list[str]]]:
     meant = os.environ.get(MOUNT_VARIABLE)
     if meant:
         path = os.path.abspath(os.path.expanduser(meant))
-        if not any(mount.is_bbfs and mount.path == path for mount in mounts.mounts()):
+        if not any(mount.is_bbfs and mount.path == path for mount in mountpoint.mounts()):
             raise MountError(f"{path} is no mount of bbfs ({MOUNT_VARIABLE})")
-        return [(path, mounts.names(path))]
-    for path in dict.fromkeys(mount.path for mount in mounts.mounts() if mount.is_bbfs):
+        return [(path, mountpoint.names(path))]
+    for path in dict.fromkeys(mount.path for mount in mountpoint.mounts() if mount.is_bbfs):
         try:
-            found.append((path, mounts.names(path)))
+            found.append((path, mountpoint.names(path)))
         except ForeignMount:
             continue
         except MountError as error:

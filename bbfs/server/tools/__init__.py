@@ -8,12 +8,11 @@ import mcp_types as types
 from pydantic import BaseModel, ValidationError
 
 from bbfs.resources.manager import ResourceManager
-from bbfs.server.tools import load_datasource as data_sources
-from bbfs.server.tools import load_resources as loading
+from bbfs.server.tools import load_datasource, load_resources
 
 _ARGUMENTS: Mapping[str, type[BaseModel]] = {
-    data_sources.NAME: data_sources.Arguments,
-    loading.NAME: loading.Arguments,
+    load_datasource.NAME: load_datasource.Arguments,
+    load_resources.NAME: load_resources.Arguments,
 }
 _READS = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True)
 
@@ -34,20 +33,20 @@ def definitions(source_ids: list[str]) -> list[types.Tool]:
     there = ", ".join(source_ids) or "none"
     return [
         _tool(
-            data_sources.NAME,
+            load_datasource.NAME,
             "Look into a data source",
             "What a data source is and how it fares, and the metadata of its resources, a page at a time, with the URI "
             f"templates that make more of them. Data sources: {there}.",
-            data_sources.Arguments,
-            data_sources.OUTPUT,
+            load_datasource.Arguments,
+            load_datasource.OUTPUT,
         ),
         _tool(
-            loading.NAME,
+            load_resources.NAME,
             "Load resources",
             "The contents of resources of any data sources, many at once: by a URI template and values, or by URIs as "
             "load_datasource gives them. Each resource has its own outcome.",
-            loading.Arguments,
-            loading.OUTPUT,
+            load_resources.Arguments,
+            load_resources.OUTPUT,
         ),
     ]
 
@@ -56,8 +55,8 @@ class Tools:
     """Runs the tools. depth, most_bytes: as for `DataSources` and `Resources`."""
 
     def __init__(self, manager: ResourceManager, depth: int | None, most_bytes: int) -> None:
-        self._data_sources = data_sources.DataSources(manager, depth)
-        self._resources = loading.Resources(manager, most_bytes)
+        self._data_sources = load_datasource.DataSources(manager, depth)
+        self._resources = load_resources.Resources(manager, most_bytes)
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None) -> types.CallToolResult:
         """The result; what is wrong with the arguments is said in it, for the model to read. Raises KeyError."""
@@ -67,9 +66,9 @@ class Tools:
             given = kind.model_validate({key: value for key, value in (arguments or {}).items() if value is not None})
         except ValidationError as error:
             return failure(f"invalid arguments: {_problems(error)}")
-        if isinstance(given, loading.Arguments):
+        if isinstance(given, load_resources.Arguments):
             return await self._resources.load(given)
-        assert isinstance(given, data_sources.Arguments)
+        assert isinstance(given, load_datasource.Arguments)
         return _structured(await self._data_sources.load(given))
 
 

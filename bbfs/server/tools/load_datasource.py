@@ -12,8 +12,7 @@ from bbfs.resources.source import Source
 from bbfs.server import cursors, templates
 from bbfs.server.errors import Fault, described
 from bbfs.server.source_lookup import source_called
-from bbfs.server.tools import documents as describing
-from bbfs.server.tools import schemas
+from bbfs.server.tools import documents, schemas
 from bbfs.server.walk import Walk
 
 NAME = "load_datasource"
@@ -85,14 +84,14 @@ class DataSources:
         error: BbfsError | Fault | None = None
         page: dict[str, Any] = {"resources": []}
         try:
-            page = await self._page(source, describing.given_path(source, given.path), given)
+            page = await self._page(source, documents.given_path(source, given.path), given)
         except NotADirectory:
             error = Fault("type_mismatch", f"{given.path}: not a directory; load_resources loads it")
         except (BbfsError, Fault) as failure:
             error = failure
         data = source.data
         result = {
-            "dataSource": describing.data_source(self._manager, source),
+            "dataSource": documents.data_source(self._manager, source),
             "dataSourceId": data.id,
             "dataSourceName": data.name,
             "dataSourceType": data.type,
@@ -111,9 +110,9 @@ class DataSources:
         await walk.run()
         page: dict[str, Any] = {
             "resources": [
-                describing.directory(source, found.path)
+                documents.directory(source, found.path)
                 if found.record is None
-                else describing.resource(self._manager, source, found.record, found.path)
+                else documents.resource(self._manager, source, found.record, found.path)
                 for found in walk.found
             ]
         }
@@ -124,7 +123,7 @@ class DataSources:
             page["totalCount"] = total
         if walk.problems:
             page["problems"] = [
-                {"path": describing.shown_path(source, path), "error": described(error)}
+                {"path": documents.shown_path(source, path), "error": described(error)}
                 for path, error in walk.problems.items()
             ]
         return page

@@ -11,8 +11,7 @@ from bbfs.resources.manager import LoadedResource, ResourceManager
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import Fault, described
 from bbfs.server.source_lookup import certain
-from bbfs.server.tools import documents as describing
-from bbfs.server.tools import schemas
+from bbfs.server.tools import documents, schemas
 
 NAME = "load_resources"
 MOST = 1000
@@ -127,7 +126,7 @@ class Resources:
         except BbfsError as error:
             return self._failure(loaded.uri, certain(self._manager, loaded.uri, error), blocks)
         source, record = await self._manager.record_of(loaded.uri)
-        metadata = describing.resource(self._manager, source, record, record.path)
+        metadata = documents.resource(self._manager, source, record, record.path)
         contents: list[dict[str, Any]] = []
         for item in items:
             facts = {"size": len(item.data), "contentIndex": len(blocks)}
