@@ -8,7 +8,7 @@ import click
 
 from bbfs.cli import output
 from bbfs.cli.options import SourceChoice, source_options
-from bbfs.cli.target.access import Entry, Target
+from bbfs.cli.target.access import Target, TreeEntry
 from bbfs.model.errors import BbfsError
 from bbfs.resources.documents import timestamp
 
@@ -85,7 +85,7 @@ class _Lister:
             output.message(f"{path[0]}: {error}")
             self.complete = False
 
-    def _print(self, entries: list[Entry]) -> None:
+    def _print(self, entries: list[TreeEntry]) -> None:
         for entry in entries:
             if entry.error is not None:
                 output.message(f"{'/'.join(entry.path)}: {entry.error}")
@@ -101,7 +101,7 @@ class _Lister:
                 click.echo(_name(entry, False))
 
 
-def _as_json(entry: Entry) -> dict[str, Any]:
+def _as_json(entry: TreeEntry) -> dict[str, Any]:
     modified = None if entry.modified_ns is None else timestamp(entry.modified_ns)
     found = {
         "path": "/".join(entry.path),
@@ -117,13 +117,13 @@ def _as_json(entry: Entry) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _size(entry: Entry) -> str:
+def _size(entry: TreeEntry) -> str:
     if entry.kind != "file":
         return "-"
     return "?" if entry.size is None else str(entry.size)
 
 
-def _name(entry: Entry, long: bool) -> str:
+def _name(entry: TreeEntry, long: bool) -> str:
     name = output.printable(entry.path[-1])
     if entry.kind == "directory":
         return click.style(name, fg="blue", bold=True) + "/"

@@ -15,7 +15,7 @@ class NoSuchSource(NotFound):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """One name of a tree. size: bytes, None where it is not known. error: why it is not."""
 
     path: Path
@@ -40,11 +40,11 @@ class Tree(Protocol):
         """The path of a bbfs URI."""
         ...
 
-    async def children(self, path: Path, *, exact: bool) -> list[Entry]:
+    async def children(self, path: Path, *, exact: bool) -> list[TreeEntry]:
         """The entries of a directory; `exact` learns sizes and all else that a plain listing leaves open."""
         ...
 
-    async def entry(self, path: Path, *, exact: bool) -> Entry: ...
+    async def entry(self, path: Path, *, exact: bool) -> TreeEntry: ...
 
     async def document(self, target: "Target") -> dict[str, Any]:
         """All metadata, under the names of the data model, with `kind`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from bbfs.cli.target.access import Entry, NoSuchSource, Target
+from bbfs.cli.target.access import NoSuchSource, Target, TreeEntry
 from bbfs.cli.target.rule import Path, components, path_by_rule
 from bbfs.model.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound
 from bbfs.model.uri import parse_data_source_uri
@@ -108,7 +108,7 @@ class DirectTree:
             rest = [*components(target), *rest]
         return done
 
-    async def children(self, path: Path, *, exact: bool) -> list[Entry]:
+    async def children(self, path: Path, *, exact: bool) -> list[TreeEntry]:
         if not path:
             return [self._root_entry(name) for name in await self._roots()]
         path = await self.resolved(path)
@@ -133,7 +133,7 @@ class DirectTree:
         nodes = await self.manager.children(path)
         return [self._entry((*path, name), node, problems.get(name)) for name, node in nodes.items()]
 
-    async def entry(self, path: Path, *, exact: bool) -> Entry:
+    async def entry(self, path: Path, *, exact: bool) -> TreeEntry:
         path = await self.resolved(path)
         node = await self.manager.find_certain(path)
         if node.kind == "file" and node.record is not None and (exact or node.record.provisional):
@@ -145,16 +145,16 @@ class DirectTree:
         if self.manager.size_now(record) is None:
             await self.manager.learn(record)
 
-    def _root_entry(self, name: str) -> Entry:
-        return Entry((name,), "directory")
+    def _root_entry(self, name: str) -> TreeEntry:
+        return TreeEntry((name,), "directory")
 
-    def _entry(self, path: Path, node: "Node", error: str | None = None) -> Entry:
+    def _entry(self, path: Path, node: "Node", error: str | None = None) -> TreeEntry:
         record = node.record
         if record is None:
-            return Entry(path, node.kind, target=node.target)
+            return TreeEntry(path, node.kind, target=node.target)
         known = self.manager.size_now(record) if node.kind == "file" else None
         metadata = record.metadata
-        return Entry(
+        return TreeEntry(
             path,
             node.kind,
             None if known is None else known[0],

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import trio
 
-from bbfs.cli.target.access import Entry, Target
+from bbfs.cli.target.access import Target, TreeEntry
 from bbfs.cli.target.rule import Path, path_by_rule
 from bbfs.fuse import mountpoint
 from bbfs.model.errors import ConfigError, InvalidUri, NotFound
@@ -69,11 +69,11 @@ class MountedTree:
             return path  # the beginning of other resources' URIs
         raise NotFound(f"not listed at {self._root}")
 
-    async def children(self, path: Path, *, exact: bool) -> list[Entry]:
+    async def children(self, path: Path, *, exact: bool) -> list[TreeEntry]:
         found = self._listed(path)
         return [await self._learnt(entry.path) for entry in found] if exact else found
 
-    async def _learnt(self, path: Path) -> Entry:
+    async def _learnt(self, path: Path) -> TreeEntry:
         """An entry of a listing, which is there even where the source does not say more of it."""
         try:
             return self._exact(path)
@@ -81,34 +81,34 @@ class MountedTree:
             if error.errno in _GONE:
                 raise
             why = await self.why(path, error)
-            return Entry(path, "file", error=f"{error.strerror}: {why}" if why else error.strerror)
+            return TreeEntry(path, "file", error=f"{error.strerror}: {why}" if why else error.strerror)
 
-    async def entry(self, path: Path, *, exact: bool) -> Entry:
+    async def entry(self, path: Path, *, exact: bool) -> TreeEntry:
         if exact:
             return self._exact(path)
         uri = self._uri(path)
         if len(path) <= 1:
-            return Entry(path, "directory")
+            return TreeEntry(path, "directory")
         listed = next((entry for entry in self._listed(path[:-1]) if entry.path == path), None)
         if listed is None:
             return self._exact(path)  # not listed, but of a template, a tool or a prompt perhaps
         return replace(listed, uri=uri)
 
-    def _listed(self, path: Path) -> list[Entry]:
+    def _listed(self, path: Path) -> list[TreeEntry]:
         """The names of a directory with their kinds, which cost no content, unlike a stat of each."""
         with os.scandir(self._at(path)) as scan:
-            found = [Entry((*path, entry.name), _kind(entry)) for entry in scan]
+            found = [TreeEntry((*path, entry.name), _kind(entry)) for entry in scan]
         return sorted(found, key=lambda entry: entry.path)
 
-    def _exact(self, path: Path) -> Entry:
+    def _exact(self, path: Path) -> TreeEntry:
         here = self._at(path)
         status = os.lstat(here)
         if stat.S_ISLNK(status.st_mode):
-            return Entry(path, "symlink", None, status.st_mtime_ns, target=os.readlink(here))
+            return TreeEntry(path, "symlink", None, status.st_mtime_ns, target=os.readlink(here))
         uri, mime = (_attribute(here, name) for name in ("user.bbfs.uri", "user.mime_type"))
         if stat.S_ISDIR(status.st_mode):
-            return Entry(path, "directory", None, status.st_mtime_ns, mime, uri)
-        return Entry(path, "file", status.st_size, status.st_mtime_ns, mime, uri)
+            return TreeEntry(path, "directory", None, status.st_mtime_ns, mime, uri)
+        return TreeEntry(path, "file", status.st_size, status.st_mtime_ns, mime, uri)
 
     async def document(self, target: Target) -> dict[str, Any]:
         path = await target.located()
