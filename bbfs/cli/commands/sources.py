@@ -8,7 +8,7 @@ from bbfs.cli import output
 from bbfs.cli.options import SourceChoice, source_options
 
 if TYPE_CHECKING:
-    from bbfs.cli.target.access import Tree
+    from bbfs.cli.target.access import SourceTree
     from bbfs.cli.target.operand import Trees
 
 _COLOURS = {"up": "green", "down": "red", "connecting": "yellow"}
@@ -71,7 +71,7 @@ def gather(choice: SourceChoice, timeout: float | None) -> list[dict[str, Any]]:
     async def work(opened: "Trees") -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
 
-        async def add(tree: "Tree") -> None:
+        async def add(tree: "SourceTree") -> None:
             rows.extend(await tree.sources(timeout))
 
         await operand.each_root(opened, add)

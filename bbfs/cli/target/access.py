@@ -28,7 +28,7 @@ class TreeEntry:
     error: str | None = None
 
 
-class Tree(Protocol):
+class SourceTree(Protocol):
     """The names, metadata and contents of some sources. Paths are from the root, beginning with a source's directory.
 
     Everything raises BbfsError or OSError.
@@ -67,7 +67,7 @@ class Tree(Protocol):
 class Target:
     """What one operand means. path: from the root of the tree; None where only the URI is known yet."""
 
-    tree: Tree
+    tree: SourceTree
     path: Path | None
     uri: str | None = None
 

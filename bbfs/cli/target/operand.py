@@ -11,7 +11,7 @@ import trio
 
 from bbfs.cli import output
 from bbfs.cli.options import NoSources, SourceChoice
-from bbfs.cli.target.access import NoSuchSource, Target, Tree
+from bbfs.cli.target.access import NoSuchSource, SourceTree, Target
 from bbfs.cli.target.direct import DirectTree
 from bbfs.cli.target.mounted import MountedTree
 from bbfs.cli.target.rule import Path, components, path_by_rule
@@ -80,10 +80,10 @@ class Trees:
             return failed
         raise NotFound(f"not listed at {', '.join(str(tree.mount) for tree, _ in having)}")
 
-    async def roots(self) -> list[Tree]:
+    async def roots(self) -> list[SourceTree]:
         """The trees of all sources there are: those that options name, else all mounts, else the configuration's."""
         if not self._choice.given:
-            mounted: list[Tree] = [MountedTree(mount) for mount, _ in self._mounts()]
+            mounted: list[SourceTree] = [MountedTree(mount) for mount, _ in self._mounts()]
             if mounted:
                 return mounted
         return [await self.direct()]
@@ -118,7 +118,7 @@ class Trees:
                 found.append((tree, directory))
         return found
 
-    async def _tree_of(self, source: str) -> tuple[Tree, Path]:
+    async def _tree_of(self, source: str) -> tuple[SourceTree, Path]:
         """The tree that has a source, by prefix, name or id, and the path of the source's directory in it."""
         if not self._choice.given and (having := self._mounts_with(source)):
             return having[0]
@@ -172,7 +172,7 @@ async def each(trees: Trees, operands: tuple[str, ...], work: Callable[[Target],
     return well
 
 
-async def each_root(trees: Trees, work: Callable[[Tree], Awaitable[None]]) -> None:
+async def each_root(trees: Trees, work: Callable[[SourceTree], Awaitable[None]]) -> None:
     """Do something with the tree of every root; a mount that died since it was found is told and passed over."""
     for tree in await trees.roots():
         try:
