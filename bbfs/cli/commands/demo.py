@@ -151,7 +151,7 @@ def _show(folder: Path) -> None:
     click.echo()
     _prompt(f"bbfs mount {mount_point} --mcp 'kb=python -m bbfs.knowledge serve …' {shlex.join(others)} &")
     with _mounted(command, str(mount_point), folder) as daemon:
-        _session(Session(str(mount_point)), folder, database)
+        _session(Terminal(str(mount_point)), folder, database)
         if sys.stdin.isatty() and sys.stdout.isatty():
             _stay(daemon, mount_point)
     if mountpoint.mount_at(str(mount_point)) is not None:
@@ -237,7 +237,7 @@ def _last_words(log: Path) -> str:
     return log.read_text("utf-8", "replace").strip() or "it said nothing"
 
 
-class Session:
+class Terminal:
     """Shell commands below a mount, each shown with what it printed."""
 
     def __init__(self, mount_point: str) -> None:
@@ -281,7 +281,7 @@ class Session:
         return subprocess.CompletedProcess(line, shell.returncode, said)
 
 
-def _session(session: Session, folder: Path, database: Path) -> None:
+def _session(session: Terminal, folder: Path, database: Path) -> None:
     bbfs = shlex.join([sys.executable, "-m", "bbfs"])
     session.show("the sources", "ls", expect=SOURCE)
     _title("Every resource is a file")
@@ -307,7 +307,7 @@ def _session(session: Session, folder: Path, database: Path) -> None:
     session.show("an error", f"cat {GUIDE}/roasting", status=1, expect="No such file")
 
 
-def _compare(session: Session, original: Path) -> None:
+def _compare(session: Terminal, original: Path) -> None:
     expected = original.read_bytes()
     read = session.run("the bytes", f"cat {GUIDE}/brewing").stdout
     sums = [hashlib.sha256(data).hexdigest() for data in (read, expected)]
@@ -318,7 +318,7 @@ def _compare(session: Session, original: Path) -> None:
         raise StepFailed(f"the size: {size.decode().strip()}, the source has {len(expected)} bytes")
 
 
-def _update(session: Session, folder: Path, database: Path) -> None:
+def _update(session: Terminal, folder: Path, database: Path) -> None:
     changed = folder / "brewing-2.md"
     changed.write_text(UPDATED, "utf-8")
     _knowledge(database, "the update", "put", "guides", "brewing", str(changed))
