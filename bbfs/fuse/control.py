@@ -71,7 +71,7 @@ def change_message(change: Change, path: str) -> dict[str, Any]:
     return {"event": change.event, "path": path, "uri": change.uri, "source": change.source, "time": when}
 
 
-class Link:
+class MessageStream:
     """One end of a connection: messages instead of bytes."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
@@ -153,10 +153,12 @@ class Control:
             async with stream:
                 if not _is_ours(stream):
                     return
-                client = _Client(Link(stream), self._manager, self._refresh)
+                client = _Client(MessageStream(stream), self._manager, self._refresh)
                 if self._clients > MOST_CLIENTS:
                     with trio.move_on_after(1.0):
-                        await Link(stream).send([_GREETING, _failure(None, f"{MOST_CLIENTS} clients are here already")])
+                        await MessageStream(stream).send(
+                            [_GREETING, _failure(None, f"{MOST_CLIENTS} clients are here already")]
+                        )
                     return
                 await client.serve()
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -170,7 +172,7 @@ class Control:
 class _Client:
     """One connected client: a reader, a writer, and a task for each thing it asked for."""
 
-    def __init__(self, link: Link, manager: ResourceManager, refresh: Callable[[Path], None]) -> None:
+    def __init__(self, link: MessageStream, manager: ResourceManager, refresh: Callable[[Path], None]) -> None:
         self._link = link
         self._manager = manager
         self._refresh = refresh
@@ -346,14 +348,14 @@ def _is_stale(address: str) -> bool:
 
 
 @asynccontextmanager
-async def connect(address: str) -> AsyncGenerator[Link]:
+async def connect(address: str) -> AsyncGenerator[MessageStream]:
     """A connection to a daemon, greeted. Raises Unreachable, ProtocolViolation."""
     try:
         stream = await trio.open_unix_socket(address)
     except OSError as error:
         raise Unreachable(f"the control socket {address}: {error.strerror}") from None
     async with stream:
-        link = Link(stream)
+        link = MessageStream(stream)
         try:
             greeting = await link.receive()
         except trio.BrokenResourceError:

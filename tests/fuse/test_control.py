@@ -14,7 +14,7 @@ import trio
 from fakes import FlatSource, World
 
 from bbfs.fuse import control
-from bbfs.fuse.control import Control, Link, connect
+from bbfs.fuse.control import Control, MessageStream, connect
 from bbfs.model.errors import ProtocolViolation, Unreachable
 
 BOUND = 20
@@ -115,7 +115,7 @@ class _OfAnother:
         return 1, 12345, 1
 
 
-async def receive(link: Link) -> dict[str, Any]:
+async def receive(link: MessageStream) -> dict[str, Any]:
     message = await link.receive()
     assert message is not None
     return message

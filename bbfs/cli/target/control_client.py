@@ -10,7 +10,7 @@ import trio
 
 from bbfs.cli.target.rule import Path, components
 from bbfs.fuse import control, mountpoint
-from bbfs.fuse.control import Link
+from bbfs.fuse.control import MessageStream
 from bbfs.fuse.mountpoint import DeadMount, MountError
 from bbfs.model.errors import BbfsError, Denied, NotFound, NotSupported, Unreachable
 
@@ -21,7 +21,7 @@ _ANSWERS_WITHIN = 5.0
 
 
 @asynccontextmanager
-async def daemon_of(mount: str) -> AsyncGenerator[Link]:
+async def daemon_of(mount: str) -> AsyncGenerator[MessageStream]:
     """A connection to the daemon that serves a mount.
 
     Raises DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation.
