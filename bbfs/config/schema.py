@@ -61,7 +61,7 @@ Umask = Annotated[int, BeforeValidator(parse_umask)]
 UserId = Annotated[int, Field(ge=0, lt=2**32 - 1)]
 
 
-class Table(BaseModel):
+class ConfigTable(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         strict=True,
@@ -73,14 +73,14 @@ class Table(BaseModel):
     )
 
 
-class MountTable(Table):
+class MountTable(ConfigTable):
     uid: UserId | None = None
     gid: UserId | None = None
     umask: Umask | None = None
     allow_other: bool = False
 
 
-class CacheTable(Table):
+class CacheTable(ConfigTable):
     memory: Size = DEFAULT_CACHE_BYTES
     disk: Size = DEFAULT_DISK_BYTES
     shared: str | None = None
@@ -91,19 +91,19 @@ class CacheTable(Table):
     shared_timeout: PositiveDuration = 0.5
 
 
-class CapabilitiesTable(Table):
+class CapabilitiesTable(ConfigTable):
     read: bool = True
     write: bool = False
     list: bool = True
     search: bool = False
 
 
-class TtlTable(Table):
+class TtlTable(ConfigTable):
     listing: Duration | None = None
     content: Duration | None = None
 
 
-class McpTable(Table):
+class McpTable(ConfigTable):
     command: str | None = None
     args: list[str] = []
     env: dict[str, str] = {}
@@ -113,7 +113,7 @@ class McpTable(Table):
     transport: Literal["stdio", "http", "sse"] | None = None
 
 
-class SourceTable(Table):
+class SourceTable(ConfigTable):
     name: str
     id: str | None = None
     type: str | None = None
@@ -139,7 +139,7 @@ class SourceTable(Table):
     shared: bool | None = None
 
 
-class FileTable(Table):
+class FileTable(ConfigTable):
     """The whole file. Its sources are validated one by one, so that a bad one does not hide the faults of others."""
 
     mount: MountTable = MountTable()
@@ -148,7 +148,7 @@ class FileTable(Table):
     sources: list[dict[str, Any]] = []
 
 
-_NESTED: dict[str, type[Table]] = {
+_NESTED: dict[str, type[ConfigTable]] = {
     "mount": MountTable,
     "cache": CacheTable,
     "sources": SourceTable,
@@ -178,20 +178,20 @@ def written_path(document: object, path: KeyPath) -> KeyPath:
     return written
 
 
-def explain(error: ValidationError, table: type[Table], report: Callable[[KeyPath, str], None]) -> None:
+def explain(error: ValidationError, table: type[ConfigTable], report: Callable[[KeyPath, str], None]) -> None:
     """Tell `report(path, message)` each error in the words of a configuration file. `table` is what was validated."""
     for details in error.errors(include_url=False, include_input=True):
         path = tuple(details["loc"])
         report(path, _message(details, _table_of(path, table)))
 
 
-def _table_of(path: KeyPath, table: type[Table]) -> type[Table]:
+def _table_of(path: KeyPath, table: type[ConfigTable]) -> type[ConfigTable]:
     for step in path[:-1]:
         table = _NESTED.get(to_camel(step), table) if isinstance(step, str) else table
     return table
 
 
-def _message(details: ErrorDetails, table: type[Table]) -> str:
+def _message(details: ErrorDetails, table: type[ConfigTable]) -> str:
     """One error in words. Only of words from a closed list is the written text looked at, for a suggestion."""
     match details["type"]:
         case "extra_forbidden":

@@ -19,11 +19,11 @@ from bbfs.config.schema import (
     DEFAULT_CACHE_BYTES,
     DEFAULT_DISK_BYTES,
     CacheTable,
+    ConfigTable,
     FileTable,
     LogLevel,
     McpTable,
     SourceTable,
-    Table,
     explain,
     written_path,
 )
@@ -34,7 +34,7 @@ from bbfs.model.source_types import find, fixed_scheme, meant, names, policy
 from bbfs.model.uri import build_uri_prefix, parse_uri_prefix
 from bbfs.model.values import AccessMethod, Capabilities, DataSource, McpServer, Policy, SharedCache
 
-_T = TypeVar("_T", bound=Table)
+_T = TypeVar("_T", bound=ConfigTable)
 _MCP_TYPES = ("server", "mcp")
 _MCP_KEYS = ("start", "idle_timeout", "roots", "tools", "prompts", "shared")
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
