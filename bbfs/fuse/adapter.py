@@ -30,8 +30,9 @@ from pyfuse3 import (
 )
 
 from bbfs.fuse.interrupts import Interrupts
-from bbfs.model.errors import BbfsError
+from bbfs.model.errors import BbfsError, ReadOnly
 from bbfs.vfs.filesystem import Attributes, FileSystem
+from bbfs.vfs.waits import Wait, answered
 
 log = logging.getLogger(__name__)
 
@@ -87,13 +88,16 @@ class Operations(pyfuse3.Operations):
         super().__init__()
         self.interrupts = interrupts
         self._files = files
+        self._names = files.names
+        self._directories = files.directories
+        self._uncached = files.uncached
         self._owner = owner
         self._openers: dict[int, int] = {}  # the threads that opened what reads of its source, by handle
 
-    async def _waiting(self, ctx: RequestContext, request: Coroutine[Any, Any, T]) -> T:
-        """What may wait for a source: the waiting program can be interrupted and killed."""
+    async def _waited(self, ctx: RequestContext, answer: Wait, ask: Callable[..., T | Wait], *arguments: Any) -> T:
+        """The answer of a request that waits for a source: the waiting program can be interrupted and killed."""
         with self.interrupts.watching(ctx.pid):
-            return await request
+            return await answered(answer, ask, *arguments)
         raise FUSEError(errno.EINTR)
 
     def _entry(self, found: Attributes) -> EntryAttributes:
@@ -125,9 +129,9 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def lookup(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> EntryAttributes:
-        found = self._files.lookup_now(parent_inode, name)
-        if found is None:
-            found = await self._waiting(ctx, self._files.lookup(parent_inode, name))
+        found = self._names.lookup(parent_inode, name)
+        if type(found) is Wait:
+            found = await self._waited(ctx, found, self._names.lookup, parent_inode, name)
         return self._entry(found)
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
@@ -139,23 +143,30 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
-        found = self._files.getattr_now(inode)
-        return self._entry(await self._waiting(ctx, self._files.getattr(inode)) if found is None else found)
+        found = self._files.getattr(inode)
+        if type(found) is Wait:
+            found = await self._waited(ctx, found, self._files.getattr, inode)
+        return self._entry(found)
 
     @answers
     async def readlink(self, inode: InodeT, ctx: RequestContext) -> FileNameT:
-        return FileNameT(await self._waiting(ctx, self._files.readlink(inode)))
+        target = self._files.readlink(inode)
+        if type(target) is Wait:
+            target = await self._waited(ctx, target, self._files.readlink, inode)
+        return FileNameT(target)
 
     @answers
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
-        handle = self._files.opendir_now(inode)
-        return FileHandleT(await self._waiting(ctx, self._files.opendir(inode)) if handle is None else handle)
+        handle = self._directories.opendir(inode)
+        if type(handle) is Wait:
+            handle = await self._waited(ctx, handle, self._directories.opendir, inode)
+        return FileHandleT(handle)
 
     @answers
     async def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
         if start_id == 0:
-            self._files.begin(fh)
-        ready = self._files.ready(fh, self._entry)
+            self._directories.begin(fh)
+        ready = self._directories.ready(fh, self._entry)
         if ready is not None:
             for position in range(start_id, len(ready)):
                 name, entry, inode = ready[position]
@@ -168,7 +179,7 @@ class Operations(pyfuse3.Operations):
             else:
                 return
         last = entry = None
-        for name, found, following in self._files.readdir(fh, start_id):
+        for name, found, following in self._directories.readdir(fh, start_id):
             if found is last and entry is not None:
                 entry.st_ino = InodeT(found.ino)  # the files of a listing share all the rest
             else:
@@ -180,34 +191,33 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def releasedir(self, fh: FileHandleT) -> None:
-        self._files.releasedir(fh)
+        self._directories.releasedir(fh)
 
     @answers
     async def open(self, inode: InodeT, flags: int, ctx: RequestContext) -> FileInfo:
-        if not flags & _WRITING:
-            handle = self._files.open_now(inode)
-            if handle is not None:
-                return FileInfo(fh=FileHandleT(handle), keep_cache=True)
-        handle = await self._waiting(ctx, self._files.open(inode, writing=bool(flags & _WRITING)))
-        # An inode is one version of its content, so its pages stay true however often it is opened; but not where each
-        # open makes a version of its own.
-        anew = self._files.shares_inode(handle)
-        if self._files.waits_for_source(handle):
+        if flags & _WRITING:
+            raise ReadOnly("the mount is read-only")
+        handle = self._files.open(inode)
+        if type(handle) is Wait:
+            handle = await self._waited(ctx, handle, self._files.open, inode)
+        # An inode is one version of its content, so its pages stay true however often it is opened.
+        if handle not in self._uncached:
+            return FileInfo(fh=FileHandleT(handle), keep_cache=True)
+        if self._uncached[handle]:
             self._openers[handle] = ctx.pid
-            anew = True
-        return FileInfo(fh=FileHandleT(handle), keep_cache=not anew, direct_io=anew)
+        return FileInfo(fh=FileHandleT(handle), keep_cache=False, direct_io=True)
 
     @answers
     async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
-        data = self._files.read_now(fh, off, size)
-        if data is not None:
+        data = self._files.read(fh, off, size)
+        if type(data) is not Wait:
             return data
         opener = self._openers.get(fh)
         if opener is None:
-            return await self._files.read(fh, off, size)
+            return await answered(data, self._files.read, fh, off, size)
         # A read does not say who waits for it. Mostly it is whoever opened the file.
         with self.interrupts.watching(opener, until_gone=False):
-            return await self._files.read(fh, off, size)
+            return await answered(data, self._files.read, fh, off, size)
         raise FUSEError(errno.EINTR)
 
     @answers
@@ -235,14 +245,14 @@ class Operations(pyfuse3.Operations):
         if not name.startswith(_XATTR_PREFIX):
             # `ls -l` asks for security.* and system.* of every entry, but of a file system that has no such thing once.
             raise FUSEError(errno.EOPNOTSUPP)
-        value = self._files.getxattr_now(inode, name)
-        return await self._waiting(ctx, self._files.getxattr(inode, name)) if value is None else value
+        value = self._files.getxattr(inode, name)
+        return await self._waited(ctx, value, self._files.getxattr, inode, name) if type(value) is Wait else value
 
     @answers
     async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
-        names = self._files.listxattr_now(inode)
-        if names is None:
-            names = await self._waiting(ctx, self._files.listxattr(inode))
+        names = self._files.listxattr(inode)
+        if type(names) is Wait:
+            names = await self._waited(ctx, names, self._files.listxattr, inode)
         return cast(list[XAttrNameT], names)
 
     @answers

@@ -8,7 +8,7 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from bbfs.model.errors import NotFound
+from bbfs.model.errors import NotFound, Outdated
 from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_SALT, Lease, Listed, Node, Path, salt_of
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.file_handles import Attributes, Entry, OpenDirectory, OpenFiles, Ready
@@ -16,6 +16,7 @@ from bbfs.vfs.inode_table import Inode, InodeKey, InodeTable
 from bbfs.vfs.kernel_cache import Telling
 from bbfs.vfs.large_directories import ListedDirectory
 from bbfs.vfs.names import ROOT, SHORT, Names
+from bbfs.vfs.waits import Ended, Wait, after
 
 ENTRIES_KEPT = 100_000
 """Names in directories whose listing is kept ready to be given out again, about half a kilobyte each."""
@@ -47,11 +48,6 @@ class Directories:
     def __getitem__(self, handle: int) -> OpenDirectory | ListedDirectory:
         return self._opened[handle]
 
-    def opendir_now(self, ino: int) -> int | None:
-        """As `opendir`, or None where something must be found out first."""
-        current = self._current(ino)
-        return None if current is None else self._added(current)
-
     def _current(self, ino: int) -> OpenDirectory | ListedDirectory | None:
         """A directory as it is, where that was found out before."""
         now = self._manager.clock()
@@ -74,31 +70,39 @@ class Directories:
         if current is not None:
             self._opened[handle] = current
 
-    async def opendir(self, ino: int) -> int:
+    def opendir(self, ino: int, ended: Ended = ()) -> int | Wait:
         """A handle on a directory's names as they are now. This may wait for a listing."""
-        handle = self.opendir_now(ino)
-        if handle is not None:
-            return handle
-        path = self._names.path(ino)
+        current = self._current(ino)
+        if current is not None:
+            return self._added(current)
+        path, salt = self._inodes.get(ino)
         if path == ROOT:
-            return self._added(
-                OpenDirectory.of(path, ((name, DIRECTORY) for name in sorted(self._manager.roots())), None)
-            )
-        node = await self._names.find(path)
-        await self._names.decide(path, node)
+            roots = ((name, DIRECTORY) for name in sorted(self._manager.roots()))
+            return self._added(OpenDirectory.of(path, roots, None))
+        node = self._names.find(path, ended)
+        if isinstance(node, Wait):
+            return node
+        if node.kind == "file" and salt == DIRECTORY_SALT:
+            raise Outdated("/".join(path))
+        listed = self._names.decide(node, ended) or after(ended, self._listing, ino, path)
+        if isinstance(listed, Wait):
+            return listed
+        if not len(listed) and node.candidate is not None and self._manager.absent_until(node.candidate) is not None:
+            raise NotFound("/".join(path))
+        return self._added(listed)
+
+    async def _listing(self, ino: int, path: Path) -> OpenDirectory | ListedDirectory:
         listed = await self._open_listed(ino, path)
         if listed is not None:
-            return self._added(listed)
+            return listed
         children = await self._manager.children(path)
-        if not children and node.candidate is not None and self._manager.absent_until(node.candidate) is not None:
-            raise NotFound("/".join(path))
         # What is merely listed has no record yet that could tell of a change.
         kept = not any(isinstance(node.record, Listed) for node in children.values())
         lease = self._manager.names_lease(path) if kept else None
         opened = OpenDirectory.of(path, children.items(), lease)
         if lease is not None and _charge(opened) <= ENTRIES_KEPT:
             self._listings[ino] = opened
-        return self._added(opened)
+        return opened
 
     async def _open_listed(self, ino: int, path: Path) -> ListedDirectory | None:
         """A directory of which most entries are merely listed, or that is too large to be looked through at once."""

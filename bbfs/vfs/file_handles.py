@@ -230,6 +230,9 @@ class OpenDirectory:
     def of(cls, path: Path, children: Iterable[tuple[str, Node]], lease: Lease | None) -> "OpenDirectory":
         return cls(path, [Entry(name, name.encode(), node) for name, node in children], lease or Lease())
 
+    def __len__(self) -> int:
+        return len(self.entries)
+
     def make_ready(self, first: Iterable[Ready], pack: Callable[[Attributes], Any], now: float, changes: int) -> bool:
         """Hold all entries ready if each was told of before and still holds. Says whether they are.
 

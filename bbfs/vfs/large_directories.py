@@ -28,6 +28,9 @@ class ListedDirectory:
     def of(cls, path: Path, view: View, lease: Lease) -> "ListedDirectory":
         return cls(path, view, lease, Attributes(0, "file", 0, view.modified_ns, 0.0, 0.0))
 
+    def __len__(self) -> int:
+        return len(self.view)
+
     def current(self, now: float) -> bool:
         return now < self.lease.until and self.view.unchanged
 

@@ -6,12 +6,13 @@ version of the content (S7). Between two awaits a task is alone; nothing here lo
 
 from collections.abc import Callable
 
-from bbfs.model.errors import NameTooLong, NotADirectory, NotFound, Outdated
+from bbfs.model.errors import NameTooLong, NotADirectory, NotFound
 from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, STAND_IN, Node, Path, opens_anew, salt_of
 from bbfs.resources.loader import ABSENT_FOR
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.file_handles import Attributes, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
+from bbfs.vfs.waits import Ended, Wait, after
 
 ROOT: Path = ()
 FOREVER = 3600.0
@@ -39,8 +40,8 @@ class Names:
         self._told_absent = told_absent
         self.started_ns = int(manager.clock() * NANOSECONDS)
 
-    def lookup_now(self, parent: int, raw_name: bytes) -> Attributes | None:
-        """As `lookup`, or None where the source must be asked first."""
+    def lookup(self, parent: int, raw_name: bytes, ended: Ended = ()) -> Attributes | Wait:
+        """The attributes of a name, counting one reference, or of its absence. Never waits for content (S12)."""
         directory = self.path(parent)
         if len(raw_name) > NAME_MAX:
             raise NameTooLong(f"{len(raw_name)} bytes")
@@ -49,32 +50,17 @@ class Names:
         except UnicodeDecodeError:
             return self._absence(directory, raw_name, ABSENT_FOR)
         try:
-            node = self.known(path)
+            node = self.find(path, ended)
         except (NotFound, NotADirectory):
             return self._no_entry(path, raw_name)
-        return None if node is None else self.counted(path, node)
+        return node if type(node) is Wait else self.counted(path, node)
 
-    async def lookup(self, parent: int, raw_name: bytes) -> Attributes:
-        """The attributes of a name, counting one reference, or of its absence. Never waits for content (S12)."""
-        found = self.lookup_now(parent, raw_name)
-        if found is not None:
-            return found
-        path = (*self.path(parent), raw_name.decode())
-        try:
-            node = await self._manager.find(path)
-        except (NotFound, NotADirectory):
-            return self._no_entry(path, raw_name)
-        return self.counted(path, node)
-
-    def known(self, path: Path) -> Node | None:
-        """The node at a path, without waiting; None if the source must be asked. Raises NotFound."""
+    def find(self, path: Path, ended: Ended = ()) -> Node | Wait:
+        """The node at a path. Raises NotFound or the source's error."""
         if len(path) > 1:
-            return self._manager.known(path)
+            node = self._manager.known(path)
+            return after(ended, self._manager.find, path) if node is None else node
         return self._root_entry(path[0]) if path else DIRECTORY
-
-    async def find(self, path: Path) -> Node:
-        node = self.known(path)
-        return await self._manager.find(path) if node is None else node
 
     def _root_entry(self, name: str) -> Node:
         if self._manager.has_source(name) or name in self._manager.roots():
@@ -139,23 +125,24 @@ class Names:
         entry_timeout = 0.0 if record.provisional else min(entry_timeout, max(validity, SHORT))
         return Attributes(ino, "file", size, record.modified_ns, entry_timeout, validity)
 
-    async def decide(self, path: Path, node: Node) -> None:
+    def decide(self, node: Node, ended: Ended) -> Wait | None:
         """Have the source say whether a name is a resource, where it may as well be a directory above others.
 
-        LOOKUP calls it a directory, so that a program can walk through it. Raises Outdated if it is a resource after
-        all: the kernel then looks again.
+        LOOKUP calls it a directory, so that a program can walk through it. If it is a resource after all, the name
+        leads to that from now on.
         """
-        if node.candidate is None or not await self._manager.exists(node.candidate):
-            return
-        if (await self.find(path)).kind != "directory":
-            raise Outdated("/".join(path))
+        if node.candidate is None:
+            return None
+        exists = after(ended, self._manager.exists, node.candidate)
+        return exists if isinstance(exists, Wait) else None
 
     def shown(self, path: Path, node: Node | None) -> Attributes:
         """The attributes of an entry, with one more reference: as it is now, where no node is given."""
         if node is None:
-            node = self.known(path)
-        if node is None:
-            raise NotFound("/".join(path))
+            found = self.find(path)
+            if isinstance(found, Wait):
+                raise NotFound("/".join(path))
+            node = found
         record = node.record
         if node.kind == "file" and record is not None and record.parts is not None:
             node = Node("directory", record)

@@ -54,7 +54,7 @@ ERRNOS = {
 
 
 def serving(world: World, owner: Ownership = OWNER) -> Operations:
-    return Operations(world.files, owner, Interrupts())
+    return Operations(world.core, owner, Interrupts())
 
 
 class Failing:
@@ -64,23 +64,9 @@ class Failing:
         self._error = error
 
     def __getattr__(self, name: str) -> Any:
-        if name.endswith("_now") or name in (
-            "begin",
-            "ready",
-            "readdir",
-            "releasedir",
-            "release",
-            "usage",
-            "forget",
-            "changed",
-        ):
-            return self._now
-        return self._later
+        return self if name in ("names", "directories", "uncached") else self._fail
 
-    def _now(self, *_: Any, **__: Any) -> Any:
-        raise self._error
-
-    async def _later(self, *_: Any, **__: Any) -> Any:
+    def _fail(self, *_: Any, **__: Any) -> Any:
         raise self._error
 
 
@@ -165,7 +151,7 @@ async def test_forget_never_raises_and_goes_on(error: Exception, caplog: pytest.
         if ino == 2:
             raise error
 
-    files = cast(FileSystem, SimpleNamespace(forget=forget))
+    files = cast(FileSystem, SimpleNamespace(forget=forget, names=None, directories=None, uncached={}))
     inodes = [(pyfuse3.InodeT(2), 1), (pyfuse3.InodeT(3), 4)]
     await Operations(files, OWNER, Interrupts()).forget(inodes)
     assert forgotten == [(2, 1), (3, 4)]
@@ -210,7 +196,7 @@ async def test_the_wait_of_an_interrupted_reader_answers_eintr_and_harms_nobody(
     async with World(nursery, source) as world:
         interrupts = Interrupts()
         nursery.start_soon(interrupts.run)
-        adapter = Operations(world.files, OWNER, interrupts)
+        adapter = Operations(world.core, OWNER, interrupts)
         found = await world.kernel.walk("mcp-server+docs/x/a")
         source.hold("x://a")
 

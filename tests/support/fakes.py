@@ -31,6 +31,7 @@ from bbfs.sources import Handler
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.filesystem import Attributes, FileSystem
 from bbfs.vfs.large_directories import ListedDirectory
+from bbfs.vfs.waits import answered
 
 MEMORY = 1 << 20
 STARTED = 1_700_000_000.0
@@ -231,10 +232,30 @@ class TreeSource(Scripted):
         return self.metadata(native_uri)
 
 
+class Files:
+    """The requests of a FileSystem; those that may have to wait do, as they do for the adapter."""
+
+    WAITING = ("lookup", "getattr", "readlink", "opendir", "open", "read", "getxattr", "listxattr")
+
+    def __init__(self, core: FileSystem) -> None:
+        self.core = core
+
+    def __getattr__(self, name: str) -> Any:
+        places: tuple[object, ...] = (self.core, self.core.names)
+        ask = getattr(next((place for place in places if hasattr(place, name)), self.core.directories), name)
+        if name not in self.WAITING:
+            return ask
+
+        async def asked(*arguments: Any) -> Any:
+            return await answered(ask(*arguments), ask, *arguments)
+
+        return asked
+
+
 class Kernel:
     """What the kernel does with a file system: lookups, which it counts, and one more try when an inode is outdated."""
 
-    def __init__(self, files: FileSystem) -> None:
+    def __init__(self, files: Files) -> None:
         self.files = files
         self.references: Counter[int] = Counter()
 
@@ -276,16 +297,16 @@ class Kernel:
             try:
                 if found.kind == "directory":
                     await self.files.getattr(found.ino)
-                return await self.files.open(found.ino, writing=False)
+                return await self.files.open(found.ino)
             except Outdated:
                 continue
-        return await self.files.open((await self.walk(path)).ino, writing=False)
+        return await self.files.open((await self.walk(path)).ino)
 
     async def read(self, handle: int) -> bytes:
         """All bytes that a handle pins, in two steps."""
         files = self.files
-        first = files.read_now(handle, 0, 3)
-        assert first is not None
+        first = files.core.read(handle, 0, 3)
+        assert isinstance(first, bytes)
         return first + await files.read(handle, len(first), 1 << 20)
 
     async def cat(self, path: str) -> bytes:
@@ -302,7 +323,7 @@ class Kernel:
     async def entries(self, path: str = "") -> list[tuple[str, Attributes]]:
         handle = await self._again(path, self.files.opendir)
         found: list[tuple[str, Attributes]] = []
-        shared = isinstance(self.files._directories[handle], ListedDirectory)
+        shared = isinstance(self.files.directories[handle], ListedDirectory)
         for name, attributes, _ in self.files.readdir(handle, 0):
             if name not in (b".", b".."):
                 self.references[attributes.ino] += 1
@@ -346,7 +367,8 @@ class World:
             clock=self.clock,
         )
         self.told: list[tuple[int, bytes]] = []
-        self.files = FileSystem(self.manager, lambda parent, name: self.told.append((parent, name)))
+        self.core = FileSystem(self.manager, lambda parent, name: self.told.append((parent, name)))
+        self.files = Files(self.core)
         self.kernel = Kernel(self.files)
 
     async def __aenter__(self) -> "World":

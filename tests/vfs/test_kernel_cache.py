@@ -225,7 +225,7 @@ class Poll:
 async def test_poll_says_what_is_ready_and_wakes_who_waits_once(nursery: trio.Nursery) -> None:
     source = flat(a=b"old")
     async with World(nursery, source) as world:
-        operations = Operations(world.files, Ownership(0, 0), Interrupts())
+        operations = Operations(world.core, Ownership(0, 0), Interrupts())
         handle = await world.kernel.open(DOCS + "a")
 
         async def poll(waiting: Poll | None) -> int:

@@ -25,7 +25,7 @@ def source() -> FlatSource:
 
 async def opened(world: World) -> tuple[int, ListedDirectory]:
     handle = await world.files.opendir((await world.kernel.walk(DIRECTORY)).ino)
-    listed = world.files._directories[handle]
+    listed = world.files.directories[handle]
     assert isinstance(listed, ListedDirectory)
     return handle, listed
 

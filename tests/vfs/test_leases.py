@@ -7,11 +7,12 @@ import pytest
 import trio
 from fakes import STARTED, FlatSource, TreeSource, World, data_source, settled
 
-from bbfs.model.errors import NotFound
+from bbfs.model.errors import NotFound, Outdated
 from bbfs.resources.catalog import directory as hierarchical
 from bbfs.resources.catalog.record import Lease, Record
 from bbfs.vfs import file_handles as handles
 from bbfs.vfs.file_handles import READY_AGAIN, READY_SHARE, Attributes
+from bbfs.vfs.waits import Wait
 
 DOCS = "mcp-server+docs/x/"
 TREE = "bb-scripted+tree+file/"
@@ -96,19 +97,20 @@ async def test_a_file_that_was_opened_before_is_opened_without_a_walk(
     async with World(nursery, flat(a=b"bytes")) as world:
         files = world.files
         ino = (await world.kernel.walk(DOCS + "a")).ino
-        assert files.open_now(ino) is None, "nothing is known of it yet"
-        files.release(await files.open(ino, writing=False))
+        assert isinstance(world.core.open(ino), Wait), "nothing is known of it yet"
+        files.release(await files.open(ino))
         with monkeypatch.context() as patch:
             patch.setattr(world.manager, "known", None)
-            handle = files.open_now(ino)
-            assert handle is not None
-            assert files.read_now(handle, 0, 10) == b"bytes"
+            handle = world.core.open(ino)
+            assert isinstance(handle, int)
+            assert world.core.read(handle, 0, 10) == b"bytes"
             files.release(handle)
         world.clock.advance(101)
         with monkeypatch.context() as patch:
             patch.setattr(world.manager, "known", lambda path: None)
-            assert files.open_now(ino) is None, "the promise is over, and the source has to say where it is"
-        assert files.open_now(12345) is None
+            assert isinstance(world.core.open(ino), Wait), "the promise is over, and the source has to say where it is"
+        with pytest.raises(Outdated):
+            world.core.open(12345)
 
 
 @pytest.mark.semantics("S13")
@@ -116,9 +118,9 @@ async def test_a_file_whose_content_is_there_is_opened_without_a_wait(nursery: t
     async with World(nursery, flat(a=b"bytes")) as world:
         files = world.files
         ino = (await world.kernel.stat(DOCS + "a")).ino
-        handle = files.open_now(ino)
-        assert handle is not None
-        assert files.read_now(handle, 0, 10) == b"bytes"
+        handle = world.core.open(ino)
+        assert isinstance(handle, int)
+        assert world.core.read(handle, 0, 10) == b"bytes"
         files.release(handle)
 
 
@@ -132,9 +134,9 @@ async def test_what_was_loaded_ahead_is_used_without_a_wait_and_leads_on(nursery
         before = len(source.loaded)
         assert before > 6
         stat = await world.kernel.walk(f"{DOCS}d/005")
-        assert world.files.getattr_now(stat.ino) is not None
-        handle = world.files.open_now((await world.kernel.walk(f"{DOCS}d/006")).ino)
-        assert handle is not None
+        assert isinstance(world.core.getattr(stat.ino), Attributes)
+        handle = world.core.open((await world.kernel.walk(f"{DOCS}d/006")).ino)
+        assert isinstance(handle, int)
         await settled()
         assert len(source.loaded) > before
         assert set(source.loads.values()) == {1}

@@ -219,11 +219,11 @@ class FileSystemMachine(RuleBasedStateMachine):
     def open_file(self, data: st.DataObject) -> None:
         ino = data.draw(st.sampled_from(sorted(ino for ino in self.held if self.kinds[ino] == "file")))
         try:
-            handle = self.loop.run(lambda: self.world.files.open(ino, writing=False))
+            handle = self.loop.run(lambda: self.world.files.open(ino))
         except (Outdated, NotFound) as error:
             self.told_to_look_again(ino, error)
             return
-        content = self.world.files.read_now(handle, 0, 1 << 20)
+        content = self.world.core.read(handle, 0, 1 << 20)
         assert content in self.acceptable(self.paths[ino])
         assert self.bytes_of.setdefault(ino, content) == content, "one inode, two contents: torn pages"
         self.open[handle] = Handle(ino, content)
@@ -233,7 +233,7 @@ class FileSystemMachine(RuleBasedStateMachine):
     def read(self, data: st.DataObject, offset: int, length: int) -> None:
         handle = data.draw(st.sampled_from(sorted(self.open)))
         expected = self.open[handle].data[offset : offset + length]
-        assert self.world.files.read_now(handle, offset, length) == expected
+        assert self.world.core.read(handle, offset, length) == expected
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
@@ -333,7 +333,7 @@ class FileSystemMachine(RuleBasedStateMachine):
                 files.releasedir(handle)
             for ino, count in self.held.items():
                 files.forget(ino, count)
-            assert (len(files._inodes), len(files._files), len(files._directories)) == (1, 0, 0)
+            assert (len(files._inodes), len(files._files), len(files.directories)) == (1, 0, 0)
             self.loop.run(settled)
             assert all(source.waiting == 0 for source in self.world.manager.sources.values())
         finally:
