@@ -28,7 +28,7 @@ from bbfs.resources.cache.disk_index import Index, SourceUsage, charge
 from bbfs.resources.cache.disk_presence import Presence
 from bbfs.resources.cache.sqlite import set_aside
 from bbfs.resources.cache.tier import Cached
-from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.content.fd import Descriptor, read_at
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.spool import Spools, name_file
@@ -152,7 +152,7 @@ class DiskCache:
                 return None
             if whole:
                 with descriptor:
-                    data = _read(number, size)
+                    data = read_at(number, 0, size)
                 return MemoryContent(data, digest) if digest_of(data) == digest else None
             return StoredContent(descriptor, size, digest, self._limiter) if self._is_whole(number, digest) else None
         except OSError as error:
@@ -389,11 +389,3 @@ class DiskCache:
         for digest in digests:
             with suppress(FileNotFoundError):
                 self._path(digest).unlink()
-
-
-def _read(number: int, size: int) -> bytes:
-    """A whole file of `size` bytes, or what there is of it."""
-    data = os.pread(number, size, 0)
-    while len(data) < size and (more := os.pread(number, size - len(data), len(data))):
-        data += more
-    return data

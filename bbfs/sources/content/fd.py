@@ -1,5 +1,6 @@
-"""An open file descriptor with an owner."""
+"""An open file descriptor with an owner, and reads from one. They raise OSError."""
 
+import errno
 import logging
 import os
 
@@ -37,3 +38,24 @@ class Descriptor:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def read_cached(number: int, offset: int, length: int) -> bytes | None:
+    """Return the bytes if the kernel has them all in its page cache, else None. Never waits for the disk."""
+    buffer = bytearray(length)
+    try:
+        got = os.preadv(number, [buffer], offset, os.RWF_NOWAIT)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+            return None
+        raise
+    return bytes(buffer) if got == length else None
+
+
+def read_at(number: int, offset: int, length: int) -> bytes:
+    """Return the bytes, fewer only at the end of the file. Blocks."""
+    chunks: list[bytes] = []
+    while length > 0 and (chunk := os.pread(number, length, offset)):
+        chunks.append(chunk)
+        offset, length = offset + len(chunk), length - len(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)

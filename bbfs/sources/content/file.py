@@ -1,14 +1,9 @@
 """A content in a file of the disk cache, read in ranges: what is too large for memory."""
 
-import errno
-import os
-
 import trio
 
 from bbfs.model.errors import BbfsError
-from bbfs.sources.content.fd import Descriptor
-
-_NOT_NOW = (errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+from bbfs.sources.content.fd import Descriptor, read_at, read_cached
 
 
 class StoredContent:
@@ -47,14 +42,10 @@ class StoredContent:
         length = max(0, min(length, self._size - offset))
         if length == 0:
             return b""
-        buffer = bytearray(length)
         try:
-            got = os.preadv(self._descriptor.number, [buffer], offset, os.RWF_NOWAIT)
+            return read_cached(self._descriptor.number, offset, length)
         except OSError as error:
-            if error.errno in _NOT_NOW:
-                return None
             raise BbfsError(f"the disk cache: {error.strerror}") from error
-        return bytes(buffer) if got == length else None
 
     async def read_waiting(self, offset: int, length: int) -> bytes:
         """As `read`, waiting for the disk in a thread. Cancelling leaves the thread to itself. Raises BbfsError."""
@@ -65,18 +56,13 @@ class StoredContent:
         )
 
     def _read_in_thread(self, offset: int, length: int) -> bytes:
-        chunks: list[bytes] = []
-        got = 0
-        while got < length:
-            try:
-                chunk = os.pread(self._descriptor.number, length - got, offset + got)
-            except OSError as error:
-                raise BbfsError(f"the disk cache: {error.strerror}") from error
-            if not chunk:
-                raise BbfsError(f"the disk cache: a file of {self._size} bytes ends at byte {offset + got}")
-            chunks.append(chunk)
-            got += len(chunk)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        try:
+            data = read_at(self._descriptor.number, offset, length)
+        except OSError as error:
+            raise BbfsError(f"the disk cache: {error.strerror}") from error
+        if len(data) < length:
+            raise BbfsError(f"the disk cache: a file of {self._size} bytes ends at byte {offset + len(data)}")
+        return data
 
     def close(self) -> None:
         """Gives nothing back: several open files may share the content, and the last reference closes the file."""

@@ -16,7 +16,7 @@ import trio
 
 from bbfs.model.digest import DIGEST_BYTES
 from bbfs.model.errors import BbfsError, TooLarge
-from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.content.fd import Descriptor, read_at
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 
@@ -149,15 +149,13 @@ class Spools:
 
 def _beginning(number: int, size: int, refusal: str) -> bytes:
     """The first bytes of a file. Raises BbfsError where they cannot be had either."""
-    data = bytearray()
     try:
-        while len(data) < size and (piece := os.pread(number, size - len(data), len(data))):
-            data += piece
+        data = read_at(number, 0, size)
     except OSError as error:
         raise BbfsError(f"{refusal}; and what was, cannot be read: {error.strerror}") from error
     if len(data) < size:
         raise BbfsError(refusal)
-    return bytes(data)
+    return data
 
 
 def name_file(content: StoredContent, path: Path) -> None:

@@ -1,6 +1,5 @@
 """The content of a local file: small files as a snapshot in memory, large ones read in ranges from the open file."""
 
-import errno
 import os
 import stat
 from dataclasses import dataclass, replace
@@ -9,7 +8,7 @@ import trio
 
 from bbfs.model.errors import BbfsError, Busy, IsADirectory, NotFound, Outdated, TooLarge
 from bbfs.model.values import Content
-from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.content.fd import Descriptor, read_at, read_cached
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.filesystem.beneath import error_of
 
@@ -153,17 +152,14 @@ class FileContent:
         end = offset + length
         if offset == self._next and self._runs_out(end):
             return None
-        buffer = bytearray(length)
         try:
-            got = os.preadv(descriptor.number, [buffer], offset, os.RWF_NOWAIT)
+            data = read_cached(descriptor.number, offset, length)
             # Network file systems do not know RWF_NOWAIT, so fstat is not reached where it might wait.
-            if got < length:
+            if data is None:
                 return None
             self._next = end
-            return self._checked(descriptor, bytes(buffer))
+            return self._checked(descriptor, data)
         except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
-                return None
             raise error_of(error, self._what) from error
 
     async def read_waiting(self, offset: int, length: int) -> bytes:
@@ -188,24 +184,16 @@ class FileContent:
 
     def _read_in_thread(self, descriptor: Descriptor, offset: int, length: int, ahead: tuple[int, int]) -> bytes:
         """ahead: from where to where the disk is to read what is wanted next."""
-        chunks: list[bytes] = []
-        got = 0
         begin, end = ahead
         try:
             if begin < end:
                 # By itself the kernel reads 128 KiB ahead: a request of 1 MiB would wait for eight of those in turn.
                 os.posix_fadvise(descriptor.number, begin, end - begin, os.POSIX_FADV_WILLNEED)
-            while got < length:
-                chunk = os.pread(descriptor.number, length - got, offset + got)
-                if not chunk:
-                    break
-                chunks.append(chunk)
-                got += len(chunk)
-            data = self._checked(descriptor, chunks[0] if len(chunks) == 1 else b"".join(chunks))
+            data = self._checked(descriptor, read_at(descriptor.number, offset, length))
         except OSError as error:
             raise error_of(error, self._what) from error
-        if got < length:
-            raise BbfsError(f"{self._what}: ends at byte {offset + got} of {self._opened.st_size}")
+        if len(data) < length:
+            raise BbfsError(f"{self._what}: ends at byte {offset + len(data)} of {self._opened.st_size}")
         return data
 
     def _checked(self, descriptor: Descriptor, data: bytes) -> bytes:

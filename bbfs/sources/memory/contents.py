@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, unquote_to_bytes
 
 from bbfs.model.errors import InvalidUri, NotFound, TooLarge
+from bbfs.model.redaction import shown
 from bbfs.model.uri import source_uri
 from bbfs.model.values import ResourceMetadata
 from bbfs.sources.content.memory import MemoryContent
@@ -33,13 +34,13 @@ def native_uri_of(where: str) -> str:
         names = where.removeprefix("/").split("/")
     for name in names:
         if name in ("", ".", "..") or "/" in name or "\0" in name:
-            raise InvalidUri(f"{_shown(where)}: {_shown(name) or 'nothing'} is no name of a resource or directory")
+            raise InvalidUri(f"{shown(where)}: {shown(name) or 'nothing'} is no name of a resource or directory")
     try:
         native_uri = OPENING + "/".join(quote(name, safe=_SAFE) for name in names)
     except UnicodeEncodeError:
-        raise InvalidUri(f"{_shown(where)}: not UTF-8") from None
+        raise InvalidUri(f"{shown(where)}: not UTF-8") from None
     if len(native_uri) > LONGEST_URI:
-        raise InvalidUri(f"{_shown(where)}: longer than {LONGEST_URI} characters")
+        raise InvalidUri(f"{shown(where)}: longer than {LONGEST_URI} characters")
     return native_uri
 
 
@@ -47,11 +48,7 @@ def _decoded(segment: str, where: str) -> str:
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeError:
-        raise InvalidUri(f"{_shown(where)}: not UTF-8") from None
-
-
-def _shown(text: str) -> str:
-    return ascii(text if len(text) <= 200 else text[:199] + "~")[1:-1]
+        raise InvalidUri(f"{shown(where)}: not UTF-8") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,34 +92,6 @@ def _guessed(data: bytes) -> str:
     return "application/octet-stream"
 
 
-class LargeContent:
-    """A content of which the source alone holds the bytes: no cache keeps them, or counts them a second time."""
-
-    __slots__ = ("_content",)
-
-    def __init__(self, content: MemoryContent) -> None:
-        self._content = content
-
-    @property
-    def size(self) -> int:
-        return self._content.size
-
-    @property
-    def version(self) -> str:
-        return self._content.version
-
-    def read(self, offset: int, length: int) -> bytes:
-        """The bytes at `offset`, fewer than `length` only at the end. Never waits."""
-        return self._content.read(offset, length)
-
-    async def read_waiting(self, offset: int, length: int) -> bytes:
-        """As `read`; there is nothing to wait for."""
-        return self._content.read(offset, length)
-
-    def close(self) -> None:
-        """Gives nothing back: the memory goes with the last reference."""
-
-
 @dataclass(frozen=True, slots=True)
 class Contents:
     """All resources by native URI. A value: what changes it makes another one.
@@ -142,7 +111,7 @@ class Contents:
         try:
             return self.held[native_uri_of(native_uri)]
         except (KeyError, InvalidUri):
-            raise NotFound(f"{_shown(native_uri)}: there is no such resource in memory") from None
+            raise NotFound(f"{shown(native_uri)}: there is no such resource in memory") from None
 
     def with_resource(self, native_uri: str, held: Held, max_bytes: int) -> "Contents":
         """Raises TooLarge where there would be more than `max_bytes` bytes."""

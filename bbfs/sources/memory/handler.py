@@ -16,10 +16,11 @@ import trio
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri
-from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceEvent, SourceState
+from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceEvent, SourceState
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.memory.contents import Contents, Held, LargeContent, differing, native_uri_of
+from bbfs.sources.content.slice import Slice
+from bbfs.sources.memory.contents import Contents, Held, differing, native_uri_of
 from bbfs.sources.memory.file import Kept, MemoryFile, Stamp
 from bbfs.sources.options import Bytes, SourceOptions, local_path, open_regular, parse_options, refuse_auth
 
@@ -109,7 +110,9 @@ class MemoryHandler:
         """The content of a resource. Raises NotFound."""
         held = (await self._current()).get(native_uri)
         metadata = held.metadata(self.source.base_prefix, native_uri_of(native_uri))
-        content = held.content if held.content.size <= LARGE else LargeContent(held.content)
+        content: Content = held.content
+        if content.size > LARGE:
+            content = Slice(content, 0, content.size, content.version)
         return Loaded((Part(native_uri, metadata.mime_type, content, metadata.content_type),), metadata=metadata)
 
     async def put(

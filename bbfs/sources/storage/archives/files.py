@@ -1,4 +1,4 @@
-"""What all archives need: patience with them, bounds on what is read of them, and contents that are parts of others."""
+"""What all archives need: patience with them, and bounds on what is read of them."""
 
 import io
 import os
@@ -7,8 +7,7 @@ import time
 from typing import Any
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded, Outdated, ProtocolViolation, TooLarge
-from bbfs.model.values import Content
-from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.content.fd import Descriptor, read_at
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.filesystem.content import Stamp, stamp_of
@@ -84,39 +83,6 @@ class Bounded(Positioned):
         return data
 
 
-class Slice:
-    """Some of the bytes of another content, which is not closed with it."""
-
-    __slots__ = ("_offset", "_size", "_version", "_whole")
-
-    def __init__(self, whole: Content, offset: int, size: int, version: str) -> None:
-        self._whole = whole
-        self._offset = offset
-        self._size = size
-        self._version = version
-
-    @property
-    def size(self) -> int:
-        return self._size
-
-    @property
-    def version(self) -> str:
-        return self._version
-
-    def read(self, offset: int, length: int) -> bytes | None:
-        """As the other content's."""
-        length = max(0, min(length, self._size - offset))
-        return self._whole.read(self._offset + offset, length) if length else b""
-
-    async def read_waiting(self, offset: int, length: int) -> bytes:
-        """As the other content's."""
-        length = max(0, min(length, self._size - offset))
-        return await self._whole.read_waiting(self._offset + offset, length) if length else b""
-
-    def close(self) -> None:
-        """The other content stays open for others."""
-
-
 class Bytes:
     """Reads of an archive's bytes, as they are after decompression, in a thread."""
 
@@ -129,13 +95,7 @@ class Bytes:
         if isinstance(self._held, MemoryContent):
             data = self._held.read(offset, length)
         else:
-            number = self._held.fileno()
-            pieces: list[bytes] = []
-            got = 0
-            while got < length and (piece := os.pread(number, length - got, offset + got)):
-                pieces.append(piece)
-                got += len(piece)
-            data = b"".join(pieces)
+            data = read_at(self._held.fileno(), offset, length)
         if len(data) < length:
             raise ProtocolViolation(f"{self._what}: ends before a member that it has")
         return data

@@ -19,6 +19,7 @@ from bbfs.model.values import Content
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.slice import Slice
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.filesystem.content import FileContent, etag_of, stamp_of
 from bbfs.sources.storage.archives.compression import compression_of, decompressed, faults
@@ -28,7 +29,6 @@ from bbfs.sources.storage.archives.files import (
     Bytes,
     Patience,
     Positioned,
-    Slice,
     of_disk,
     require_unchanged,
 )

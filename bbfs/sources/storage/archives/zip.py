@@ -16,9 +16,10 @@ from bbfs.model.values import Content
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.slice import Slice
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.filesystem.content import FileContent, etag_of, stamp_of
-from bbfs.sources.storage.archives.files import COPY, Bounded, Bytes, Patience, Slice, of_disk, require_unchanged
+from bbfs.sources.storage.archives.files import COPY, Bounded, Bytes, Patience, of_disk, require_unchanged
 from bbfs.sources.storage.archives.members import Members, names_of, stays_inside
 
 _ENCRYPTED = 0x1  # of the general purpose flags, APPNOTE 4.4.4
