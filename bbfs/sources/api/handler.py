@@ -6,6 +6,7 @@ listing tells of it. Only URLs that an operation of the document has are ever as
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,7 @@ from bbfs.model.values import (
 )
 from bbfs.sources import Services
 from bbfs.sources.api.loading import DocumentReader
-from bbfs.sources.api.operations import Api, Call, Operation, Options, read
+from bbfs.sources.api.operations import Api, Call, Operation, read
 from bbfs.sources.api.options import ApiOptions, ValuesFrom, document_url, made_of_references, refuse_secrets_in_urls
 from bbfs.sources.api.pages import page_of
 from bbfs.sources.api.parameters import Parameter
@@ -74,25 +75,13 @@ class ApiHandler:
         )
         limiter = trio.CapacityLimiter(source.policy.concurrency)
         self._limiter = limiter
-        self._requests = ApiRequests(
-            self._client,
-            services.spool,
-            self._keyring,
-            headers=options.headers,
-            max_pages=options.max_pages,
-            max_items=options.max_items,
-            max_bytes=options.max_body,
-            limiter=limiter,
-        )
+        self._requests = ApiRequests(self._client, services.spool, self._keyring, options, limiter)
         self._reader = DocumentReader(
             document_url(source, options.document),
             self._client,
             options.document_headers,
             services.mount_point,
             limiter,
-        )
-        self._reading_options = Options(
-            options.server, options.server_variables, options.include, options.exclude, tuple(options.headers)
         )
         self._validators: LRUCache[str, Validators] = LRUCache(VALIDATORS_KEPT)
         self._reading = trio.Lock()
@@ -130,7 +119,7 @@ class ApiHandler:
     async def _api_now(self) -> Api:
         async with self._reading:
             with self._document:
-                self._read = await self._reader.read(partial(read, options=self._reading_options))
+                self._read = await self._reader.read(partial(read, options=self._options))
             return self._read
 
     async def _api(self) -> Api:
@@ -199,12 +188,8 @@ class ApiHandler:
             properties |= {"pages": len(answer.pages), "items": sum(len(page.items) for page in answer.pages)}
         if answer.truncated is not None:
             properties |= {"truncated": answer.truncated, "error": f"the list is cut: {answer.truncated}"}
-        return ResourceMetadata(
-            uri=source_uri(self.source.base_prefix, native_uri),
-            native_uri=native_uri,
-            name=native_uri.rstrip("/").rpartition("/")[2],
-            title=call.operation.title,
-            description=call.operation.description,
+        return replace(
+            self._resource(call.operation, native_uri),
             mime_type=mime_type,
             content_type=content_type_of(mime_type),
             modified_ns=modified_ns(headers) if single else None,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
 
 from bbfs.model.errors import InvalidUri, NotFound, ProtocolViolation
@@ -12,6 +12,7 @@ from bbfs.model.redaction import shown
 from bbfs.model.uri_templates.expand import expand_template
 from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.sources.api.document import TOKEN, Node, is_unicode
+from bbfs.sources.api.options import ApiOptions
 from bbfs.sources.api.parameters import Parameter, on_the_wire, parameters, text_of
 from bbfs.sources.api.security import Requirement, Scheme, requirements, schemes
 
@@ -24,16 +25,6 @@ _IN_PATH = "!$&'()*+,;=:@-._~"  # RFC 3986, pchar without what `quote` leaves al
 _SENDABLE = re.compile(r"[!$-;=?-Z\[\]_a-z~]+")  # RFC 3986, without the fragment
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _STREAMS = frozenset(("text/event-stream", "multipart/x-mixed-replace"))
-
-
-class Options(NamedTuple):
-    """What the configuration says of an API. include, exclude: globs over the paths of the document."""
-
-    server: str | None = None
-    server_variables: Mapping[str, str] = {}
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    headers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +145,7 @@ def _refused(operation: Operation, asked: Sequence[str]) -> str | None:
     return f"GET {shown(operation.path)} needs the query parameter {shown(lacking[0])}" if lacking else None
 
 
-def read(root: Node, options: Options) -> Api:
+def read(root: Node, options: ApiOptions) -> Api:
     """What a document offers. Raises ProtocolViolation where it is none of OpenAPI 3, or names no server.
 
     An operation that cannot be read or made a path is left out, and `Api.left_out` says so.
@@ -195,14 +186,14 @@ def _operation(
     root: Node,
     known: Mapping[str, Scheme],
     everywhere: tuple[Requirement, ...],
-    options: Options,
+    options: ApiOptions,
 ) -> Operation:
     """Raises ProtocolViolation and InvalidUri for what has no path."""
     get = item.get("get")
     if "?" in path or "#" in path or not is_unicode(path):
         raise ProtocolViolation("a path with a query or a fragment, or that is no Unicode")
     hidden = [scheme.name for scheme in known.values() if scheme.kind == "query"]
-    found = parameters(path, (item.get("parameters"), get.get("parameters")), options.headers, hidden)
+    found = parameters(path, (item.get("parameters"), get.get("parameters")), tuple(options.headers), hidden)
     if found.lacking:
         raise ProtocolViolation(f"needs a value for {', '.join(found.lacking)}, which the option headers can give")
     returns, links = _answers(get)
@@ -259,7 +250,7 @@ def _template(server: str, path: str, in_path: Sequence[Parameter]) -> tuple[str
     return base, re.compile(regex)
 
 
-def _server(get: Node, item: Node, root: Node, options: Options) -> str:
+def _server(get: Node, item: Node, root: Node, options: ApiOptions) -> str:
     """The URL that an operation's path goes on from. Raises ProtocolViolation."""
     place, url = "the option server", options.server
     if url is None:
@@ -280,7 +271,7 @@ def _server(get: Node, item: Node, root: Node, options: Options) -> str:
     return quote(url.rstrip("/"), safe=_IN_PATH + "/%[]")
 
 
-def _server_variables(server: Node | None, options: Options) -> Iterator[tuple[str, str]]:
+def _server_variables(server: Node | None, options: ApiOptions) -> Iterator[tuple[str, str]]:
     for name, about in server.get("variables").items() if server is not None else ():
         value = options.server_variables.get(
             name, about.value.get("default") if isinstance(about.value, dict) else None
@@ -318,7 +309,7 @@ def is_json(media_type: str | None) -> bool:
     return essence == "application/json" or essence.endswith("+json")
 
 
-def _is_included(path: str, options: Options) -> bool:
+def _is_included(path: str, options: ApiOptions) -> bool:
     if options.include and not any(_glob(glob).fullmatch(path) for glob in options.include):
         return False
     return not any(_glob(glob).fullmatch(path) for glob in options.exclude)

@@ -13,6 +13,7 @@ from bbfs.model.errors import NotFound, ProtocolViolation
 from bbfs.model.values import Content
 from bbfs.sources.api.following import Next, Paging, first_numbers, next_page, without
 from bbfs.sources.api.operations import Api, Call, Operation, is_json
+from bbfs.sources.api.options import ApiOptions
 from bbfs.sources.api.pages import Page, joined, page_of
 from bbfs.sources.api.security import Keyring
 from bbfs.sources.content.memory import MemoryContent
@@ -48,30 +49,20 @@ class NotModified(NamedTuple):
 
 
 class ApiRequests:
-    """Sends the requests of one source. Keeps nothing of them.
-
-    headers: of the configuration. max_pages, max_items, max_bytes: no page is asked for once there is so much.
-    """
+    """Sends the requests of one source. Keeps nothing of them."""
 
     def __init__(
         self,
         client: WebClient,
         spool: Callable[[], Spool],
         keyring: Keyring,
-        *,
-        headers: Mapping[str, str],
-        max_pages: int,
-        max_items: int,
-        max_bytes: int,
+        options: ApiOptions,
         limiter: trio.CapacityLimiter,
     ) -> None:
         self._client = client
         self._spool = spool
         self._keyring = keyring
-        self._headers = dict(headers)
-        self._max_pages = max_pages
-        self._max_items = max_items
-        self._max_bytes = max_bytes
+        self._options = options
         self._limiter = limiter
 
     async def answer(self, api: Api, call: Call) -> Answer:
@@ -140,11 +131,11 @@ class ApiRequests:
 
     def _bound(self, pages: Sequence[Page], size: int) -> str | None:
         items = sum(len(each.items) for each in pages)
-        if len(pages) >= self._max_pages:
+        if len(pages) >= self._options.max_pages:
             return f"{len(pages)} pages with {items} items were read (max_pages)"
-        if items >= self._max_items:
+        if items >= self._options.max_items:
             return f"{items} items were read (max_items)"
-        return f"{size} bytes were read (max_body)" if size >= self._max_bytes else None
+        return f"{size} bytes were read (max_body)" if size >= self._options.max_body else None
 
     async def _page(
         self, api: Api, operation: Operation, url: str, following: Next, where: tuple[str, ...]
@@ -178,7 +169,7 @@ class ApiRequests:
         """
         known = self._keyring.credentials(operation.security, api.schemes)
         headers = {"accept": _accept(operation)}
-        for more in (operation.headers, self._headers, known.headers):
+        for more in (operation.headers, self._options.headers, known.headers):
             headers.update({name.lower(): value for name, value in more.items()})
         if known.cookies:
             cookies = [f"{name}={quote(value, safe=_COOKIE)}" for name, value in known.cookies]

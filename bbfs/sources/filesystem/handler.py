@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import trio
@@ -211,17 +211,7 @@ class FilesystemHandler:
 
     def _metadata(self, path: Components, status: os.stat_result, target: bytes | None) -> ResourceMetadata | None:
         if target is not None:
-            native_uri = native_uri_of(path)
-            return ResourceMetadata(
-                uri=source_uri(self.source.base_prefix, native_uri),
-                native_uri=native_uri,
-                name=_readable(path[-1]),
-                size=len(target),
-                modified_ns=status.st_mtime_ns,
-                etag=etag_of(status),
-                kind="symlink",
-                target=os.fsdecode(target),
-            )
+            return self._described(path, status, kind="symlink", size=len(target), target=os.fsdecode(target))
         if stat.S_ISDIR(status.st_mode):
             return self._directory(path, status)
         if stat.S_ISREG(status.st_mode):
@@ -230,6 +220,14 @@ class FilesystemHandler:
         return None
 
     def _directory(self, path: Components, status: os.stat_result | None = None) -> ResourceMetadata:
+        return self._described(path, status, kind="directory")
+
+    def _file(self, path: Components, status: os.stat_result | None = None) -> ResourceMetadata:
+        mime_type = mime_type_of_name(_readable(path[-1]))
+        size = exact_size(status) if status is not None else None
+        return self._described(path, status, mime_type=mime_type, content_type=content_type_of(mime_type), size=size)
+
+    def _described(self, path: Components, status: os.stat_result | None, **fields: Any) -> ResourceMetadata:
         native_uri = native_uri_of(path)
         return ResourceMetadata(
             uri=source_uri(self.source.base_prefix, native_uri),
@@ -237,22 +235,7 @@ class FilesystemHandler:
             name=_readable(path[-1].rstrip(b"/")) if path else self.source.name,
             modified_ns=status.st_mtime_ns if status is not None else None,
             etag=etag_of(status) if status is not None else None,
-            kind="directory",
-        )
-
-    def _file(self, path: Components, status: os.stat_result | None = None) -> ResourceMetadata:
-        native_uri = native_uri_of(path)
-        name = _readable(path[-1])
-        mime_type = mime_type_of_name(name)
-        return ResourceMetadata(
-            uri=source_uri(self.source.base_prefix, native_uri),
-            native_uri=native_uri,
-            name=name,
-            mime_type=mime_type,
-            content_type=content_type_of(mime_type),
-            size=exact_size(status) if status is not None else None,
-            modified_ns=status.st_mtime_ns if status is not None else None,
-            etag=etag_of(status) if status is not None else None,
+            **fields,
         )
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import trio
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri
 from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceEvent, SourceState
@@ -31,18 +31,16 @@ LARGE = 1 << 20
 """Bytes from which on a content is not held by the cache of contents as well: it is in memory here anyway."""
 
 
-class ResourceOptions(BaseModel):
+class ResourceOptions(SourceOptions):
     """One resource of the options: its content in one of three ways, and what is said of it.
 
     text: the content. base64: the content, encoded. file: a local file, read when bbfs starts.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
     text: str | None = None
     base64: str | None = None
     file: str | None = None
-    mime_type: str | None = Field(default=None, alias="mimeType")
+    mime_type: str | None = None
     description: str | None = None
 
     @model_validator(mode="before")

@@ -67,7 +67,26 @@ class NotionApi:
 
     async def blocks(self, id: str) -> tuple[Block, ...]:
         """All blocks of a page with those in them. Raises TooLarge beyond the bounds."""
-        return await _Blocks(self).below(id, 1)
+        count = 0
+
+        async def below(id: str, depth: int) -> tuple[Block, ...]:
+            nonlocal count
+            if depth > DEEPEST:
+                raise TooLarge(f"block {id} is more than {DEEPEST} levels deep in its page")
+            found: list[Block] = []
+            for value in await self.children(id):
+                if value.get("in_trash") is True or value.get("archived") is True:
+                    continue
+                count += 1
+                if count > MOST_BLOCKS:
+                    raise TooLarge(f"a page of more than {MOST_BLOCKS} blocks")
+                block = Block.of(value)
+                if block.id is not None and value.get("has_children") is True and block.type not in _CLOSED:
+                    block = Block.of(value, await below(block.id, depth + 1))
+                found.append(block)
+            return tuple(found)
+
+        return await below(id, 1)
 
     async def children(self, id: str) -> list[Json]:
         """The blocks in a page or a block, those in them not among them."""
@@ -124,30 +143,6 @@ class NotionApi:
                 raise ProtocolViolation(f"{path}: there is more, and the cursor {cursor!r:.60} leads nowhere")
             seen.add(cursor)
         raise TooLarge(f"{path}: more than {MOST_PAGES} answers")
-
-
-class _Blocks:
-    """The blocks of one page, counted."""
-
-    def __init__(self, api: NotionApi) -> None:
-        self._api = api
-        self._count = 0
-
-    async def below(self, id: str, depth: int) -> tuple[Block, ...]:
-        if depth > DEEPEST:
-            raise TooLarge(f"block {id} is more than {DEEPEST} levels deep in its page")
-        found: list[Block] = []
-        for value in await self._api.children(id):
-            if value.get("in_trash") is True or value.get("archived") is True:
-                continue
-            self._count += 1
-            if self._count > MOST_BLOCKS:
-                raise TooLarge(f"a page of more than {MOST_BLOCKS} blocks")
-            block = Block.of(value)
-            if block.id is not None and value.get("has_children") is True and block.type not in _CLOSED:
-                block = Block.of(value, await self.below(block.id, depth + 1))
-            found.append(block)
-        return tuple(found)
 
 
 def child_items(page: Item, blocks: Iterable[Block]) -> list[tuple[Item, bool]]:

@@ -13,7 +13,8 @@ from bbfs.model.errors import NotFound, ProtocolViolation
 from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.sources.api.document import TOKEN, Documents
 from bbfs.sources.api.following import Paging
-from bbfs.sources.api.operations import Options, read
+from bbfs.sources.api.operations import read
+from bbfs.sources.api.options import ApiOptions
 from bbfs.sources.api.security import Keyring
 from bbfs.sources.api.values import answers_for, hinted, lister
 
@@ -122,7 +123,7 @@ def spoilt(changes: list[tuple[tuple[Any, ...], Any, bool]]) -> dict[str, Any]:
 @example([(("paths", "/pets/{id}", "get", "parameters", 1, "schema"), {"enum": ["\ud800", {}]}, False)])
 def test_a_document_with_anything_anywhere_is_read_or_refused(changes: list[tuple[tuple[Any, ...], Any, bool]]) -> None:
     try:
-        api = read(Documents(AT, {AT: spoilt(changes)}, {}).root, Options())
+        api = read(Documents(AT, {AT: spoilt(changes)}, {}).root, ApiOptions(document=AT))
     except ProtocolViolation:
         return
     assert all(len(reason) < 1000 for reason in api.left_out)
@@ -151,6 +152,6 @@ def test_a_document_with_anything_anywhere_is_read_or_refused(changes: list[tupl
 
 
 def test_the_document_that_is_spoilt_is_a_good_one() -> None:
-    api = read(Documents(AT, {AT: GOOD}, {}).root, Options())
+    api = read(Documents(AT, {AT: GOOD}, {}).root, ApiOptions(document=AT))
     assert api.left_out == ()
     assert [each.path for each in api.operations] == ["/pets/{id}", "/pets"]

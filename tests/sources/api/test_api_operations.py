@@ -7,7 +7,8 @@ import pytest
 
 from bbfs.model.errors import NotFound, ProtocolViolation
 from bbfs.sources.api.document import Documents, parse
-from bbfs.sources.api.operations import Api, Operation, Options, read
+from bbfs.sources.api.operations import Api, Operation, read
+from bbfs.sources.api.options import ApiOptions
 
 DEEP = {"type": "object"}
 AT = "https://docs.example.com/v2/openapi.yaml"
@@ -61,7 +62,7 @@ components:
 
 
 def read_document(value: Any, **options: Any) -> Api:
-    return read(Documents(AT, {AT: value}, {}).root, Options(**options))
+    return read(Documents(AT, {AT: value}, {}).root, ApiOptions(document=AT, **options))
 
 
 def api(paths: Mapping[str, Any], **more: Any) -> Api:
@@ -236,7 +237,7 @@ def test_headers_that_are_known_are_sent() -> None:
         {"name": "x-given", **header},
         {"name": "X-Any", "in": "header"},
     ]
-    found = api({"/x": {"get": {"parameters": parameters}}}, options={"headers": ("X-Given",)})
+    found = api({"/x": {"get": {"parameters": parameters}}}, options={"headers": {"X-Given": "1"}})
     assert found.operations[0].headers == {"X-Version": "2026-01-01", "X-Default": "3"}
 
 

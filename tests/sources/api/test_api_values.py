@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from bbfs.sources.api.document import Documents
-from bbfs.sources.api.operations import Api, Operation, Options, read
+from bbfs.sources.api.operations import Api, Operation, read
+from bbfs.sources.api.options import ApiOptions
 from bbfs.sources.api.parameters import Parameter
 from bbfs.sources.api.values import answers_for, hinted, lister, values_in, variable_at
 
@@ -17,7 +18,7 @@ def api(*paths: str, **gets: Any) -> Api:
         path: {"get": gets.get(path.strip("/").replace("/", "_").replace("{", "").replace("}", ""), {})}
         for path in paths
     }
-    return read(Documents(AT, {AT: {"openapi": "3.1.0", "paths": items}}, {}).root, Options())
+    return read(Documents(AT, {AT: {"openapi": "3.1.0", "paths": items}}, {}).root, ApiOptions(document=AT))
 
 
 def at(found: Api, path: str) -> Operation:
