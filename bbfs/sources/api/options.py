@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import urljoin, urlsplit
 
-import httpx2
 from pydantic import Field, field_validator
 
 from bbfs.model.errors import ConfigError
@@ -13,7 +12,7 @@ from bbfs.model.values import DataSource
 from bbfs.sources.api.document import TOKEN
 from bbfs.sources.api.loading import file_url
 from bbfs.sources.http.client import MAX_BODY
-from bbfs.sources.http.redirects import is_web
+from bbfs.sources.http.redirects import ProxyUrl
 from bbfs.sources.options import Bytes, SourceOptions, as_given, local_path
 
 MAX_PAGES, MAX_ITEMS = 10, 10_000
@@ -50,7 +49,7 @@ class ApiOptions(SourceOptions):
     max_body: Annotated[Bytes, Field(ge=1)] = MAX_BODY
     per_second: float | None = Field(default=None, gt=0)
     allow_private: bool = False
-    proxy: str | None = None
+    proxy: ProxyUrl | None = None
 
     @field_validator("headers", "document_headers")
     @classmethod
@@ -68,18 +67,6 @@ class ApiOptions(SourceOptions):
         if server is not None and (urlsplit(server).scheme not in ("http", "https") or not urlsplit(server).hostname):
             raise ValueError("should be an http or https URL")
         return server
-
-    @field_validator("proxy")
-    @classmethod
-    def _http_proxy(cls, proxy: str | None) -> str | None:
-        if proxy is not None:
-            try:
-                usable = is_web(httpx2.Proxy(proxy).url)
-            except (httpx2.InvalidURL, ValueError):
-                usable = False
-            if not usable:
-                raise ValueError("must be the http:// or https:// URL of a proxy")
-        return proxy
 
 
 def made_of_references(value: Any) -> frozenset[str]:

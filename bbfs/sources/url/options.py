@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource
 from bbfs.sources.http.client import MAX_BODY, USER_AGENT
-from bbfs.sources.http.redirects import is_web, origin
+from bbfs.sources.http.redirects import ProxyUrl, origin
 from bbfs.sources.options import Bytes, SourceOptions, as_given, local_path
 from bbfs.sources.url.pages import page_url
 
@@ -39,7 +39,7 @@ class UrlOptions(SourceOptions):
     headers: Mapping[str, str] = Field(default_factory=dict)
     user_agent: str = Field(default=USER_AGENT, min_length=1, max_length=500, pattern=r"^[\x20-\x7e]+$")
     allow_private: bool = False
-    proxy: str | None = None
+    proxy: ProxyUrl | None = None
 
     @field_validator("urls")
     @classmethod
@@ -50,18 +50,6 @@ class UrlOptions(SourceOptions):
     @classmethod
     def _sitemap_page(cls, sitemap: str | None) -> str | None:
         return None if sitemap is None else _page(sitemap)
-
-    @field_validator("proxy")
-    @classmethod
-    def _http_proxy(cls, proxy: str | None) -> str | None:
-        if proxy is not None:
-            try:
-                usable = httpx2.Proxy(proxy).url
-            except (httpx2.InvalidURL, ValueError):
-                usable = None
-            if usable is None or not is_web(usable):
-                raise ValueError("must be the http:// or https:// URL of a proxy")
-        return proxy
 
     @model_validator(mode="after")
     def _something(self) -> "UrlOptions":
