@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
 
-from bbfs.sources.api.pages import Page
+from bbfs.sources.api.pages import ListPage
 from bbfs.sources.api.parameters import Parameter
 
 _CURSOR = frozenset((
@@ -86,7 +86,7 @@ END = Next("end")
 
 
 def next_page(
-    paging: Paging, url: str, headers: Mapping[str, str], pages: Sequence[Page], first: Mapping[str, int]
+    paging: Paging, url: str, headers: Mapping[str, str], pages: Sequence[ListPage], first: Mapping[str, int]
 ) -> Next:
     """What follows the last of `pages`, which `url` gave. first: the first page and offset, by parameter name."""
     link = _link(headers.get("link", ""))
@@ -122,7 +122,7 @@ def next_page(
     return END
 
 
-def first_numbers(paging: Paging, page: Page) -> tuple[dict[str, int], bool]:
+def first_numbers(paging: Paging, page: ListPage) -> tuple[dict[str, int], bool]:
     """The number and the offset of the first page, by parameter name, and whether the number is sure.
 
     The page itself may say them, or the document's default. Else pages begin with 0 or 1, which only a request shows.
@@ -218,7 +218,7 @@ def _number(text: str | None) -> int | None:
 class _Said:
     """What a page says of pages, its items left out."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: ListPage) -> None:
         self._page = page
         self._facts = list(self._walk(page.around, "", 0))
         self.more = next((v for n, v in self._facts if n in _MORE and isinstance(v, bool)), None)

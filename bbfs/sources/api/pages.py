@@ -21,7 +21,7 @@ _AROUND = ("data", "_embedded", "result", "response", "hits", "body", "payload")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """One page. text: all of it; start, end: where the array is in it; items: its items as they are written.
 
     around: the page parsed, with an empty array in place of the items. where: the keys that lead to the array.
@@ -40,7 +40,7 @@ class Page:
         return [json.loads(item) for item in self.items]
 
 
-def page_of(body: bytes, hint: str = "", where: tuple[str, ...] | None = None) -> Page | None:
+def page_of(body: bytes, hint: str = "", where: tuple[str, ...] | None = None) -> ListPage | None:
     """The page in an answer, None if it is no list. hint: how the items may be called. where: as in an earlier page."""
     try:
         text = body.decode("utf-8-sig")
@@ -56,7 +56,7 @@ def page_of(body: bytes, hint: str = "", where: tuple[str, ...] | None = None) -
         around = _emptied(value, where)
     except (ValueError, RecursionError, IndexError):
         return None
-    return Page(text, start, end, tuple(items), around, where)
+    return ListPage(text, start, end, tuple(items), around, where)
 
 
 def _emptied(value: Any, where: Sequence[str]) -> Any:
@@ -66,7 +66,7 @@ def _emptied(value: Any, where: Sequence[str]) -> Any:
     return {**value, where[0]: _emptied(value[where[0]], where[1:])}
 
 
-def joined(pages: Sequence[Page]) -> bytes:
+def joined(pages: Sequence[ListPage]) -> bytes:
     """One text of all pages: the last page with the items of all, one a line where each is written in one."""
     last = pages[-1]
     items = ",\n".join(item for page in pages for item in page.items)

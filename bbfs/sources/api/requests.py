@@ -14,7 +14,7 @@ from bbfs.model.values import Content
 from bbfs.sources.api.following import Next, Paging, first_numbers, next_page, without
 from bbfs.sources.api.operations import Api, Call, Operation, is_json
 from bbfs.sources.api.options import ApiOptions
-from bbfs.sources.api.pages import Page, joined, page_of
+from bbfs.sources.api.pages import ListPage, joined, page_of
 from bbfs.sources.api.security import Keyring
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.spool import Spool
@@ -38,7 +38,7 @@ class Answer:
 
     content: Content
     headers: tuple[Mapping[str, str], ...]
-    pages: tuple[Page, ...] = ()
+    pages: tuple[ListPage, ...] = ()
     truncated: str | None = None
 
 
@@ -95,7 +95,7 @@ class ApiRequests:
         return Answer(MemoryContent(text), tuple(heads), tuple(pages), truncated)
 
     async def _follow(
-        self, api: Api, call: Call, paging: Paging, pages: list[Page], heads: list[Mapping[str, str]], size: int
+        self, api: Api, call: Call, paging: Paging, pages: list[ListPage], heads: list[Mapping[str, str]], size: int
     ) -> str | None:
         """Add to the first page all that follow, with their headers. Returns why these are not all."""
         url, seen = call.url, {call.url}
@@ -129,7 +129,7 @@ class ApiRequests:
             pages.append(page)
             heads.append(headers)
 
-    def _bound(self, pages: Sequence[Page], size: int) -> str | None:
+    def _bound(self, pages: Sequence[ListPage], size: int) -> str | None:
         items = sum(len(each.items) for each in pages)
         if len(pages) >= self._options.max_pages:
             return f"{len(pages)} pages with {items} items were read (max_pages)"
@@ -139,7 +139,7 @@ class ApiRequests:
 
     async def _page(
         self, api: Api, operation: Operation, url: str, following: Next, where: tuple[str, ...]
-    ) -> tuple[Mapping[str, str], Page, int] | str:
+    ) -> tuple[Mapping[str, str], ListPage, int] | str:
         """The page at a URL; or, where a guess was wrong, why there is none: empty if that is simply the end."""
         try:
             headers, body = await self._get(api, operation, url)

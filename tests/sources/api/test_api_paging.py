@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bbfs.sources.api.following import Next, Paging, first_numbers, next_page, without
-from bbfs.sources.api.pages import Page, joined, page_of
+from bbfs.sources.api.pages import ListPage, joined, page_of
 from bbfs.sources.api.parameters import Parameter
 
 URL = "https://h/v1/pets?kind=cat"
 
 
-def page(value: Any, hint: str = "") -> Page:
+def page(value: Any, hint: str = "") -> ListPage:
     found = page_of(value if isinstance(value, bytes) else json.dumps(value).encode(), hint)
     assert found is not None
     return found
