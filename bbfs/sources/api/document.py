@@ -36,13 +36,13 @@ class Documents:
     def __init__(self, location: str, parsed: Mapping[str, Any], missing: Mapping[str, str]) -> None:
         self.location = location
         self.wanted: set[str] = set()
-        self.root = Node(self, location, "", parsed[location])
+        self.root = DocumentNode(self, location, "", parsed[location])
         self._missing = missing
         # Opaque: an `$id` in a schema changes no URL. This registry has no way to get another document by itself.
         documents = ((url, Resource[Any].opaque(value)) for url, value in parsed.items())
         self._resolver = Registry[Any]().with_resources(documents).crawl().resolver()
 
-    def at(self, reference: str, base: str) -> "Node":
+    def at(self, reference: str, base: str) -> "DocumentNode":
         """Return the target of a reference in the document at `base`. Raise ProtocolViolation that names it."""
         url = ""
         try:
@@ -50,7 +50,7 @@ class Documents:
             pointer = pointer.replace("%2F", "~1")  # many documents have it within a step, where RFC 6901 has ~1
             if url != self.location:
                 self.wanted.add(url)
-            return Node(self, url, unquote(pointer), self._resolver.lookup(f"{url}#{pointer}").contents)
+            return DocumentNode(self, url, unquote(pointer), self._resolver.lookup(f"{url}#{pointer}").contents)
         except (InvalidAnchor, NoSuchAnchor):
             problem = "no JSON pointer"
         except (PointerToNowhere, TypeError, ValueError):  # the library steps into numbers and texts
@@ -61,7 +61,7 @@ class Documents:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DocumentNode:
     """A place in a document, by its JSON pointer. Going down from it follows references; `str` is for messages."""
 
     documents: Documents
@@ -73,11 +73,11 @@ class Node:
         name = posixpath.basename(urlsplit(self.url).path) or self.url
         return shown(f"{unquote(name)}#{self.pointer}")
 
-    def get(self, key: str) -> "Node":
+    def get(self, key: str) -> "DocumentNode":
         """What a key of an object leads to; a node whose value is None where there is no such key."""
         return self._below(key, _keyed(self.value).get(key)).followed()
 
-    def items(self) -> Iterator[tuple[str, "Node"]]:
+    def items(self) -> Iterator[tuple[str, "DocumentNode"]]:
         """The members of an object, or of an array by their index; nothing of anything else."""
         if isinstance(self.value, list):
             for index, value in enumerate(self.value):
@@ -86,16 +86,16 @@ class Node:
             for key, value in _keyed(self.value).items():
                 yield key, self._below(key, value).followed()
 
-    def raw_items(self) -> Iterator[tuple[str, "Node"]]:
+    def raw_items(self) -> Iterator[tuple[str, "DocumentNode"]]:
         """As `items` of an object, references not followed: one that leads nowhere spoils no other member."""
         for key, value in _keyed(self.value).items():
             yield key, self._below(key, value)
 
-    def _below(self, step: str, value: Any) -> "Node":
+    def _below(self, step: str, value: Any) -> "DocumentNode":
         step = step.replace("~", "~0").replace("/", "~1")
-        return Node(self.documents, self.url, f"{self.pointer}/{step}", value)
+        return DocumentNode(self.documents, self.url, f"{self.pointer}/{step}", value)
 
-    def followed(self) -> "Node":
+    def followed(self) -> "DocumentNode":
         """What the node refers to, itself if it is no reference. Raises ProtocolViolation.
 
         What stands beside a reference comes first, as JSON Schema has it since OpenAPI 3.1.
@@ -105,7 +105,7 @@ class Node:
             reference = _keyed(node.value).get("$ref")
             if not isinstance(reference, str):
                 value = {**node.value, **beside} if beside and isinstance(node.value, dict) else node.value
-                return Node(node.documents, node.url, node.pointer, value)
+                return DocumentNode(node.documents, node.url, node.pointer, value)
             beside = {**{k: v for k, v in _keyed(node.value).items() if k != "$ref"}, **beside}
             try:
                 node = self.documents.at(reference, node.url)

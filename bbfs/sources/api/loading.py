@@ -12,7 +12,7 @@ import trio
 
 from bbfs.model.errors import BbfsError, ConfigError, IsADirectory, NotFound, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import shown
-from bbfs.sources.api.document import Documents, Node, is_beneath, parse
+from bbfs.sources.api.document import DocumentNode, Documents, is_beneath, parse
 from bbfs.sources.filesystem.beneath import AtMountPoint, MountPoint, Root, error_of
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.headers import Validators
@@ -47,7 +47,7 @@ def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=16).digest()
 
 
-def _tried(interpret: Callable[[Node], T], root: Node) -> T | BbfsError:
+def _tried(interpret: Callable[[DocumentNode], T], root: DocumentNode) -> T | BbfsError:
     """What `interpret` makes, or its error, which a document that is not there yet may be the reason of."""
     try:
         return interpret(root)
@@ -86,7 +86,7 @@ class DocumentReader:
         # By digest, until all are read: to parse a large one may outlast the time that somebody waits.
         self._parsed: dict[bytes, Any] = {}
 
-    async def read(self, interpret: Callable[[Node], T]) -> T:
+    async def read(self, interpret: Callable[[DocumentNode], T]) -> T:
         """What `interpret` makes of the document, in a thread; what it made before where nothing has changed since.
 
         It is called again and again, as long as it follows references to other documents: only those are read. One

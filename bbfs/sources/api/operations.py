@@ -11,7 +11,7 @@ from bbfs.model.errors import InvalidUri, NotFound, ProtocolViolation
 from bbfs.model.redaction import shown
 from bbfs.model.uri_templates.expand import expand_template
 from bbfs.model.uri_templates.patterns import Pattern
-from bbfs.sources.api.document import TOKEN, Node, is_unicode
+from bbfs.sources.api.document import TOKEN, DocumentNode, is_unicode
 from bbfs.sources.api.options import ApiOptions
 from bbfs.sources.api.parameters import Parameter, on_the_wire, parameters, text_of
 from bbfs.sources.api.security import Requirement, Scheme, requirements, schemes
@@ -145,7 +145,7 @@ def _refused(operation: Operation, asked: Sequence[str]) -> str | None:
     return f"GET {shown(operation.path)} needs the query parameter {shown(lacking[0])}" if lacking else None
 
 
-def read(root: Node, options: ApiOptions) -> Api:
+def read(root: DocumentNode, options: ApiOptions) -> Api:
     """What a document offers. Raises ProtocolViolation where it is none of OpenAPI 3, or names no server.
 
     An operation that cannot be read or made a path is left out, and `Api.left_out` says so.
@@ -182,8 +182,8 @@ def _openness(segment: str) -> tuple[int, str]:
 
 def _operation(
     path: str,
-    item: Node,
-    root: Node,
+    item: DocumentNode,
+    root: DocumentNode,
     known: Mapping[str, Scheme],
     everywhere: tuple[Requirement, ...],
     options: ApiOptions,
@@ -250,7 +250,7 @@ def _template(server: str, path: str, in_path: Sequence[Parameter]) -> tuple[str
     return base, re.compile(regex)
 
 
-def _server(get: Node, item: Node, root: Node, options: ApiOptions) -> str:
+def _server(get: DocumentNode, item: DocumentNode, root: DocumentNode, options: ApiOptions) -> str:
     """The URL that an operation's path goes on from. Raises ProtocolViolation."""
     place, url = "the option server", options.server
     if url is None:
@@ -271,7 +271,7 @@ def _server(get: Node, item: Node, root: Node, options: ApiOptions) -> str:
     return quote(url.rstrip("/"), safe=_IN_PATH + "/%[]")
 
 
-def _server_variables(server: Node | None, options: ApiOptions) -> Iterator[tuple[str, str]]:
+def _server_variables(server: DocumentNode | None, options: ApiOptions) -> Iterator[tuple[str, str]]:
     for name, about in server.get("variables").items() if server is not None else ():
         value = options.server_variables.get(
             name, about.value.get("default") if isinstance(about.value, dict) else None
@@ -280,7 +280,7 @@ def _server_variables(server: Node | None, options: ApiOptions) -> Iterator[tupl
             yield name, str(value)
 
 
-def _answers(get: Node) -> tuple[tuple[str, ...], tuple[tuple[str, Mapping[str, Any]], ...]]:
+def _answers(get: DocumentNode) -> tuple[tuple[str, ...], tuple[tuple[str, Mapping[str, Any]], ...]]:
     """The media types of a success, JSON first, and the links of its answers."""
     responses = {code.upper(): node for code, node in get.get("responses").raw_items()}
     codes = [*sorted(code for code in responses if code.startswith("2")), "DEFAULT"]

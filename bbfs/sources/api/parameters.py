@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 from bbfs.model.errors import ProtocolViolation
 from bbfs.model.redaction import shown
-from bbfs.sources.api.document import TOKEN, Node, is_unicode
+from bbfs.sources.api.document import TOKEN, DocumentNode, is_unicode
 
 _VARIABLE = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 IGNORED_HEADERS = frozenset(("accept", "content-type", "authorization"))
@@ -59,12 +59,14 @@ class Parameters:
     lacking: tuple[str, ...]
 
 
-def parameters(path: str, nodes: Iterable[Node], given_headers: Iterable[str], hidden: Iterable[str]) -> Parameters:
+def parameters(
+    path: str, nodes: Iterable[DocumentNode], given_headers: Iterable[str], hidden: Iterable[str]
+) -> Parameters:
     """The parameters of an operation. nodes: the arrays of parameters, of the path item and then of the operation.
 
     given_headers: names of headers that the configuration sends. hidden: names of query parameters that are secrets.
     """
-    declared: dict[tuple[str, str], Node] = {}
+    declared: dict[tuple[str, str], DocumentNode] = {}
     for node in nodes:
         for _, each in node.items():
             name, place = each.text("name"), each.text("in")
@@ -82,7 +84,9 @@ def parameters(path: str, nodes: Iterable[Node], given_headers: Iterable[str], h
     return Parameters(tuple(routed), tuple(reversed(unique.values())), headers, lacking)
 
 
-def _unseen(declared: Mapping[tuple[str, str], Node], given: set[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+def _unseen(
+    declared: Mapping[tuple[str, str], DocumentNode], given: set[str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
     """Header and cookie parameters: what can be sent, and what cannot."""
     headers: dict[str, str] = {}
     lacking: list[str] = []
@@ -103,7 +107,7 @@ def _unseen(declared: Mapping[tuple[str, str], Node], given: set[str]) -> tuple[
     return headers, tuple(lacking)
 
 
-def _of_path(name: str, node: Node | None, taken: set[str]) -> Parameter:
+def _of_path(name: str, node: DocumentNode | None, taken: set[str]) -> Parameter:
     """A variable of a path; one that the document does not describe holds any text."""
     variable = _variable(name)
     while variable in taken:  # a query names its variables, a path does not show them
@@ -122,7 +126,7 @@ def _of_path(name: str, node: Node | None, taken: set[str]) -> Parameter:
     )  # fmt: skip
 
 
-def _of_query(name: str, node: Node) -> Iterator[Parameter]:
+def _of_query(name: str, node: DocumentNode) -> Iterator[Parameter]:
     style, facts = node.text("style") or "form", _Facts.of(node)
     explode = node.flag("explode")
     explode = style == "form" if explode is None else explode
@@ -154,11 +158,11 @@ class _Facts:
     samples: tuple[str, ...] = ()
     default: Any = None
     dynamic: Mapping[str, Any] = field(default_factory=dict)
-    properties: Mapping[str, Node] = field(default_factory=dict)
+    properties: Mapping[str, DocumentNode] = field(default_factory=dict)
     needed: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, node: Node) -> "_Facts":
+    def of(cls, node: DocumentNode) -> "_Facts":
         """node: a parameter. One with `content` holds a text in that format."""
         try:
             about = cls.of_schema(node.get("schema"))
@@ -174,7 +178,7 @@ class _Facts:
                    about.properties, about.needed)  # fmt: skip
 
     @classmethod
-    def of_schema(cls, schema: Node) -> "_Facts":
+    def of_schema(cls, schema: DocumentNode) -> "_Facts":
         """What one schema says; of alternatives (`anyOf`, `oneOf`), the first that is not null."""
         try:
             schema = _chosen(schema)
@@ -201,13 +205,13 @@ class _Facts:
         )  # fmt: skip
 
 
-def _chosen(schema: Node) -> Node:
+def _chosen(schema: DocumentNode) -> DocumentNode:
     for key in ("anyOf", "oneOf", "allOf"):
         if isinstance(schema.value, dict) and isinstance(schema.value.get(key), list) and "type" not in schema.value:
             for _, each in schema.get(key).items():
                 if isinstance(each.value, dict) and each.value.get("type") != "null":
                     beside = {k: v for k, v in schema.value.items() if k != key}
-                    return Node(each.documents, each.url, each.pointer, {**each.value, **beside})
+                    return DocumentNode(each.documents, each.url, each.pointer, {**each.value, **beside})
     return schema
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from bbfs.model.errors import ConfigError
-from bbfs.sources.api.document import TOKEN, Node, is_unicode
+from bbfs.sources.api.document import TOKEN, DocumentNode, is_unicode
 
 Requirement: TypeAlias = tuple[str, ...]
 """The names of schemes that a request must satisfy together; none of them is a request without credentials."""
@@ -30,7 +30,7 @@ class Credentials:
     cookies: Sequence[tuple[str, str]] = field(default=(), repr=False)
 
 
-def schemes(components: Node) -> dict[str, Scheme]:
+def schemes(components: DocumentNode) -> dict[str, Scheme]:
     """The schemes of a document by name, from its `components`."""
     found: dict[str, Scheme] = {}
     for name, node in components.get("securitySchemes").items():
@@ -48,7 +48,7 @@ def schemes(components: Node) -> dict[str, Scheme]:
     return found
 
 
-def requirements(node: Node) -> tuple[Requirement, ...] | None:
+def requirements(node: DocumentNode) -> tuple[Requirement, ...] | None:
     """The alternatives of a `security` field; None where there is none."""
     if not isinstance(node.value, list):
         return None

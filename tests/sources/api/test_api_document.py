@@ -11,14 +11,14 @@ from web_site import WebSite
 from bbfs.model.errors import ConfigError, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.values import DataSource
 from bbfs.sources.api import loading as api_loading
-from bbfs.sources.api.document import Documents, Node, is_beneath, parse
+from bbfs.sources.api.document import DocumentNode, Documents, is_beneath, parse
 from bbfs.sources.api.loading import DocumentReader, file_url
 from bbfs.sources.http.client import WebClient
 
 AT = "file:///apis/pets/openapi.yaml"
 
 
-def root(value: Any, **others: Any) -> Node:
+def root(value: Any, **others: Any) -> DocumentNode:
     parsed = {AT: value, **{f"file:///apis/pets/{name}.yaml": other for name, other in others.items()}}
     return Documents(AT, parsed, {"file:///apis/pets/gone.yaml": "no such file"}).root
 
@@ -174,11 +174,11 @@ async def test_what_took_long_to_parse_is_there_for_who_comes_next(
     reading = reader(file_url(str(tmp_path / "api.json")))
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(reading.read, Node.followed)
+            nursery.start_soon(reading.read, DocumentNode.followed)
             await begun.wait()
             nursery.cancel_scope.cancel()
             go_on.set()
-        assert (await reading.read(Node.followed)).value == {"a": 1}
+        assert (await reading.read(DocumentNode.followed)).value == {"a": 1}
     assert calls == 1
 
 
@@ -198,7 +198,7 @@ async def test_a_document_over_http_is_read_with_what_it_refers_to(tmp_path: Pat
         assert await reading.read(lambda root: None) == "changed"
         assert site.requests("/files/api/more.json") == []  # what nobody asks for is not read
         with pytest.raises(Unreachable):
-            await reader(f"{site.url}/files/api/nothing.json", client).read(Node.followed)
+            await reader(f"{site.url}/files/api/nothing.json", client).read(DocumentNode.followed)
     finally:
         await client.aclose()
         site.stop()
@@ -206,15 +206,15 @@ async def test_a_document_over_http_is_read_with_what_it_refers_to(tmp_path: Pat
 
 async def test_what_is_no_document_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unreachable, match=r"the document: .*No such file"):
-        await reader(file_url(str(tmp_path / "none.yaml"))).read(Node.followed)
+        await reader(file_url(str(tmp_path / "none.yaml"))).read(DocumentNode.followed)
     with pytest.raises(Unreachable):
-        await reader(file_url(str(tmp_path))).read(Node.followed)
+        await reader(file_url(str(tmp_path))).read(DocumentNode.followed)
     with pytest.raises(Unreachable, match="no regular file"):
-        await reader("file:///dev/null").read(Node.followed)
+        await reader("file:///dev/null").read(DocumentNode.followed)
     (tmp_path / "long.json").write_text("1" * 100)
     monkeypatch.setattr(api_loading, "MAX_DOCUMENT", 99)
     with pytest.raises(TooLarge, match="99 bytes"):
-        await reader(file_url(str(tmp_path / "long.json"))).read(Node.followed)
+        await reader(file_url(str(tmp_path / "long.json"))).read(DocumentNode.followed)
 
 
 def test_a_document_on_the_mount_itself_is_refused(tmp_path: Path) -> None:
