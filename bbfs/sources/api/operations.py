@@ -14,7 +14,7 @@ from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.sources.api.document import TOKEN, DocumentNode, is_unicode
 from bbfs.sources.api.options import ApiOptions
 from bbfs.sources.api.parameters import Parameter, on_the_wire, parameters, text_of
-from bbfs.sources.api.security import Requirement, Scheme, requirements, schemes
+from bbfs.sources.api.security import Requirement, SecurityScheme, requirements, schemes
 
 LONGEST_URL = 16_384
 """Characters: servers take 8 to 16 KB."""
@@ -104,7 +104,7 @@ class Api:
     title: str
     version: str
     operations: tuple[Operation, ...]
-    schemes: Mapping[str, Scheme]
+    schemes: Mapping[str, SecurityScheme]
     left_out: tuple[str, ...]
 
     def call(self, native_uri: str) -> Call:
@@ -184,7 +184,7 @@ def _operation(
     path: str,
     item: DocumentNode,
     root: DocumentNode,
-    known: Mapping[str, Scheme],
+    known: Mapping[str, SecurityScheme],
     everywhere: tuple[Requirement, ...],
     options: ApiOptions,
 ) -> Operation:

@@ -13,7 +13,7 @@ Requirement: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Scheme:
+class SecurityScheme:
     """One security scheme. kind: `bearer` (also OAuth 2 and OpenID Connect, of which the token is given), `basic`,
     `header`, `query`, `cookie` (API keys, with the `name` they go by), or None for one that bbfs cannot speak."""
 
@@ -30,21 +30,21 @@ class Credentials:
     cookies: Sequence[tuple[str, str]] = field(default=(), repr=False)
 
 
-def schemes(components: DocumentNode) -> dict[str, Scheme]:
+def schemes(components: DocumentNode) -> dict[str, SecurityScheme]:
     """The schemes of a document by name, from its `components`."""
-    found: dict[str, Scheme] = {}
+    found: dict[str, SecurityScheme] = {}
     for name, node in components.get("securitySchemes").items():
         kind, place, key = node.text("type"), node.text("in"), node.text("name")
         spoken = (node.text("scheme") or "").lower()
         sendable = key is not None and (is_unicode(key) if place == "query" else TOKEN.fullmatch(key))
         if kind == "apiKey" and key is not None and place in ("header", "query", "cookie") and sendable:
-            found[name] = Scheme(place, key)
+            found[name] = SecurityScheme(place, key)
         elif kind in ("oauth2", "openIdConnect") or (kind, spoken) == ("http", "bearer"):
-            found[name] = Scheme("bearer")
+            found[name] = SecurityScheme("bearer")
         elif (kind, spoken) == ("http", "basic"):
-            found[name] = Scheme("basic")
+            found[name] = SecurityScheme("basic")
         else:
-            found[name] = Scheme(None)
+            found[name] = SecurityScheme(None)
     return found
 
 
@@ -79,7 +79,7 @@ class Keyring:
         if "username" in auth and "password" in auth:
             self.secrets |= {_basic(auth["username"], auth["password"])}
 
-    def _value(self, name: str, scheme: Scheme) -> str | None:
+    def _value(self, name: str, scheme: SecurityScheme) -> str | None:
         """The secret for a scheme, if there is one."""
         if scheme.kind is None:
             return None
@@ -92,27 +92,27 @@ class Keyring:
             self._auth.get("token") if scheme.kind == "bearer" else self._auth.get("apiKey", self._auth.get("api_key"))
         )
 
-    def unused(self, known: Mapping[str, Scheme]) -> list[str]:
+    def unused(self, known: Mapping[str, SecurityScheme]) -> list[str]:
         """The keys of `auth` that no scheme of the document takes."""
         kinds = {scheme.kind for scheme in known.values()}
         taken = {"token": "bearer" in kinds, "username": "basic" in kinds, "password": "basic" in kinds}
         taken["apiKey"] = taken["api_key"] = not kinds.isdisjoint(("header", "query", "cookie"))
         return [key for key in self._auth if key not in known and not taken.get(key, False)]
 
-    def credentials(self, alternatives: Iterable[Requirement], known: Mapping[str, Scheme]) -> Credentials:
+    def credentials(self, alternatives: Iterable[Requirement], known: Mapping[str, SecurityScheme]) -> Credentials:
         """Those of the first alternative of which all secrets are there; none where there is no such.
 
         The server then says what it wants. An alternative without credentials counts last.
         """
         for alternative in sorted(alternatives, key=lambda each: not each):
-            asked = [(name, known.get(name, Scheme(None))) for name in alternative]
+            asked = [(name, known.get(name, SecurityScheme(None))) for name in alternative]
             given = [(scheme, value) for name, scheme in asked if (value := self._value(name, scheme)) is not None]
             if len(given) == len(asked):
                 return _combined(given)
         return Credentials()
 
 
-def _combined(given: Iterable[tuple[Scheme, str]]) -> Credentials:
+def _combined(given: Iterable[tuple[SecurityScheme, str]]) -> Credentials:
     headers: dict[str, str] = {}
     query: list[tuple[str, str]] = []
     cookies: list[tuple[str, str]] = []
