@@ -22,7 +22,7 @@ class SecurityScheme:
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class RequestCredentials:
     """What a request carries beyond its URL. Never printed."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -99,7 +99,9 @@ class Keyring:
         taken["apiKey"] = taken["api_key"] = not kinds.isdisjoint(("header", "query", "cookie"))
         return [key for key in self._auth if key not in known and not taken.get(key, False)]
 
-    def credentials(self, alternatives: Iterable[Requirement], known: Mapping[str, SecurityScheme]) -> Credentials:
+    def credentials(
+        self, alternatives: Iterable[Requirement], known: Mapping[str, SecurityScheme]
+    ) -> RequestCredentials:
         """Those of the first alternative of which all secrets are there; none where there is no such.
 
         The server then says what it wants. An alternative without credentials counts last.
@@ -109,10 +111,10 @@ class Keyring:
             given = [(scheme, value) for name, scheme in asked if (value := self._value(name, scheme)) is not None]
             if len(given) == len(asked):
                 return _combined(given)
-        return Credentials()
+        return RequestCredentials()
 
 
-def _combined(given: Iterable[tuple[SecurityScheme, str]]) -> Credentials:
+def _combined(given: Iterable[tuple[SecurityScheme, str]]) -> RequestCredentials:
     headers: dict[str, str] = {}
     query: list[tuple[str, str]] = []
     cookies: list[tuple[str, str]] = []
@@ -128,7 +130,7 @@ def _combined(given: Iterable[tuple[SecurityScheme, str]]) -> Credentials:
                 query.append((scheme.name, value))
             case "cookie":
                 cookies.append((scheme.name, value))
-    return Credentials(headers, tuple(query), tuple(cookies))
+    return RequestCredentials(headers, tuple(query), tuple(cookies))
 
 
 def _basic(username: str, password: str = "") -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from bbfs.model.errors import ConfigError
 from bbfs.sources.api.document import Documents
-from bbfs.sources.api.security import Credentials, Keyring, Requirement, check, requirements, schemes
+from bbfs.sources.api.security import Keyring, RequestCredentials, Requirement, check, requirements, schemes
 
 AT = "file:///a.json"
 SCHEMES = {
@@ -31,40 +31,40 @@ def node(value: Any) -> Any:
 KNOWN = schemes(node({"securitySchemes": SCHEMES}))
 
 
-def credentials(auth: dict[str, str], *alternatives: Requirement) -> Credentials:
+def credentials(auth: dict[str, str], *alternatives: Requirement) -> RequestCredentials:
     return Keyring(auth).credentials(alternatives, KNOWN)
 
 
 @pytest.mark.parametrize(
     ("scheme", "auth", "expected"),
     [
-        ("bearer", {"token": "t"}, Credentials({"Authorization": "Bearer t"})),
-        ("oauth", {"token": "t"}, Credentials({"Authorization": "Bearer t"})),
-        ("oidc", {"token": "t"}, Credentials({"Authorization": "Bearer t"})),
-        ("basic", {"username": "ann", "password": "p:w"}, Credentials({"Authorization": "Basic YW5uOnA6dw=="})),
-        ("head", {"apiKey": "k"}, Credentials({"X-Key": "k"})),
-        ("head", {"api_key": "k"}, Credentials({"X-Key": "k"})),
-        ("query", {"apiKey": "k"}, Credentials({}, (("key", "k"),))),
-        ("cookie", {"apiKey": "k"}, Credentials({}, (), (("sid", "k"),))),
-        ("head", {"apiKey": "k", "head": "own"}, Credentials({"X-Key": "own"})),
-        ("digest", {"token": "t", "username": "a", "password": "b", "apiKey": "k"}, Credentials()),
-        ("mutual", {"mutual": "x"}, Credentials()),
-        ("odd", {"apiKey": "k"}, Credentials()),
-        ("nothing", {"apiKey": "k", "nothing": "x"}, Credentials()),
-        ("bearer", {"apiKey": "k"}, Credentials()),
+        ("bearer", {"token": "t"}, RequestCredentials({"Authorization": "Bearer t"})),
+        ("oauth", {"token": "t"}, RequestCredentials({"Authorization": "Bearer t"})),
+        ("oidc", {"token": "t"}, RequestCredentials({"Authorization": "Bearer t"})),
+        ("basic", {"username": "ann", "password": "p:w"}, RequestCredentials({"Authorization": "Basic YW5uOnA6dw=="})),
+        ("head", {"apiKey": "k"}, RequestCredentials({"X-Key": "k"})),
+        ("head", {"api_key": "k"}, RequestCredentials({"X-Key": "k"})),
+        ("query", {"apiKey": "k"}, RequestCredentials({}, (("key", "k"),))),
+        ("cookie", {"apiKey": "k"}, RequestCredentials({}, (), (("sid", "k"),))),
+        ("head", {"apiKey": "k", "head": "own"}, RequestCredentials({"X-Key": "own"})),
+        ("digest", {"token": "t", "username": "a", "password": "b", "apiKey": "k"}, RequestCredentials()),
+        ("mutual", {"mutual": "x"}, RequestCredentials()),
+        ("odd", {"apiKey": "k"}, RequestCredentials()),
+        ("nothing", {"apiKey": "k", "nothing": "x"}, RequestCredentials()),
+        ("bearer", {"apiKey": "k"}, RequestCredentials()),
     ],
 )
-def test_each_scheme_has_its_secret(scheme: str, auth: dict[str, str], expected: Credentials) -> None:
+def test_each_scheme_has_its_secret(scheme: str, auth: dict[str, str], expected: RequestCredentials) -> None:
     assert credentials(auth, (scheme,)) == expected
 
 
 def test_the_first_alternative_that_can_be_met_is() -> None:
     auth = {"apiKey": "k", "app": "a", "token": "t"}
-    assert credentials(auth, ("head", "app")) == Credentials({"X-Key": "k", "X-App": "a"})
-    assert credentials(auth, ("basic",), ("query",), ("bearer",)) == Credentials({}, (("key", "k"),))
-    assert credentials(auth, (), ("bearer",)) == Credentials({"Authorization": "Bearer t"})
-    assert credentials(auth, ("basic", "head"), ()) == Credentials()
-    assert credentials(auth) == Credentials()
+    assert credentials(auth, ("head", "app")) == RequestCredentials({"X-Key": "k", "X-App": "a"})
+    assert credentials(auth, ("basic",), ("query",), ("bearer",)) == RequestCredentials({}, (("key", "k"),))
+    assert credentials(auth, (), ("bearer",)) == RequestCredentials({"Authorization": "Bearer t"})
+    assert credentials(auth, ("basic", "head"), ()) == RequestCredentials()
+    assert credentials(auth) == RequestCredentials()
 
 
 def test_requirements_are_alternatives() -> None:
