@@ -19,7 +19,7 @@ ADDRESSES_KEPT = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WorkspaceEntry:
     """One name of a directory. item: the page it shows (page, index), or whose it is."""
 
     shape: Shape
@@ -27,7 +27,7 @@ class Entry:
     modified_ns: int | None = None
 
 
-Entries = dict[str, Entry]
+Entries = dict[str, WorkspaceEntry]
 
 
 class Directories:
@@ -54,13 +54,13 @@ class Directories:
             raise NotADirectory(f"{path[-1][:200]}: is a file")
         return entry.item
 
-    async def entry(self, path: tuple[str, ...]) -> Entry:
+    async def entry(self, path: tuple[str, ...]) -> WorkspaceEntry:
         """What a path names, one with an id in it too: there it begins anew. Raises NotFound."""
         begin = next((place for place in reversed(range(len(path))) if as_id(path[place]) is not None), None)
-        entry: Entry | None = None
+        entry: WorkspaceEntry | None = None
         if begin is not None:
             # Whatever it is, it may have something below it.
-            entry = Entry("directory", await self._api.item(as_id(path[begin]) or ""))
+            entry = WorkspaceEntry("directory", await self._api.item(as_id(path[begin]) or ""))
         for segment in path if begin is None else path[begin + 1 :]:
             if entry is not None and entry.shape != "directory":
                 raise NotFound(f"{segment[:200]!r}: is below a file")
@@ -69,13 +69,13 @@ class Directories:
             raise NotFound("the root is a directory")
         return entry
 
-    async def by_id(self, id: str) -> Entry:
+    async def by_id(self, id: str) -> WorkspaceEntry:
         """A page or database by its id alone, as a file or a directory. Raises NotFound."""
         item = await self._api.item(id)
         await self._workspace.update()
         return self._entry(item, has_content=True)
 
-    async def _named(self, item: Item | None, segment: str) -> Entry:
+    async def _named(self, item: Item | None, segment: str) -> WorkspaceEntry:
         known = self._addresses.get(None if item is None else item.id)
         if known is None or segment not in known:
             known, _ = await self.list(item)
@@ -128,7 +128,7 @@ class Directories:
             self._workspace.saw_children(page.id)
         if any(item.kind == "page" and has_content for item, has_content in children):
             await self._workspace.update()
-        index = {INDEX: Entry("index", page, page.edited_ns)}
+        index = {INDEX: WorkspaceEntry("index", page, page.edited_ns)}
         return index | self._entries([(self._workspace.known(item), has) for item, has in children], INDEX)
 
     async def _database(self, database: Item) -> tuple[Entries, str | None]:
@@ -154,8 +154,8 @@ class Directories:
         await self._workspace.update()
         times = [row.edited_ns for row in (*rows, source) if row.edited_ns is not None]
         files = {
-            ROWS: Entry("rows", source, max(times, default=None)),
-            SCHEMA: Entry("schema", source, source.edited_ns),
+            ROWS: WorkspaceEntry("rows", source, max(times, default=None)),
+            SCHEMA: WorkspaceEntry("schema", source, source.edited_ns),
         }
         return files | self._entries([(row, True) for row in rows], ROWS, SCHEMA), problem
 
@@ -165,6 +165,6 @@ class Directories:
         extensions = [(item, EXTENSION if entries[item.id].shape == "page" else "") for item, _ in items]
         return {segment: entries[item.id] for segment, item in named(extensions, taken).items()}
 
-    def _entry(self, item: Item, *, has_content: bool) -> Entry:
+    def _entry(self, item: Item, *, has_content: bool) -> WorkspaceEntry:
         is_file = item.kind == "page" and not (has_content and self._workspace.has_children(item.id))
-        return Entry("page" if is_file else "directory", item, item.edited_ns)
+        return WorkspaceEntry("page" if is_file else "directory", item, item.edited_ns)

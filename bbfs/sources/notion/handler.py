@@ -19,7 +19,7 @@ from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.notion import naming, properties
 from bbfs.sources.notion.api import VERSION, NotionApi, child_items
-from bbfs.sources.notion.directories import Directories, Entry
+from bbfs.sources.notion.directories import Directories, WorkspaceEntry
 from bbfs.sources.notion.markdown import document
 from bbfs.sources.notion.values import Item, as_id, id_in
 from bbfs.sources.notion.workspace import Workspace
@@ -150,7 +150,7 @@ class NotionHandler:
         cut = properties.incomplete(row.properties or {})
         return {name: properties.joined(await self._api.property_items(row.id, key)) for name, key in cut}
 
-    def _metadata(self, path: tuple[str, ...], entry: Entry) -> ResourceMetadata:
+    def _metadata(self, path: tuple[str, ...], entry: WorkspaceEntry) -> ResourceMetadata:
         native_uri = naming.native_uri_of(path)
         is_directory = entry.shape == "directory"
         mime_type = None if is_directory else _MIME_TYPES[entry.shape]
