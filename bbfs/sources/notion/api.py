@@ -11,7 +11,7 @@ from typing import Any
 from bbfs.model.errors import LoginRequired, NotFound, ProtocolViolation, TooLarge
 from bbfs.sources.http.client import WebClient, WebResponse
 from bbfs.sources.notion.markdown import Block
-from bbfs.sources.notion.values import KINDS, Item, Json, Kind, Parent, items, mapping, string
+from bbfs.sources.notion.values import KINDS, Json, Kind, NotionItem, Parent, items, mapping, string
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class NotionApi:
         self.refusal = None
         return response
 
-    async def item(self, id: str, kind: Kind | None = None) -> Item:
+    async def item(self, id: str, kind: Kind | None = None) -> NotionItem:
         """The page, database or data source that has an id. kind: what it is, if that is known."""
         kinds: tuple[Kind, ...] = ("page", "database", "data_source") if kind is None else (kind,)
         for one in kinds:
@@ -55,7 +55,7 @@ class NotionApi:
             accept = frozenset((400, 404)) if one != kinds[-1] else frozenset()
             response = await self._request("GET", f"{one}s/{id}", accept=accept)
             if response.status == 200:
-                found = Item.of(response.json())
+                found = NotionItem.of(response.json())
                 if found.in_trash:
                     raise NotFound(f"{found.kind} {id} is in the trash")
                 return found
@@ -92,7 +92,7 @@ class NotionApi:
         """The blocks in a page or a block, those in them not among them."""
         return [block async for page in self._pages("GET", f"blocks/{id}/children") for block in page]
 
-    def search(self) -> AsyncGenerator[list[Item]]:
+    def search(self) -> AsyncGenerator[list[NotionItem]]:
         """Pages and data sources that the integration may see, those edited last first, an answer at a time.
 
         Raises TooLarge at the end of what Notion answers, where that is not all.
@@ -100,7 +100,7 @@ class NotionApi:
         sort = {"timestamp": "last_edited_time", "direction": "descending"}
         return self._found("search", {"sort": sort})
 
-    def query(self, id: str) -> AsyncGenerator[list[Item]]:
+    def query(self, id: str) -> AsyncGenerator[list[NotionItem]]:
         """The rows of a data source, as they were made, an answer at a time. Raises TooLarge as `search`."""
         sorts = [{"timestamp": "created_time", "direction": "ascending"}]
         return self._found(f"data_sources/{id}/query", {"sorts": sorts})
@@ -110,11 +110,11 @@ class NotionApi:
         path = f"pages/{page}/properties/{property}"
         return [piece async for pieces in self._pages("GET", path) for piece in pieces]
 
-    async def _found(self, path: str, body: dict[str, Any]) -> AsyncGenerator[list[Item]]:
+    async def _found(self, path: str, body: dict[str, Any]) -> AsyncGenerator[list[NotionItem]]:
         async with aclosing(self._pages("POST", path, body)) as pages:
             async for page in pages:
                 # One that the integration may not see is there with its id alone.
-                found = [Item.of(each) for each in page if "parent" in each and each.get("object") in KINDS]
+                found = [NotionItem.of(each) for each in page if "parent" in each and each.get("object") in KINDS]
                 yield [item for item in found if not item.in_trash]
 
     async def _pages(self, method: str, path: str, body: dict[str, Any] | None = None) -> AsyncGenerator[list[Json]]:
@@ -145,14 +145,14 @@ class NotionApi:
         raise TooLarge(f"{path}: more than {MOST_PAGES} answers")
 
 
-def child_items(page: Item, blocks: Iterable[Block]) -> list[tuple[Item, bool]]:
+def child_items(page: NotionItem, blocks: Iterable[Block]) -> list[tuple[NotionItem, bool]]:
     """The pages and databases in a page, in its order, however deep in its blocks; and whether each has any content."""
-    found: dict[str, tuple[Item, bool]] = {}
+    found: dict[str, tuple[NotionItem, bool]] = {}
     ahead = [*reversed([*blocks])]
     while ahead:
         block = ahead.pop()
         if block.type in _ELSEWHERE:
-            item = Item.of_block(block.value, Parent("page", page.id))
+            item = NotionItem.of_block(block.value, Parent("page", page.id))
             found.setdefault(item.id, (item, block.value.get("has_children") is True))
         ahead.extend(reversed(block.children))
     return list(found.values())

@@ -10,7 +10,7 @@ from cachetools import LRUCache
 from bbfs.model.errors import Denied, LoginRequired, NotADirectory, NotFound, TooLarge
 from bbfs.sources.notion.api import NotionApi, child_items
 from bbfs.sources.notion.naming import EXTENSION, INDEX, ROWS, SCHEMA, named
-from bbfs.sources.notion.values import Item, as_id
+from bbfs.sources.notion.values import NotionItem, as_id
 from bbfs.sources.notion.workspace import Workspace
 
 Shape = Literal["directory", "page", "index", "rows", "schema"]
@@ -23,7 +23,7 @@ class WorkspaceEntry:
     """One name of a directory. item: the page it shows (page, index), or whose it is."""
 
     shape: Shape
-    item: Item
+    item: NotionItem
     modified_ns: int | None = None
 
 
@@ -45,7 +45,7 @@ class Directories:
 
     # -- paths -------------------------------------------------------------------------------------------------------
 
-    async def at(self, path: tuple[str, ...]) -> Item | None:
+    async def at(self, path: tuple[str, ...]) -> NotionItem | None:
         """What a directory's path names; None is the root. Raises NotFound, NotADirectory."""
         if not path:
             return None
@@ -75,7 +75,7 @@ class Directories:
         await self._workspace.update()
         return self._entry(item, has_content=True)
 
-    async def _named(self, item: Item | None, segment: str) -> WorkspaceEntry:
+    async def _named(self, item: NotionItem | None, segment: str) -> WorkspaceEntry:
         known = self._addresses.get(None if item is None else item.id)
         if known is None or segment not in known:
             known, _ = await self.list(item)
@@ -85,7 +85,7 @@ class Directories:
 
     # -- what is in them ---------------------------------------------------------------------------------------------
 
-    async def list(self, item: Item | None) -> tuple[Entries, str | None]:
+    async def list(self, item: NotionItem | None) -> tuple[Entries, str | None]:
         """The entries of a directory by their segments, and what is missing, in words. Raises BbfsError."""
         key = None if item is None else item.id
         try:
@@ -96,7 +96,7 @@ class Directories:
         self._addresses[key] = entries
         return entries, problem
 
-    async def _listed(self, item: Item | None) -> tuple[Entries, str | None]:
+    async def _listed(self, item: NotionItem | None) -> tuple[Entries, str | None]:
         if item is None:
             return await self._root()
         match item.kind:
@@ -109,7 +109,7 @@ class Directories:
     async def _root(self) -> tuple[Entries, str | None]:
         if not self._roots:
             return self._entries([(item, True) for item in await self._workspace.roots()]), self._workspace.problem
-        items: builtins.list[Item] = []
+        items: builtins.list[NotionItem] = []
         problems: builtins.list[str] = []
         for one in self._roots:
             try:
@@ -121,7 +121,7 @@ class Directories:
         await self._workspace.update()
         return self._entries([(item, True) for item in items]), "; ".join(problems) or None
 
-    async def _page(self, page: Item) -> Entries:
+    async def _page(self, page: NotionItem) -> Entries:
         page = await self._api.item(page.id, "page")
         children = child_items(page, await self._api.blocks(page.id))
         if children:
@@ -131,15 +131,15 @@ class Directories:
         index = {INDEX: WorkspaceEntry("index", page, page.edited_ns)}
         return index | self._entries([(self._workspace.known(item), has) for item, has in children], INDEX)
 
-    async def _database(self, database: Item) -> tuple[Entries, str | None]:
+    async def _database(self, database: NotionItem) -> tuple[Entries, str | None]:
         database = await self._api.item(database.id, "database")
         sources = [await self._api.item(one, "data_source") for one, _ in database.data_sources]
         if len(sources) != 1:
             return self._entries([(source, True) for source in sources]), None
         return await self._data_source(sources[0])
 
-    async def _data_source(self, source: Item) -> tuple[Entries, str | None]:
-        rows: builtins.list[Item] = []
+    async def _data_source(self, source: NotionItem) -> tuple[Entries, str | None]:
+        rows: builtins.list[NotionItem] = []
         problem: str | None = None
         async with aclosing(self._api.query(source.id)) as answers:
             try:
@@ -159,12 +159,12 @@ class Directories:
         }
         return files | self._entries([(row, True) for row in rows], ROWS, SCHEMA), problem
 
-    def _entries(self, items: builtins.list[tuple[Item, bool]], *taken: str) -> Entries:
+    def _entries(self, items: builtins.list[tuple[NotionItem, bool]], *taken: str) -> Entries:
         """Items with their names. Of each, whether it has any content: without, there is nothing in it."""
         entries = {item.id: self._entry(item, has_content=has_content) for item, has_content in items}
         extensions = [(item, EXTENSION if entries[item.id].shape == "page" else "") for item, _ in items]
         return {segment: entries[item.id] for segment, item in named(extensions, taken).items()}
 
-    def _entry(self, item: Item, *, has_content: bool) -> WorkspaceEntry:
+    def _entry(self, item: NotionItem, *, has_content: bool) -> WorkspaceEntry:
         is_file = item.kind == "page" and not (has_content and self._workspace.has_children(item.id))
         return WorkspaceEntry("page" if is_file else "directory", item, item.edited_ns)

@@ -21,7 +21,7 @@ from bbfs.sources.notion import naming, properties
 from bbfs.sources.notion.api import VERSION, NotionApi, child_items
 from bbfs.sources.notion.directories import Directories, WorkspaceEntry
 from bbfs.sources.notion.markdown import document
-from bbfs.sources.notion.values import Item, as_id, id_in
+from bbfs.sources.notion.values import NotionItem, as_id, id_in
 from bbfs.sources.notion.workspace import Workspace
 from bbfs.sources.options import SourceOptions, parse_options
 
@@ -122,7 +122,7 @@ class NotionHandler:
         mime_type = _MIME_TYPES.get(entry.shape, MARKDOWN)
         return Loaded((Part(native_uri, mime_type, MemoryContent(data), "text"),))
 
-    async def _page(self, item: Item) -> bytes:
+    async def _page(self, item: NotionItem) -> bytes:
         page = await self._api.item(item.id, "page")
         blocks = await self._api.blocks(page.id)
         if child_items(page, blocks):
@@ -134,7 +134,7 @@ class NotionHandler:
             front = "\n".join(["---", *lines, "---", "", ""])
         return (front + document(page.title, blocks)).encode("utf-8", "replace")
 
-    async def _rows(self, source: Item) -> bytes:
+    async def _rows(self, source: NotionItem) -> bytes:
         lines: list[bytes] = []
         async with aclosing(self._api.query(source.id)) as answers:
             async for rows in answers:
@@ -145,7 +145,7 @@ class NotionHandler:
                     raise TooLarge(f"a database of more than {self._row_limit} rows (row_limit)")
         return b"".join(lines)
 
-    async def _completed(self, row: Item) -> Mapping[str, Any]:
+    async def _completed(self, row: NotionItem) -> Mapping[str, Any]:
         """The values of a row that its object has cut off."""
         cut = properties.incomplete(row.properties or {})
         return {name: properties.joined(await self._api.property_items(row.id, key)) for name, key in cut}

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from urllib.parse import quote
 
 from bbfs.model.errors import NotFound
-from bbfs.sources.notion.values import Item, as_id
+from bbfs.sources.notion.values import NotionItem, as_id
 
 SCHEME = "x-notion"
 OPENING = SCHEME + "://"
@@ -37,14 +37,14 @@ def segment_of(name: str) -> str:
     return quote(name, safe=_SAFE, errors="replace")
 
 
-def named(found: Iterable[tuple[Item, str]], taken: Iterable[str] = ()) -> dict[str, Item]:
+def named(found: Iterable[tuple[NotionItem, str]], taken: Iterable[str] = ()) -> dict[str, NotionItem]:
     """Segments of a directory's items, in their order. found: with the extension of each. taken: names of others."""
     pairs = list({item.id: (item, extension) for item, extension in found}.values())
     wanted: dict[str, int] = dict.fromkeys(taken, 1)
     for item, extension in pairs:
         name = _title(item) + extension
         wanted[name] = wanted.get(name, 0) + 1
-    names: dict[str, Item] = {}
+    names: dict[str, NotionItem] = {}
     used = set(wanted)
     for item, extension in pairs:
         title = _title(item)
@@ -56,7 +56,7 @@ def named(found: Iterable[tuple[Item, str]], taken: Iterable[str] = ()) -> dict[
     return names
 
 
-def _title(item: Item) -> str:
+def _title(item: NotionItem) -> str:
     return " ".join(item.title.split())
 
 

@@ -8,7 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from bbfs.sources.notion.inline import date_text
-from bbfs.sources.notion.values import Item, Json, as_id, file_url, items, mapping, plain, string, user_text, web_url
+from bbfs.sources.notion.values import (
+    Json,
+    NotionItem,
+    as_id,
+    file_url,
+    items,
+    mapping,
+    plain,
+    string,
+    user_text,
+    web_url,
+)
 
 MOST_AT_ONCE = 25
 """References of one value that a page or a query answers; of more, the value has to be asked for by itself."""
@@ -91,7 +102,7 @@ def joined(pieces: list[Json]) -> Any:
     return found
 
 
-def row(item: Item, completed: Mapping[str, Any]) -> dict[str, Any]:
+def row(item: NotionItem, completed: Mapping[str, Any]) -> dict[str, Any]:
     """One row as one JSON object: id, url and times, and its columns by name. completed: values that were cut off.
 
     A column that has the name of one of the former keeps it, and comes with a `_` behind.
@@ -106,7 +117,7 @@ def column(name: str) -> str:
     return f"{name}_" if name.rstrip("_") in _NAMED else name
 
 
-def values(item: Item, completed: Mapping[str, Any]) -> dict[str, Any]:
+def values(item: NotionItem, completed: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a row by name, in the order of the names."""
     found = {
         name: completed[name] if name in completed else flat(value) for name, value in (item.properties or {}).items()
@@ -114,7 +125,7 @@ def values(item: Item, completed: Mapping[str, Any]) -> dict[str, Any]:
     return dict(sorted(found.items()))
 
 
-def schema(source: Item) -> dict[str, Any]:
+def schema(source: NotionItem) -> dict[str, Any]:
     """What a data source has: its title and description, and its columns with their types and options."""
     columns = {}
     for name, value in sorted((source.properties or {}).items()):

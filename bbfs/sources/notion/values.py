@@ -118,7 +118,7 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class NotionItem:
     """A page, a database or a data source: what is shown of it as a file or a directory.
 
     parent: of a data source it is its database. holder: what that database is in. properties: the values of a row's
@@ -146,7 +146,7 @@ class Item:
         return time_ns(self.edited)
 
     @classmethod
-    def of(cls, value: Any) -> "Item":
+    def of(cls, value: Any) -> "NotionItem":
         """What an object of the API says. Raises ProtocolViolation for one that is nothing of this kind."""
         found = mapping(value)
         kind, own = string(found.get("object")), as_id(string(found.get("id")))
@@ -176,7 +176,7 @@ class Item:
         )
 
     @classmethod
-    def of_block(cls, block: Json, parent: Parent) -> "Item":
+    def of_block(cls, block: Json, parent: Parent) -> "NotionItem":
         """What a block of type `child_page` or `child_database` says of the page or database that it stands for."""
         kind: Kind = "page" if block.get("type") == "child_page" else "database"
         own = as_id(string(block.get("id")))

@@ -16,7 +16,7 @@ from cachetools import LRUCache
 
 from bbfs.model.errors import Denied, NotFound, TooLarge
 from bbfs.sources.notion.api import NotionApi
-from bbfs.sources.notion.values import Item, Parent
+from bbfs.sources.notion.values import NotionItem, Parent
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Workspace:
         self._api = api
         self._fresh_for = fresh_for
         self._clock = clock
-        self._items: dict[str, Item] = {}
+        self._items: dict[str, NotionItem] = {}
         self._holders: set[str] = set()
         self._seen: set[str] = set()
         self._pages_of_blocks: LRUCache[str, str | None] = LRUCache(10_000)
@@ -45,7 +45,7 @@ class Workspace:
         self._searching = trio.Lock()
         self.problem: str | None = None
 
-    def known(self, item: Item) -> Item:
+    def known(self, item: NotionItem) -> NotionItem:
         """An item that a block stands for, with what only the search says of it. (That may be late with a title.)"""
         found = self._items.get(item.id)
         return item if found is None else replace(item, icon=found.icon, url=found.url)
@@ -72,10 +72,10 @@ class Workspace:
             await self._settle()
             self._searched_at = now
 
-    async def roots(self) -> list[Item]:
+    async def roots(self) -> list[NotionItem]:
         """The pages and databases that are in nothing that may be seen, those made first at the beginning."""
         await self.update()
-        found: dict[str, Item] = {}
+        found: dict[str, NotionItem] = {}
         counts: dict[str, int] = {}
         databases = {item.parent.id for item in self._items.values() if item.kind == "data_source"}
         for item in sorted(self._items.values(), key=lambda item: (item.created, item.id)):
@@ -89,7 +89,7 @@ class Workspace:
             found[one] = await self._api.item(one, "database")
         return list(found.values())
 
-    def _is_root(self, item: Item, databases: AbstractSet[str | None]) -> bool:
+    def _is_root(self, item: NotionItem, databases: AbstractSet[str | None]) -> bool:
         parent = item.parent if item.kind != "data_source" else item.holder or item.parent
         match parent.kind:
             case "page" | "data_source":
@@ -102,7 +102,7 @@ class Workspace:
         return True
 
     async def _search_all(self) -> None:
-        found: dict[str, Item] = {}
+        found: dict[str, NotionItem] = {}
         self.problem = None
         async with aclosing(self._api.search()) as pages:
             try:
@@ -158,6 +158,6 @@ class Workspace:
         return None
 
 
-def _bare(item: Item) -> Item:
+def _bare(item: NotionItem) -> NotionItem:
     """An item without the values of its columns, which are the most of it."""
     return replace(item, properties=None)

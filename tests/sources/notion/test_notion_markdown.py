@@ -16,7 +16,7 @@ from bbfs.sources.notion import properties
 from bbfs.sources.notion.inline import escaped, markdown_of
 from bbfs.sources.notion.markdown import Block, blocks_text, document
 from bbfs.sources.notion.naming import named
-from bbfs.sources.notion.values import Item, Parent, icon_text, id_in, time_ns
+from bbfs.sources.notion.values import NotionItem, Parent, icon_text, id_in, time_ns
 
 SHAPES: dict[str, Any] = json.loads((SERVERS / "notion_shapes.json").read_text("utf-8"))
 EVERYTHING = r"""# Title \*
@@ -262,7 +262,7 @@ def test_no_shape_however_wrong_is_more_than_an_odd_text(value: Any) -> None:
         json.dumps(properties.flat({"type": kind, kind: value}))
     properties.incomplete({"x": value})
     with suppress(ProtocolViolation):
-        Item.of(value)
+        NotionItem.of(value)
 
 
 @given(st.text(max_size=50))
@@ -270,8 +270,8 @@ def test_a_text_with_its_escapes_taken_away_is_the_text(content: str) -> None:
     assert re.sub(r"\\([\\`*\[\]<~_&$])", r"\1", escaped(content)).replace("\\", "") == content.replace("\\", "")
 
 
-def page(key: str, title: str) -> Item:
-    return Item("page", key.rjust(32, "0"), title, Parent("workspace"))
+def page(key: str, title: str) -> NotionItem:
+    return NotionItem("page", key.rjust(32, "0"), title, Parent("workspace"))
 
 
 def test_names_are_titles_and_hashes_where_titles_do_not_tell_apart() -> None:
@@ -318,7 +318,7 @@ def test_ids_are_found_in_what_people_copy(given: str, expected: str | None) -> 
 
 
 def test_values_are_what_a_person_would_write() -> None:
-    item = Item.of({**SHAPES["page"], "id": "0" * 32, "properties": SHAPES["values"]})
+    item = NotionItem.of({**SHAPES["page"], "id": "0" * 32, "properties": SHAPES["values"]})
     row = properties.row(item, {})
     assert row["Due"] == row["When"] == "2026-03-01T09:00:00.000+01:00"
     expected = {
