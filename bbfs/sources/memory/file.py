@@ -46,7 +46,7 @@ class BrokenFileError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class FileState:
     """What a file has. stamp: differs when the file does; None for one that is not there. problem: why it is empty."""
 
     contents: Contents
@@ -71,14 +71,14 @@ class MemoryFile:
             raise self._error(error) from error
         return _stamp(found)
 
-    def read(self) -> Kept:
+    def read(self) -> FileState:
         """What is in the file; one that cannot be understood is set aside. Raises BbfsError."""
         if self.stamp() is None:
-            return Kept(Contents())
+            return FileState(Contents())
         with self._locked():
             return self._read()
 
-    def change(self, change: Callable[[Contents], Contents]) -> Kept:
+    def change(self, change: Callable[[Contents], Contents]) -> FileState:
         """Read, change and write the file, with no other process in between. Raises BbfsError, and what `change` does.
 
         When this returns, it is on the disk.
@@ -88,7 +88,7 @@ class MemoryFile:
             contents = change(kept.contents)
             try:
                 self._write(_document(contents))
-                return Kept(contents, _stamp(os.stat(self.path)), kept.problem)
+                return FileState(contents, _stamp(os.stat(self.path)), kept.problem)
             except OSError as error:
                 raise self._error(error) from error
 
@@ -118,7 +118,7 @@ class MemoryFile:
             except OSError as error:
                 raise self._error(error) from error
 
-    def _read(self) -> Kept:
+    def _read(self) -> FileState:
         try:
             with open_regular(self.path) as file:
                 status = os.fstat(file.fileno())
@@ -127,13 +127,13 @@ class MemoryFile:
                     raise TooLarge(f"{self.path}: {status.st_size} bytes, and {most} are the limit (by max_bytes)")
                 data = file.read()
         except FileNotFoundError:
-            return Kept(Contents())
+            return FileState(Contents())
         except OSError as error:
             raise self._error(error) from error
         try:
-            return Kept(_contents(data), _stamp(status))
+            return FileState(_contents(data), _stamp(status))
         except BrokenFileError as error:
-            return Kept(Contents(), None, self._set_aside(str(error)))
+            return FileState(Contents(), None, self._set_aside(str(error)))
 
     def _set_aside(self, why: str) -> str:
         """Give the file a name of its own, and say so."""

@@ -21,7 +21,7 @@ from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.slice import Slice
 from bbfs.sources.memory.contents import Contents, Held, differing, native_uri_of
-from bbfs.sources.memory.file import Kept, MemoryFile, Stamp
+from bbfs.sources.memory.file import FileState, MemoryFile, Stamp
 from bbfs.sources.options import Bytes, SourceOptions, local_path, open_regular, parse_options, refuse_auth
 
 MAX_BYTES = 64 << 20
@@ -179,7 +179,7 @@ class MemoryHandler:
         """What is to be kept after a change to all there is."""
         return change(kept.over(self._configured)).beside(self._configured)
 
-    def _take(self, kept: Kept) -> None:
+    def _take(self, kept: FileState) -> None:
         self._stamp, self._is_read, self.state = kept.stamp, True, SourceState("up")
         self._problem = kept.problem or self._problem
         self._install(kept.contents.over(self._configured))
