@@ -15,7 +15,7 @@ from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource, Policy
 
 GROUP = "bbfs.sources"
-Scheme = str | Callable[[Mapping[str, Any]], str | None] | None
+_Scheme = str | Callable[[Mapping[str, Any]], str | None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class SourceType:
 
     name: str
     handler: str
-    scheme: Scheme = None
+    scheme: _Scheme = None
     opening: str = "://"
     is_local: bool = False
     policy: Mapping[str, Any] = field(default_factory=dict)
