@@ -1,7 +1,7 @@
-"""An OpenAPI document and the documents that it refers to: parsed, and read along its references.
+"""An OpenAPI document and the documents that it refers to: parsed, with references to follow.
 
-JSON or YAML, of any version; what it says is read by `api_operations`. References (`$ref`) lead within a document and
-to other documents beneath the folder of the first one, never out of it.
+JSON or YAML, of any version of OpenAPI; `operations` reads them. A reference (`$ref`) leads to a place in a document,
+or to another document beneath the folder of the first one. It never leaves that folder.
 """
 
 import json
@@ -19,18 +19,19 @@ from bbfs.model.errors import ConfigError, ProtocolViolation
 from bbfs.model.redaction import shown
 
 REFERENCES_IN_A_ROW = 32
-"""References that lead to references: more are a cycle, or as good as one."""
+"""References that lead to references. A longer chain is taken for a cycle."""
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""What may be the name of a header, and each half of a media type (RFC 9110, section 5.6.2)."""
+"""The syntax of a header's name, and of each half of a media type (RFC 9110, section 5.6.2)."""
 
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Documents:
-    """Parsed documents by their URL. location: of the first; missing: why a document could not be had, by URL.
+    """Parsed documents by their URL.
 
-    wanted: filled with the URLs of all others that references were followed to, whether or not they are there.
+    location: URL of the first document. missing: why a document could not be read, by URL. wanted: the URLs of all
+    other documents that references led to, read or not.
     """
 
     def __init__(self, location: str, parsed: Mapping[str, Any], missing: Mapping[str, str]) -> None:
@@ -47,7 +48,7 @@ class Documents:
         url = ""
         try:
             url, pointer = urldefrag(urljoin(base, reference))
-            pointer = pointer.replace("%2F", "~1")  # many documents have it within a step, where RFC 6901 has ~1
+            pointer = pointer.replace("%2F", "~1")  # many documents write %2F in a step instead of ~1 (RFC 6901)
             if url != self.location:
                 self.wanted.add(url)
             return DocumentNode(self, url, unquote(pointer), self._resolver.lookup(f"{url}#{pointer}").contents)
@@ -62,7 +63,8 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class DocumentNode:
-    """A place in a document, by its JSON pointer. Going down from it follows references; `str` is for messages."""
+    """A place in a document, given by a JSON pointer. Going down from it follows references. `str` names it in
+    messages."""
 
     documents: Documents
     url: str
@@ -74,11 +76,11 @@ class DocumentNode:
         return shown(f"{unquote(name)}#{self.pointer}")
 
     def get(self, key: str) -> "DocumentNode":
-        """What a key of an object leads to; a node whose value is None where there is no such key."""
+        """Return the member with a key. Its value is None if there is no such member."""
         return self._below(key, _keyed(self.value).get(key)).followed()
 
     def items(self) -> Iterator[tuple[str, "DocumentNode"]]:
-        """The members of an object, or of an array by their index; nothing of anything else."""
+        """Yield the members of an object, or of an array with their index; nothing for other values."""
         if isinstance(self.value, list):
             for index, value in enumerate(self.value):
                 yield str(index), self._below(str(index), value).followed()
@@ -87,7 +89,7 @@ class DocumentNode:
                 yield key, self._below(key, value).followed()
 
     def raw_items(self) -> Iterator[tuple[str, "DocumentNode"]]:
-        """As `items` of an object, references not followed: one that leads nowhere spoils no other member."""
+        """Yield the members of an object without following references, so that a broken one spoils no other member."""
         for key, value in _keyed(self.value).items():
             yield key, self._below(key, value)
 
@@ -96,9 +98,9 @@ class DocumentNode:
         return DocumentNode(self.documents, self.url, f"{self.pointer}/{step}", value)
 
     def followed(self) -> "DocumentNode":
-        """What the node refers to, itself if it is no reference. Raises ProtocolViolation.
+        """Follow references and return their target, or the node itself if it is none. Raise ProtocolViolation.
 
-        What stands beside a reference comes first, as JSON Schema has it since OpenAPI 3.1.
+        Members beside a `$ref` override those of the target, as in JSON Schema since OpenAPI 3.1.
         """
         node, beside = self, {}
         for _ in range(REFERENCES_IN_A_ROW):
@@ -114,7 +116,7 @@ class DocumentNode:
         raise ProtocolViolation(f"{self}: references that lead to each other")
 
     def text(self, key: str) -> str | None:
-        """A member that is a text and not empty; numbers and truth values are no texts."""
+        """Return a member that is a text and not empty, else None."""
         value = _keyed(self.value).get(key)
         return value if isinstance(value, str) and value else None
 
@@ -129,12 +131,13 @@ def _keyed(value: Any) -> Mapping[str, Any]:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be encoded: halves of characters cannot."""
+    """Return whether a text can be encoded: it has no half of a surrogate pair."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def parse(data: bytes, location: str) -> Any:
-    """The value of a document in JSON or YAML. Raises ProtocolViolation that names the line, ConfigError."""
+    """Return the value of a document in JSON or YAML. Raise ProtocolViolation with the line, or ConfigError without
+    PyYAML."""
     what = posixpath.basename(unquote(urlsplit(location).path)) or location
     try:
         text = data.decode("utf-8-sig")
@@ -145,7 +148,7 @@ def parse(data: bytes, location: str) -> Any:
             return _parse_yaml(text, what)
         value = json.loads(text)
         if _HALF.search(text):
-            # A half of a character can stand in no URL, no attribute and no other document.
+            # No URL, attribute or other document can hold half of a surrogate pair.
             value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
         return value
     except json.JSONDecodeError as error:
@@ -173,14 +176,14 @@ def _parse_yaml(text: str, what: str) -> Any:
 
 
 def _loader(yaml: Any) -> Any:
-    """A safe loader that takes for numbers and truth values what YAML 1.2 and JSON do: no `no`, no dates, no octals."""
+    """Return a safe loader with the scalars of YAML 1.2 and JSON: no `no`, no dates, no octal numbers."""
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class Loader(base):
         yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
-            # In YAML the key `200:` is a number.
+            # YAML reads the key `200:` as a number.
             return {str(key): value for key, value in super().construct_mapping(node, deep).items()}
 
     for kind, pattern, first in (
@@ -195,7 +198,7 @@ def _loader(yaml: Any) -> Any:
 
 
 def is_beneath(url: str, location: str) -> bool:
-    """Whether a document may be had on behalf of the one at `location`: it is in its folder, or below that."""
+    """Return whether the document at `location` may refer to a URL: it must be in the same folder or below it."""
     folder, asked = urlsplit(urljoin(location, ".")), urlsplit(url)
     if (asked.scheme, asked.netloc) != (folder.scheme, folder.netloc) or asked.query:
         return False

@@ -1,7 +1,7 @@
-"""Where the next page of a list is: by the Link header, a cursor or URL in the answer, a page number, an offset. Pure.
+"""The next page of a list: from the Link header, a cursor or URL in the answer, a page number, or an offset. Pure.
 
-What the document calls the parameters of an operation decides what can be followed; what the answer says comes first,
-guesses (the next number) last.
+The names of an operation's parameters decide which of them can be followed. What the answer says comes first, guesses
+(the next number) last.
 """
 
 import re
@@ -30,7 +30,7 @@ _NEXT = (
     "endcursor", "cursorsafter", "cursor", "bookmark",
 )  # fmt: skip
 _MAY_BE_THIS_ONE = ("cursor", "bookmark", "continuation")
-"""What may as well be called so of the page itself: that it is empty says nothing of the next one."""
+"""Names that may also stand for the page itself. An empty one says nothing about the next page."""
 _AROUND = (
     "links", "meta", "metadata", "paging", "pagination", "pageinfo", "page", "responsemetadata", "cursors", "cursor",
     "info", "data",
@@ -43,7 +43,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def plain(name: str) -> str:
-    """A name without its spelling: `next_page-token`, `nextPageToken` and `@next.page.token` are one."""
+    """Return a name without its spelling: `next_page-token`, `nextPageToken` and `@next.page.token` are equal."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
@@ -68,14 +68,14 @@ class Paging(NamedTuple):
 
     @property
     def names(self) -> frozenset[str]:
-        """The parameters by which whoever asks chooses a page: then nothing is followed."""
+        """The parameters that choose a page. If a program gives one of them, bbfs follows no further pages."""
         return frozenset(each.name for each in (*self.cursors, self.page, self.offset, self.size) if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """How to go on. kind: `given` by the server, `guessed` (the next number), `end`, or `lost`: there is more, and
-    `why` nobody can ask for it."""
+    """How to continue. kind: `given` by the server, `guessed` (the next number), `end`, or `lost`: there is a next
+    page, and `why` bbfs cannot ask for it."""
 
     kind: Literal["given", "guessed", "end", "lost"]
     url: str = ""
@@ -88,7 +88,8 @@ END = Next("end")
 def next_page(
     paging: Paging, url: str, headers: Mapping[str, str], pages: Sequence[ListPage], first: Mapping[str, int]
 ) -> Next:
-    """What follows the last of `pages`, which `url` gave. first: the first page and offset, by parameter name."""
+    """Return how to continue after the last of `pages`, which came from `url`. first: number of the first page and the
+    first offset, by parameter."""
     link = _link(headers.get("link", ""))
     if link is not None:
         return _followed(url, link)
@@ -123,9 +124,10 @@ def next_page(
 
 
 def first_numbers(paging: Paging, page: ListPage) -> tuple[dict[str, int], bool]:
-    """The number and the offset of the first page, by parameter name, and whether the number is sure.
+    """Return the number and the offset of the first page by parameter, and whether the number is certain.
 
-    The page itself may say them, or the document's default. Else pages begin with 0 or 1, which only a request shows.
+    The page itself may have them, or the document a default. Otherwise pages begin with 0 or 1, and only a request can
+    tell.
     """
     found: dict[str, int] = {}
     sure = True
@@ -140,7 +142,7 @@ def first_numbers(paging: Paging, page: ListPage) -> tuple[dict[str, int], bool]
 
 
 def _by_value(paging: Paging, url: str, name: str, value: Any) -> Next | None:
-    """How to go on with what an answer calls the next page; None where it is no such thing."""
+    """Return how to continue with a value that an answer gives for the next page, or None if it cannot be one."""
     if isinstance(value, dict):
         value = next((value[key] for key in ("href", "url", "cursor", "after") if value.get(key)), None)
     if isinstance(value, str) and re.match(r"https?://|/|\?", value):
@@ -167,7 +169,8 @@ def _by_value(paging: Paging, url: str, name: str, value: Any) -> Next | None:
 
 
 def _followed(url: str, link: str) -> Next:
-    """A link of the server, to the same origin only. One to plain http is followed over https where that is used."""
+    """Follow a link of the server to the same origin only. A plain http link is followed over https if the API uses
+    https."""
     try:
         asked, there = urlsplit(url), urlsplit(urljoin(url, link))
         if there.scheme == "http" and asked.scheme == "https" and there.port in (None, 80):
@@ -185,14 +188,14 @@ def _origin(parts: Any) -> tuple[str, str | None, int | None]:
 
 
 def _with(url: str, name: str, value: str) -> str:
-    """A URL with one query parameter set."""
+    """Return a URL with one query parameter set."""
     base, _, query = url.partition("?")
     pairs = [pair for pair in query.split("&") if pair and unquote(pair.partition("=")[0]) != name]
     return f"{base}?" + "&".join([*pairs, quote(name, safe="") + "=" + quote(value, safe="")])
 
 
 def without(url: str, names: frozenset[str]) -> str:
-    """A URL without these query parameters, which are secrets that a server may have echoed."""
+    """Return a URL without these query parameters. They are secrets that the server may have echoed."""
     if not names or not any(name in names for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)):
         return url
     base, _, query = url.partition("?")
@@ -201,7 +204,7 @@ def without(url: str, names: frozenset[str]) -> str:
 
 
 def _link(header: str) -> str | None:
-    """The target of `rel=next` (RFC 8288)."""
+    """Return the target of `rel=next` (RFC 8288), or None."""
     for target, parameters in re.findall(
         r"<([^<>]*)>((?:\s*;\s*[^\s;,=]+(?:\s*=\s*(?:\"[^\"]*\"|[^\s;,\"]+))?)*)", header
     ):
@@ -216,7 +219,7 @@ def _number(text: str | None) -> int | None:
 
 
 class _Said:
-    """What a page says of pages, its items left out."""
+    """The statements of a page about paging, without its items."""
 
     def __init__(self, page: ListPage) -> None:
         self._page = page
@@ -230,7 +233,7 @@ class _Said:
         inner: list[tuple[str, Any]] = []
         for key, below in value.items():
             name = plain(key)
-            # Elsewhere `after` may be anything, a date for one.
+            # Elsewhere `after` may be anything, such as a date.
             yield "cursorsafter" if name == "after" and within in ("cursors", "cursor", "paging") else name, below
             if name in _AROUND and isinstance(below, dict):
                 inner.append((name, below))
@@ -244,7 +247,7 @@ class _Said:
                     yield name, value
 
     def number(self, names: Sequence[str]) -> int | None:
-        """The first of these facts that is a number."""
+        """Return the first of these statements that is a number."""
         for wanted in names:
             for name, value in self._facts:
                 if name == wanted and isinstance(value, int) and not isinstance(value, bool):

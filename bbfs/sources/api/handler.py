@@ -1,8 +1,8 @@
 """REST APIs by their OpenAPI documents (`type = "api"`): every GET operation is a path.
 
-Native URIs are the URLs of the API. Operations that need nothing are listed; those with variables in their path, or
-with a query, are URI templates, whose values come from the API's own lists. What no path can say is left out, and the
-listing tells of it. Only URLs that an operation of the document has are ever asked for.
+Native URIs are the URLs of the API. The listing has the operations that need no value. Operations with variables in
+their path, or with a query, are URI templates, and their values come from the API's own lists. An operation that no
+path can express is left out, and the listing reports it. bbfs asks only for URLs of operations in the document.
 """
 
 from collections.abc import Mapping
@@ -45,13 +45,13 @@ from bbfs.sources.media_types import content_type_of
 from bbfs.sources.options import parse_options
 
 VALIDATORS_KEPT = 10_000
-"""Resources of which the API can be asked whether they have changed."""
+"""Resources with validators to revalidate them."""
 _TOLD = 5
-"""Operations left out that the listing names one by one."""
+"""Omitted operations that the listing names one by one."""
 
 
 class ApiHandler:
-    """One API. Keeps what the document said when it was last read, and no content of the API.
+    """One API. It keeps the document as last read, and no content of the API.
 
     Raises ConfigError for options and secrets that cannot be used.
     """
@@ -90,7 +90,7 @@ class ApiHandler:
 
     @property
     def state(self) -> SourceState:
-        """`down` while the document cannot be had or read, or the last request was not answered; else `up`."""
+        """`down` while the document cannot be read, or after a request without an answer; else `up`."""
         if self._document.state.state == "down":
             return self._document.state
         state = self._client.state
@@ -101,13 +101,12 @@ class ApiHandler:
         return SourceState(up, state.reason, protocol_version=f"OpenAPI {api.version}", server=api.title or None)
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._client.aclose()
 
     # -- the document ------------------------------------------------------------------------------------------------
 
     async def list(self) -> Listing:
-        """The operations that need no value, and the templates of the others, by the document as it is now."""
+        """Return the operations that need no value, and templates for the others, from the current document."""
         api = await self._api_now()
         found = {uri: operation for operation in reversed(api.operations) for uri in operation.resources()}
         resources = [
@@ -123,7 +122,7 @@ class ApiHandler:
             return self._read
 
     async def _api(self) -> Api:
-        """The API as the document last said."""
+        """Return the API as last read from the document."""
         return await self._api_now() if self._read is None else self._read
 
     def _problem(self, api: Api) -> str | None:
@@ -149,14 +148,14 @@ class ApiHandler:
     # -- contents ----------------------------------------------------------------------------------------------------
 
     async def load(self, native_uri: str) -> Loaded:
-        """What the API answers; of a list all pages within the bounds. Nothing is kept of a list that is cut beyond
-        this process, where nobody could say so."""
+        """Load the answer to a GET; for a list, all pages within the bounds. A list that is cut stays in this process:
+        no other could tell that it is cut."""
         loaded = await self._load(native_uri, None)
         assert isinstance(loaded, Loaded)
         return loaded
 
     async def load_if_changed(self, native_uri: str, version: str) -> Loaded | Unchanged:
-        """As `load`, unless the API says that it still has what was loaded as `version`."""
+        """As `load`, unless the API says that the content is unchanged since `version`."""
         known = self._validators.get(native_uri)
         return await self._load(native_uri, known if known is not None and known.version == version else None)
 
@@ -168,7 +167,7 @@ class ApiHandler:
             return Unchanged(time_to_live(answer.headers))
         self._validators.pop(native_uri, None)
         validators = Validators.of(answer.headers[0], answer.content.version)
-        if validators is not None and not answer.pages:  # a list may go on elsewhere while its first page stays
+        if validators is not None and not answer.pages:  # the list may change on a later page while the first one stays
             self._validators[native_uri] = validators
         metadata = self._described(call, native_uri, answer)
         part = Part(native_uri, metadata.mime_type, answer.content, metadata.content_type)
@@ -177,7 +176,7 @@ class ApiHandler:
         return Loaded((part,), min(ttls, default=None), metadata, once)
 
     def _described(self, call: Call, native_uri: str, answer: Answer) -> ResourceMetadata:
-        """What the document and the answer say of a content; of several pages no page's version or time counts."""
+        """Describe a content by the document and the answer. Of several pages, no single page's etag or time counts."""
         headers, single = answer.headers[0], len(answer.pages) <= 1
         mime_type, charset = media_type(headers)
         mime_type = mime_type or call.operation.mime_type
@@ -200,8 +199,8 @@ class ApiHandler:
     # -- the values of variables -------------------------------------------------------------------------------------
 
     async def complete(self, uri_template: str, variable: str, value: str, context: Mapping[str, str]) -> Completion:
-        """Values of a variable in a path: as configured, else by the document's own list of them, else from the API's
-        list above, else the document's examples."""
+        """Return values of a variable in a path: the configured ones, else the document's, else those from the API's
+        list above the path, else the document's examples."""
         api = await self._api()
         found = variable_at(api, uri_template, variable)
         if found is None or not answers_for(api, found[0], uri_template, found[2]):
@@ -238,7 +237,8 @@ class ApiHandler:
 
 
 def _templates(operation: Operation) -> list[ResourceTemplate]:
-    """Those of an operation. The one with a query comes first: the other would take a query for a part of a value."""
+    """Return the templates of an operation. The one with a query comes first: the other would match a query as part of
+    a value."""
     made = [operation.query_template, operation.base if operation.in_path and not operation.required else None]
     return [
         ResourceTemplate(
@@ -254,7 +254,7 @@ def _templates(operation: Operation) -> list[ResourceTemplate]:
 
 
 def _properties(operation: Operation) -> dict[str, Any]:
-    """What the document says of an operation besides."""
+    """Return further facts of the document about an operation."""
     said = {
         "operation": f"GET {operation.path}",
         "operation_id": operation.operation_id,
@@ -265,7 +265,8 @@ def _properties(operation: Operation) -> dict[str, Any]:
 
 
 def _url(listing: Operation, operation: Operation, context: Mapping[str, str]) -> str:
-    """The URL of a list for the values that the variables before it have. Raises ProtocolViolation for one more."""
+    """Return the URL of a list, given the values of the preceding variables. Raise ProtocolViolation if one is
+    missing."""
     given = {parameter.name: context[parameter.variable] for parameter in operation.in_path
              if parameter.variable in context}  # fmt: skip
     in_order = [context.get(parameter.variable) for parameter in operation.in_path]
@@ -279,7 +280,7 @@ def _url(listing: Operation, operation: Operation, context: Mapping[str, str]) -
 
 
 def _items(answer: Answer) -> list[Any]:
-    """The items of a list. Raises ProtocolViolation for anything else."""
+    """Return the items of a list. Raise ProtocolViolation if the answer is none."""
     pages = answer.pages
     if not pages:
         page = page_of(answer.content.read(0, answer.content.size) or b"")

@@ -1,4 +1,4 @@
-"""Getting an OpenAPI document, and those it refers to, from files or over HTTP."""
+"""Reading an OpenAPI document, and those it refers to, from files or over HTTP."""
 
 import os
 import stat
@@ -19,7 +19,7 @@ from bbfs.sources.http.headers import Validators
 
 T = TypeVar("T")
 MAX_DOCUMENT = 64 << 20
-"""Bytes of one document. The largest public ones have about 20 MB."""
+"""Size limit of one document in bytes. The largest public ones have about 20 MB."""
 MAX_DOCUMENTS = 5000
 _NOT_MODIFIED = frozenset({304})
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -27,10 +27,10 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What there was at a URL.
+    """The result of one request for a document.
 
-    digest: of the document, or of the reason why it could not be had (`error`). data: its bytes, until it is parsed;
-    None for one that the server says to be as before. conditions: headers that ask the server to say so.
+    digest: of the document, or of its error. data: its bytes until it is parsed; None if the server said that it is
+    unchanged. conditions: headers for the next conditional request.
     """
 
     digest: bytes
@@ -48,7 +48,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _tried(interpret: Callable[[DocumentNode], T], root: DocumentNode) -> T | BbfsError:
-    """What `interpret` makes, or its error, which a document that is not there yet may be the reason of."""
+    """Return the result of `interpret`, or its error. The error may go away once a missing document is read."""
     try:
         return interpret(root)
     except BbfsError as error:
@@ -56,9 +56,9 @@ def _tried(interpret: Callable[[DocumentNode], T], root: DocumentNode) -> T | Bb
 
 
 class DocumentReader:
-    """Reads the document at a URL (http, https, or the `file` URL of an absolute path) with what it refers to.
+    """Reads the document at a URL (http, https, or the `file` URL of an absolute path) and those it refers to.
 
-    headers: of the configuration, for the document alone.
+    headers: from the configuration, for documents only.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class DocumentReader:
             self._root = Root(folder, there)
         self._at_once = trio.CapacityLimiter(limiter.total_tokens)
         self._last: tuple[dict[str, _Seen], Any] | None = None
-        # By digest, until all are read: to parse a large one may outlast the time that somebody waits.
+        # By digest, kept until all documents are read: parsing a large one may outlast the deadline of a request.
         self._parsed: dict[bytes, Any] = {}
 
     async def read(self, interpret: Callable[[DocumentNode], T]) -> T:
-        """What `interpret` makes of the document, in a thread; what it made before where nothing has changed since.
+        """Return the result of `interpret`, which runs in a thread; the earlier result if no document has changed.
 
-        It is called again and again, as long as it follows references to other documents: only those are read. One
-        that cannot be had is missing, and only what refers to it. Raises Unreachable where the document cannot be had,
-        ProtocolViolation where it cannot be read, and what `interpret` raises.
+        `interpret` is called again while it follows references to documents that were not read yet. So only documents
+        in use are read. A document that cannot be read breaks only what refers to it. Raise Unreachable if the first
+        document is missing, ProtocolViolation if it cannot be parsed, and the errors of `interpret`.
         """
         before = self._last[0] if self._last is not None else {}
         seen: dict[str, _Seen] = {}
@@ -118,7 +118,7 @@ class DocumentReader:
         return result
 
     async def _look(self, urls: Collection[str], before: Mapping[str, _Seen], seen: dict[str, _Seen]) -> None:
-        """Add what is at these URLs now. before: what was there last; a server may say that it still is."""
+        """Ask for these URLs. before: the earlier results, for conditional requests."""
 
         async def one(url: str) -> None:
             try:
@@ -139,14 +139,14 @@ class DocumentReader:
         self._require_first(seen)
 
     async def _parse(self, seen: dict[str, _Seen]) -> None:
-        """Parse what is not parsed yet; what cannot be is missing from then on."""
+        """Parse the new documents. One that cannot be parsed counts as missing."""
         if len(self._parsed) > MAX_DOCUMENTS:
-            self._parsed.clear()  # left by many a document that could not be read to the end
+            self._parsed.clear()  # from earlier attempts that did not finish
         for url, each in list(seen.items()):
             if each.error is not None or each.digest in self._parsed:
                 continue
             try:
-                if each.data is None:  # as before, while another document is not
+                if each.data is None:  # unchanged, but another document is not
                     each = await self._get(url, None)
                 assert each.data is not None
                 value = await trio.to_thread.run_sync(parse, each.data, url, limiter=self._limiter)
@@ -162,7 +162,7 @@ class DocumentReader:
             raise self._of_source(error) from error
 
     def _of_source(self, error: BbfsError) -> BbfsError:
-        """Without its document the whole source is gone, which no missing resource is."""
+        """Without its document the whole source is down, so NotFound becomes Unreachable."""
         if isinstance(error, NotFound | IsADirectory):
             return Unreachable(f"the document: {error}")
         return error if isinstance(error, ProtocolViolation | ConfigError) else type(error)(f"the document: {error}")
@@ -186,7 +186,7 @@ class DocumentReader:
         path = unquote(urlsplit(url).path)
         what = shown(path)
         try:
-            if url == self.url:  # the user named it, so it may be a link
+            if url == self.url:  # the user named it, so it may be a symbolic link
                 number = os.open(path, _READ | os.O_CLOEXEC)
                 return _whole(number, what)
             names = tuple(os.fsencode(path)[len(self._root.path.rstrip(b"/")) + 1 :].split(b"/"))
@@ -199,7 +199,7 @@ class DocumentReader:
 
 
 def _whole(number: int, what: str) -> bytes:
-    """All bytes of an open file, which is closed then. Raises BbfsError, OSError."""
+    """Read an open file to its end and close it. Raise BbfsError, OSError."""
     with os.fdopen(number, "rb") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             raise Unreachable(f"{what}: no regular file")
@@ -210,5 +210,5 @@ def _whole(number: int, what: str) -> bytes:
 
 
 def file_url(path: str) -> str:
-    """The `file` URL of an absolute path."""
+    """Return the `file` URL of an absolute path."""
     return "file://" + quote(os.fsencode(path), safe="/-._~!$&'()*+,;=:@")

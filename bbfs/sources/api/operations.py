@@ -1,4 +1,4 @@
-"""What an OpenAPI document (3.0, 3.1) offers to read: its GET operations, each with the URLs that it has. Pure."""
+"""The GET operations of an OpenAPI document (3.0, 3.1), with their URLs. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,11 +17,11 @@ from bbfs.sources.api.parameters import Parameter, on_the_wire, parameters, text
 from bbfs.sources.api.security import Requirement, SecurityScheme, requirements, schemes
 
 LONGEST_URL = 16_384
-"""Characters: servers take 8 to 16 KB."""
+"""Characters. Servers accept URLs of 8 to 16 KB."""
 LISTED_AT_MOST = 100
-"""Resources that the values of required query parameters may make of one operation."""
+"""Resources that one operation may list, one for each combination of required query values."""
 VARIABLES_IN_A_SEGMENT = 3
-_IN_PATH = "!$&'()*+,;=:@-._~"  # RFC 3986, pchar without what `quote` leaves alone
+_IN_PATH = "!$&'()*+,;=:@-._~"  # RFC 3986, pchar, without the characters that `quote` never escapes
 _SENDABLE = re.compile(r"[!$-;=?-Z\[\]_a-z~]+")  # RFC 3986, without the fragment
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _STREAMS = frozenset(("text/event-stream", "multipart/x-mixed-replace"))
@@ -31,9 +31,8 @@ _STREAMS = frozenset(("text/event-stream", "multipart/x-mixed-replace"))
 class Operation:
     """One GET operation.
 
-    path: as the document has it. base: its URL with an expression for each variable of the path, without a query.
-    returns: the media types of a success. links: by name of the operation (its `operationId`) the parameters that
-    values of its answers are for.
+    path: as in the document. base: its URL template without a query. returns: media types of a successful answer.
+    links: parameters that take values from its answers, by `operationId` of their operation.
     """
 
     path: str
@@ -53,23 +52,23 @@ class Operation:
 
     @property
     def required(self) -> tuple[Parameter, ...]:
-        """The query parameters without which the operation answers nothing."""
+        """The query parameters that the operation requires."""
         return tuple(parameter for parameter in self.in_query if parameter.required)
 
     @property
     def query_template(self) -> str | None:
-        """The URI template with the query, if there is any."""
+        """The URI template with the query, or None without query parameters."""
         if not self.in_query:
             return None
         return f"{self.base}{{?{','.join(parameter.expression for parameter in self.in_query)}}}"
 
     @property
     def mime_type(self) -> str | None:
-        """The media type of the content, where the document says so."""
+        """The media type of the content, or None if the document does not say."""
         return self.returns[0] if self.returns and "*" not in self.returns[0] else None
 
     def resources(self) -> Iterator[str]:
-        """The URLs that can be listed: nothing of them has to be known, or the document says all that there is."""
+        """Yield the URLs to list: no variable is needed, or the document enumerates its values."""
         if self.in_path:
             return
         choices = [each.values or tuple(filter(None, [text_of(each.default)])) for each in self.required]
@@ -86,7 +85,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: the operation, its values by the parameters' names, and the URL as it goes out (without secrets)."""
+    """One request: the operation, its values by parameter name, and the URL to send (without secrets)."""
 
     operation: Operation
     values: Mapping[str, str]
@@ -96,9 +95,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """What a document offers. operations: those with fewer variables in front first, as OpenAPI matches paths.
+    """The readable part of an API. operations: most specific paths first, as OpenAPI matches them.
 
-    left_out: what has no path, each with the reason.
+    left_out: operations that have no path, with the reason.
     """
 
     title: str
@@ -108,7 +107,7 @@ class Api:
     left_out: tuple[str, ...]
 
     def call(self, native_uri: str) -> Call:
-        """The request behind a URL. Raises NotFound for one that no operation of the document has."""
+        """Return the request for a URL. Raise NotFound if no operation has it."""
         if len(native_uri) > LONGEST_URL:
             raise NotFound(f"{shown(native_uri)}: a URL of {len(native_uri)} characters is too long")
         base, question, query = native_uri.partition("?")
@@ -137,7 +136,7 @@ def _value(parameter: Parameter, text: str) -> str:
 
 
 def _refused(operation: Operation, asked: Sequence[str]) -> str | None:
-    """Why a query is none of an operation."""
+    """Return why an operation does not take a query, or None."""
     unknown = [name for name in asked if name not in {parameter.name for parameter in operation.in_query}]
     lacking = [parameter.name for parameter in operation.required if parameter.name not in asked]
     if unknown:
@@ -146,9 +145,9 @@ def _refused(operation: Operation, asked: Sequence[str]) -> str | None:
 
 
 def read(root: DocumentNode, options: ApiOptions) -> Api:
-    """What a document offers. Raises ProtocolViolation where it is none of OpenAPI 3, or names no server.
+    """Read an OpenAPI 3 document. Raise ProtocolViolation if it is none, or names no server.
 
-    An operation that cannot be read or made a path is left out, and `Api.left_out` says so.
+    Operations that cannot be read or expressed as a path go to `Api.left_out`.
     """
     version = root.text("openapi") or str((root.value if isinstance(root.value, dict) else {}).get("openapi", ""))
     if not version.startswith("3."):
@@ -176,7 +175,7 @@ def read(root: DocumentNode, options: ApiOptions) -> Api:
 
 
 def _openness(segment: str) -> tuple[int, str]:
-    """Sorts what a template spells out before what is partly variable, and that before what is wholly so."""
+    """Sort literal segments first, then partly variable ones, then wholly variable ones."""
     return (0 if "{" not in segment else 2 if segment.startswith("{") and segment.endswith("}") else 1), segment
 
 
@@ -188,7 +187,7 @@ def _operation(
     everywhere: tuple[Requirement, ...],
     options: ApiOptions,
 ) -> Operation:
-    """Raises ProtocolViolation and InvalidUri for what has no path."""
+    """Read one operation. Raise ProtocolViolation and InvalidUri if it has no path."""
     get = item.get("get")
     if "?" in path or "#" in path or not is_unicode(path):
         raise ProtocolViolation("a path with a query or a fragment, or that is no Unicode")
@@ -226,7 +225,7 @@ def _operation(
 
 
 def _template(server: str, path: str, in_path: Sequence[Parameter]) -> tuple[str, re.Pattern[str]]:
-    """The URI template of a path, and the regular expression of its URLs."""
+    """Return the URI template of a path, and the regular expression that matches its URLs."""
     by_name = {parameter.name: parameter for parameter in in_path}
     base, regex, seen = server, re.escape(server), set[str]()
     for segment in path[1:].split("/"):
@@ -251,7 +250,7 @@ def _template(server: str, path: str, in_path: Sequence[Parameter]) -> tuple[str
 
 
 def _server(get: DocumentNode, item: DocumentNode, root: DocumentNode, options: ApiOptions) -> str:
-    """The URL that an operation's path goes on from. Raises ProtocolViolation."""
+    """Return the URL that an operation's path is appended to. Raise ProtocolViolation."""
     place, url = "the option server", options.server
     if url is None:
         found = next((each for node in (get, item, root) for _, each in node.get("servers").items()), None)
@@ -281,7 +280,7 @@ def _server_variables(server: DocumentNode | None, options: ApiOptions) -> Itera
 
 
 def _answers(get: DocumentNode) -> tuple[tuple[str, ...], tuple[tuple[str, Mapping[str, Any]], ...]]:
-    """The media types of a success, JSON first, and the links of its answers."""
+    """Return the media types of a successful answer, JSON first, and the links of answers."""
     responses = {code.upper(): node for code, node in get.get("responses").raw_items()}
     codes = [*sorted(code for code in responses if code.startswith("2")), "DEFAULT"]
     links: list[tuple[str, Mapping[str, Any]]] = []
@@ -304,7 +303,7 @@ def _answers(get: DocumentNode) -> tuple[tuple[str, ...], tuple[tuple[str, Mappi
 
 
 def is_json(media_type: str | None) -> bool:
-    """Whether a media type is JSON (RFC 8259, RFC 6839)."""
+    """Return whether a media type is JSON (RFC 8259, RFC 6839)."""
     essence = (media_type or "").partition(";")[0].strip().lower()
     return essence == "application/json" or essence.endswith("+json")
 
@@ -316,7 +315,7 @@ def _is_included(path: str, options: ApiOptions) -> bool:
 
 
 def _glob(text: str) -> re.Pattern[str]:
-    """`*` and `?` within a segment, `**` over any number of them."""
+    """Compile a glob: `*` and `?` match within a segment, `**` matches any number of segments."""
     made = {"/**": "(?:/.*)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     pieces: Iterable[str] = re.split(r"(/\*\*|\*\*|\*|\?)", text)
     return re.compile("".join(made.get(piece, re.escape(piece)) for piece in pieces), re.DOTALL)

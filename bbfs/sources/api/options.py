@@ -19,7 +19,8 @@ MAX_PAGES, MAX_ITEMS = 10, 10_000
 
 
 class ValuesFrom(SourceOptions):
-    """Where values come from: an operation's path in the document, and the member of its items (dots go down)."""
+    """The source of values: the path of an operation in the document, and a member of its items (with dots for
+    nesting)."""
 
     path: str
     field: str | None = None
@@ -28,12 +29,12 @@ class ValuesFrom(SourceOptions):
 class ApiOptions(SourceOptions):
     """Options of a REST API.
 
-    document: the OpenAPI document: a URL, or a path (`~` is the home directory). server: URL that the paths go on from,
-    in the place of the document's; server_variables: values for the variables of the document's. headers: sent with
-    every request to the API, document_headers: with those for the document. include, exclude: globs over the
-    document's paths. values: by the name of a variable, or PATH#NAME, its values or where they come from. max_pages,
-    max_items: what is followed of a list. max_body: bytes of an answer. per_second: requests in a second.
-    allow_private: whether addresses may be asked that are not public. proxy: URL of an HTTP proxy.
+    document: the OpenAPI document: a URL, or a path (`~` is the home directory). server: base URL of the API, instead
+    of the document's. server_variables: values for the variables in the document's server URL. headers: sent with every
+    request to the API. document_headers: sent with requests for the document. include, exclude: globs over the
+    document's paths. values: by variable name, or PATH#NAME: the values, or their source. max_pages, max_items: limits
+    of one list. max_body: bytes of one answer. per_second: requests per second. allow_private: allow addresses that are
+    not public. proxy: URL of an HTTP proxy.
     """
 
     document: str = Field(min_length=1)
@@ -70,17 +71,17 @@ class ApiOptions(SourceOptions):
 
 
 def made_of_references(value: Any) -> frozenset[str]:
-    """What came into an option by reference (`${…}`), to be kept out of every text."""
+    """Return the secrets that references (`${…}`) brought into an option."""
     if isinstance(value, Mapping):
         return frozenset().union(*map(made_of_references, value.values()))
     if isinstance(value, list | tuple):
         return frozenset().union(*map(made_of_references, value))
-    # Strings that were made from references say which; see `bbfs.config.interpolation`.
+    # Strings made from references carry their secrets; see `bbfs.config.interpolation`.
     return frozenset(secret for secret in getattr(value, "secrets", ()) if secret)
 
 
 def refuse_secrets_in_urls(source: DataSource) -> None:
-    """The URL of an API is the path of its files, for all to see, so nothing secret may be in it (S30)."""
+    """Raise ConfigError for a secret in a URL of the API: paths on the mount show that URL (S30)."""
     for key in ("server", "server_variables", "document"):
         value = as_given(source, key)
         shown_of_it = urljoin(value, ".") if key == "document" and isinstance(value, str) else str(value)
@@ -96,7 +97,7 @@ def _is_url(key: str, value: object) -> bool:
 
 
 def document_url(source: DataSource, document: str) -> str:
-    """The URL of a document given as a URL or a path. Raises ConfigError."""
+    """Return the URL of a document, given its URL or path. Raise ConfigError."""
     where = f"sources[{source.id}].config.document"
     scheme, separator, _ = document.partition("://")
     if not separator:

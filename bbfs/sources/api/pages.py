@@ -1,7 +1,7 @@
-"""Pages of a JSON list as they stand in an answer, and put together to one. Pure.
+"""Pages of a JSON list as text, and how to join them. Pure.
 
-Items are taken over as they are written: no number changes, no key moves. A page is an array, or an object with an
-array of items in it (`{"items": […], "next": …}`), which may be one level down (`{"data": {"items": […]}}`).
+Items keep their exact text: numbers keep their digits and objects the order of their keys. A page is an array, or an
+object with an array of items (`{"items": […], "next": …}`), which may be one level down (`{"data": {"items": […]}}`).
 """
 
 import json
@@ -22,9 +22,9 @@ _AROUND = ("data", "_embedded", "result", "response", "hits", "body", "payload")
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One page. text: all of it; start, end: where the array is in it; items: its items as they are written.
+    """One page of a list. text: all of it. start, end: where the array is in the text. items: the text of each item.
 
-    around: the page parsed, with an empty array in place of the items. where: the keys that lead to the array.
+    around: the parsed page with an empty array for its items. where: the keys that lead to the array.
     """
 
     text: str
@@ -36,12 +36,13 @@ class ListPage:
 
     @property
     def parsed(self) -> list[Any]:
-        """The items as values."""
+        """The items, parsed."""
         return [json.loads(item) for item in self.items]
 
 
 def page_of(body: bytes, hint: str = "", where: tuple[str, ...] | None = None) -> ListPage | None:
-    """The page in an answer, None if it is no list. hint: how the items may be called. where: as in an earlier page."""
+    """Parse a page, or return None if the answer is no list. hint: the probable key of the items. where: the keys from
+    an earlier page."""
     try:
         text = body.decode("utf-8-sig")
         value = json.loads(text)
@@ -60,14 +61,14 @@ def page_of(body: bytes, hint: str = "", where: tuple[str, ...] | None = None) -
 
 
 def _emptied(value: Any, where: Sequence[str]) -> Any:
-    """A page without its items, which may be many times their text."""
+    """Return the page without its items. Parsed items would take many times the memory of their text."""
     if not where:
         return []
     return {**value, where[0]: _emptied(value[where[0]], where[1:])}
 
 
 def joined(pages: Sequence[ListPage]) -> bytes:
-    """One text of all pages: the last page with the items of all, one a line where each is written in one."""
+    """Join pages into one text: the last page with all items, one item a line."""
     last = pages[-1]
     items = ",\n".join(item for page in pages for item in page.items)
     array = f"[\n{items}\n]" if items else "[]"
@@ -75,7 +76,7 @@ def joined(pages: Sequence[ListPage]) -> bytes:
 
 
 def _place(value: Any, hint: str) -> tuple[str, ...] | None:
-    """The keys that lead to the items."""
+    """Return the keys that lead to the items, or None."""
     if isinstance(value, list):
         return ()
     if not isinstance(value, dict):
@@ -101,7 +102,7 @@ def _key_of_items(value: dict[str, Any], hint: str) -> str | None:
 
 
 def _find(text: str, where: Sequence[str]) -> int | None:
-    """Where the value that keys lead to begins. Of a key that is there twice the last counts, as for `json`."""
+    """Return the offset of the value at these keys. Of duplicate keys the last one counts, as in `json`."""
     position = _skip(text, 0)
     for key in where:
         places = [at for name, at in _members(text, position) if name == key]
@@ -112,7 +113,7 @@ def _find(text: str, where: Sequence[str]) -> int | None:
 
 
 def _members(text: str, start: int) -> Iterator[tuple[str, int]]:
-    """The members of the object at `start`: their names, and where their values begin."""
+    """Yield the names of the members of the object at `start`, and the offsets of their values."""
     position = _skip(text, start + 1)
     while text[position] != "}":
         name, position = _DECODER.raw_decode(text, position)
@@ -125,7 +126,7 @@ def _members(text: str, start: int) -> Iterator[tuple[str, int]]:
 
 
 def _items(text: str, start: int) -> tuple[list[str], int]:
-    """The items of the array at `start` as they are written, and where it ends."""
+    """Return the text of each item of the array at `start`, and the offset of its end."""
     items: list[str] = []
     position = _skip(text, start + 1)
     while text[position] != "]":

@@ -1,8 +1,8 @@
 """Parameters of OpenAPI operations as expressions of URI templates (RFC 6570). Pure.
 
-The styles `simple`, `label`, `matrix` and `form` of OpenAPI are operators of the RFC. A `deepObject` is a variable for
-each of its properties (`filter[name]`). A list that is written with commas is one text here, of which `on_the_wire`
-leaves the commas as they are; with spaces or bars it is one text in any case.
+The styles `simple`, `label`, `matrix` and `form` of OpenAPI are operators of the RFC. A `deepObject` has one variable
+for each of its properties (`filter[name]`). A list with commas is one text, and `on_the_wire` leaves its commas
+unescaped. A list with spaces or bars is one text as well.
 """
 
 import re
@@ -17,17 +17,17 @@ from bbfs.sources.api.document import TOKEN, DocumentNode, is_unicode
 
 _VARIABLE = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 IGNORED_HEADERS = frozenset(("accept", "content-type", "authorization"))
-"""OpenAPI, Parameter Object: header parameters of these names shall be ignored."""
+"""OpenAPI, Parameter Object: header parameters with these names are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of an operation; of an object whose properties are parameters of their own, one property.
+    """One parameter of an operation, or one property of a `deepObject`.
 
-    name: as in the URL. variable: its name in the template. style: the operator of the template's expression, in a path
-    empty, `.` or `;`. exploded: repeated for each item. commas: holds a list that is written with commas.
-    values: those that it may have, where the document says all of them; samples: some, where it says so (examples,
-    the default). type: of the JSON value. dynamic: the document's own hint at where values come from.
+    name: as in the URL. variable: its name in the template. style: operator of the template expression; in a path it is
+    empty, `.` or `;`. exploded: repeated for each item. commas: holds a list with commas. values: all allowed values,
+    if the document enumerates them. samples: some values (examples, the default). type: of the JSON value. dynamic: the
+    document's hint at a source of values.
     """
 
     name: str
@@ -50,8 +50,8 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All parameters of an operation. headers: those with one value that the document states. lacking: names of
-    header and cookie parameters that are required and that nobody has given a value."""
+    """All parameters of an operation. headers: those with one value in the document. lacking: required header and
+    cookie parameters without a value."""
 
     path: tuple[Parameter, ...]
     query: tuple[Parameter, ...]
@@ -62,7 +62,7 @@ class Parameters:
 def parameters(
     path: str, nodes: Iterable[DocumentNode], given_headers: Iterable[str], hidden: Iterable[str]
 ) -> Parameters:
-    """The parameters of an operation. nodes: the arrays of parameters, of the path item and then of the operation.
+    """Read the parameters of an operation. nodes: arrays of parameters, of the path item and then of the operation.
 
     given_headers: names of headers that the configuration sends. hidden: names of query parameters that are secrets.
     """
@@ -87,7 +87,7 @@ def parameters(
 def _unseen(
     declared: Mapping[tuple[str, str], DocumentNode], given: set[str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Header and cookie parameters: what can be sent, and what cannot."""
+    """Return the header and cookie parameters that have a value, and the names of required ones that have none."""
     headers: dict[str, str] = {}
     lacking: list[str] = []
     for (place, name), each in declared.items():
@@ -108,9 +108,9 @@ def _unseen(
 
 
 def _of_path(name: str, node: DocumentNode | None, taken: set[str]) -> Parameter:
-    """A variable of a path; one that the document does not describe holds any text."""
+    """Return a variable of a path. Without a description it holds any text."""
     variable = _variable(name)
-    while variable in taken:  # a query names its variables, a path does not show them
+    while variable in taken:  # names of a path's variables do not show, those of a query do
         variable += "_"
     if node is None:
         return Parameter(name, "path", variable, True)
@@ -119,7 +119,7 @@ def _of_path(name: str, node: DocumentNode | None, taken: set[str]) -> Parameter
     listed = facts.type in ("array", "object")
     exploded = style != "" and listed and bool(node.flag("explode"))
     if style == ";":
-        variable = _variable(name)  # here the name is in the path
+        variable = _variable(name)  # here the name shows in the path
     return Parameter(
         name, "path", variable, True, style, exploded, listed and not exploded, facts.item_type,
         facts.values, facts.samples, facts.default, facts.dynamic,
@@ -150,7 +150,7 @@ def _of_query(name: str, node: DocumentNode) -> Iterator[Parameter]:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What the schema and the examples of a parameter say. A schema that cannot be read says nothing."""
+    """Facts about a parameter from its schema and examples. An unreadable schema gives none."""
 
     type: str | None = None
     item_type: str | None = None
@@ -163,7 +163,7 @@ class _Facts:
 
     @classmethod
     def of(cls, node: DocumentNode) -> "_Facts":
-        """node: a parameter. One with `content` holds a text in that format."""
+        """Read a parameter. One with `content` holds a text in that format."""
         try:
             about = cls.of_schema(node.get("schema"))
             examples = [example.value.get("value") for _, example in node.get("examples").items()
@@ -179,7 +179,7 @@ class _Facts:
 
     @classmethod
     def of_schema(cls, schema: DocumentNode) -> "_Facts":
-        """What one schema says; of alternatives (`anyOf`, `oneOf`), the first that is not null."""
+        """Read a schema; of alternatives (`anyOf`, `oneOf`), the first one that is not null."""
         try:
             schema = _chosen(schema)
             if not isinstance(schema.value, dict):
@@ -216,14 +216,14 @@ def _chosen(schema: DocumentNode) -> DocumentNode:
 
 
 def _type(said: Any) -> str | None:
-    """The type of a schema; since 3.1 there may be several, of which `null` is none that a URL can hold."""
+    """Return the type of a schema. Since OpenAPI 3.1 there may be several; `null` cannot be in a URL."""
     if isinstance(said, list):
         said = next((each for each in said if each != "null"), None)
     return said if isinstance(said, str) else None
 
 
 def text_of(value: Any) -> str | None:
-    """A JSON scalar as a URL holds it; None for anything else, and for nothing at all."""
+    """Return a JSON scalar as text for a URL; None for other values and for an empty text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     text = str(value) if isinstance(value, str | int | float) else ""
@@ -236,14 +236,15 @@ def _texts(values: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _variable(name: str) -> str:
-    """A variable's name for a parameter: RFC 6570 allows letters, digits, `_`, dots between them, and triplets."""
+    """Return the variable name for a parameter: RFC 6570 allows letters, digits, `_`, inner dots, and escaped bytes."""
     if _VARIABLE.fullmatch(name):
         return name
     return quote(name, safe="").replace("~", "%7E").replace(".", "%2E")
 
 
 def on_the_wire(path: str, query: str, template_path: str, known: Sequence[Parameter]) -> tuple[str, str]:
-    """Path and query of a URL with the commas of its lists as commas. template_path: with `{variable}` for each."""
+    """Return path and query of a URL with unescaped commas in lists. template_path: has `{variable}` for each
+    variable."""
     listed = [parameter for parameter in known if parameter.commas]
     if not listed:
         return path, query

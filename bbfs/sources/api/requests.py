@@ -22,18 +22,18 @@ from bbfs.sources.http.client import WebClient, WebStream
 
 T = TypeVar("T")
 PARSED_AT_ONCE = 256 << 10
-"""Bytes of an answer that are parsed on the event loop (a few ms); more are in a thread."""
+"""Bytes of an answer to parse on the event loop (a few ms). A larger one is parsed in a thread."""
 _NOT_MODIFIED = frozenset({304})
 _NO_CONDITIONS: Mapping[str, str] = MappingProxyType({})
 _COOKIE = "!#$&'()*+-./:<=>?@[]^_`{|}~"
-"""What a cookie's value holds as it is (RFC 6265, section 4.1.1), beside letters and digits."""
+"""Characters allowed in a cookie's value (RFC 6265, section 4.1.1), beside letters and digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a call. pages: those it is made of, where it is a list. truncated: why it is not all there is.
+    """The answer to a call. pages: the pages of a list. truncated: why pages are missing, or None.
 
-    headers: of each page, with names in lower case; of the one answer, where it is no list.
+    headers: of each page, with names in lower case; one entry if the answer is no list.
     """
 
     content: Content
@@ -43,7 +43,7 @@ class Answer:
 
 
 class NotModified(NamedTuple):
-    """The API still has what the conditions of a request name. headers: of the answer, with names in lower case."""
+    """The content is unchanged. headers: of the answer, with names in lower case."""
 
     headers: Mapping[str, str]
 
@@ -66,13 +66,14 @@ class ApiRequests:
         self._limiter = limiter
 
     async def answer(self, api: Api, call: Call) -> Answer:
-        """The content of a resource, of a list all pages. Raises BbfsError."""
+        """Return the content of a resource; for a list, all pages. Raise BbfsError."""
         found = await self.answer_if_changed(api, call, {})
         assert isinstance(found, Answer)
         return found
 
     async def answer_if_changed(self, api: Api, call: Call, conditions: Mapping[str, str]) -> Answer | NotModified:
-        """As `answer`, unless the API says that nothing has changed. conditions: the headers that ask so."""
+        """As `answer`, unless the API says that nothing has changed. conditions: headers that make the request
+        conditional."""
         headers, body = await self._get(api, call.operation, call.url, conditions)
         if body is None:
             return NotModified(headers)
@@ -80,7 +81,7 @@ class ApiRequests:
             return Answer(body, (headers,))
         first = Answer(MemoryContent(body), (headers,))
         paging = Paging.of(call.operation.in_query)
-        told = "link" in headers or b"ext" in body  # of the next page, or nextPage
+        told = "link" in headers or b"ext" in body  # of a next page, or nextPage
         if not paging.names.isdisjoint(call.asked) or not (paging.names or told):
             return first
         hint = call.operation.path.rstrip("/").rpartition("/")[2]
@@ -97,7 +98,7 @@ class ApiRequests:
     async def _follow(
         self, api: Api, call: Call, paging: Paging, pages: list[ListPage], heads: list[Mapping[str, str]], size: int
     ) -> str | None:
-        """Add to the first page all that follow, with their headers. Returns why these are not all."""
+        """Append all following pages and their headers. Return why some are missing, or None."""
         url, seen = call.url, {call.url}
         first, sure = first_numbers(paging, pages[0])
         secret = frozenset(s.name for s in api.schemes.values() if s.kind == "query")
@@ -120,7 +121,7 @@ class ApiRequests:
             headers, page, length = got
             if guessed and page.items in ((), pages[-1].items):
                 if sure or not page.items:
-                    return None  # beyond the end, or the API knows no such parameter after all
+                    return None  # past the end, or the API ignores the parameter
                 sure, first = True, {name: number + 1 for name, number in first.items()}
                 continue
             if page.text == pages[-1].text:
@@ -140,7 +141,7 @@ class ApiRequests:
     async def _page(
         self, api: Api, operation: Operation, url: str, following: Next, where: tuple[str, ...]
     ) -> tuple[Mapping[str, str], ListPage, int] | str:
-        """The page at a URL; or, where a guess was wrong, why there is none: empty if that is simply the end."""
+        """Return the page at a URL, or after a wrong guess the reason: an empty text means the end of the list."""
         try:
             headers, body = await self._get(api, operation, url)
         except NotFound:
@@ -163,9 +164,9 @@ class ApiRequests:
     async def _get(
         self, api: Api, operation: Operation, url: str, conditions: Mapping[str, str] = _NO_CONDITIONS
     ) -> tuple[Mapping[str, str], bytes | Content | None]:
-        """The headers of an answer, by names in lower case, and its body: bytes of JSON, a content of anything else.
+        """Return the headers of an answer, with names in lower case, and its body: bytes for JSON, else a content.
 
-        None where it is what the conditions name.
+        The body is None if the conditions hold.
         """
         known = self._keyring.credentials(operation.security, api.schemes)
         headers = {"accept": _accept(operation)}
@@ -187,19 +188,20 @@ class ApiRequests:
             return got, await self._spooled(stream)
 
     async def _spooled(self, stream: WebStream) -> Content:
-        """A body of any length, in memory or on disk."""
+        """Return a body of any length, in memory or on disk."""
         with self._spool() as spool:
             async for piece in stream:
                 await trio.to_thread.run_sync(spool.write, piece, limiter=self._limiter)
             return await trio.to_thread.run_sync(spool.content, limiter=self._limiter)
 
     async def _parsed(self, work: Callable[[], T], size: int) -> T:
-        """What `work` makes of so many bytes of text."""
+        """Call `work` on so many bytes of text, in a thread if they are many."""
         if size <= PARSED_AT_ONCE:
             return work()
         return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
 
 
 def _accept(operation: Operation) -> str:
-    """The media types of the document, JSON first, and anything else rather than nothing (RFC 9110, section 12.5.1)."""
+    """Return the value of `Accept`: the document's media types, JSON first, then anything (RFC 9110, section
+    12.5.1)."""
     return ", ".join([*operation.returns, "*/*;q=0.1"]) if operation.returns else "application/json, */*;q=0.1"

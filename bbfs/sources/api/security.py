@@ -1,4 +1,4 @@
-"""The security schemes of an OpenAPI document, and what of the configured secrets goes with which request. Pure."""
+"""The security schemes of an OpenAPI document, and the configured secrets for each request. Pure."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,13 +9,13 @@ from bbfs.model.errors import ConfigError
 from bbfs.sources.api.document import TOKEN, DocumentNode, is_unicode
 
 Requirement: TypeAlias = tuple[str, ...]
-"""The names of schemes that a request must satisfy together; none of them is a request without credentials."""
+"""The names of schemes that a request must satisfy together. An empty one allows requests without credentials."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecurityScheme:
-    """One security scheme. kind: `bearer` (also OAuth 2 and OpenID Connect, of which the token is given), `basic`,
-    `header`, `query`, `cookie` (API keys, with the `name` they go by), or None for one that bbfs cannot speak."""
+    """One security scheme. kind: `bearer` (also OAuth 2 and OpenID Connect, with a configured token), `basic`,
+    `header`, `query`, `cookie` (API keys, with their `name`), or None for an unsupported scheme."""
 
     kind: str | None
     name: str = ""
@@ -23,7 +23,7 @@ class SecurityScheme:
 
 @dataclass(frozen=True, slots=True)
 class RequestCredentials:
-    """What a request carries beyond its URL. Never printed."""
+    """The credentials of one request. Never printed."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     query: Sequence[tuple[str, str]] = field(default=(), repr=False)
@@ -31,7 +31,7 @@ class RequestCredentials:
 
 
 def schemes(components: DocumentNode) -> dict[str, SecurityScheme]:
-    """The schemes of a document by name, from its `components`."""
+    """Return the schemes of a document by name, from its `components`."""
     found: dict[str, SecurityScheme] = {}
     for name, node in components.get("securitySchemes").items():
         kind, place, key = node.text("type"), node.text("in"), node.text("name")
@@ -49,14 +49,14 @@ def schemes(components: DocumentNode) -> dict[str, SecurityScheme]:
 
 
 def requirements(node: DocumentNode) -> tuple[Requirement, ...] | None:
-    """The alternatives of a `security` field; None where there is none."""
+    """Return the alternatives of a `security` field, or None without the field."""
     if not isinstance(node.value, list):
         return None
     return tuple(tuple(map(str, each)) for each in node.value if isinstance(each, dict))
 
 
 def check(auth: Mapping[str, str], where: str) -> None:
-    """Raises ConfigError, which names the key and not its value, for what no request could carry."""
+    """Raise ConfigError for a secret that no request can carry. It names the key and not the value."""
     for key, value in auth.items():
         if not value:
             raise ConfigError(f"{where}.{key}: is empty")
@@ -71,7 +71,7 @@ def check(auth: Mapping[str, str], where: str) -> None:
 
 
 class Keyring:
-    """The secrets of one source, put into requests by the document's schemes."""
+    """The secrets of one source, and how they go into requests."""
 
     def __init__(self, auth: Mapping[str, str]) -> None:
         self._auth = dict(auth)
@@ -80,7 +80,7 @@ class Keyring:
             self.secrets |= {_basic(auth["username"], auth["password"])}
 
     def _value(self, name: str, scheme: SecurityScheme) -> str | None:
-        """The secret for a scheme, if there is one."""
+        """Return the secret for a scheme, or None."""
         if scheme.kind is None:
             return None
         if name in self._auth and name not in ("username", "password"):
@@ -93,7 +93,7 @@ class Keyring:
         )
 
     def unused(self, known: Mapping[str, SecurityScheme]) -> list[str]:
-        """The keys of `auth` that no scheme of the document takes."""
+        """Return the keys of `auth` that no scheme of the document uses."""
         kinds = {scheme.kind for scheme in known.values()}
         taken = {"token": "bearer" in kinds, "username": "basic" in kinds, "password": "basic" in kinds}
         taken["apiKey"] = taken["api_key"] = not kinds.isdisjoint(("header", "query", "cookie"))
@@ -102,9 +102,9 @@ class Keyring:
     def credentials(
         self, alternatives: Iterable[Requirement], known: Mapping[str, SecurityScheme]
     ) -> RequestCredentials:
-        """Those of the first alternative of which all secrets are there; none where there is no such.
+        """Return the credentials of the first alternative whose secrets are all configured, else none.
 
-        The server then says what it wants. An alternative without credentials counts last.
+        Without them the server itself says what it needs. An alternative without credentials comes last.
         """
         for alternative in sorted(alternatives, key=lambda each: not each):
             asked = [(name, known.get(name, SecurityScheme(None))) for name in alternative]

@@ -1,4 +1,4 @@
-"""The values that a variable of a path has: where the API lists them, and which member of an item is the one. Pure."""
+"""The values of a variable in a path: the list of the API that has them, and the member of its items. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,15 @@ _BODY = "$response.body#"
 
 @dataclass(frozen=True, slots=True)
 class Lister:
-    """The operation whose answer has the values of a variable. field: the steps to the value in each item, or None
-    for whatever looks like it."""
+    """An operation that lists the values of a variable. field: the steps to the value in each item, or None to guess
+    it."""
 
     operation: Operation
     field: tuple[str, ...] | None = None
 
 
 def variable_at(api: Api, uri_template: str, variable: str) -> tuple[Operation, Parameter, int] | None:
-    """The operation of a template and the parameter behind its variable, with the place among those of the path."""
+    """Return the operation of a template, the parameter of its variable, and the parameter's index in the path."""
     for operation in api.operations:
         if uri_template in (operation.base, operation.query_template):
             for index, parameter in enumerate(operation.in_path):
@@ -33,10 +33,10 @@ def variable_at(api: Api, uri_template: str, variable: str) -> tuple[Operation, 
 
 
 def answers_for(api: Api, operation: Operation, uri_template: str, index: int) -> bool:
-    """Whether it is this template that the values of a variable are given for.
+    """Return whether this template gives the values of a variable.
 
-    All templates that begin alike make the same names in a directory, so one of them is enough; each would cost the
-    same requests. Names that stand for nothing without a query are not among them.
+    Templates with the same beginning give the same names in a directory, and each would cost the same requests, so one
+    of them is enough. Templates that require a query at this place do not count.
     """
     if uri_template != (operation.query_template if operation.required else operation.base):
         return False
@@ -50,12 +50,12 @@ def answers_for(api: Api, operation: Operation, uri_template: str, index: int) -
 
 
 def shape(base: str) -> str:
-    """A template without the names of its variables."""
+    """Return a template without the names of its variables."""
     return re.sub(r"\{[^{}]*\}", "{}", base)
 
 
 def _upto(operation: Operation, index: int) -> str:
-    """The base up to the end of the segment of a variable."""
+    """Return the base up to the end of a variable's segment."""
     matches = list(re.finditer(r"\{[^{}]*\}", operation.base))
     end = operation.base.find("/", matches[index].end())
     return operation.base if end == -1 else operation.base[:end]
@@ -66,7 +66,7 @@ def _ends_with(operation: Operation, index: int) -> bool:
 
 
 def lister(api: Api, operation: Operation, index: int, path: str | None = None) -> Lister | None:
-    """The operation that lists the values of a variable: on the path above it, or at `path` of the document."""
+    """Return the operation that lists a variable's values: on the path above it, or at `path` of the document."""
     if path is not None:
         return next((Lister(each) for each in api.operations if each.path == path and not each.required), None)
     whole = shape(_upto(operation, index))
@@ -80,7 +80,7 @@ def lister(api: Api, operation: Operation, index: int, path: str | None = None) 
 
 
 def hinted(api: Api, parameter: Parameter) -> Lister | None:
-    """The operation that the parameter itself names, by the extension `x-ms-dynamic-values` of many documents."""
+    """Return the operation in the parameter's extension `x-ms-dynamic-values`, which many documents have."""
     wanted, path = parameter.dynamic.get("operationId"), parameter.dynamic.get("value-path")
     found = next((each for each in api.operations if wanted and each.operation_id == wanted), None)
     if found is None or found.required or found.in_path:
@@ -89,7 +89,8 @@ def hinted(api: Api, parameter: Parameter) -> Lister | None:
 
 
 def _linked(listing: Operation, operation: Operation, parameter: Parameter) -> tuple[str, ...] | None:
-    """The steps to the value in an item, where the document links the list's answer to the operation's parameter."""
+    """Return the steps to the value in an item, if the document links the list's answer to the operation's
+    parameter."""
     for leads_to, given in listing.links:
         if leads_to != operation.operation_id and not leads_to.endswith(_reference(operation)):
             continue
@@ -106,7 +107,7 @@ def _reference(operation: Operation) -> str:
 
 
 def values_in(items: Sequence[Any], parameter: Parameter, field: Sequence[str] | None) -> list[str]:
-    """The values that items give, in their order, each once; items without one are passed over."""
+    """Return the values of items in their order, without duplicates. Items without a value are skipped."""
     if field is None:
         chosen = _field(items, parameter)
         field = () if chosen is None else (chosen,)
@@ -115,9 +116,9 @@ def values_in(items: Sequence[Any], parameter: Parameter, field: Sequence[str] |
 
 
 def _field(items: Sequence[Any], parameter: Parameter) -> str | None:
-    """The member that holds the value: called like the parameter, like what the parameter ends with, or as usual.
+    """Return the member with the value: named like the parameter, like the parameter's last word, or a usual name.
 
-    One whose values are of the parameter's type comes first: `{repo}` is a name where the items' ids are numbers.
+    A member with values of the parameter's type comes first: `{repo}` is a name where the items' ids are numbers.
     """
     objects = [item for item in items if isinstance(item, Mapping)]
     keys = {plain(key): key for item in objects[:100] for key in item}
@@ -146,7 +147,7 @@ def _fits(value: Any, kind: str | None) -> bool:
 
 
 def _scalar(value: Any) -> str | None:
-    """A value as a path can hold it."""
+    """Return a value as text for a path, or None."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int | float):
