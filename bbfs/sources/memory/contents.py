@@ -1,7 +1,7 @@
-"""What a source of type `memory` holds: resources with whole contents, how much of them there may be, and their URIs.
+"""The resources of a source of type `memory`, their size limit, and their URIs.
 
-Native URIs are `memory://` and the path, percent-encoded from its names' UTF-8. A path has one URI, however it is
-spelt where it is asked for. Plain values: nothing here waits.
+A native URI is `memory://` and the path, with the UTF-8 of its names percent-encoded. Each path has one URI, in
+whatever spelling a program asks for it. Plain values: nothing here waits.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,14 +18,15 @@ from bbfs.sources.media_types import content_type_of, mime_type_of_name
 SCHEME = "memory"
 OPENING = SCHEME + "://"
 LONGEST_URI = 4096
-"""Characters of a native URI: a path that is longer could not be asked for (PATH_MAX)."""
-_SAFE = "!$&'()*+,;=:@"  # RFC 3986, pchar; the unreserved characters stay by themselves
+"""Longest native URI in characters. No program could open a longer path (PATH_MAX)."""
+_SAFE = "!$&'()*+,;=:@"  # RFC 3986, pchar; `quote` leaves the unreserved characters alone
 
 
 def native_uri_of(where: str) -> str:
-    """The one native URI of a path (`notes/a b.md`), or of a native URI in any spelling (`memory://notes/a%20b.md`).
+    """Return the one native URI of a path (`notes/a b.md`), or of a native URI in any spelling
+    (`memory://notes/a%20b.md`).
 
-    Raises InvalidUri for what can be no resource here.
+    Raise InvalidUri if no resource can have this URI.
     """
     scheme, colon, rest = where.partition("://")
     if colon and scheme.lower() == SCHEME:
@@ -53,7 +54,8 @@ def _decoded(segment: str, where: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One resource: its content, and what was said of it. modified_ns: when it was put; None for one of the options."""
+    """One resource: its content and its description. modified_ns: time of the put, or None for a resource of the
+    options."""
 
     content: MemoryContent
     mime_type: str | None = None
@@ -61,7 +63,7 @@ class Held:
     modified_ns: int | None = None
 
     def charge(self, native_uri: str) -> int:
-        """Bytes that count towards the bound: the content and the name, so that empty resources are bounded too."""
+        """Return the bytes that count towards the limit: content and URI, so that empty resources count too."""
         return self.content.size + len(native_uri)
 
     def metadata(self, base_prefix: str, native_uri: str) -> ResourceMetadata:
@@ -81,7 +83,7 @@ class Held:
 
 
 def _guessed(data: bytes) -> str:
-    """The MIME type of a content whose name says nothing: text, if it is UTF-8 without NUL."""
+    """Guess the MIME type of a content whose name has no known extension: text if it is UTF-8 without NUL."""
     if b"\0" not in data:
         try:
             data.decode()
@@ -94,9 +96,9 @@ def _guessed(data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """All resources by native URI. A value: what changes it makes another one.
+    """All resources by native URI. A value: each change returns a new one.
 
-    removed: resources of the options that were taken away since.
+    removed: resources of the options that were removed since.
     """
 
     held: Mapping[str, Held] = field(default_factory=dict)
@@ -107,33 +109,33 @@ class Contents:
         return sum(held.charge(uri) for uri, held in self.held.items())
 
     def get(self, native_uri: str) -> Held:
-        """Raises NotFound."""
+        """Raise NotFound."""
         try:
             return self.held[native_uri_of(native_uri)]
         except (KeyError, InvalidUri):
             raise NotFound(f"{shown(native_uri)}: there is no such resource in memory") from None
 
     def with_resource(self, native_uri: str, held: Held, max_bytes: int) -> "Contents":
-        """Raises TooLarge where there would be more than `max_bytes` bytes."""
+        """Raise TooLarge if that exceeds `max_bytes` bytes."""
         other = Contents({**self.held, native_uri: held}, self.removed - {native_uri})
         other.require_room(max_bytes)
         return other
 
     def without(self, native_uri: str) -> "Contents":
-        """Raises NotFound."""
+        """Raise NotFound."""
         self.get(native_uri)
         return Contents(
             {uri: held for uri, held in self.held.items() if uri != native_uri}, self.removed | {native_uri}
         )
 
     def over(self, configured: Mapping[str, Held]) -> "Contents":
-        """These, and beneath them what the options give: what was put or removed since comes first."""
+        """Return these with the resources of the options. What was put or removed overrides the options."""
         removed = self.removed & configured.keys()
         given = {uri: held for uri, held in configured.items() if uri not in removed}
         return Contents({**given, **self.held}, removed)
 
     def beside(self, configured: Mapping[str, Held]) -> "Contents":
-        """These without what is as the options have it."""
+        """Return these without the resources of the options that were not replaced."""
         return Contents({uri: held for uri, held in self.held.items() if configured.get(uri) is not held}, self.removed)
 
     def require_room(self, max_bytes: int) -> None:
@@ -142,7 +144,7 @@ class Contents:
 
 
 def differing(before: Contents, after: Contents) -> Iterable[str]:
-    """The native URIs of resources that one has and the other has not, or has otherwise."""
+    """Return the native URIs of resources that were added, removed or changed."""
     uris = dict.fromkeys((*before.held, *after.held))
     return [uri for uri in uris if _facts(before.held.get(uri)) != _facts(after.held.get(uri))]
 

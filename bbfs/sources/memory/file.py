@@ -1,15 +1,15 @@
 """The file in which a source of type `memory` keeps its resources across restarts.
 
-One JSON object, written anew with each change: to a file beside it that takes its place when it is on the disk, so a
-crash leaves the old one or the new one. Several processes may use one file: each changes what is in it, under a lock
-(`FILE.lock`), and not what it remembers of it. What cannot be understood is set aside under another name, never lost.
+It is one JSON object. Each change writes a new file beside it and renames that, so a crash leaves the old file or the
+new one. Several processes may use one file: each reads it, changes it and writes it under a lock (`FILE.lock`). A file
+that cannot be parsed is set aside under another name and never lost.
 
     {"bbfs": "memory", "version": 1, "resources": [
       {"uri": "memory://notes/a.md", "text": "…", "mimeType": "text/markdown", "modified": "2026-03-01T12:00:00.25Z"},
       {"uri": "memory://logo.png", "base64": "…"},
       {"uri": "memory://old", "removed": true}]}
 
-All of this blocks; to be called in a thread.
+All functions block: call them in a thread.
 """
 
 import base64
@@ -35,19 +35,20 @@ log = logging.getLogger(__name__)
 
 VERSION = 1
 LOCKED_WITHIN = 10.0
-"""Seconds to wait for another process, which has the lock for one change at a time."""
+"""Seconds to wait for the lock. Another process holds it for one change at a time."""
 _OVERHEAD = 2
-"""A file may be this many times as large as the contents in it (base64, escapes), and a MiB more."""
+"""Largest size of the file relative to its contents (base64, escapes); one MiB comes on top."""
 Stamp = tuple[int, int, int]
 
 
 class BrokenFileError(ValueError):
-    """The file is not what bbfs writes."""
+    """The file has another format than bbfs writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What a file has. stamp: differs when the file does; None for one that is not there. problem: why it is empty."""
+    """The contents of the file. stamp: changes with the file; None if there is no file. problem: why the contents are
+    empty."""
 
     contents: Contents
     stamp: Stamp | None = None
@@ -55,14 +56,14 @@ class FileState:
 
 
 class MemoryFile:
-    """The file at `path`. max_bytes: of the contents in it."""
+    """The file at `path`. max_bytes: limit of its contents."""
 
     def __init__(self, path: str, max_bytes: int) -> None:
         self.path = path
         self._max_bytes = max_bytes
 
     def stamp(self) -> Stamp | None:
-        """What differs when another was written since; None while there is none. Raises BbfsError."""
+        """Return a value that changes when the file does, or None if there is no file. Raise BbfsError."""
         try:
             found = os.stat(self.path)
         except FileNotFoundError:
@@ -72,16 +73,16 @@ class MemoryFile:
         return _stamp(found)
 
     def read(self) -> FileState:
-        """What is in the file; one that cannot be understood is set aside. Raises BbfsError."""
+        """Return the contents of the file, and set a broken file aside. Raise BbfsError."""
         if self.stamp() is None:
             return FileState(Contents())
         with self._locked():
             return self._read()
 
     def change(self, change: Callable[[Contents], Contents]) -> FileState:
-        """Read, change and write the file, with no other process in between. Raises BbfsError, and what `change` does.
+        """Read, change and write the file, while other processes wait. Raise BbfsError, and the errors of `change`.
 
-        When this returns, it is on the disk.
+        When this returns, the file is on the disk.
         """
         with self._locked():
             kept = self._read()
@@ -136,12 +137,12 @@ class MemoryFile:
             return FileState(Contents(), None, self._set_aside(str(error)))
 
     def _set_aside(self, why: str) -> str:
-        """Give the file a name of its own, and say so."""
+        """Rename the file to a free name, and return a message that says so."""
         number = 1
         while True:
             aside = f"{self.path}.broken-{number}"
             try:
-                os.link(self.path, aside)  # which replaces nothing, unlike a rename
+                os.link(self.path, aside)  # a link replaces no file, unlike a rename
                 os.unlink(self.path)
                 break
             except FileExistsError:
@@ -156,7 +157,7 @@ class MemoryFile:
         beside = f"{self.path}.new"
         data = json.dumps(document, ensure_ascii=False, indent=1).encode()
         with suppress(FileNotFoundError):
-            os.unlink(beside)  # left by a process that was killed: nobody else is here now
+            os.unlink(beside)  # left by a process that was killed; this one holds the lock
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with open(descriptor, "wb") as file:
@@ -203,7 +204,7 @@ def _document(contents: Contents) -> dict[str, Any]:
 
 
 def _contents(data: bytes) -> Contents:
-    """What a file says. Raises BrokenFileError."""
+    """Return the contents in the file. Raise BrokenFileError."""
     try:
         document = json.loads(data)
         if (document["bbfs"], document["version"]) != ("memory", VERSION):
@@ -236,7 +237,7 @@ def _held(entry: dict[str, Any]) -> Held:
 
 
 def _time_text(modified_ns: int) -> str:
-    """ISO 8601 in UTC with nanoseconds, of which Python's own has none."""
+    """Return a time as ISO 8601 in UTC with nanoseconds, which Python's own function lacks."""
     seconds, nanoseconds = divmod(modified_ns, 1_000_000_000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09}Z"
 

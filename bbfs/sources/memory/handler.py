@@ -1,6 +1,6 @@
-"""Resources held in memory (`type = "memory"`): of the options, put by `bbfs put`, or by a program that embeds bbfs.
+"""Resources held in memory (`type = "memory"`): from the options, from `bbfs put`, or from a program that embeds bbfs.
 
-Native URIs are `memory://` and the path (`bbfs.sources.memory.contents`). With the option `file` they outlive a
+A native URI is `memory://` and the path (`bbfs.sources.memory.contents`). With the option `file`, resources survive a
 restart.
 """
 
@@ -26,13 +26,13 @@ from bbfs.sources.options import Bytes, SourceOptions, local_path, open_regular,
 
 MAX_BYTES = 64 << 20
 MAX_FILE = 1 << 30
-"""Bytes of a file among the options; far less are allowed by default (`max_bytes`)."""
+"""Largest file among the options in bytes. The default of `max_bytes` is far below it."""
 LARGE = 1 << 20
-"""Bytes from which on a content is not held by the cache of contents as well: it is in memory here anyway."""
+"""Bytes above which the content cache holds no second copy of a content."""
 
 
 class ResourceOptions(SourceOptions):
-    """One resource of the options: its content in one of three ways, and what is said of it.
+    """One resource of the options: its content in one of three ways, and its description.
 
     text: the content. base64: the content, encoded. file: a local file, read when bbfs starts.
     """
@@ -58,7 +58,7 @@ class ResourceOptions(SourceOptions):
 class MemoryOptions(SourceOptions):
     """Options of a source held in memory.
 
-    resources: by path. file: where to keep what is put, if anywhere. max_bytes: of all contents and their names.
+    resources: by path. file: where to keep what is put, or None. max_bytes: limit of all contents and their names.
     """
 
     resources: dict[str, ResourceOptions] = Field(default_factory=dict)
@@ -67,10 +67,10 @@ class MemoryOptions(SourceOptions):
 
 
 class MemoryHandler:
-    """The resources of one source in memory. Lists, loads, takes in, and tells at once what has changed.
+    """The resources of one source in memory. It lists, loads and stores them, and reports each change at once.
 
-    What is put stays over what the options give, also when they change. Raises ConfigError for options that cannot be
-    used, and for files among them that cannot be read.
+    A resource that was put overrides the one of the options, even after the options change. Raises ConfigError for
+    options that cannot be used, and for files among them that cannot be read.
     """
 
     def __init__(self, source: DataSource, services: Services) -> None:
@@ -95,17 +95,17 @@ class MemoryHandler:
 
     @property
     def largest(self) -> int:
-        """Bytes above which no content is taken in."""
+        """Size limit of a content in bytes."""
         return self._options.max_bytes
 
     async def list(self) -> Listing:
-        """All resources, sorted by their URIs. Raises BbfsError where the file cannot be read."""
+        """Return all resources, sorted by URI. Raise BbfsError if the file cannot be read."""
         contents = await self._current()
         resources = [held.metadata(self.source.base_prefix, uri) for uri, held in sorted(contents.held.items())]
         return Listing(resources, problem=self._problem)
 
     async def load(self, native_uri: str) -> Loaded:
-        """The content of a resource. Raises NotFound."""
+        """Load a resource. Raise NotFound."""
         held = (await self._current()).get(native_uri)
         metadata = held.metadata(self.source.base_prefix, native_uri_of(native_uri))
         content: Content = held.content
@@ -116,46 +116,46 @@ class MemoryHandler:
     async def put(
         self, where: str, data: bytes, *, mime_type: str | None = None, description: str | None = None
     ) -> ResourceMetadata:
-        """Take in a resource, or another content for one; when this returns, it is kept where the options say.
+        """Store a resource. When this returns, the file has it too.
 
-        where: a path, or a native URI. Raises InvalidUri, TooLarge, and BbfsError where the file cannot be written;
-        then nothing has changed.
+        where: a path or a native URI. Raise InvalidUri, TooLarge, and BbfsError if the file cannot be written; then
+        nothing has changed.
         """
         native_uri = native_uri_of(where)
         held = Held(MemoryContent(bytes(data)), mime_type, description, time.time_ns())
-        _ = held.content.version  # hashed once, here
+        _ = held.content.version  # hash it once, here
         await self._change(lambda contents: contents.with_resource(native_uri, held, self._options.max_bytes))
         return held.metadata(self.source.base_prefix, native_uri)
 
     async def remove(self, where: str) -> None:
-        """Take a resource away, one of the options too. Raises NotFound, and BbfsError as `put`."""
+        """Remove a resource, even one of the options. Raise NotFound, and BbfsError as `put`."""
         try:
             native_uri = native_uri_of(where)
         except InvalidUri:
-            native_uri = where  # which is not found
+            native_uri = where  # `without` then raises NotFound
         await self._change(lambda contents: contents.without(native_uri))
 
     # -- telling -----------------------------------------------------------------------------------------------------
 
     def watch(self, sink: Callable[[SourceEvent], None]) -> None:
         self._sinks.append(sink)
-        # What an earlier process knew of this source is not in memory any more.
+        # An earlier process may have kept resources that are no longer in memory.
         sink(SourceEvent(self.source.id, missed=True))
 
     def interested(self, native_uri: str) -> None:
-        """Nothing: all changes are told."""
+        """Do nothing: the sink gets all changes."""
 
     def announces(self, native_uri: str | None) -> bool:
-        """Whether all changes are told: of a file, other processes may be the cause."""
+        """Return whether the sink gets all changes. Other processes may change the file without notice."""
         return self._file is None
 
     async def settled(self) -> None:
-        """At once: there is nobody to ask."""
+        """Return at once: there is no server to ask."""
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
     async def _current(self) -> Contents:
-        """The resources, with what another process may have done to the file."""
+        """Return the resources, with changes that other processes made to the file."""
         if self._file is not None:
             async with self._changing:
                 try:
@@ -167,7 +167,7 @@ class MemoryHandler:
         return self._contents
 
     async def _change(self, change: Callable[[Contents], Contents]) -> None:
-        # Not to be cut off between the file and what is known of it; in a bounded time, as the file's lock is bounded.
+        # Shielded, so that the file and the memory agree. The file's lock bounds the wait.
         with trio.CancelScope(shield=True):
             async with self._changing:
                 if self._file is None:
@@ -176,7 +176,7 @@ class MemoryHandler:
                     self._take(await self._in_thread(partial(self._file.change, partial(self._beside, change))))
 
     def _beside(self, change: Callable[[Contents], Contents], kept: Contents) -> Contents:
-        """What is to be kept after a change to all there is."""
+        """Return the contents for the file, after a change to all resources."""
         return change(kept.over(self._configured)).beside(self._configured)
 
     def _take(self, kept: FileState) -> None:
@@ -185,7 +185,7 @@ class MemoryHandler:
         self._install(kept.contents.over(self._configured))
 
     def _install(self, contents: Contents) -> None:
-        """Have these from now on, and tell what differs."""
+        """Replace the contents and report the differences."""
         changed = differing(self._contents, contents)
         self._contents = contents
         events = [SourceEvent(self.source.id, uri) for uri in changed]
@@ -198,7 +198,7 @@ class MemoryHandler:
 
 
 def _configured(source: DataSource, options: MemoryOptions) -> Mapping[str, Held]:
-    """What the options give, by native URI. Raises ConfigError."""
+    """Return the resources of the options by native URI. Raise ConfigError."""
     configured: dict[str, Held] = {}
     for path, given in options.resources.items():
         where = f"sources[{source.id}].config.resources[{path!r:.100}]"

@@ -1,4 +1,4 @@
-"""Notion's REST API, version 2025-09-03: what of it is read, page by page.
+"""The part of Notion's REST API that bbfs reads, version 2025-09-03.
 
 In this version a database has one or more data sources, which have the columns and the rows.
 """
@@ -17,22 +17,22 @@ log = logging.getLogger(__name__)
 
 VERSION = "2025-09-03"
 PAGE_SIZE = 100
-"""Objects that one answer has at most."""
+"""Most objects in one answer."""
 MOST_PAGES = 10_000
 MOST_BLOCKS = 20_000
-"""Blocks of one page. The deepest are `DEEPEST` levels below it."""
+"""Most blocks of one page. The deepest are `DEEPEST` levels below it."""
 DEEPEST = 64
 _ELSEWHERE = ("child_page", "child_database")
-"""Blocks that stand for something with a place of its own."""
+"""Blocks that stand for a page or database with a directory entry of its own."""
 _CLOSED = (*_ELSEWHERE, "unsupported")
 
 
 class NotionApi:
-    """Requests to the API at a base URL. Everything raises BbfsError; what is in the trash is NotFound."""
+    """Requests to the API at a base URL. They raise BbfsError; an object in the trash is NotFound."""
 
     def __init__(self, client: WebClient, base_url: str) -> None:
         self.refusal: str | None = None
-        """What was said to the token when it was last refused, until it is taken again."""
+        """Notion's message when it last refused the token; None once it accepts the token."""
         self._client = client
         self._base = base_url.rstrip("/") + "/v1/"
 
@@ -48,10 +48,10 @@ class NotionApi:
         return response
 
     async def item(self, id: str, kind: Kind | None = None) -> NotionItem:
-        """The page, database or data source that has an id. kind: what it is, if that is known."""
+        """Return the page, database or data source with an id. kind: its kind, if known."""
         kinds: tuple[Kind, ...] = ("page", "database", "data_source") if kind is None else (kind,)
         for one in kinds:
-            # Of another kind the API says that it could not find it, or that the request is not valid.
+            # For an id of another kind the API answers "not found" or "bad request".
             accept = frozenset((400, 404)) if one != kinds[-1] else frozenset()
             response = await self._request("GET", f"{one}s/{id}", accept=accept)
             if response.status == 200:
@@ -62,11 +62,11 @@ class NotionApi:
         raise NotFound(f"no page, database or data source has the id {id}")
 
     async def block_parent(self, id: str) -> Parent:
-        """What a block is in."""
+        """Return the parent of a block."""
         return Parent.of(mapping((await self._request("GET", f"blocks/{id}")).json()).get("parent"))
 
     async def blocks(self, id: str) -> tuple[Block, ...]:
-        """All blocks of a page with those in them. Raises TooLarge beyond the bounds."""
+        """Return all blocks of a page with their children. Raise TooLarge."""
         count = 0
 
         async def below(id: str, depth: int) -> tuple[Block, ...]:
@@ -89,36 +89,36 @@ class NotionApi:
         return await below(id, 1)
 
     async def children(self, id: str) -> list[Json]:
-        """The blocks in a page or a block, those in them not among them."""
+        """Return the direct children of a page or block."""
         return [block async for page in self._pages("GET", f"blocks/{id}/children") for block in page]
 
     def search(self) -> AsyncGenerator[list[NotionItem]]:
-        """Pages and data sources that the integration may see, those edited last first, an answer at a time.
+        """Yield the pages and data sources that the integration may see, last edited first, one answer at a time.
 
-        Raises TooLarge at the end of what Notion answers, where that is not all.
+        Raise TooLarge after the last answer if Notion has more.
         """
         sort = {"timestamp": "last_edited_time", "direction": "descending"}
         return self._found("search", {"sort": sort})
 
     def query(self, id: str) -> AsyncGenerator[list[NotionItem]]:
-        """The rows of a data source, as they were made, an answer at a time. Raises TooLarge as `search`."""
+        """Yield the rows of a data source, oldest first, one answer at a time. Raise TooLarge as `search`."""
         sorts = [{"timestamp": "created_time", "direction": "ascending"}]
         return self._found(f"data_sources/{id}/query", {"sorts": sorts})
 
     async def property_items(self, page: str, property: str) -> list[Json]:
-        """All pieces of a row's value, of which the row itself has the first only."""
+        """Return all parts of a row's value. The row itself has only the first ones."""
         path = f"pages/{page}/properties/{property}"
         return [piece async for pieces in self._pages("GET", path) for piece in pieces]
 
     async def _found(self, path: str, body: dict[str, Any]) -> AsyncGenerator[list[NotionItem]]:
         async with aclosing(self._pages("POST", path, body)) as pages:
             async for page in pages:
-                # One that the integration may not see is there with its id alone.
+                # An object that the integration may not see has only an id.
                 found = [NotionItem.of(each) for each in page if "parent" in each and each.get("object") in KINDS]
                 yield [item for item in found if not item.in_trash]
 
     async def _pages(self, method: str, path: str, body: dict[str, Any] | None = None) -> AsyncGenerator[list[Json]]:
-        """The objects of a list, an answer at a time."""
+        """Yield the objects of a list, one answer at a time."""
         cursor: str | None = None
         seen: set[str] = set()
         for _ in range(MOST_PAGES):
@@ -130,7 +130,7 @@ class NotionApi:
                 response = await self._request(method, path, json={**body, **paging})
             answer = mapping(response.json())
             if answer.get("object") != "list":
-                yield [answer]  # the value of a property that has one piece
+                yield [answer]  # a property value with one part
                 return
             yield list(items(answer.get("results")))
             status = mapping(answer.get("request_status"))
@@ -146,7 +146,7 @@ class NotionApi:
 
 
 def child_items(page: NotionItem, blocks: Iterable[Block]) -> list[tuple[NotionItem, bool]]:
-    """The pages and databases in a page, in its order, however deep in its blocks; and whether each has any content."""
+    """Return the pages and databases in a page in its order, from all its blocks, and whether each has content."""
     found: dict[str, tuple[NotionItem, bool]] = {}
     ahead = [*reversed([*blocks])]
     while ahead:

@@ -1,4 +1,4 @@
-"""The tree of a workspace: what is in each directory under which name, and what a path names."""
+"""The tree of a workspace: the entries of each directory, and the lookup of paths."""
 
 import builtins
 from contextlib import aclosing
@@ -15,12 +15,12 @@ from bbfs.sources.notion.workspace import Workspace
 
 Shape = Literal["directory", "page", "index", "rows", "schema"]
 ADDRESSES_KEPT = 2000
-"""Directories whose names are remembered, so that a path need not be walked by listing all on the way."""
+"""Directories whose names are cached, so that a lookup does not list every directory on the path."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceEntry:
-    """One name of a directory. item: the page it shows (page, index), or whose it is."""
+    """One entry of a directory. item: the page to show (page, index), or the item that it belongs to."""
 
     shape: Shape
     item: NotionItem
@@ -31,9 +31,10 @@ Entries = dict[str, WorkspaceEntry]
 
 
 class Directories:
-    """The directories of a workspace. roots: ids of what is at the root; without any, all that is in nothing else.
+    """The directories of a workspace. roots: ids of the items at the root; if empty, all items without a visible
+    parent.
 
-    Names are remembered, and nothing else: what they lead to is asked for each time.
+    It caches names only, and asks for the objects behind them each time.
     """
 
     def __init__(self, api: NotionApi, workspace: Workspace, roots: tuple[str, ...], row_limit: int) -> None:
@@ -46,7 +47,7 @@ class Directories:
     # -- paths -------------------------------------------------------------------------------------------------------
 
     async def at(self, path: tuple[str, ...]) -> NotionItem | None:
-        """What a directory's path names; None is the root. Raises NotFound, NotADirectory."""
+        """Return the item of a directory; None is the root. Raise NotFound, NotADirectory."""
         if not path:
             return None
         entry = await self.entry(path)
@@ -55,11 +56,11 @@ class Directories:
         return entry.item
 
     async def entry(self, path: tuple[str, ...]) -> WorkspaceEntry:
-        """What a path names, one with an id in it too: there it begins anew. Raises NotFound."""
+        """Look a path up. An id in the path starts the lookup there. Raise NotFound."""
         begin = next((place for place in reversed(range(len(path))) if as_id(path[place]) is not None), None)
         entry: WorkspaceEntry | None = None
         if begin is not None:
-            # Whatever it is, it may have something below it.
+            # Whatever its kind, it may have children.
             entry = WorkspaceEntry("directory", await self._api.item(as_id(path[begin]) or ""))
         for segment in path if begin is None else path[begin + 1 :]:
             if entry is not None and entry.shape != "directory":
@@ -70,7 +71,7 @@ class Directories:
         return entry
 
     async def by_id(self, id: str) -> WorkspaceEntry:
-        """A page or database by its id alone, as a file or a directory. Raises NotFound."""
+        """Return the entry of a page or database by its id. Raise NotFound."""
         item = await self._api.item(id)
         await self._workspace.update()
         return self._entry(item, has_content=True)
@@ -86,7 +87,7 @@ class Directories:
     # -- what is in them ---------------------------------------------------------------------------------------------
 
     async def list(self, item: NotionItem | None) -> tuple[Entries, str | None]:
-        """The entries of a directory by their segments, and what is missing, in words. Raises BbfsError."""
+        """Return the entries of a directory by segment, and a problem in words or None. Raise BbfsError."""
         key = None if item is None else item.id
         try:
             entries, problem = await self._listed(item)
@@ -160,7 +161,8 @@ class Directories:
         return files | self._entries([(row, True) for row in rows], ROWS, SCHEMA), problem
 
     def _entries(self, items: builtins.list[tuple[NotionItem, bool]], *taken: str) -> Entries:
-        """Items with their names. Of each, whether it has any content: without, there is nothing in it."""
+        """Return the entries of items by segment. The flag of an item says whether it has content; without, it is a
+        file."""
         entries = {item.id: self._entry(item, has_content=has_content) for item, has_content in items}
         extensions = [(item, EXTENSION if entries[item.id].shape == "page" else "") for item, _ in items]
         return {segment: entries[item.id] for segment, item in named(extensions, taken).items()}

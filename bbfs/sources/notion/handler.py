@@ -1,7 +1,7 @@
 """Notion workspaces (`type = "notion"`): pages as Markdown, databases as directories, over Notion's REST API.
 
-Native URIs are `x-notion://` and the titles on the way, percent-encoded; `x-notion://ID` is the page of that id,
-wherever it is, and what is below an id is below that page or database.
+A native URI is `x-notion://` and the titles on the path, percent-encoded. `x-notion://ID` is the page with that id,
+anywhere in the workspace, and a longer path goes on below that page or database.
 """
 
 import json
@@ -27,7 +27,7 @@ from bbfs.sources.options import SourceOptions, parse_options
 
 BASE_URL = "https://api.notion.com"
 PER_SECOND = 3.0
-"""Requests that Notion allows a second, on average."""
+"""Average rate that Notion allows, in requests per second."""
 MARKDOWN, NDJSON, JSON = "text/markdown", "application/x-ndjson", "application/json"
 _MIME_TYPES = {"page": MARKDOWN, "index": MARKDOWN, "rows": NDJSON, "schema": JSON}
 
@@ -35,9 +35,9 @@ _MIME_TYPES = {"page": MARKDOWN, "index": MARKDOWN, "rows": NDJSON, "schema": JS
 class NotionOptions(SourceOptions):
     """Options of a Notion workspace.
 
-    root: ids or URLs of the pages and databases to show; without it all that the integration may see. row_limit: rows
-    of a database, more are refused. per_second: requests a second. base_url: where the API is. allow_private: whether
-    it may be on this machine or in a private network.
+    root: ids or URLs of the pages and databases to show; by default all that the integration may see. row_limit: rows
+    of a database; more are refused. per_second: requests per second. base_url: base URL of the API. allow_private:
+    allow a base URL on this machine or in a private network.
     """
 
     root: tuple[str, ...] = ()
@@ -78,34 +78,34 @@ class NotionHandler:
 
     @property
     def state(self) -> SourceState:
-        """`down` where nobody answers, and where Notion refuses the token."""
+        """`down` if Notion cannot be reached, and while it refuses the token."""
         refusal = self._api.refusal
         return self._client.state if refusal is None else SourceState("down", reason=refusal)
 
     @property
     def loads_while_wanted(self) -> bool:
-        """Of three requests a second none is spent on what nobody waits for."""
+        """Notion answers three requests a second, so bbfs spends none on a load without a reader."""
         return True
 
     async def aclose(self) -> None:
         await self._client.aclose()
 
     async def list_directory(self, path: tuple[str, ...]) -> Listing:
-        """The entries of a directory. Raises BbfsError."""
+        """Return the entries of a directory. Raise BbfsError."""
         item = await self._directories.at(path)
         entries, problem = await self._directories.list(item)
         resources = [self._metadata((*path, segment), entry) for segment, entry in entries.items()]
         return Listing(resources, problem=problem, open=not path)
 
     async def find(self, path: tuple[str, ...], name: str) -> ResourceMetadata:
-        """The page or database that has an id, below the root. Raises NotFound for any other name."""
+        """Return the page or database with an id, below the root. Raise NotFound for any other name."""
         sought = as_id(name)
         if path or sought is None:
             raise NotFound(f"{name[:200]!r}: neither listed nor an id")
         return self._metadata((name,), await self._directories.by_id(sought))
 
     async def load(self, native_uri: str) -> Loaded:
-        """A page as Markdown, the rows of a database, or its schema. Raises BbfsError."""
+        """Load a page as Markdown, the rows of a database, or its schema. Raise BbfsError."""
         path = naming.segments_of(native_uri)
         entry = await self._directories.entry(path)
         match entry.shape:
@@ -146,7 +146,7 @@ class NotionHandler:
         return b"".join(lines)
 
     async def _completed(self, row: NotionItem) -> Mapping[str, Any]:
-        """The values of a row that its object has cut off."""
+        """Return the full values of those columns that the row's object truncates."""
         cut = properties.incomplete(row.properties or {})
         return {name: properties.joined(await self._api.property_items(row.id, key)) for name, key in cut}
 

@@ -1,7 +1,7 @@
 """Notion's rich text as Markdown (CommonMark with strikethrough, and `$…$` for equations). Pure.
 
-What stands between two marks keeps its words as they are for `grep`: only characters that Markdown would take for its
-own are escaped, and those inside of words (`snake_case`) are not.
+Words stay as they are, for `grep`: only characters that Markdown would interpret are escaped, and none inside words
+(`snake_case`).
 """
 
 import re
@@ -19,17 +19,17 @@ _MARKS = (("strikethrough", "~~", "~~"), ("italic", "*", "*"), ("bold", "**", "*
 
 
 def markdown_of(rich_text: Any, *, line_break: str = "  \n") -> str:
-    """A rich text as Markdown. line_break: what stands for a line break in it."""
+    """Return a rich text as Markdown. line_break: replaces each line break."""
     return "".join(_runs(rich_text)).replace("\r", "").replace("\n", line_break)
 
 
 def escaped(text: str) -> str:
-    """A plain text as Markdown that shows it."""
+    """Escape a plain text for Markdown."""
     return _SPECIAL.sub(lambda found: "\\" + found.group(), text)
 
 
 def escaped_start(line: str) -> str:
-    """A line that is to begin a paragraph, and no heading, list or quotation."""
+    """Escape the start of a line so that it begins no heading, list or quotation."""
 
     def shielded(found: re.Match[str]) -> str:
         indent, mark = found.groups()
@@ -39,7 +39,7 @@ def escaped_start(line: str) -> str:
 
 
 def link(text: str, url: str) -> str:
-    """A link whose text is Markdown already; the text alone where there is no URL."""
+    """Return a link with a Markdown text; the text alone without a URL."""
     if not url:
         return text
     safe = quote(url, safe=_URL_SAFE)
@@ -47,7 +47,7 @@ def link(text: str, url: str) -> str:
 
 
 def code_span(text: str) -> str:
-    """CommonMark, section 6.1: as many backticks around it as the text does not have in a row."""
+    """Return a code span with a longer run of backticks than the text has (CommonMark, section 6.1)."""
     if not text:
         return ""
     fence = "`"
@@ -58,7 +58,7 @@ def code_span(text: str) -> str:
 
 
 def _runs(rich_text: Any) -> Iterator[str]:
-    """The pieces, those that are formatted alike joined: `**a****b**` would not be bold."""
+    """Yield the pieces, with equally formatted ones joined: `**a****b**` would not be bold."""
     pending: tuple[tuple[Any, ...], str] | None = None
     for item in items(rich_text):
         annotations = mapping(item.get("annotations"))
@@ -76,7 +76,7 @@ def _runs(rich_text: Any) -> Iterator[str]:
 
 
 def _formatted(key: tuple[Any, ...], text: str) -> str:
-    """Marks around a text, its spaces outside of them: `** a**` would not be bold."""
+    """Put marks around a text, inside its outer spaces: `** a**` would not be bold."""
     is_code, *styles, url = key
     core = text.strip()
     if not core:
@@ -97,7 +97,7 @@ def _around(text: str) -> tuple[str, str]:
 
 
 def _piece(item: Json, *, is_code: bool) -> tuple[str, str]:
-    """The Markdown of one piece (as it is, in code), and where it links."""
+    """Return the Markdown of one piece (unescaped in code) and its link."""
     shown = string(item.get("plain_text"))
     url = _absolute(string(item.get("href")))
     match item.get("type"):
@@ -134,10 +134,10 @@ def _mention(mention: Json, shown: str, url: str) -> tuple[str, str]:
 
 
 def date_text(date: Json) -> str:
-    """A date of the API as a text: ISO 8601, and of a span both ends."""
+    """Return a date of the API as ISO 8601, with both ends of a span."""
     return " → ".join(filter(None, (string(date.get("start")), string(date.get("end")))))
 
 
 def _absolute(href: str) -> str:
-    """Links within Notion come without the host."""
+    """Return an absolute URL. Links within Notion have no host."""
     return web_url(href.removeprefix("/")) if href.startswith("/") and not href.startswith("//") else href

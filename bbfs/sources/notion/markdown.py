@@ -1,7 +1,7 @@
 """The blocks of a page as Markdown. Pure.
 
-Every block is shown, those that Markdown has no form for as the nearest that it has, or as a comment with their type.
-The same blocks give the same bytes: what the API answers differently each time (signatures of files) is left out.
+Every block shows. One without a form in Markdown becomes the nearest form, or a comment with its type. Equal blocks
+give equal bytes: what the API changes with each answer (signatures of files) is left out.
 """
 
 import re
@@ -20,7 +20,7 @@ _FENCE = re.compile(r"`{3,}")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block with its children. data: what the API says of a block of its type; value: all it says."""
+    """One block with its children. data: the part of its type; value: the whole object of the API."""
 
     type: str
     data: Json
@@ -35,13 +35,13 @@ class Block:
 
 
 def document(title: str, blocks: Sequence[Block]) -> str:
-    """A page: its title as a heading, and its blocks. Ends with one line feed."""
+    """Return a page: its title as a heading, then its blocks, and one line feed at the end."""
     heading = f"# {_one_line(escaped(title)) or 'Untitled'}"
     return "\n\n".join(filter(None, (heading, blocks_text(blocks)))) + "\n"
 
 
 def blocks_text(blocks: Sequence[Block]) -> str:
-    """Blocks as Markdown, without a line feed at the end. The items of a list stand together, all else apart."""
+    """Return blocks as Markdown without a final line feed. List items stand together; blank lines separate all else."""
     text, before = "", ""
     number = 0
     for block in blocks:
@@ -79,7 +79,7 @@ def _shown(block: Block, number: int) -> str:
 
 
 def _item(block: Block, mark: str, *, indent: int | None = None) -> str:
-    """A list item; what is below it is indented by the width of its mark (CommonMark, section 5.2)."""
+    """Return a list item. What is below it is indented by the width of its mark (CommonMark, section 5.2)."""
     space = " " * (len(mark) if indent is None else indent)
     children = blocks_text(block.children)
     tight = bool(block.children) and block.children[0].type in _LISTS
@@ -165,12 +165,12 @@ def _divider(block: Block) -> str:
 
 
 def _nothing(block: Block) -> str:
-    """For what shows only what is elsewhere: where the page is, and its headings."""
+    """Return a block that only shows content of another place, with the place's URL and headings."""
     return ""
 
 
 def _table(block: Block) -> str:
-    """A table of GitHub's Markdown, which has to have a header: an empty one where Notion's has none."""
+    """Return a table of GitHub's Markdown. It needs a header: an empty one if Notion's table has none."""
     rows = [
         [_cell(cell) for cell in cells]
         for row in block.children
@@ -189,7 +189,7 @@ def _cell(cell: object) -> str:
 
 
 def _row(block: Block) -> str:
-    """A row without its table, which no page of Notion has."""
+    """Return a row without its table. Notion's pages have none."""
     return _table(Block("table", {}, children=(block,)))
 
 

@@ -1,7 +1,7 @@
-"""The names of pages and databases in their directories, and the native URIs that these make. Pure.
+"""The names of pages and databases in their directories, and their native URIs. Pure.
 
-A name is the title. Where titles do not tell items apart, each of those has `~` and a hash of its id behind its title,
-before the extension: two of one title, no title at all, a title that is the name of something else there, or an id.
+The name is the title. An ambiguous title gets `~` and a hash of the item's id, before the extension. A title is
+ambiguous if another item has it, if it is empty, if it is the name of another file there, or if it looks like an id.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,11 +16,11 @@ OPENING = SCHEME + "://"
 LONGEST_URI = 65_536
 INDEX, ROWS, SCHEMA = "index.md", "rows.ndjson", "schema.json"
 EXTENSION = ".md"
-_SAFE = "!$&'()*+,;=:@"  # RFC 3986, pchar; the unreserved characters stay by themselves
+_SAFE = "!$&'()*+,;=:@"  # RFC 3986, pchar; `quote` leaves the unreserved characters alone
 
 
 def segments_of(native_uri: str) -> tuple[str, ...]:
-    """The path that a native URI names, percent-encoded as it is there. Raises NotFound."""
+    """Return the percent-encoded path of a native URI. Raise NotFound."""
     if len(native_uri) > LONGEST_URI or not native_uri.startswith(OPENING):
         raise NotFound(f"{ascii(native_uri[:200])[1:-1]}: the URIs of this source begin with {OPENING}")
     return tuple(native_uri.removeprefix(OPENING).split("/"))
@@ -31,14 +31,15 @@ def native_uri_of(path: Sequence[str]) -> str:
 
 
 def segment_of(name: str) -> str:
-    """A name as one part of a URI."""
+    """Return a name as a segment of a URI."""
     if name in (".", ".."):
         return name.replace(".", "%2E")
     return quote(name, safe=_SAFE, errors="replace")
 
 
 def named(found: Iterable[tuple[NotionItem, str]], taken: Iterable[str] = ()) -> dict[str, NotionItem]:
-    """Segments of a directory's items, in their order. found: with the extension of each. taken: names of others."""
+    """Return the segments of a directory's items, in their order. found: items with their extensions. taken: other
+    names."""
     pairs = list({item.id: (item, extension) for item, extension in found}.values())
     wanted: dict[str, int] = dict.fromkeys(taken, 1)
     for item, extension in pairs:

@@ -1,7 +1,7 @@
 """The values of a row's columns as plain JSON, and the columns of a data source. Pure.
 
-A value becomes what a person would write for it: text, number, truth, date as ISO 8601, a list of names. The `id` of a
-page stands for itself in relations.
+A value becomes what a person would write: text, number, truth value, date as ISO 8601, or a list of names. A relation
+becomes the ids of its pages.
 """
 
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ from bbfs.sources.notion.values import (
 )
 
 MOST_AT_ONCE = 25
-"""References of one value that a page or a query answers; of more, the value has to be asked for by itself."""
+"""References of one value in the answer for a page or a query. A longer value needs a request of its own."""
 _LONG = ("title", "rich_text", "people", "relation")
 _NAMED = ("id", "url", "created_time", "last_edited_time")
 
 
 def flat(value: Any) -> Any:
-    """The value of one column as JSON."""
+    """Return the value of one column as JSON."""
     value = mapping(value)
     kind = string(value.get("type"))
     what = value.get(kind)
@@ -77,7 +77,7 @@ def _rollup(rollup: Json) -> Any:
 
 
 def incomplete(properties: Json) -> list[tuple[str, str]]:
-    """Name and id of the columns whose value may be cut off."""
+    """Return name and id of the columns whose values may be truncated."""
     found: list[tuple[str, str]] = []
     for name, value in properties.items():
         value = mapping(value)
@@ -92,7 +92,7 @@ def incomplete(properties: Json) -> list[tuple[str, str]]:
 
 
 def joined(pieces: list[Json]) -> Any:
-    """The flat value that the pieces of a long one make, as the API answers them, one a reference."""
+    """Join the parts of a long value. The API answers one part for each reference."""
     values = [flat(piece) for piece in pieces]
     if all(string(piece.get("type")) in ("title", "rich_text") for piece in pieces):
         return "".join(value for value in values if isinstance(value, str))
@@ -103,9 +103,10 @@ def joined(pieces: list[Json]) -> Any:
 
 
 def row(item: NotionItem, completed: Mapping[str, Any]) -> dict[str, Any]:
-    """One row as one JSON object: id, url and times, and its columns by name. completed: values that were cut off.
+    """Return one row as a JSON object: id, url, times, and the columns by name. completed: full values of truncated
+    columns.
 
-    A column that has the name of one of the former keeps it, and comes with a `_` behind.
+    A column with one of the former names gets a `_` at its end.
     """
     facts = {"id": item.id, "url": item.url or web_url(item.id), "created_time": item.created}
     facts["last_edited_time"] = item.edited
@@ -113,12 +114,12 @@ def row(item: NotionItem, completed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def column(name: str) -> str:
-    """The key of a column in `rows.ndjson`."""
+    """Return the key of a column in `rows.ndjson`."""
     return f"{name}_" if name.rstrip("_") in _NAMED else name
 
 
 def values(item: NotionItem, completed: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a row by name, in the order of the names."""
+    """Return the columns of a row by name, sorted by name."""
     found = {
         name: completed[name] if name in completed else flat(value) for name, value in (item.properties or {}).items()
     }
@@ -126,7 +127,7 @@ def values(item: NotionItem, completed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schema(source: NotionItem) -> dict[str, Any]:
-    """What a data source has: its title and description, and its columns with their types and options."""
+    """Return the schema of a data source: title, description, and columns with their types and options."""
     columns = {}
     for name, value in sorted((source.properties or {}).items()):
         value = mapping(value)

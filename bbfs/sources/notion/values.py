@@ -1,4 +1,4 @@
-"""What Notion's API answers, read with care: nothing in it is trusted to have the shape that its documentation gives.
+"""Answers of Notion's API, read defensively: no object has to have its documented shape.
 
 Shapes are those of the API's version 2025-09-03. Pure.
 """
@@ -16,36 +16,37 @@ Kind = Literal["page", "database", "data_source"]
 KINDS = ("page", "database", "data_source")
 Json = Mapping[str, Any]
 WEB = "https://www.notion.so/"
-"""Where a page or database of any id can be seen in a browser."""
+"""Base of the web addresses of pages and databases; the id follows."""
 _ID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
 _ID_AT_END = re.compile(r"(?:\A|[^0-9a-f])([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\Z")
 
 
 def mapping(value: Any) -> Json:
-    """The value, if it is a JSON object; an empty one for anything else."""
+    """Return a JSON object, or an empty one for any other value."""
     return value if isinstance(value, Mapping) else {}
 
 
 def items(value: Any) -> Sequence[Json]:
-    """The JSON objects of an array; none of anything else."""
+    """Return the JSON objects of an array, or none for any other value."""
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def string(value: Any) -> str:
-    """The value, if it is a text, without halves of characters, which JSON may have; an empty one for anything else."""
+    """Return a text without halves of surrogate pairs, or an empty text for any other value."""
     if not isinstance(value, str):
         return ""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 def as_id(text: str) -> str | None:
-    """An id as 32 hexadecimal digits, from any way to write it; None for what is none."""
+    """Return an id as 32 hexadecimal digits, or None for any other text."""
     lowered = text.lower()
     return lowered.replace("-", "") if _ID.fullmatch(lowered) else None
 
 
 def id_in(text: str) -> str | None:
-    """The id of what an id, or the URL of a page or database, names: `…/Title-0123…?v=…` ends its path with it."""
+    """Return the id in a text: an id, or the URL of a page or database, whose path ends with it
+    (`…/Title-0123…?v=…`)."""
     lowered = urlsplit(text.strip().lower()).path.rstrip("/") if "/" in text else text.strip().lower()
     match = _ID_AT_END.search(lowered)
     return None if match is None else match[1].replace("-", "")
@@ -56,12 +57,12 @@ def web_url(id: str) -> str:
 
 
 def plain(rich_text: Any) -> str:
-    """A rich text without its formatting."""
+    """Return a rich text without formatting."""
     return "".join(string(item.get("plain_text")) for item in items(rich_text))
 
 
 def time_ns(value: Any) -> int | None:
-    """A time of the API (ISO 8601) in nanoseconds since the epoch, or None."""
+    """Return a time of the API (ISO 8601) in nanoseconds since the epoch, or None."""
     try:
         moment = datetime.fromisoformat(string(value))
     except ValueError:
@@ -71,7 +72,7 @@ def time_ns(value: Any) -> int | None:
 
 
 def file_url(file: Json) -> str:
-    """Where a file object leads. Of one that Notion keeps, without the signature that makes each answer another."""
+    """Return the URL of a file object. A file at Notion loses its signature, which differs in each answer."""
     kind = string(file.get("type"))
     url = string(mapping(file.get(kind)).get("url")) or string(file.get("url"))
     if kind != "file":
@@ -83,7 +84,7 @@ def file_url(file: Json) -> str:
 
 
 def icon_text(icon: Any) -> str | None:
-    """An icon as a text: an emoji, the name of one, or where its picture is."""
+    """Return an icon as text: an emoji, its name, or the URL of its picture."""
     icon = mapping(icon)
     match icon.get("type"):
         case "emoji":
@@ -99,13 +100,13 @@ def icon_text(icon: Any) -> str | None:
 
 
 def user_text(user: Any) -> str | None:
-    """A user's name where the API gives it, else the id."""
+    """Return a user's name, or the id if the API gives no name."""
     return string(mapping(user).get("name")) or string(mapping(user).get("id")) or None
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """What a page, database or block is in: kind is `workspace`, `page`, `database`, `data_source` or `block`."""
+    """The parent of a page, database or block. kind: `workspace`, `page`, `database`, `data_source` or `block`."""
 
     kind: str
     id: str | None = None
@@ -119,10 +120,10 @@ class Parent:
 
 @dataclass(frozen=True, slots=True)
 class NotionItem:
-    """A page, a database or a data source: what is shown of it as a file or a directory.
+    """A page, database or data source, as far as bbfs shows it.
 
-    parent: of a data source it is its database. holder: what that database is in. properties: the values of a row's
-    columns, or the columns of a data source. data_sources: id and name of those of a database.
+    parent: for a data source, its database. holder: the parent of that database. properties: the values of a row, or
+    the columns of a data source. data_sources: id and name of a database's data sources.
     """
 
     kind: Kind
@@ -147,7 +148,7 @@ class NotionItem:
 
     @classmethod
     def of(cls, value: Any) -> "NotionItem":
-        """What an object of the API says. Raises ProtocolViolation for one that is nothing of this kind."""
+        """Read an object of the API. Raise ProtocolViolation for objects of other kinds."""
         found = mapping(value)
         kind, own = string(found.get("object")), as_id(string(found.get("id")))
         if kind not in KINDS or own is None:
@@ -177,7 +178,7 @@ class NotionItem:
 
     @classmethod
     def of_block(cls, block: Json, parent: Parent) -> "NotionItem":
-        """What a block of type `child_page` or `child_database` says of the page or database that it stands for."""
+        """Read the page or database behind a block of type `child_page` or `child_database`."""
         kind: Kind = "page" if block.get("type") == "child_page" else "database"
         own = as_id(string(block.get("id")))
         if own is None:
@@ -195,7 +196,7 @@ class NotionItem:
         )
 
     def described(self) -> dict[str, Any]:
-        """What is shown of it besides size and time, by names in snake_case."""
+        """Return further facts by names in snake_case."""
         facts = {
             "notion_id": self.id,
             "notion_url": self.url or web_url(self.id),
@@ -209,7 +210,7 @@ class NotionItem:
 
 
 def _title_of(properties: Json) -> Any:
-    """The value of the one property of a page that is its title, whatever it is called."""
+    """Return the value of the property that is a page's title, whatever its name is."""
     for value in properties.values():
         if mapping(value).get("type") == "title":
             return value.get("title")

@@ -1,8 +1,8 @@
-"""What an integration may see of a workspace, and how that hangs together: which pages have others in them.
+"""The items of a workspace that an integration may see, and which pages have children.
 
-A page does not say whether there are pages in it, and to look would cost requests for each. A search does: it answers
-every page and data source with what it is in. It is asked for anew in full now and then, and for what was edited since
-in between, which is one request as a rule.
+A page does not say whether it has child pages, and asking would cost requests for each. A search answers all pages and
+data sources with their parents. bbfs repeats the whole search now and then; in between it searches what was edited
+since, which is mostly one request.
 """
 
 import logging
@@ -21,11 +21,11 @@ from bbfs.sources.notion.values import NotionItem, Parent
 log = logging.getLogger(__name__)
 
 WHOLE_EVERY = 600.0
-"""Seconds after which all is searched again, not only what was edited last: what was removed shows only then."""
+"""Seconds between whole searches. Only a whole search shows what was removed."""
 MOST_ITEMS = 20_000
-"""Pages and data sources that are looked through."""
+"""Most pages and data sources to look through."""
 RESOLVED_AT_ONCE = 60
-"""Blocks whose page is asked for in one go; further ones the next time."""
+"""Blocks to resolve to their pages in one update. Later updates resolve the others."""
 _CHAIN = 32
 
 
@@ -33,7 +33,7 @@ class Workspace:
     """The items of a workspace by id. clock: seconds of any monotonic clock."""
 
     def __init__(self, api: NotionApi, fresh_for: float, clock: Callable[[], float] = trio.current_time) -> None:
-        """fresh_for: seconds for which the last search is as good as another."""
+        """fresh_for: seconds for which a search stays fresh."""
         self._api = api
         self._fresh_for = fresh_for
         self._clock = clock
@@ -46,20 +46,20 @@ class Workspace:
         self.problem: str | None = None
 
     def known(self, item: NotionItem) -> NotionItem:
-        """An item that a block stands for, with what only the search says of it. (That may be late with a title.)"""
+        """Return the item of a block with facts that only the search has. (The search's title may be late.)"""
         found = self._items.get(item.id)
         return item if found is None else replace(item, icon=found.icon, url=found.url)
 
     def has_children(self, id: str) -> bool:
-        """Whether a page has pages or databases in it, as far as that is known."""
+        """Return whether a page is known to have child pages or databases."""
         return id in self._holders or id in self._seen
 
     def saw_children(self, id: str) -> None:
-        """Somebody has seen a page or database in a page, which the search may not know yet."""
+        """Note a child of a page, which the search may not know yet."""
         self._seen.add(id)
 
     async def update(self) -> None:
-        """Search, unless that was done just now. Raises BbfsError."""
+        """Search, unless the last search is fresh. Raise BbfsError."""
         async with self._searching:
             now = self._clock()
             if now < self._searched_at + self._fresh_for:
@@ -73,7 +73,7 @@ class Workspace:
             self._searched_at = now
 
     async def roots(self) -> list[NotionItem]:
-        """The pages and databases that are in nothing that may be seen, those made first at the beginning."""
+        """Return the pages and databases without a visible parent, oldest first."""
         await self.update()
         found: dict[str, NotionItem] = {}
         counts: dict[str, int] = {}
@@ -97,7 +97,7 @@ class Workspace:
             case "database":
                 return parent.id not in databases
             case "block" if parent.id is not None:
-                # Of a block that was not asked for yet, nobody knows.
+                # Unknown for a block that was not resolved yet.
                 return parent.id in self._pages_of_blocks and self._pages_of_blocks[parent.id] not in self._items
         return True
 
@@ -125,7 +125,7 @@ class Workspace:
                     return
 
     async def _settle(self) -> None:
-        """Find out which pages hold others. Raises what ends all requests alike."""
+        """Find out which pages have children. Raise errors that concern all requests."""
         holders: set[str] = set()
         asked = left = 0
         for item in list(self._items.values()):
@@ -147,7 +147,7 @@ class Workspace:
         self._holders = holders
 
     async def _page_of(self, parent: Parent) -> str | None:
-        """The page that a block is in, None for one that may not be seen. Raises other BbfsErrors."""
+        """Return the page that contains a block, or None if it is not visible. Raise other BbfsErrors."""
         try:
             for _ in range(_CHAIN):
                 if parent.kind != "block" or parent.id is None:
@@ -159,5 +159,5 @@ class Workspace:
 
 
 def _bare(item: NotionItem) -> NotionItem:
-    """An item without the values of its columns, which are the most of it."""
+    """Return an item without its columns, which take most of its memory."""
     return replace(item, properties=None)
