@@ -1,7 +1,7 @@
-"""The abilities that a handler may have, as protocols. It implements those that its data allows, and no other method.
+"""The abilities that a handler may have, as protocols. A handler implements those that its data allows.
 
-A handler translates one data source: it caches nothing, retries nothing, holds no deadline (the ResourceManager does
-all three) and raises only `BbfsError`.
+A handler translates one data source. It caches nothing, retries nothing and has no deadline (the ResourceManager does
+all three), and it raises only `BbfsError`.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,27 +22,27 @@ from bbfs.model.values import (
 
 @runtime_checkable
 class CanList(Protocol):
-    """A flat source: all its resources in one listing, in the source's order. URIs make the tree."""
+    """A flat source: one listing has all resources, in the source's order. Their URIs make the tree."""
 
     async def list(self) -> Listing: ...
 
 
 @runtime_checkable
 class CanListDirectory(Protocol):
-    """A hierarchical source: the entries of one directory at a time, `path` being names below the root."""
+    """A hierarchical source: a listing has the entries of one directory. path: names below the root."""
 
     async def list_directory(self, path: tuple[str, ...]) -> Listing: ...
 
 
 @runtime_checkable
 class CanFind(Protocol):
-    """A hierarchical source that has more than it lists: names beside those of a listing with `Listing.open`."""
+    """A hierarchical source with more names than it lists. Their directories have `Listing.open`."""
 
     async def find(self, path: tuple[str, ...], name: str) -> ResourceMetadata:
-        """What has this name in the directory at `path` (as in `list_directory`). Raises NotFound.
+        """Return the resource with this name in the directory at `path` (as in `list_directory`). Raise NotFound.
 
-        name: the file name as a program asks for it. The last segment of the native URI that is answered must be shown
-        as that name (`bbfs.model.file_names.show_component`), or else nothing has it.
+        name: the file name that a program asks for. The last segment of the returned native URI must be shown as that
+        name (`show_component`), or the lookup fails.
         """
         ...
 
@@ -54,9 +54,9 @@ class CanLoad(Protocol):
 
 @runtime_checkable
 class LoadsWhileWanted(Protocol):
-    """Has loads that cost the source much: one ends when the last program that waits for it has given up.
+    """Has expensive loads: a load is cancelled when its last reader gives up.
 
-    The loads of others are finished for whoever comes next.
+    Loads of other handlers run to their end, and the cache keeps the result.
     """
 
     @property
@@ -65,23 +65,23 @@ class LoadsWhileWanted(Protocol):
 
 @runtime_checkable
 class CanLoadIfChanged(Protocol):
-    """A load that costs little where the source still has what bbfs keeps."""
+    """Can revalidate a cached content more cheaply than load it."""
 
     async def load_if_changed(self, native_uri: str, version: str) -> Loaded | Unchanged:
-        """version: of the content that is kept (`Content.version`), as an earlier load of this handler gave it."""
+        """Load unless the content is unchanged. version: `Content.version` of an earlier load of this handler."""
         ...
 
 
 @runtime_checkable
 class CanStat(Protocol):
-    """Metadata of one resource (exact size and etag included) without its content, and cheaply."""
+    """Returns the metadata of one resource (exact size and etag included) cheaply, without its content."""
 
     async def stat(self, native_uri: str) -> ResourceMetadata: ...
 
 
 @runtime_checkable
 class CanWatch(Protocol):
-    """Says what changes. `interested` names a resource whose updates are wanted; the sink must not block."""
+    """Reports changes to a sink, which must not block. `interested` names a resource to watch."""
 
     def watch(self, sink: Callable[[SourceEvent], None]) -> None: ...
 
@@ -90,14 +90,14 @@ class CanWatch(Protocol):
 
 @runtime_checkable
 class CanAnnounce(CanWatch, Protocol):
-    """Knows what it is going to be told, so that nobody need look whether that has changed."""
+    """Knows which changes it will report, so that bbfs need not revalidate those resources."""
 
     def announces(self, native_uri: str | None) -> bool:
-        """Whether a change of this resource will be told (None: of the listing), as things are now."""
+        """Return whether the source will report a change of this resource (None: of the listing), as of now."""
         ...
 
     async def settled(self) -> None:
-        """Until the source has said what of all that is of interest it will tell. Wait for it with a bound."""
+        """Wait until the source has confirmed which changes it will report. Callers bound the wait."""
         ...
 
 
@@ -107,25 +107,25 @@ class TellsProgress(Protocol):
 
     @property
     def progress(self) -> ListingProgress | None:
-        """Of the latest listing, under way or not; None before the first page."""
+        """Progress of the latest listing, finished or not; None before its first page."""
         ...
 
 
 @runtime_checkable
 class CanLogIn(Protocol):
-    """May answer each user something else, once there is a login."""
+    """May answer differently for each user who logs in."""
 
     @property
     def logged_in(self) -> bool:
-        """Whether a login of this user is kept, as things are now. Cheap."""
+        """Whether a login of this user is stored now. Cheap."""
         ...
 
 
 @runtime_checkable
 class CanComplete(Protocol):
-    """Values for a variable of one of its templates (`Listing.templates`).
+    """Completes a variable of one of its templates (`Listing.templates`).
 
-    value: what they should begin with. context: the values of the variables before it, decoded.
+    value: prefix of the completions. context: decoded values of the variables before it.
     """
 
     async def complete(
@@ -135,35 +135,35 @@ class CanComplete(Protocol):
 
 @runtime_checkable
 class CanPut(Protocol):
-    """Takes in whole resources from whoever owns the mount (`bbfs put`), and tells of them at once (`CanWatch`)."""
+    """Stores whole resources from the owner of the mount (`bbfs put`), and reports them at once (`CanWatch`)."""
 
     @property
     def largest(self) -> int:
-        """Bytes above which no content is taken in."""
+        """Size limit of a content in bytes."""
         ...
 
     async def put(
         self, where: str, data: bytes, *, mime_type: str | None = None, description: str | None = None
     ) -> ResourceMetadata:
-        """Take in a resource, or another content for one that is there. where: a native URI."""
+        """Store a resource, or replace its content. where: a native URI."""
         ...
 
     async def remove(self, where: str) -> None:
-        """Take a resource away. Raises NotFound."""
+        """Remove a resource. Raise NotFound."""
         ...
 
 
 @runtime_checkable
 class CanClose(Protocol):
-    """Holds something that is to be given back when the daemon ends: connections, threads, files."""
+    """Holds resources to release when bbfs ends: connections, threads, files."""
 
     async def aclose(self) -> None:
-        """Called once, after the last request, and given a few seconds. Raises nothing that is foreseen."""
+        """Release everything within a few seconds. Called once, after the last request. Raise nothing expected."""
         ...
 
 
 class Handler(Protocol):
-    """What every handler is: the source that it was made for, and how that source fares."""
+    """Every handler: the data source that it was made for, and its health."""
 
     source: DataSource
 

@@ -1,11 +1,11 @@
-"""MIME types from file names, and whether a MIME type is text. The same on every machine and every Python."""
+"""MIME types by file names, and which of them are text. The same on every machine and every Python."""
 
 from functools import lru_cache
 from mimetypes import MimeTypes
 
 from bbfs.model.values import ContentType
 
-# What the standard library's own table lacks in some version, or has in an outdated form.
+# Missing in the standard library's table of some version, or outdated there.
 _ADDED = {
     ".cfg": "text/plain",
     ".conf": "text/plain",
@@ -32,7 +32,7 @@ _ADDED = {
     ".yaml": "application/yaml",  # RFC 9512
     ".yml": "application/yaml",
 }
-# A compressed file is what it is, not what is in it.
+# A compressed file has the type of its compression, not of what is inside.
 _COMPRESSED = {
     "gzip": "application/gzip",
     "bzip2": "application/x-bzip2",
@@ -64,7 +64,7 @@ _TEXT_SUFFIXES = ("+json", "+xml", "+yaml", "+json-seq")
 
 
 def _table() -> MimeTypes:
-    # An instance of its own: the module's functions read the machine's /etc/mime.types.
+    # A separate instance: the module's functions read the machine's /etc/mime.types.
     table = MimeTypes()
     for extension, mime_type in _ADDED.items():
         table.add_type(mime_type, extension)
@@ -75,9 +75,9 @@ _TABLE = _table()
 
 
 def mime_type_of_name(name: str) -> str | None:
-    """The MIME type that the extension of a file name stands for, or None when it stands for none."""
-    # Only the extensions are looked at: the standard library would take a name such as `data:text/html,` for a URL.
-    # The dots a name begins with make it hidden; they begin no extension.
+    """Return the MIME type for the extension of a file name, or None."""
+    # Pass extensions only: the standard library would take a name such as `data:text/html,` for a URL.
+    # Dots at the start of a name make it hidden and begin no extension.
     extensions = name.lstrip(".").split(".")[1:][-2:]
     return _mime_type_of_extensions(tuple(extensions)) if extensions else None
 
@@ -91,7 +91,7 @@ def _mime_type_of_extensions(extensions: tuple[str, ...]) -> str | None:
 
 
 def content_type_of(mime_type: str | None) -> ContentType:
-    """Whether content of a MIME type is text, by the type alone; unknown where there is no type."""
+    """Return whether a MIME type is text: "text", "binary", or "unknown" without a type."""
     if not mime_type:
         return "unknown"
     essence = mime_type.partition(";")[0].strip().lower()

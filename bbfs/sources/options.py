@@ -1,4 +1,4 @@
-"""Validation of the options of one source (`[sources.config]`): unknown keys are refused with a suggestion."""
+"""Validation of the options of one source (`[sources.config]`). Unknown keys are refused with a suggestion."""
 
 import errno
 import os
@@ -18,11 +18,11 @@ from bbfs.model.values import DataSource
 OptionsT = TypeVar("OptionsT", bound="SourceOptions")
 
 Bytes = Annotated[int, BeforeValidator(parse_size)]
-"""An option that is a number of bytes, written as in `[cache]`: 65536 or "64KiB"."""
+"""An option in bytes, written as in `[cache]`: 65536 or "64KiB"."""
 
 
 class SourceOptions(BaseModel):
-    """Base of the options model of a source type: frozen, and no key but its own, in camelCase or snake_case."""
+    """Base of the options model of a source type. Frozen; keys in camelCase or snake_case, and no others."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, loc_by_alias=False
@@ -30,16 +30,16 @@ class SourceOptions(BaseModel):
 
 
 def parse_options(options: type[OptionsT], source: DataSource) -> OptionsT:
-    """The options in `source.config`. Raises ConfigError that names each bad key as `sources[ID].config.KEY`."""
+    """Return the options in `source.config`. Raise ConfigError that names each bad key as `sources[ID].config.KEY`."""
     return parse_table(options, source.config, f"sources[{source.id}].config")
 
 
 def parse_table(options: type[OptionsT], values: Mapping[str, Any], where: str) -> OptionsT:
-    """The options in a table. Raises ConfigError that names each bad key as `where.KEY`."""
+    """Return the options in a table. Raise ConfigError that names each bad key as `where.KEY`."""
     try:
         return options.model_validate(dict(values))
     except ValidationError as error:
-        # The values are left out of the text: an option may hold a secret.
+        # The message leaves the values out: an option may hold a secret.
         problems = [
             _problem(options, where, problem["loc"], problem["type"], problem["msg"])
             for problem in error.errors(include_url=False, include_input=False, include_context=False)
@@ -48,24 +48,24 @@ def parse_table(options: type[OptionsT], values: Mapping[str, Any], where: str) 
 
 
 def refuse_auth(source: DataSource) -> None:
-    """For types that take no secrets. Raises ConfigError where there are some."""
+    """Raise ConfigError if the source has secrets. For types that use none."""
     if source.auth:
         key = min(source.auth)
         raise ConfigError(f"sources[{source.id}].auth.{key}: a source of type {source.type!r} takes no secrets")
 
 
 def as_given(source: DataSource, key: str) -> Any:
-    """The value of an option as the configuration has it, however its key is written, or None."""
+    """Return an option as written in the configuration, in either spelling of its key, or None."""
     return source.config.get(key, source.config.get(to_camel(key)))
 
 
 def local_path(source: DataSource, path: str) -> str:
-    """An absolute path for one among the options: `~` is the home directory, `DataSource.base` the start."""
+    """Return an option as an absolute path: `~` is the home directory, a relative path starts at `DataSource.base`."""
     return os.path.abspath(os.path.join(source.base or "", os.path.expanduser(path)))
 
 
 def open_regular(path: str) -> BinaryIO:
-    """A file among the options, for reading. Raises OSError, also for a pipe or device, which might never be opened."""
+    """Open a regular file for reading. Raise OSError also for a pipe or device, whose opening might never end."""
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     mode = os.fstat(number).st_mode
     if not stat.S_ISREG(mode):
@@ -91,7 +91,7 @@ def _problem(options: type[SourceOptions], table: str, location: tuple[int | str
 
 
 def _in_words(message: str) -> str:
-    """A message of pydantic in the words of a configuration file, which has tables and arrays."""
+    """Return a message of pydantic in the words of a configuration file, which has tables and arrays."""
     text = message.removeprefix("Value error, ")
     text = re.sub(r"a valid dictionary(?: or instance of \w+)?", "a table", text)
     text = text.replace("a valid tuple", "an array").replace("a valid list", "an array")
@@ -101,7 +101,7 @@ def _in_words(message: str) -> str:
 
 
 def _known(options: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """The options that there are in the table of a place, sorted."""
+    """Return the valid options in the table of a location, sorted."""
     models = [options]
     for step in location[:-1]:
         fields = [model.model_fields[step] for model in models if step in model.model_fields]
@@ -110,7 +110,7 @@ def _known(options: type[BaseModel], location: tuple[int | str, ...]) -> list[st
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models in an annotation, such as the one of `dict[str, Model] | None`."""
+    """Yield the models in an annotation, such as the one in `dict[str, Model] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):

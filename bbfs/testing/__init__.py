@@ -1,6 +1,6 @@
-"""What every handler of a source type must do, as tests to inherit.
+"""The tests that every handler of a source type must pass, to inherit from.
 
-A source type is checked by a subclass of `SourceConformance` that says what its handler is made over:
+A subclass of `SourceConformance` says what its handler is made over:
 
     class TestMySource(SourceConformance):
         known = {"my://a": b"content of a"}
@@ -72,7 +72,7 @@ HOSTILE = (
 
 
 async def read_whole(content: Content, step: int = 1 << 16) -> bytes:
-    """All bytes of a content, in ranges, as the mount reads them."""
+    """Return all bytes of a content, read in ranges as the mount does."""
     data = b""
     while len(data) < content.size:
         piece = content.read(len(data), step)
@@ -84,7 +84,7 @@ async def read_whole(content: Content, step: int = 1 << 16) -> bytes:
 
 
 async def list_all(handler: Handler) -> list[ResourceMetadata]:
-    """Everything that a handler lists: of a hierarchical source every directory, links not followed."""
+    """Return all entries that a handler lists, in all directories, without following links."""
     if isinstance(handler, CanList):
         return list((await handler.list()).resources)
     assert isinstance(handler, CanListDirectory)
@@ -100,14 +100,14 @@ async def list_all(handler: Handler) -> list[ResourceMetadata]:
 
 
 class SourceConformance(ABC):
-    """The checks. `known`: native URI and bytes of resources that are listed; `unknown`: URIs of no resource."""
+    """The tests. known: native URIs and bytes of listed resources. unknown: URIs without a resource."""
 
     known: ClassVar[Mapping[str, bytes]]
     unknown: ClassVar[tuple[str, ...]]
 
     @abstractmethod
     def handler(self, directory: Path) -> AbstractAsyncContextManager[Handler]:
-        """A handler over the known content. directory: empty, for whatever the source needs."""
+        """Make a handler over the known content. directory: empty, for the source's data."""
 
     async def load(self, handler: Handler, native_uri: str) -> Loaded:
         assert isinstance(handler, CanLoad)

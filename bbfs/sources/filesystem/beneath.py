@@ -1,10 +1,10 @@
-"""Opening files beneath a root directory, and nowhere else: `openat2(2)` of Linux 5.6.
+"""Opening files beneath a root directory and nowhere else, by `openat2(2)` of Linux 5.6.
 
-The kernel itself keeps every lookup beneath the root and follows no symbolic link (`RESOLVE_BENEATH`,
-`RESOLVE_NO_SYMLINKS`, `RESOLVE_NO_MAGICLINKS`), so no race with a program that moves directories or swaps links can
-lead out. There is no fallback for older kernels.
+The kernel keeps every lookup beneath the root and follows no symbolic link (`RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS`,
+`RESOLVE_NO_MAGICLINKS`). So no race with a program that moves directories or swaps links can lead out. There is no
+fallback for older kernels.
 
-All paths here are bytes, as Linux has them. Functions block: call them in worker threads.
+All paths here are bytes, as in Linux. Functions block: call them in worker threads.
 """
 
 import ctypes
@@ -41,7 +41,7 @@ class _OpenHow(ctypes.Structure):
 
 
 def openat2(directory: int, path: bytes, flags: int, resolve: int = 0) -> Descriptor:
-    """A new close-on-exec descriptor for an existing `path` seen from `directory`. Raises OSError or NotSupported."""
+    """Open an existing `path` relative to `directory`, close-on-exec. Raise OSError or NotSupported."""
     number, code = _openat2(directory, path, flags, resolve)
     if number >= 0:
         return Descriptor(number)
@@ -98,7 +98,7 @@ _ERRORS: dict[int, type[BbfsError]] = {
 
 
 def error_of(error: OSError, what: str) -> BbfsError:
-    """The error of bbfs for one of the operating system. what: the thing it happened to, for the text."""
+    """Return the error of bbfs for one of the operating system. what: its object, for the message."""
     code = error.errno or errno.EIO
     if code == errno.ELOOP:
         return Denied(f"{what}: a symbolic link, and links are not followed")
@@ -106,7 +106,7 @@ def error_of(error: OSError, what: str) -> BbfsError:
 
 
 class AtMountPoint(Exception):
-    """A path came to the directory that bbfs itself mounts on. below: it would go on from there."""
+    """A path reached the directory that bbfs mounts on. below: the path goes on from there."""
 
     def __init__(self, below: bool) -> None:
         super().__init__("the mount point of bbfs")
@@ -115,8 +115,10 @@ class AtMountPoint(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MountPoint:
-    """The directory that is mounted on, as an entry of its parent. A process must not touch the mount it serves, so
-    nothing looks at the mount point itself; device and inode of the parent tell it wherever it is reached from.
+    """The directory that bbfs mounts on, as an entry of its parent.
+
+    A process must not touch the mount that it serves, so nothing looks at the mount point itself. Device and inode of
+    the parent identify it on every path.
     """
 
     path: bytes
@@ -126,7 +128,7 @@ class MountPoint:
 
     @classmethod
     def before_mounting(cls, path: str) -> "MountPoint":
-        """Looks at the parent of `path`. To be called before anything is mounted there. Raises ConfigError."""
+        """Return the mount point at `path`. Call this before anything is mounted there. Raise ConfigError."""
         real = os.path.realpath(os.fsencode(path))
         parent, name = os.path.split(real)
         if not name:
@@ -138,11 +140,11 @@ class MountPoint:
         return cls(real, found.st_dev, found.st_ino, name)
 
     def is_in(self, directory: os.stat_result) -> bool:
-        """Whether the mount point is an entry of a directory."""
+        """Return whether the mount point is an entry of a directory."""
         return directory.st_ino == self.inode and directory.st_dev == self.device
 
     def holds(self, path: bytes) -> bool:
-        """Whether an absolute path without links is the mount point or lies below it; looks at nothing."""
+        """Return whether an absolute path without links is the mount point or below it, without a system call."""
         return os.path.commonpath((os.path.normpath(path), self.path)) == self.path
 
     def refusal(self, root: bytes) -> ConfigError:
@@ -152,9 +154,9 @@ class MountPoint:
 
 
 class Root:
-    """A directory, looked for anew at each use (so it may vanish, return and be replaced), and the way beneath it.
+    """A directory and the lookups beneath it. It is looked up at each use, so it may vanish, return and be replaced.
 
-    path: absolute; may lead through symbolic links. mount_point: what no lookup may touch.
+    path: absolute; may lead through symbolic links. mount_point: no lookup may touch it.
     """
 
     def __init__(self, path: bytes, mount_point: MountPoint | None) -> None:
@@ -162,10 +164,11 @@ class Root:
         self._mount_point = mount_point
 
     def open(self, path: Components, flags: int) -> Descriptor:
-        """What `path` names beneath the root; a link at its end is opened itself (with O_PATH) or refused (without).
+        """Open `path` beneath the root. A link at its end is opened itself (with O_PATH) or refused (without).
 
-        path: names, none of them empty, `.`, `..` or with a slash; but a slash may end the last: it is a directory.
-        Raises OSError for what is wrong with the path; Unreachable, Denied or ConfigError for the root; AtMountPoint.
+        path: names, none of them empty, `.`, `..` or with a slash; a slash at the end of the last name requires a
+        directory. Raise OSError for an error of the path; Unreachable, Denied or ConfigError for one of the root;
+        AtMountPoint.
         """
         flags |= os.O_NOFOLLOW
         whole = b"/".join(path) or b"."
@@ -181,11 +184,11 @@ class Root:
                 raise AtMountPoint(below=False)
             return openat2(current.number, path[-1], flags, _BENEATH)
         finally:
-            # Not left to the last reference: the traceback of an error may hold one for long.
+            # Closed here, because the traceback of an error may hold a reference for long.
             current.close()
 
     def mount_point_in(self, directory: os.stat_result) -> bytes | None:
-        """The name of the mount point if it is an entry of a directory, else None."""
+        """Return the name of the mount point if it is an entry of a directory, else None."""
         if self._mount_point is not None and self._mount_point.is_in(directory):
             return self._mount_point.name
         return None
@@ -201,7 +204,7 @@ class Root:
             return self._find_root()
         except OSError as error:
             mapped = error_of(error, f"the folder {os.fsdecode(self.path)!r}")
-            # The whole source is gone, not one resource of it: that is an outage.
+            # The whole source is gone, so this is an outage and not a missing resource.
             raise (Unreachable(str(mapped)) if isinstance(mapped, NotFound) else mapped) from error
 
     def _find_root(self) -> Descriptor:
@@ -215,7 +218,7 @@ class Root:
         return self._find_root_by_links(names)
 
     def _find_root_by_links(self, names: list[bytes]) -> Descriptor:
-        """Goes name by name and resolves symbolic links itself, to see the mount point before the kernel touches it."""
+        """Walk name by name and resolve symbolic links, to see the mount point before the kernel touches it."""
         current = openat2(_AT_FDCWD, b"/", _DIRECTORY)
         ahead = names[::-1]
         links = 0

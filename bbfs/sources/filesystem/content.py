@@ -1,4 +1,4 @@
-"""The content of a local file: small files as a snapshot in memory, large ones read in ranges from the open file."""
+"""The content of a local file: a small file as a snapshot in memory, a large one in ranges from the open file."""
 
 import os
 import stat
@@ -14,10 +14,10 @@ from bbfs.sources.filesystem.beneath import error_of
 
 _SNAPSHOT_ATTEMPTS = 8
 AHEAD = 8 << 20
-"""Bytes that the disk is asked for ahead of who reads a file in order, so that it always has something to do."""
+"""Bytes that the disk reads ahead of a sequential reader, so that it is never idle."""
 
 Stamp = tuple[int, int, int, int]
-"""Inode, size (bytes), modification and change time (ns): what differs when the bytes of a file do."""
+"""Inode, size (bytes), modification and change time (ns). It changes with the bytes of the file."""
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
@@ -25,15 +25,15 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 def etag_of(status: os.stat_result) -> str:
-    """The stamp as text."""
+    """Return the stamp as text."""
     return "-".join(f"{number:x}" for number in stamp_of(status))
 
 
 def exact_size(status: os.stat_result) -> int | None:
-    """The bytes that reading a file gives, or None when the file system does not say.
+    """Return the bytes in a file, or None if the file system does not say.
 
-    The files of procfs, sysfs and their like have sizes (0, or a page) that are no promise. They have no blocks and no
-    block device; others of which that is true (empty files on tmpfs) are measured by reading them.
+    Files of procfs, sysfs and similar file systems have sizes (0, or a page) without meaning. They have no blocks and
+    no block device. Other files without these (empty files on tmpfs) are read to find their size.
     """
     if status.st_blocks == 0 and os.major(status.st_dev) == 0:
         return None
@@ -41,7 +41,7 @@ def exact_size(status: os.stat_result) -> int | None:
 
 
 def require_regular(status: os.stat_result, what: str) -> None:
-    """Raises IsADirectory or NotFound for what is no regular file. Special files are not there for bbfs."""
+    """Raise IsADirectory or NotFound unless a file is regular. bbfs hides special files."""
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectory(f"{what}: is a directory")
     if not stat.S_ISREG(status.st_mode):
@@ -51,17 +51,17 @@ def require_regular(status: os.stat_result, what: str) -> None:
 def open_content(
     descriptor: Descriptor, what: str, max_memory: int, limiter: trio.CapacityLimiter
 ) -> tuple[Content, os.stat_result]:
-    """The content of an open file, and the status that belongs to it. Blocks. Raises OSError and BbfsError.
+    """Return the content of an open file and its status. Blocks. Raise OSError and BbfsError.
 
-    Takes the descriptor over: it is closed when this returns, or in the hands of a FileContent.
+    Takes over the descriptor: closes it, or hands it to a FileContent.
 
-    what: names the file in errors. max_memory: bytes up to which the content is read here and now. limiter: for the
-    threads of a content that reads later.
+    what: name of the file in errors. max_memory: largest content in bytes to read at once. limiter: for the threads of
+    later reads.
     """
     try:
         content, status = _content(descriptor, what, max_memory, limiter)
     except BaseException:
-        # Not left to the last reference: a traceback may hold one for long.
+        # Closed here, because a traceback may hold a reference for long.
         descriptor.close()
         raise
     if not isinstance(content, FileContent):
@@ -86,14 +86,14 @@ def _content(
         if size is not None and len(data) != size:
             raise BbfsError(f"{what}: {len(data)} bytes could be read of a file of {size} bytes")
         content = MemoryContent(data)
-        # Hashes here, in the thread.
+        # Compute the hash here, in the thread.
         _ = content.version
         return content, before
     raise Busy(f"{what}: changed while it was read, {_SNAPSHOT_ATTEMPTS} times in a row")
 
 
 def _read_to_end(number: int, limit: int, expected: int) -> bytes:
-    """The whole file, or more than `limit` of its bytes. expected: its probable size, for memory."""
+    """Read a whole file, or more than `limit` bytes of it. expected: its probable size, to read it in one call."""
     chunks: list[bytes] = []
     got = 0
     step = max(expected + 1, 4096)
@@ -110,9 +110,9 @@ def _read_to_end(number: int, limit: int, expected: int) -> bytes:
 class FileContent:
     """One version of a large file, read in ranges through a descriptor of its own.
 
-    After each read the file is looked at: when it was changed in place since it was opened, the read raises Outdated
-    and so does each later one, so no two versions are ever mixed. (Stores through a shared mapping show only when the
-    kernel updates the file's times.) A file that is renamed, removed or replaced goes on being read.
+    Each read checks the file afterwards. If it was changed in place since it was opened, this read and all later ones
+    raise Outdated, so no two versions are ever mixed. (Stores through a shared mapping show only when the kernel
+    updates the file's times.) A file that is renamed, removed or replaced stays readable.
     """
 
     __slots__ = ("_asked_to", "_descriptor", "_limiter", "_next", "_opened", "_seen", "_version", "_what")
@@ -137,13 +137,13 @@ class FileContent:
 
     @property
     def version(self) -> str:
-        """The file's stamp: it differs when the bytes do, and may differ when they do not."""
+        """The file's stamp. It changes with the bytes, and may change without them."""
         return self._version
 
     def read(self, offset: int, length: int) -> bytes | None:
-        """The bytes at `offset` if the kernel has them all in memory, else None. Raises BbfsError.
+        """Return the bytes at `offset` if the kernel has them all in its page cache, else None. Raise BbfsError.
 
-        None as well when it is time to ask the disk for more, which may take a moment.
+        Return None also when it is time to read further ahead, which may take a moment.
         """
         descriptor = self._open_descriptor()
         length = self._clip(offset, length)
@@ -154,7 +154,7 @@ class FileContent:
             return None
         try:
             data = read_cached(descriptor.number, offset, length)
-            # Network file systems do not know RWF_NOWAIT, so fstat is not reached where it might wait.
+            # Network file systems refuse RWF_NOWAIT, so fstat runs only where it cannot wait.
             if data is None:
                 return None
             self._next = end
@@ -163,7 +163,7 @@ class FileContent:
             raise error_of(error, self._what) from error
 
     async def read_waiting(self, offset: int, length: int) -> bytes:
-        """As `read`, waiting for the disk in a thread. Cancelling leaves the thread to itself. Raises BbfsError."""
+        """As `read`, but wait for the disk in a thread. Cancelling abandons the thread. Raise BbfsError."""
         descriptor = self._open_descriptor()
         length = self._clip(offset, length)
         end = offset + length
@@ -179,11 +179,11 @@ class FileContent:
         )
 
     def _runs_out(self, end: int) -> bool:
-        """Whether less than half of `AHEAD` is asked for beyond `end`, and there is more."""
+        """Return whether less than half of `AHEAD` is requested beyond `end`, and the file goes on."""
         return min(end + AHEAD // 2, self._opened.st_size) > max(end, self._asked_to)
 
     def _read_in_thread(self, descriptor: Descriptor, offset: int, length: int, ahead: tuple[int, int]) -> bytes:
-        """ahead: from where to where the disk is to read what is wanted next."""
+        """Read a range. ahead: offsets of the range that the disk is to read next."""
         begin, end = ahead
         try:
             if begin < end:
@@ -197,17 +197,17 @@ class FileContent:
         return data
 
     def _checked(self, descriptor: Descriptor, data: bytes) -> bytes:
-        """`data`, if it is of the version that was opened."""
-        # One look after the read suffices: a write touches the times before the bytes.
+        """Return `data` if it is of the opened version. Raise Outdated."""
+        # One check after the read is enough: a write updates the times before the bytes.
         now = os.fstat(descriptor.number)
         opened = self._opened
         if (now.st_size, now.st_mtime_ns) == (opened.st_size, opened.st_mtime_ns):
-            seen = self._seen  # taken once: another thread may renew it meanwhile
+            seen = self._seen  # read once: another thread may replace it
             if now.st_ctime_ns == seen.ctime_ns:
                 return data
             inode = _Inode.of(descriptor, now)
-            # Only the change time differs. A new name, link, mode or owner explains it; if nothing does, somebody may
-            # have written and set the old modification time again.
+            # Only the change time differs. A new name, link, mode or owner explains it. Otherwise a program may
+            # have written and then restored the modification time.
             if replace(inode, ctime_ns=seen.ctime_ns) != seen:
                 self._seen = inode
                 return data
@@ -222,17 +222,18 @@ class FileContent:
         return self._descriptor
 
     def close(self) -> None:
-        """Closes the file, in a thread: on a dead network file system even that may hang. Again: does nothing."""
+        """Close the file in a thread, because on a dead network file system even that may hang. Idempotent."""
         if self._descriptor is not None:
-            # The list holds the last reference but those of threads that still read, which keep the file open.
+            # The list holds the last reference, except those of threads that still read and so keep the file open.
             held = [self._descriptor]
             self._descriptor = None
-            trio.lowlevel.start_thread_soon(held.clear, lambda _: None)  # a failure is logged by the descriptor
+            trio.lowlevel.start_thread_soon(held.clear, lambda _: None)  # the descriptor logs a failure
 
 
 @dataclass(frozen=True, slots=True)
 class _Inode:
-    """What may change about an open file without a change of its bytes, and the change time, which then changes too."""
+    """The properties of an open file that may change without its bytes, and its change time, which changes with
+    them."""
 
     ctime_ns: int
     mode: int
@@ -245,5 +246,5 @@ class _Inode:
         try:
             path = os.readlink(f"/proc/self/fd/{descriptor.number}")
         except OSError:
-            path = None  # no procfs: then a rename is not told from a change
+            path = None  # without procfs a rename looks like a change
         return cls(status.st_ctime_ns, status.st_mode, (status.st_uid, status.st_gid), status.st_nlink, path)

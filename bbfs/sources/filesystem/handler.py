@@ -1,7 +1,7 @@
 """Local folders (`type = "filesystem"`).
 
-Native URIs are `file:./` and the path below the root, percent-encoded from the raw bytes of the names; `file:path` and
-`file:///root/path` mean the same. Nothing outside the root is ever opened and no symbolic link followed: links are
+A native URI is `file:./` and the path below the root, percent-encoded from the raw bytes of the names; `file:path` and
+`file:///root/path` mean the same. Nothing outside the root is ever opened, and no symbolic link is followed: links are
 shown as links. Sockets, pipes and devices are left out.
 """
 
@@ -31,7 +31,7 @@ from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import Bytes, SourceOptions, parse_options, refuse_auth
 
 T = TypeVar("T")
-_SUB_DELIMS = "!$&'()*+,;="  # RFC 3986, section 2.2; with the unreserved characters they stay as they are
+_SUB_DELIMS = "!$&'()*+,;="  # RFC 3986, section 2.2; left alone, as the unreserved characters are
 _LOOK = os.O_PATH
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -41,9 +41,9 @@ _log = logging.getLogger(__name__)
 class FilesystemOptions(SourceOptions):
     """Options of a local folder.
 
-    root: the folder; `~` is the home directory, a relative path starts where bbfs was started. It need not exist yet.
-    hidden: whether names that begin with a dot exist. max_memory: bytes up to which a file is read as a whole when it
-    is opened; larger ones are read in ranges.
+    root: the folder; `~` is the home directory, a relative path starts in the working directory of bbfs. It need not
+    exist yet. hidden: show names that begin with a dot. max_memory: largest file in bytes that is read as a whole when
+    it is opened; larger ones are read in ranges.
     """
 
     root: str
@@ -64,9 +64,9 @@ class FilesystemOptions(SourceOptions):
 class FilesystemHandler:
     """One local folder, read in worker threads, at most `policy.concurrency` at once.
 
-    Raises ConfigError for options that cannot be used, and when the root is the mount point or lies below it. To be
-    made before the mount: afterwards the mount point is not looked at. A root that is missing is `Unreachable` when
-    something is asked for, and looked for again each time.
+    Raises ConfigError for options that cannot be used, and if the root is the mount point or below it. Construct it
+    before the mount: afterwards nothing looks at the mount point. A missing root raises `Unreachable` at each request
+    until it is there.
     """
 
     def __init__(self, source: DataSource, services: Services) -> None:
@@ -83,21 +83,22 @@ class FilesystemHandler:
 
     @property
     def state(self) -> SourceState:
-        """`down` after the folder as a whole could not be used, `up` after anything else."""
+        """`down` after the folder as a whole could not be used, `up` after all other requests."""
         return self._health.state
 
     async def list_directory(self, path: tuple[str, ...]) -> Listing:
-        """The entries of a directory, sorted by their names' bytes. path: percent-encoded names below the root."""
+        """Return the entries of a directory, sorted by the bytes of their names. path: percent-encoded names below the
+        root."""
         names = tuple(file_name(segment) for segment in path)
         self._refuse_hidden(names)
         return await self._in_thread(self._list, names)
 
     async def stat(self, native_uri: str) -> ResourceMetadata:
-        """Metadata of a file, directory or symbolic link."""
+        """Return the metadata of a file, directory or symbolic link."""
         return await self._in_thread(self._stat, self._components(native_uri))
 
     async def load(self, native_uri: str) -> Loaded:
-        """The content of a regular file: a snapshot, or of more than `max_memory` bytes the open file."""
+        """Load a regular file: a snapshot, or the open file if it has more than `max_memory` bytes."""
         return await self._in_thread(self._load, self._components(native_uri))
 
     async def _in_thread(self, function: Callable[[Components], T], path: Components) -> T:
@@ -108,7 +109,7 @@ class FilesystemHandler:
             )
 
     def _components(self, native_uri: str) -> Components:
-        """The path below the root that a native URI names; a slash at its end stays with the last name."""
+        """Return the path below the root for a native URI. A slash at its end stays with the last name."""
         scheme, colon, rest = native_uri.partition(":")
         if not colon or scheme.lower() != "file":
             raise NotFound(f"{shown(native_uri)}: the URIs of this source begin with file:")
@@ -127,7 +128,7 @@ class FilesystemHandler:
             del names[: len(root)]
         self._refuse_hidden(names)
         if names and rest.endswith("/"):
-            # The kernel then insists on a directory.
+            # The slash makes the kernel insist on a directory.
             names[-1] += b"/"
         return tuple(names)
 
@@ -161,20 +162,20 @@ class FilesystemHandler:
     def _entry(
         self, path: Components, directory: Descriptor, entry: os.DirEntry[str], problems: list[str]
     ) -> ResourceMetadata | None:
-        """An entry of a directory, or None when it vanished or is special; what cannot be known adds to `problems`."""
+        """Return an entry of a directory, or None if it vanished or is special. Append errors to `problems`."""
         try:
             status = entry.stat(follow_symlinks=False)
             target = os.readlink(path[-1], dir_fd=directory.number) if stat.S_ISLNK(status.st_mode) else None
             return self._metadata(path, status, target)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.EINVAL):
-                return None  # gone, or no longer a link: it changed since the directory was read
+                return None  # it was removed, or is no longer a link, since the directory was read
             problems.append(str(error_of(error, shown(native_uri_of(path)))))
         try:
-            # Mostly known from the directory itself.
+            # Mostly known from the directory itself, without another system call.
             is_directory, is_file = entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False)
         except OSError:
-            return None  # in `problems` already
+            return None  # `problems` has the error already
         return self._directory(path) if is_directory else self._file(path) if is_file else None
 
     def _stat(self, path: Components) -> ResourceMetadata:
@@ -194,7 +195,7 @@ class FilesystemHandler:
     def _load(self, path: Components) -> Loaded:
         what = shown(native_uri_of(path))
         try:
-            # Looked at before it is opened: opening a device may already do something.
+            # Check first: opening a device may have effects.
             with self._root.open(path, _LOOK) as found:
                 status = os.fstat(found.number)
                 if stat.S_ISLNK(status.st_mode):
@@ -240,7 +241,7 @@ class FilesystemHandler:
 
 
 def file_name(segment: str) -> bytes:
-    """The file name that one percent-encoded segment of a path stands for. Raises NotFound and Denied."""
+    """Return the file name in one percent-encoded segment of a path. Raise NotFound and Denied."""
     try:
         name = unquote_to_bytes(segment)
     except UnicodeEncodeError:
@@ -253,7 +254,7 @@ def file_name(segment: str) -> bytes:
 
 
 def native_uri_of(path: Components) -> str:
-    """The native URI of a path below the root, given as raw names."""
+    """Return the native URI of a path below the root, given as raw names."""
     return "file:./" + "/".join(quote_from_bytes(name.rstrip(b"/"), safe="-._~" + _SUB_DELIMS) for name in path)
 
 
