@@ -9,7 +9,7 @@ import trio
 from bbfs.config import Config
 from bbfs.resources.open import Composition, compose, resource_manager, store_path
 from bbfs.server.service import MAX_RESULT, Service
-from bbfs.server.transport.stdio import stdio
+from bbfs.server.stdio import stdio
 from bbfs.serving.signals import ending
 
 if TYPE_CHECKING:

@@ -25,10 +25,9 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.server.completion import complete
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import Fault, described
+from bbfs.server.following import Following
 from bbfs.server.resource_list import Offering
 from bbfs.server.source_lookup import certain
-from bbfs.server.subscriptions.following import Following
-from bbfs.server.subscriptions.subscribers import Subscribers
 from bbfs.server.tools import Tools, definitions
 
 log = logging.getLogger(__name__)
@@ -65,8 +64,8 @@ class Service(Server[Any]):
         self._manager = manager
         self._most_bytes = most_bytes
         self._tools = Tools(manager, depth, most_bytes)
-        self._subscribers = Subscribers(nursery, lambda tell: Following(manager, nursery, tell))
-        self._offering = Offering(manager, nursery, lambda: self._subscribers.tell(ResourcesListChanged()))
+        self._subscribers = Following(manager, nursery)
+        self._offering = Offering(manager, nursery, lambda: self._subscribers.notify(ResourcesListChanged()))
         super().__init__(
             "bbfs",
             version=version("bbfs"),

@@ -1,4 +1,4 @@
-"""The knowledge base as an MCP server: what answers each request. Runs on any event loop that anyio knows."""
+"""The knowledge base as an MCP server: what answers each request."""
 
 import logging
 import sqlite3
@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
-import anyio.to_thread
 import mcp_types as types
+import trio
 from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
@@ -20,8 +20,9 @@ from bbfs.knowledge import addresses
 from bbfs.knowledge.database.store import Store
 from bbfs.knowledge.documents import NotFound
 from bbfs.knowledge.server import tools
-from bbfs.knowledge.server.announcements import Announcer, announcing
+from bbfs.knowledge.server.announcements import announcing
 from bbfs.knowledge.server.catalogue import TEMPLATES, Catalogue, InvalidCursor
+from bbfs.serving.subscribers import Subscribers
 
 logger = logging.getLogger(__name__)
 
@@ -38,12 +39,12 @@ _INSTRUCTIONS = (
     "search_knowledge to find passages, and the documents themselves as resources."
 )
 
-Context = ServerRequestContext[Announcer, Any]
+Context = ServerRequestContext[Subscribers, Any]
 _T = TypeVar("_T")
 _Arguments = TypeVarTuple("_Arguments")
 
 
-class KnowledgeServer(Server[Announcer]):
+class KnowledgeServer(Server[Subscribers]):
     """The server of one store, which its maker keeps open while the server runs.
 
     ttl: seconds for which a client may keep a content without asking, if no change of it is announced.
@@ -53,7 +54,7 @@ class KnowledgeServer(Server[Announcer]):
     def __init__(self, store: Store, *, ttl: float, interval: float) -> None:
         self._store = store
         self._interval = interval
-        self._announcers: set[Announcer] = set()
+        self._subscribers: set[Subscribers] = set()
         handlers = _Handlers(store)
         super().__init__(
             "bbfs-knowledge",
@@ -87,17 +88,17 @@ class KnowledgeServer(Server[Announcer]):
 
     def close_streams(self) -> None:
         """Ends all `subscriptions/listen` streams in the way the protocol has for it."""
-        for announcer in self._announcers:
-            announcer.close()
+        for each in self._subscribers:
+            each.close()
 
     @asynccontextmanager
-    async def _announcing(self, _server: Server[Announcer]) -> AsyncIterator[Announcer]:
-        async with announcing(self._store, self._interval) as announcer:
-            self._announcers.add(announcer)
+    async def _announcing(self, _server: Server[Subscribers]) -> AsyncIterator[Subscribers]:
+        async with announcing(self._store, self._interval) as subscribers:
+            self._subscribers.add(subscribers)
             try:
-                yield announcer
+                yield subscribers
             finally:
-                self._announcers.discard(announcer)
+                self._subscribers.discard(subscribers)
 
 
 def _cache_hints(ttl: float) -> Mapping[CacheableMethod, CacheHint]:
@@ -154,11 +155,11 @@ class _Handlers:
         """Any URI of ours will do, for a document may come to be."""
         if addresses.parse(params.uri) is None:
             raise _not_found(ctx, params.uri, _unknown(params.uri))
-        ctx.lifespan_context.subscriber(ctx).uris.add(params.uri)
+        await ctx.lifespan_context.subscribe(ctx, params.uri)
         return types.EmptyResult()
 
     async def unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        ctx.lifespan_context.subscriber(ctx).uris.discard(params.uri)
+        ctx.lifespan_context.unsubscribe(ctx, params.uri)
         return types.EmptyResult()
 
     async def listen(
@@ -205,7 +206,7 @@ def _not_found(ctx: Context, uri: str, error: NotFound) -> MCPError:
 async def _in_thread(function: Callable[[Unpack[_Arguments]], _T], *arguments: *_Arguments) -> _T:
     """Runs what reads the database; its failure is an internal error that says so."""
     try:
-        return await anyio.to_thread.run_sync(function, *arguments)
+        return await trio.to_thread.run_sync(function, *arguments)
     except sqlite3.Error as error:
         logger.error("the database failed: %s", error)
         raise MCPError(types.INTERNAL_ERROR, f"the database failed: {error}") from error

@@ -5,12 +5,12 @@ nothing is looked at when its time to live is over (`bbfs.resources.watch`), and
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import trio
-from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
 from bbfs.model import file_names
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound
@@ -21,6 +21,7 @@ from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.resources.watch import Change, Watch
+from bbfs.serving.subscribers import Subscribers
 from bbfs.sources import CanAnnounce, CanWatch
 
 log = logging.getLogger(__name__)
@@ -61,13 +62,12 @@ class _Followed:
         return record.suspected  # or else it is what a load has found after it was announced
 
 
-class Following:
-    """What the clients of one server follow. tell: gets every event; it must not block."""
+class Following(Subscribers):
+    """The subscribers of `bbfs serve`, and the resources that they follow."""
 
-    def __init__(self, manager: ResourceManager, nursery: trio.Nursery, tell: Callable[[ServerEvent], None]) -> None:
+    def __init__(self, manager: ResourceManager, nursery: trio.Nursery) -> None:
+        super().__init__(nursery)
         self._manager = manager
-        self._nursery = nursery
-        self._tell = tell
         self._followed: dict[str, _Followed] = {}
         self._listings: dict[str, tuple[Mapping[str, Record], int]] = {}
         self._relisted()
@@ -164,7 +164,7 @@ class Following:
         record = followed.source.catalog.record(followed.native_uri) if followed is not None else None
         if record is not None:
             record.suspect()
-        self._tell(ResourceUpdated(uri))
+        self.notify(ResourceUpdated(uri))
 
     def _announced(self, source: Source, event: SourceEvent) -> None:
         """A source tells of a resource. One with a path is told of by the manager, too, to `_changed`."""
@@ -173,7 +173,7 @@ class Following:
         uri = source_uri(source.data.base_prefix, event.uri)
         record = source.catalog.record(event.uri)
         if uri in self._followed and (record is None or not record.path):
-            self._tell(ResourceUpdated(uri))
+            self.notify(ResourceUpdated(uri))
 
     def _changed(self, paths: Iterable[Path]) -> None:
         """Something is not what it was at these paths, from the mount's root."""
@@ -185,9 +185,9 @@ class Following:
                 continue
             if self._manager.mounted(record) in changed and followed.is_news(record, relisted):
                 followed.told_of = record.fetched_at
-                self._tell(ResourceUpdated(uri))
+                self.notify(ResourceUpdated(uri))
         if any(self._has_come_or_gone(path, relisted) for path in changed):
-            self._tell(ResourcesListChanged())
+            self.notify(ResourcesListChanged())
 
     def _relisted(self) -> dict[str, bool]:
         """The sources whose listing is another one than when this was last called, and whether it is longer."""

@@ -1,30 +1,39 @@
-"""The clients that are to be told of changes, in both eras of the protocol.
+"""The clients of one server that are notified of changes, in both eras of the protocol.
 
-Up to 2025-11-25 a client subscribes to single resources and is told on its connection; since 2026-07-28 it opens
-`subscriptions/listen` streams. Both are told the same, and no client that reads nothing delays another.
+Up to 2025-11-25 a client subscribes to single resources and is notified on its connection. Since 2026-07-28 it opens
+`subscriptions/listen` streams. A client that reads nothing delays no other.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from importlib.metadata import version
 from typing import Any
 
+import click
 import trio
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
 from mcp_types import INVALID_PARAMS, SubscriptionsListenRequestParams, SubscriptionsListenResult
 
-from bbfs.server.subscriptions.following import Following
+# The connection alone knows when it ends, and no public name of the SDK leads from a request to it.
+if "_connection" not in ServerSession.__init__.__code__.co_names:
+    raise click.ClickException(
+        f"the MCP SDK (mcp {version('mcp')}) keeps a session's connection elsewhere than expected"
+    )
 
 Context = ServerRequestContext[Any, Any]
 MOST_URIS = 1024
-"""Resources that one client may be told of."""
-_STATE_KEY = "bbfs.server.subscriber"
+"""Resources that one client may subscribe to."""
+MOST_EVENTS = 1024
+"""Events that wait for the streams."""
+_STATE_KEY = "bbfs.subscriber"
 
 
 class Subscriber:
-    """One client of the handshake era. What waits for it is bounded, because equal events are one."""
+    """One client of the handshake era. Its queue is bounded, because equal events are one."""
 
     def __init__(self, connection: Connection) -> None:
         self.uris: set[str] = set()
@@ -34,13 +43,13 @@ class Subscriber:
         self._wake = trio.Event()
 
     def offer(self, event: ServerEvent) -> None:
-        """Tell of an event, if it is one that this client is told of."""
+        """Queue an event, if this client has subscribed to it."""
         if isinstance(event, ResourcesListChanged) or (isinstance(event, ResourceUpdated) and event.uri in self.uris):
             self._pending[event] = None
             self._wake.set()
 
     async def run(self) -> None:
-        """Send what is offered, until `scope` is cancelled."""
+        """Send what is queued, until `scope` is cancelled."""
         with self.scope:
             while True:
                 await self._wake.wait()
@@ -55,35 +64,42 @@ class Subscriber:
 
 
 class Subscribers:
-    """All clients of one server that are told of changes. Their tasks are in `nursery`."""
+    """All clients that are notified. Their tasks are in `nursery`.
 
-    def __init__(self, nursery: trio.Nursery, follow: Callable[[Callable[[ServerEvent], None]], Following]) -> None:
-        """follow: makes what finds out what changes, given what is to be told of it."""
+    A server that has to look for changes overrides `follow` and `leave`.
+    """
+
+    def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus)
         self._subscribers: set[Subscriber] = set()
-        self._following = follow(self.tell)
-        self._events, self._told = trio.open_memory_channel[ServerEvent](1024)
+        self._events, self._queued = trio.open_memory_channel[ServerEvent](MOST_EVENTS)
         nursery.start_soon(self._publish)
 
-    def tell(self, event: ServerEvent) -> None:
-        """Tell all clients that are to be told of an event. Waits for nobody."""
-        for subscriber in self._subscribers:
-            subscriber.offer(event)
+    async def follow(self, *uris: str) -> None:
+        """Notify of changes of these resources from now on, or raise and do not; once more for each further call."""
+
+    def leave(self, uri: str) -> None:
+        """Undo one `follow` of one resource."""
+
+    def notify(self, event: ServerEvent) -> None:
+        """Notify all subscribers of an event, without waiting."""
+        self._offer(event)
         try:
             self._events.send_nowait(event)
         except trio.WouldBlock:
-            self._listen.close()  # the streams end, and the clients look at everything anew
+            self._listen.close()  # the streams end, and the clients read everything again
 
-    async def _publish(self) -> None:
-        async for event in self._told:
+    async def notify_all(self, events: Iterable[ServerEvent]) -> None:
+        """Notify all subscribers of any number of events, as fast as the streams take them."""
+        for event in events:
+            self._offer(event)
             await self._bus.publish(event)
 
     def subscriber(self, ctx: Context) -> Subscriber:
-        """The subscriber of the connection that a request came on; from the first call on it hears of list changes."""
-        # The context does not show its connection, which alone knows when it ends (its exit stack is for that).
-        connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]
+        """Return the subscriber of a request's connection. From the first call on it is notified of list changes."""
+        connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage] - see above
         subscriber = connection.state.get(_STATE_KEY)
         if subscriber is None:
             subscriber = connection.state[_STATE_KEY] = Subscriber(connection)
@@ -93,40 +109,51 @@ class Subscribers:
         return subscriber
 
     async def subscribe(self, ctx: Context, uri: str) -> None:
-        """Raises NotFound for an unknown source, InvalidUri, and MCPError for more URIs than a client may have."""
+        """Raises what `follow` raises, and MCPError for more than `MOST_URIS`."""
         subscriber = self.subscriber(ctx)
         if uri in subscriber.uris:
             return
-        if len(subscriber.uris) >= MOST_URIS:
-            raise MCPError(INVALID_PARAMS, f"more than {MOST_URIS} subscriptions")
-        await self._following.follow(uri)
+        _check_number(len(subscriber.uris) + 1)
+        await self.follow(uri)
         subscriber.uris.add(uri)
 
     def unsubscribe(self, ctx: Context, uri: str) -> None:
         subscriber = self.subscriber(ctx)
         if uri in subscriber.uris:
             subscriber.uris.discard(uri)
-            self._following.leave(uri)
+            self.leave(uri)
 
     async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        """Serve one `subscriptions/listen` stream."""
+        """Serve one `subscriptions/listen` stream. Raises as `subscribe` does."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
-        if len(uris) > MOST_URIS:
-            raise MCPError(INVALID_PARAMS, f"more than {MOST_URIS} subscriptions")
-        await self._following.follow(*uris)
+        _check_number(len(uris))
+        await self.follow(*uris)
         try:
             return await self._listen(ctx, params)
         finally:
             for uri in uris:
-                self._following.leave(uri)
+                self.leave(uri)
 
     def close(self) -> None:
-        """End the streams, each after what it still has to tell."""
+        """End the streams, each after the events that it still has to send."""
         self._listen.close()
+
+    def _offer(self, event: ServerEvent) -> None:
+        for subscriber in self._subscribers:
+            subscriber.offer(event)
+
+    async def _publish(self) -> None:
+        async for event in self._queued:
+            await self._bus.publish(event)
 
     def _forget(self, subscriber: Subscriber) -> None:
         self._subscribers.discard(subscriber)
         subscriber.scope.cancel()
         for uri in subscriber.uris:
-            self._following.leave(uri)
+            self.leave(uri)
         subscriber.uris.clear()
+
+
+def _check_number(uris: int) -> None:
+    if uris > MOST_URIS:
+        raise MCPError(INVALID_PARAMS, f"more than {MOST_URIS} subscriptions")

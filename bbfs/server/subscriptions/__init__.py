@@ -1,1 +1,0 @@
-"""Which clients follow which resources, and how changes reach them."""

@@ -1,1 +1,0 @@
-"""How clients reach the MCP server: standard input and output, or Streamable HTTP."""
