@@ -64,7 +64,7 @@ def compose(config: Config, mount_point: str | None = None, *, lasting: bool = F
     """
     mcp: Any = None
     if any(source.mcp is not None for source in config.sources):
-        from bbfs.sources.mcp.client import MCPManager  # noqa: PLC0415 - importing the SDK costs a second
+        from bbfs.sources.mcp.client.manager import MCPManager  # noqa: PLC0415 - importing the SDK costs a second
         from bbfs.sources.mcp.login.token_store import TokenStore  # noqa: PLC0415 - as above
 
         mcp = MCPManager(tokens=TokenStore.of_user(os.environ))

@@ -13,7 +13,7 @@ from repository import SERVERS
 from bbfs.model.values import DataSource, McpServer
 from bbfs.sources import Handler, Services
 from bbfs.sources.filesystem.handler import FilesystemHandler
-from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.handler import McpHandler
 from bbfs.testing import SourceConformance
 

@@ -22,7 +22,10 @@ from bbfs.model.values import (
 from bbfs.sources import Services
 from bbfs.sources.mcp import arguments as mcp_arguments
 from bbfs.sources.mcp import tools as mcp_calls
-from bbfs.sources.mcp.client import End, Entries, MCPManager, PromptEntry, ToolEntry
+from bbfs.sources.mcp.client.decode import Entries
+from bbfs.sources.mcp.client.manager import MCPManager
+from bbfs.sources.mcp.client.paging import End
+from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry
 from bbfs.sources.mcp.login.refresh import ClientSettings
 from bbfs.sources.mcp.results import call_size, prompt_result, tool_result
 from bbfs.sources.mcp.tools import Offer

@@ -14,7 +14,7 @@ from odd_servers import ManualClock, Odd
 from repository import SERVERS
 
 from bbfs.model.values import McpServer, Policy
-from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.mcp.client.manager import MCPManager
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from odd_servers import until
 from repository import SERVERS
 
 from bbfs.model.values import McpServer, Policy
-from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.client.subscriptions import Interests
 
 KNOWLEDGE = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db"]

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from bbfs.model.errors import NotSupported, Unreachable
 from bbfs.model.values import McpServer, Policy, SourceEvent
-from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.mcp.client.manager import MCPManager
 
 Start = Callable[..., Awaitable[MCPManager]]
 Make = Callable[..., MemoryServer]

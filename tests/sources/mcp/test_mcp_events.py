@@ -11,7 +11,7 @@ from odd_servers import Odd, until
 from repository import SERVERS
 
 from bbfs.model.values import McpServer, Policy, SourceEvent
-from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.client.subscriptions import MAX_INTERESTS, Interests
 
 PATIENT = Policy(timeout=20)

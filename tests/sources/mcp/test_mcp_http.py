@@ -13,7 +13,7 @@ from odd_servers import ManualClock, until
 
 from bbfs.model.errors import BbfsError, Denied, LoginRequired, NotFound, ProtocolViolation, Unreachable
 from bbfs.model.values import Loaded, McpServer, Policy, SourceEvent
-from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.mcp.client.manager import MCPManager
 
 Serve = Callable[..., AbstractAsyncContextManager[str]]
 PATIENT = Policy(timeout=20)

@@ -24,7 +24,7 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import DataSource, McpServer, Policy
-from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.login.browser import Place, log_in, log_out
 from bbfs.sources.mcp.login.refresh import ClientSettings, finishing
 from bbfs.sources.mcp.login.token_store import TokenStore

@@ -11,7 +11,7 @@ from odd_servers import Odd, exists, until
 
 from bbfs.model.errors import Unreachable
 from bbfs.model.values import McpServer, Policy, SourceEvent
-from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.mcp.client.manager import MCPManager
 
 Serve = Callable[..., AbstractAsyncContextManager[str]]
 MakeOdd = Callable[..., Odd]

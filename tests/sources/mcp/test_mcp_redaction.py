@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bbfs.model.values import McpServer
-from bbfs.sources.mcp.client.redaction import ServerRedactor
+from bbfs.sources.mcp.client.errors import server_redactor
 
 SECRET = 's3cr3t/"value"+x'
 
@@ -24,7 +24,7 @@ SECRET = 's3cr3t/"value"+x'
     ],
 )
 def test_a_secret_is_masked_in_every_spelling(server: McpServer) -> None:
-    redact = ServerRedactor(server)
+    redact = server_redactor(server)
     spellings = (SECRET, base64.b64encode(SECRET.encode()).decode(), quote(SECRET, safe=""), json.dumps(SECRET)[1:-1])
     for spelling in spellings:
         assert redact(f"login with {spelling} failed") == "login with *** failed"
@@ -32,7 +32,7 @@ def test_a_secret_is_masked_in_every_spelling(server: McpServer) -> None:
 
 @pytest.mark.semantics("S30")
 def test_tokens_are_masked_once_they_are_known_and_for_some_renewals_more() -> None:
-    redact = ServerRedactor(McpServer("http", url="http://h/", headers={"X-Key": "configured"}))
+    redact = server_redactor(McpServer("http", url="http://h/", headers={"X-Key": "configured"}))
     for number in range(1000):
         redact.learn((f"access-{number}-secret", f"refresh-{number}-secret"))
         assert redact(f"access-{number}-secret refresh-{number}-secret configured") == "*** *** ***"
@@ -43,7 +43,7 @@ def test_tokens_are_masked_once_they_are_known_and_for_some_renewals_more() -> N
 @pytest.mark.semantics("S30")
 def test_a_secret_of_several_lines_is_masked_line_by_line() -> None:
     key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkq\nhkiG9w0BAQEFAASC\n-----END KEY-----\n"
-    redact = ServerRedactor(McpServer("stdio", "x", env={"KEY": key}))
+    redact = server_redactor(McpServer("stdio", "x", env={"KEY": key}))
     for line in key.splitlines():
         assert redact(f"  {line}") == "  ***"
     assert redact(f"key: {key}") == "key: ***"
@@ -52,7 +52,7 @@ def test_a_secret_of_several_lines_is_masked_line_by_line() -> None:
 @pytest.mark.semantics("S30")
 @given(before=st.integers(0, 60), length=st.integers(1, 80))
 def test_a_cut_never_leaves_half_a_secret(before: int, length: int) -> None:
-    redact = ServerRedactor(McpServer("stdio", "x", env={"TOKEN": SECRET}))
+    redact = server_redactor(McpServer("stdio", "x", env={"TOKEN": SECRET}))
     cut = redact.cut("." * before + SECRET + "." * 60, length)
     assert set(cut) <= {".", "*"}
     assert cut.count(".") <= length

@@ -9,7 +9,7 @@ from bbfs.model.errors import ConfigError
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.values import DataSource, Policy, SourceEvent
 from bbfs.sources import CanList, CanLoad, CanWatch, Services
-from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.registry import build
 
 

@@ -14,7 +14,7 @@ from repository import SERVERS
 
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, ProtocolViolation, Unreachable
 from bbfs.model.values import Loaded, McpServer, Policy
-from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.mcp.client.manager import MCPManager
 
 MakeOdd = Callable[..., Odd]
 PATIENT = Policy(timeout=20)
@@ -363,7 +363,7 @@ async def test_repeated_cursor_ends_the_listing(manager: MCPManager, odd: MakeOd
 
 @pytest.mark.semantics("S25")
 async def test_endless_listing_is_bounded(manager: MCPManager, odd: MakeOdd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bbfs.sources.mcp.client.MAX_PAGES", 50)
+    monkeypatch.setattr("bbfs.sources.mcp.client.manager.MAX_PAGES", 50)
     manager.add("odd", odd("endless-cursor").server, PATIENT)
     listing = await manager.list_resources("odd")
     assert len(listing.entries) == 50

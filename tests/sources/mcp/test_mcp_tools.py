@@ -14,7 +14,7 @@ from repository import SERVERS
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound, Unreachable
 from bbfs.model.values import DataSource, Loaded, McpServer, Policy, SourceEvent, Tools
 from bbfs.sources import CanComplete, CanLoad, Services
-from bbfs.sources.mcp.client import MCPManager
+from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.handler import McpHandler
 from bbfs.sources.registry import build
 

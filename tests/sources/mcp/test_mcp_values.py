@@ -23,7 +23,7 @@ from bbfs.sources.mcp.client.decode import (
     template_entry,
     ttl_seconds,
 )
-from bbfs.sources.mcp.client.redaction import ServerRedactor
+from bbfs.sources.mcp.client.errors import server_redactor
 from bbfs.sources.mcp.transport.lines import Event, EventParser, LineSplitter
 from bbfs.sources.mcp.transport.stdio import decode
 
@@ -199,5 +199,5 @@ def test_redaction() -> None:
         env={"TOKEN": "env-secret", "DEBUG": "1"},
     )
     text = "1 Bearer header-secret, header-secret, env-secret, p@ssword, query-secret, piece-of-it at https://host/path"
-    assert ServerRedactor(server)(text) == "1 ***, ***, ***, ***, ***, *** at https://host/path"
+    assert server_redactor(server)(text) == "1 ***, ***, ***, ***, ***, *** at https://host/path"
     assert "secret" not in repr(server)

@@ -7,7 +7,7 @@ two awaits a task is alone, so there are no locks.
 import logging
 import traceback
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
@@ -18,12 +18,17 @@ from mcp.shared.exceptions import MCPError
 
 from bbfs.model.errors import BbfsError, LoginRequired, ProtocolViolation, Unreachable
 from bbfs.model.values import McpServer, Policy, SourceEvent, SourceState
-from bbfs.sources.mcp.client.backoff import Pauses
 from bbfs.sources.mcp.client.client_features import ClientFeatures
-from bbfs.sources.mcp.client.errors import ConnectionClosed, again, consequence, request_error, was_refused
+from bbfs.sources.mcp.client.errors import (
+    ConnectionClosed,
+    again,
+    consequence,
+    request_error,
+    server_redactor,
+    was_refused,
+)
 from bbfs.sources.mcp.client.event_pacing import Announcements
-from bbfs.sources.mcp.client.keepalive import Usage, until_given_up, until_idle
-from bbfs.sources.mcp.client.redaction import ServerRedactor
+from bbfs.sources.mcp.client.lifetime import Pauses, until_given_up, until_idle
 from bbfs.sources.mcp.client.session import HandshakeOnly, Session, connected
 from bbfs.sources.mcp.client.subscriptions import Interests, Watch
 from bbfs.sources.mcp.client.tool_entries import ParameterHeaders
@@ -96,7 +101,7 @@ class Connection:
         self._clock = clock
         self._max_message = max_message
         self._ping_after = ping_after
-        self._redact = ServerRedactor(server)
+        self._redact = server_redactor(server)
         self._features = ClientFeatures(server_id, server.roots)
         self._announcements = Announcements(self.emit, self._missed_events)
         self._login = Login(server_id, server, settings or ClientSettings(), tokens, self._redact.learn)
@@ -111,7 +116,6 @@ class Connection:
         self._error: BbfsError | None = None
         self._pauses = Pauses(random)
         self._connected_at: float | None = None
-        self._usage: Usage | None = None
         self._answered = False
         self._watch: Watch | None = None
         self._deaf = False
@@ -175,8 +179,7 @@ class Connection:
             setattr(self.counts, kind, getattr(self.counts, kind) + 1)
             refusals = self._refusals
             try:
-                with self._in_use():
-                    result = await session.request(method, params)
+                result = await session.request(method, params)
                 self._answered = True
                 self._accept_login(session, refusals)
                 return session, result
@@ -199,9 +202,6 @@ class Connection:
                 sink(event)
             except Exception:
                 log.exception("%s: a listener to events failed", self._id)
-
-    def _in_use(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._usage is None else self._usage.request()
 
     def _after_failure(self, session: Session, exc: MCPError, *, reading: bool, last: bool) -> BbfsError | None:
         """The error that a failed request comes to, or None when it is worth another try."""
@@ -287,7 +287,7 @@ class Connection:
 
     def _succeed(self, attempt: _Attempt, session: Session) -> None:
         self._connected_at = self._clock()
-        self._usage, self._answered = Usage(), False
+        self._answered = False
         self._session, self._closed = session, trio.Event()
         server = session.server
         name = None if server.server is None else self._redact(server.server)
@@ -329,10 +329,10 @@ class Connection:
 
     async def _end_when_idle(self, session: Session) -> None:
         """End a connection that nobody uses. It is no loss: the next request makes a new one, without a pause."""
-        watch, usage, patience = self._watch, self._usage, self._server.idle_timeout
-        if not patience or self._server.start == "eager" or watch is None or usage is None:
+        watch, patience = self._watch, self._server.idle_timeout
+        if not patience or self._server.start == "eager" or watch is None:
             return
-        await until_idle(usage, patience, lambda: watch.subscribed)
+        await until_idle(session, patience, lambda: watch.subscribed)
         if self._session is session:
             self._let_go(session)
             self._error = None
@@ -344,11 +344,9 @@ class Connection:
 
     async def _end_when_silent(self, session: Session) -> None:
         """Give up a server that is connected but does not even answer a ping."""
-        assert self._usage is not None
         bound = max(self._timeout, _LEAST_PING_BOUND)
         silent = await until_given_up(
             session,
-            self._usage,
             after=self._ping_after,
             bound=bound,
             on_error=lambda exc: self._after_failure(session, exc, reading=False, last=True),

@@ -13,6 +13,8 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from bbfs.model.errors import BbfsError, Denied, LoginRequired, NotFound, NotSupported, ProtocolViolation, Unreachable
+from bbfs.model.redaction import Redactor, header_secrets, url_secrets
+from bbfs.model.values import McpServer
 
 HTTP_FAULT = -32019
 """In the implementation-defined band of JSON-RPC codes, which the protocol leaves free."""
@@ -120,3 +122,11 @@ def invalid_answer(request_id: Any, problem: str) -> types.JSONRPCError:
     """The answer to give a waiting request whose real answer cannot be used."""
     error = types.ErrorData(code=types.PARSE_ERROR, message=f"invalid answer: {problem}")
     return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+
+
+def server_redactor(server: McpServer) -> Redactor:
+    """Return what masks a server's secrets in texts: headers, environment, parts of its URL, references (S30)."""
+    found = {*server.env.values(), *server.secrets, *header_secrets(server.headers)}
+    if server.url is not None:
+        found |= url_secrets(server.url)
+    return Redactor(found)

@@ -68,6 +68,9 @@ class Session:
         self._streams: dict[str, Callable[[types.SubscriptionFilter], None]] = {}
         self._stream_numbers = itertools.count(1)
         self.server = Greeting()
+        self._begun: dict[object, float] = {}
+        self.last_used = trio.current_time()
+        """When a request began or ended, in trio's clock. Pings and subscriptions do not count."""
         self.parameter_headers: Mapping[str, ParameterHeaders] = {}
         """By tool."""
         self.lists: Collection[str] = frozenset(("resources",))
@@ -86,9 +89,27 @@ class Session:
         """When the server last sent anything, in trio's clock."""
         return self._peer.heard_at
 
+    @property
+    def requests_under_way(self) -> int:
+        """How many requests wait for their answers; pings and subscriptions do not count."""
+        return len(self._begun)
+
+    def is_busy_since(self, moment: float) -> bool:
+        """Whether a request is under way that is as old as that."""
+        return any(begun <= moment for begun in self._begun.values())
+
     async def request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send a request, return its raw result. Raises MCPError, and NotSupported for input that bbfs has not."""
-        result = await self._exchange(method, params)
+        token = object()
+        self._begun[token] = self.last_used = trio.current_time()
+        try:
+            return await self._answer_with_input(method, params)
+        finally:
+            del self._begun[token]
+            self.last_used = trio.current_time()
+
+    async def _answer_with_input(self, method: str, params: dict[str, Any] | None) -> dict[str, Any]:
+        result = await self.exchange(method, params)
         rounds, pause = 0, _FIRST_ROUND_PAUSE
         while self.modern and result.get("resultType") == "input_required":
             if (rounds := rounds + 1) > MAX_ROUNDS:
@@ -101,7 +122,7 @@ class Session:
                 pause = min(_LAST_ROUND_PAUSE, 2 * pause)
             if isinstance(state := result.get("requestState"), str):
                 more["requestState"] = state
-            result = await self._exchange(method, {**(params or {}), **more})
+            result = await self.exchange(method, {**(params or {}), **more})
         return result
 
     async def ping(self) -> None:
@@ -109,7 +130,7 @@ class Session:
 
         Protocol 2026-07-28 has no `ping`; `server/discover` is what every server of it must answer.
         """
-        await self._exchange("server/discover" if self.modern else "ping")
+        await self.exchange("server/discover" if self.modern else "ping")
 
     async def listen(
         self, wanted: types.SubscriptionFilter, acknowledged: Callable[[types.SubscriptionFilter], None]
@@ -122,13 +143,13 @@ class Session:
         self._streams[number] = acknowledged
         try:
             filtered = wanted.model_dump(by_alias=True, exclude_none=True)
-            await self._exchange("subscriptions/listen", {"notifications": filtered}, number=number)
+            await self.exchange("subscriptions/listen", {"notifications": filtered}, number=number)
             if acknowledge := self._streams.get(number):
                 acknowledge(types.SubscriptionFilter())
         finally:
             self._streams.pop(number, None)
 
-    async def _exchange(
+    async def exchange(
         self,
         method: str,
         params: dict[str, Any] | None = None,
@@ -136,7 +157,10 @@ class Session:
         version: str | None = None,
         number: str | None = None,
     ) -> dict[str, Any]:
-        """Send one request. version: of the protocol, otherwise the one agreed on."""
+        """Send one message that does not count as use, and return its raw result. Raises MCPError.
+
+        version: of the protocol, otherwise the one agreed on. number: the id to send it under.
+        """
         version = version or self.server.version
         headers = {MCP_PROTOCOL_VERSION_HEADER: version} if version else {}
         if version == MODERN_VERSION:
@@ -199,14 +223,16 @@ class Session:
         return True
 
     async def _discover(self) -> None:
-        server = discovered(await self._exchange("server/discover", version=MODERN_VERSION), MODERN_VERSION)
-        self.server = server
+        self._agree(discovered(await self.exchange("server/discover", version=MODERN_VERSION), MODERN_VERSION))
 
     async def _initialize(self) -> None:
         params = {"protocolVersion": HANDSHAKE_VERSIONS[-1], "capabilities": self._features.capabilities}
-        server = initialized(await self._exchange("initialize", {**params, "clientInfo": _CLIENT}), HANDSHAKE_VERSIONS)
-        self.server = server
+        server = initialized(await self.exchange("initialize", {**params, "clientInfo": _CLIENT}), HANDSHAKE_VERSIONS)
+        self._agree(server)
         await self._peer.notify("notifications/initialized", headers={MCP_PROTOCOL_VERSION_HEADER: server.version})
+
+    def _agree(self, server: Greeting) -> None:
+        self.server, self.last_used = server, trio.current_time()
 
     def _notified(self, method: str, params: Params) -> None:
         match method:

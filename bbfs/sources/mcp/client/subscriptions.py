@@ -168,7 +168,7 @@ class _Subscriptions:
                 return
             try:
                 with trio.move_on_after(self._timeout) as bound:
-                    await self._session.request(method, {"uri": uri})
+                    await self._session.exchange(method, {"uri": uri})
             except MCPError as exc:
                 log.debug("%s refused: %s", method, exc.error.message)
                 self._refused = exc.code == types.METHOD_NOT_FOUND

@@ -29,7 +29,7 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import DataSource, McpServer
-from bbfs.sources.mcp.client.redaction import ServerRedactor
+from bbfs.sources.mcp.client.errors import server_redactor
 from bbfs.sources.mcp.login.loopback import Loopback
 from bbfs.sources.mcp.login.refresh import (
     ClientSettings,
@@ -107,7 +107,7 @@ async def log_in(
         return kept
     except BbfsError as error:
         loopback.end(str(error))
-        raise type(error)(ServerRedactor(place.server)(str(error))) from None
+        raise type(error)(server_redactor(place.server)(str(error))) from None
     except trio.TooSlowError:
         raise DeadlineExceeded(f"nobody logged in within {timeout:g} s; begin again with `bbfs login`") from None
     finally:

@@ -1,0 +1,290 @@
+"""The MCP servers that bbfs talks to: one supervised connection a server, listings, contents and events.
+
+Every method belongs to the event loop's thread. Requests wait for as long as a server takes, so callers bound them with
+a deadline; connecting is bounded here as well, by the `timeout` of the source's policy.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any, TypeVar
+
+import trio
+
+from bbfs.model.errors import NotFound, NotSupported
+from bbfs.model.listing import Rows
+from bbfs.model.values import Completion, ListingProgress, Loaded, McpServer, Policy, SourceEvent, SourceState
+from bbfs.sources.mcp.client.connection import PING_AFTER, Connection, RequestCounts
+from bbfs.sources.mcp.client.decode import (
+    Entries,
+    ResourceEntry,
+    TemplateEntry,
+    add_resources,
+    completion,
+    encodable,
+    loaded,
+    loaded_size,
+    next_cursor,
+    page,
+    raw_page,
+    resource_entry,
+    template_entry,
+    ttl_seconds,
+)
+from bbfs.sources.mcp.client.paging import Course, End, Taken
+from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry, parameter_headers, prompt_entry, tool_entry
+from bbfs.sources.mcp.login.refresh import ClientSettings
+from bbfs.sources.mcp.login.token_store import TokenStore
+
+T = TypeVar("T")
+log = logging.getLogger("bbfs.mcp")
+
+MAX_MESSAGE = 256 << 20
+"""Bytes of one message of a server; a larger one is a `ProtocolViolation`."""
+MAX_PAGES = 10_000
+"""Pages of one listing (`docs/semantics.md` S25)."""
+_THREAD_FROM_CHARACTERS = 1 << 20
+_ENTRIES_AT_ONCE = 1000
+"""Entries of a page that are gone through before other tasks get their turn; about 5 ms at most."""
+_LIBRARY_LOGGERS = {"httpx2": logging.WARNING, "mcp": logging.CRITICAL, "client": logging.CRITICAL}
+"""httpx2 logs whole URLs, which may hold secrets, at INFO; the SDK logs with tracebacks what it reports too."""
+
+
+class MCPManager:
+    """All connections to MCP servers. `run` owns them; everything else may be called before, during and after.
+
+    clock: seconds, monotonic, for the pauses between tries to connect; random: for their jitter. max_message: bytes.
+    ping_after: seconds for which a connected server may be silent before it is asked whether it is still there.
+    tokens: where logins are kept; None to use none.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = trio.current_time,
+        random: Random | None = None,
+        max_message: int = MAX_MESSAGE,
+        ping_after: float = PING_AFTER,
+        tokens: TokenStore | None = None,
+    ) -> None:
+        self._clock = clock
+        self._random = random or Random()
+        self._max_message = max_message
+        self._ping_after = ping_after
+        self._tokens = tokens
+        self._connections: dict[str, Connection] = {}
+        self._courses: dict[str, Course] = {}
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Own the connections until cancelled; no server process is left then. Ending them takes 3 seconds at most."""
+        for name, level in _LIBRARY_LOGGERS.items():
+            logging.getLogger(name).setLevel(level)
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            for connection in self._connections.values():
+                nursery.start_soon(connection.run)
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    def add(self, server_id: str, server: McpServer, policy: Policy, settings: ClientSettings | None = None) -> None:
+        """Make a server known. It is connected to as its `start` says. Raises ValueError for an id that is taken.
+
+        settings: of the OAuth client whose login authorises requests to it.
+        """
+        if server_id in self._connections:
+            raise ValueError(f"there is an MCP server '{server_id}' already")
+        connection = Connection(
+            server_id,
+            server,
+            policy,
+            clock=self._clock,
+            random=self._random,
+            max_message=self._max_message,
+            settings=settings,
+            tokens=self._tokens,
+            ping_after=self._ping_after,
+        )
+        self._connections[server_id] = connection
+        if self._nursery is not None:
+            self._nursery.start_soon(connection.run)
+
+    async def list_resources(self, server_id: str) -> Entries[ResourceEntry]:
+        """All resources that the server lists, each URI once, in its order. Raises BbfsError."""
+        return await self._list(server_id, "resources/list", "resources", resource_entry, lambda entry: entry.uri)
+
+    async def gather_resources(self, server_id: str, rows: Rows) -> End:
+        """Add all resources that the server lists to `rows`, page by page. Raises BbfsError."""
+
+        async def take(result: dict[str, Any]) -> Taken:
+            raw, before, invalid = raw_page(result, "resources"), len(rows), 0
+            for start in range(0, len(raw), _ENTRIES_AT_ONCE):
+                invalid += add_resources(raw[start : start + _ENTRIES_AT_ONCE], rows)
+                await trio.lowlevel.checkpoint()
+            return Taken(len(raw) - invalid, len(rows) - before, invalid)
+
+        return await self._pages(server_id, "resources/list", take)
+
+    async def list_resource_templates(self, server_id: str) -> Entries[TemplateEntry]:
+        """All resource templates that the server lists. Raises BbfsError."""
+        return await self._list(
+            server_id,
+            "resources/templates/list",
+            "resourceTemplates",
+            template_entry,
+            lambda entry: entry.uri_template,
+        )
+
+    async def load_resource(self, server_id: str, native_uri: str) -> Loaded:
+        """The content of one resource: one part, or several where the server answers with several. Raises BbfsError."""
+        connection = self._connection(server_id)
+        if not encodable(native_uri):
+            raise NotFound("a URI that cannot be written in UTF-8")
+        session, result = await connection.request("resources/read", {"uri": native_uri}, kind="read")
+        ttl = ttl_seconds(result) if session.modern else None
+        if loaded_size(result) >= _THREAD_FROM_CHARACTERS:
+            return await trio.to_thread.run_sync(loaded, result, ttl)
+        return loaded(result, ttl)
+
+    def watch_lists(self, server_id: str, *lists: str) -> None:
+        """Hear of changes of these lists (`tools`, `prompts`) as well as of that of the resources, from now on."""
+        interests = self._connection(server_id).interests
+        interests.lists = interests.lists.union(lists)
+
+    async def list_tools(self, server_id: str) -> Entries[ToolEntry]:
+        """All tools that the server lists, each name once, in its order. Raises BbfsError."""
+        return await self._list(server_id, "tools/list", "tools", tool_entry, lambda entry: entry.name)
+
+    async def list_prompts(self, server_id: str) -> Entries[PromptEntry]:
+        """All prompts that the server lists, each name once, in its order. Raises BbfsError."""
+        return await self._list(server_id, "prompts/list", "prompts", prompt_entry, lambda entry: entry.name)
+
+    async def call_tool(self, server_id: str, tool: ToolEntry, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a tool once; the result as the server sent it. Raises BbfsError.
+
+        Where the connection breaks before the answer, only a tool that may be repeated is run again.
+        """
+        connection = self._connection(server_id)
+        connection.parameter_headers[tool.name] = parameter_headers(tool)
+        params = {"name": tool.name, "arguments": dict(arguments)}
+        _, result = await connection.request("tools/call", params, kind="call", repeatable=tool.repeatable)
+        return result
+
+    async def get_prompt(self, server_id: str, name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
+        """Render a prompt; the result as the server sent it. Raises BbfsError."""
+        params: dict[str, Any] = {"name": name, **({"arguments": dict(arguments)} if arguments else {})}
+        _, result = await self._connection(server_id).request("prompts/get", params, kind="read")
+        return result
+
+    async def complete(
+        self, server_id: str, ref: Mapping[str, str], variable: str, value: str, context: Mapping[str, str]
+    ) -> Completion:
+        """Values for a variable of a template or an argument of a prompt that begin with `value`.
+
+        ref: `{"type": "ref/resource", "uri": …}` or `{"type": "ref/prompt", "name": …}`. context: the values of other
+        variables. None at all where the server completes nothing. Raises BbfsError.
+        """
+        connection = self._connection(server_id)
+        session = await connection.session()
+        if "completions" not in session.server.capabilities:
+            return Completion()
+        params: dict[str, Any] = {"ref": dict(ref), "argument": {"name": variable, "value": value}}
+        if context:
+            params["context"] = {"arguments": dict(context)}
+        try:
+            _, result = await connection.request("completion/complete", params, kind="complete")
+        except NotSupported:
+            return Completion()
+        return completion(result)
+
+    def state(self, server_id: str) -> SourceState:
+        """How the connection to a server is doing."""
+        return self._connection(server_id).state
+
+    def logged_in(self, server_id: str) -> bool:
+        """Whether requests to a server are sent with a login of this user."""
+        return self._connection(server_id).logged_in
+
+    def progress(self, server_id: str) -> ListingProgress | None:
+        """How far the latest listing of a server's resources has come."""
+        course = self._courses.get(server_id)
+        return course.progress if course is not None else None
+
+    def requests(self, server_id: str) -> RequestCounts:
+        """How many requests went to a server so far."""
+        return replace(self._connection(server_id).counts)
+
+    def subscribe_events(self, server_id: str, sink: Callable[[SourceEvent], None]) -> None:
+        """Have `sink` called, in the event loop, when the server tells of a change. It must not block."""
+        self._connection(server_id).sinks.append(sink)
+
+    def interested(self, server_id: str, native_uri: str) -> None:
+        """Ask the server to tell when this resource changes, as far as it can. The latest 256 are kept."""
+        if encodable(native_uri):
+            self._connection(server_id).interests.add(native_uri)
+
+    def announces(self, server_id: str, native_uri: str | None) -> bool:
+        """Whether the server has agreed to tell when this resource changes (None: its listing), and is connected."""
+        interests = self._connection(server_id).interests
+        return interests.listing_told if native_uri is None else native_uri in interests.told
+
+    async def settled(self, server_id: str) -> None:
+        """Until the server has agreed or refused to tell of all that is of interest. Wait for it with a bound."""
+        await self._connection(server_id).interests.settled()
+
+    def _connection(self, server_id: str) -> Connection:
+        try:
+            return self._connections[server_id]
+        except KeyError:
+            raise NotFound(f"no MCP server '{server_id}'") from None
+
+    async def _list(
+        self,
+        server_id: str,
+        method: str,
+        key: str,
+        parse: Callable[[Any], T | None],
+        identity: Callable[[T], str],
+    ) -> Entries[T]:
+        """A whole listing, each identity once."""
+        found: dict[str, T] = {}
+
+        async def take(result: dict[str, Any]) -> Taken:
+            entries, invalid = page(result, key, parse)
+            before = len(found)
+            for entry in entries:
+                found.setdefault(identity(entry), entry)
+            return Taken(len(entries), len(found) - before, invalid)
+
+        end = await self._pages(server_id, method, take)
+        return Entries(tuple(found.values()), end.ttl, end.problem)
+
+    async def _pages(self, server_id: str, method: str, take: Callable[[dict[str, Any]], Awaitable[Taken]]) -> End:
+        """Hand the pages of a listing to `take` as they come, as far as the bounds allow. Raises BbfsError."""
+        connection = self._connection(server_id)
+        course = Course(server_id, method)
+        if method == "resources/list":
+            self._courses[server_id] = course
+        cursor: Any = None
+        for number in range(MAX_PAGES):
+            try:
+                session, result = await connection.request(method, {"cursor": cursor} if cursor else None)
+            except NotSupported:
+                if cursor is None:
+                    return End()
+                raise
+            except trio.Cancelled:
+                if number:
+                    log.info("%s: %s: given up after %d pages", server_id, method, number)
+                raise
+            course.count(await take(result), ttl_seconds(result) if session.modern else None)
+            cursor = next_cursor(result)
+            if cursor is None or course.ends_at(cursor):
+                break
+        else:
+            course.problem = f"the server has more than {MAX_PAGES} pages: the listing is incomplete"
+        return course.end()
