@@ -103,7 +103,7 @@ class Match(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Where a path stands in a pattern.
 
     match: the resource that has this path, if one can. leads: whether longer paths may be resources; together with a
@@ -145,7 +145,7 @@ class Pattern:
             names.append(segment.name)
         return tuple(names)
 
-    def place(self, path: Sequence[str]) -> Place | None:
+    def place(self, path: Sequence[str]) -> Position | None:
         """Where `path` stands, or None when neither it nor anything below it can be a resource of this template."""
         if not {".", ".."}.isdisjoint(path):
             return None  # no URI has such a path
@@ -176,10 +176,10 @@ class Pattern:
             if match is None:
                 return None
             queried = self._query is not None and "?" in path[-1]
-            return Place(match, False, None, variables, self._literal(len(path)), queried)
+            return Position(match, False, None, variables, self._literal(len(path)), queried)
         if len(path) <= self._many:
-            return Place(None, True, self._segments[len(path)], variables, self._literal(len(path)))
-        return Place(self._match_rest(path, raw), True, self._segments[self._many], variables, False)
+            return Position(None, True, self._segments[len(path)], variables, self._literal(len(path)))
+        return Position(self._match_rest(path, raw), True, self._segments[self._many], variables, False)
 
     def _literal(self, depth: int) -> bool:
         return depth == 0 or self._segments[depth - 1].name is not None

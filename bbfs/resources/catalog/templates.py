@@ -20,7 +20,7 @@ from bbfs.model import file_names
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_templates import patterns
-from bbfs.model.uri_templates.patterns import Match, Pattern, Place, Segment
+from bbfs.model.uri_templates.patterns import Match, Pattern, Position, Segment
 from bbfs.model.values import Completion, DataSource, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import Children, Surroundings
@@ -76,7 +76,7 @@ class _Names:
     error: BbfsError | None = None
 
 
-_Placed = list[tuple[_Template, Place]]
+_Placed = list[tuple[_Template, Position]]
 
 
 def _sorted_out(places: _Placed) -> tuple[_Placed, _Placed]:
@@ -154,7 +154,7 @@ class Templated:
     def _leads_certainly(self, path: Path) -> bool:
         return bool(_sorted_out(self._places(path))[1])
 
-    def _places(self, path: Path) -> list[tuple[_Template, Place]]:
+    def _places(self, path: Path) -> list[tuple[_Template, Position]]:
         found = ((template, template.pattern.place(path)) for template in self._templates)
         return [(template, place) for template, place in found if place is not None]
 
@@ -345,7 +345,9 @@ class Templated:
         key = ("complete", self._source.id, path)
         self._around.flights.begin(key, lambda: self._gather(path), self._source.policy.timeout)
 
-    def _completing(self, places: Sequence[tuple[_Template, Place]]) -> list[tuple[_Template, Place, Segment, str]]:
+    def _completing(
+        self, places: Sequence[tuple[_Template, Position]]
+    ) -> list[tuple[_Template, Position, Segment, str]]:
         """The templates whose next names the source may complete, each with the segment and its variable."""
         if self._handler is None:
             return []
@@ -355,7 +357,7 @@ class Templated:
             if place.following is not None and (variable := place.following.only_variable) is not None
         ]
 
-    def _literal(self, path: Path, places: Sequence[tuple[_Template, Place]]) -> Children:
+    def _literal(self, path: Path, places: Sequence[tuple[_Template, Position]]) -> Children:
         """The names that are there whatever the variables are, and a directory's own content."""
         children: Children = {}
         for template, place in places:
@@ -374,7 +376,7 @@ class Templated:
             children.setdefault(name, record_node(self._record(template, match, (*path, name))))
         return children
 
-    def _children(self, path: Path, places: Sequence[tuple[_Template, Place]], names: _Names) -> Children:
+    def _children(self, path: Path, places: Sequence[tuple[_Template, Position]], names: _Names) -> Children:
         children = self._literal(path, places)
         for name, found in names.found.items():
             if name not in children:
@@ -407,7 +409,14 @@ class Templated:
             self._around.completed(path)
 
     def _enter(
-        self, names: _Names, path: Path, template: _Template, place: Place, segment: Segment, variable: str, value: str
+        self,
+        names: _Names,
+        path: Path,
+        template: _Template,
+        place: Position,
+        segment: Segment,
+        variable: str,
+        value: str,
     ) -> None:
         """Add the name that a value makes in the directory at `path`, if it makes one there."""
         known = {**place.variables, variable: value}
@@ -429,7 +438,7 @@ class Templated:
         else:
             names.found[name] = None
 
-    async def _values(self, template: _Template, place: Place, variable: str, prefix: str) -> tuple[list[str], bool]:
+    async def _values(self, template: _Template, place: Position, variable: str, prefix: str) -> tuple[list[str], bool]:
         assert self._handler is not None
         context = {name: value for name, value in patterns.shown(place.variables).items() if isinstance(value, str)}
         context.pop(variable, None)
