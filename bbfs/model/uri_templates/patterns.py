@@ -87,7 +87,7 @@ class Bound(NamedTuple):
         return value
 
 
-class Query(NamedTuple):
+class TemplateQuery(NamedTuple):
     """The query of a template: what stands in it as text, and the variables that it may have."""
 
     fixed: tuple[str, ...]
@@ -276,7 +276,7 @@ def _values(raw: list[tuple[Bound, str]]) -> dict[str, Value] | None:
     return values
 
 
-def _asked(query: Query, text: str) -> dict[str, Value] | None:
+def _asked(query: TemplateQuery, text: str) -> dict[str, Value] | None:
     """The values that a query gives, or None when the template has no such query."""
     exploding = {variable.name for variable in query.variables if variable.modifier == "*"}
     known = {unquote(variable.name): variable.name for variable in query.variables}  # names may hold triplets
@@ -301,7 +301,7 @@ def _asked(query: Query, text: str) -> dict[str, Value] | None:
     return None if fixed else values
 
 
-def _split_query(parts: Sequence[Atom]) -> tuple[list[Atom], Query | None]:
+def _split_query(parts: Sequence[Atom]) -> tuple[list[Atom], TemplateQuery | None]:
     """The template without its query, and the query. What follows a query (a fragment) belongs to it."""
     for index, part in enumerate(parts):
         if isinstance(part, Expression) and part.operator and part.operator in "?&":
@@ -316,7 +316,7 @@ def _split_query(parts: Sequence[Atom]) -> tuple[list[Atom], Query | None]:
     return list(parts), None
 
 
-def _query(text: str, parts: Sequence[Atom]) -> Query:
+def _query(text: str, parts: Sequence[Atom]) -> TemplateQuery:
     variables: list[Variable] = []
     for part in parts:
         if isinstance(part, str):
@@ -325,7 +325,7 @@ def _query(text: str, parts: Sequence[Atom]) -> Query:
             variables += part.variables
         else:
             raise InvalidUri(f"{part.text} in a query has no place in a path")
-    return Query(tuple(filter(None, text.split("&"))), tuple(variables))
+    return TemplateQuery(tuple(filter(None, text.split("&"))), tuple(variables))
 
 
 def _segments(parts: Sequence[Atom]) -> tuple[Segment, ...]:
