@@ -21,7 +21,7 @@ from bbfs.vfs.inode_table import Inode, InodeTable
 from bbfs.vfs.kernel_cache import Telling
 from bbfs.vfs.names import Names, as_bytes
 from bbfs.vfs.waits import Ended, Wait, after
-from bbfs.vfs.xattr_cache import Described
+from bbfs.vfs.xattrs import Described
 
 
 @dataclass(frozen=True, slots=True)

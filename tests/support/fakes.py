@@ -29,8 +29,8 @@ from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.manager import ResourceManager
 from bbfs.sources import Handler
 from bbfs.sources.content.memory import MemoryContent
+from bbfs.vfs.directory_handles import ListedDirectory
 from bbfs.vfs.filesystem import Attributes, FileSystem
-from bbfs.vfs.large_directories import ListedDirectory
 from bbfs.vfs.waits import answered
 
 MEMORY = 1 << 20

@@ -7,7 +7,7 @@ from fakes import FlatSource, TreeSource, World, data_source, settled, uris
 from bbfs.model import listing
 from bbfs.resources.catalog import folding
 from bbfs.vfs import directory_handles as directories
-from bbfs.vfs.large_directories import ListedDirectory
+from bbfs.vfs.directory_handles import ListedDirectory
 
 DIRECTORY = "mcp-server+docs/x/d"
 NAMES = [f"{number:04}" for number in range(200)]

@@ -8,7 +8,7 @@ from fakes import FlatSource, World
 
 from bbfs.model.errors import NoAttribute
 from bbfs.resources.catalog.record import Path, Record
-from bbfs.vfs.xattr_cache import AT_ONCE, HELD
+from bbfs.vfs.xattrs import AT_ONCE, HELD
 
 ROOT = "mcp-server+docs/x/"
 
