@@ -293,16 +293,15 @@ class WebClient:
         return status_error(status)(text)
 
 
-def unguarded_client(
-    headers: Mapping[str, str] | None = None, *, timeout: float | None = None, connections: int | None = None
-) -> httpx2.AsyncClient:
+def unguarded_client(headers: Mapping[str, str] | None = None, *, timeout: float | None = None) -> httpx2.AsyncClient:
     """Return a client for a server that the configuration itself names: at any address, through the system's proxies.
 
     It bounds no bodies and follows no redirects. headers: sent with every request. timeout: seconds for which the
     server may say nothing; without it the caller bounds the requests.
     """
     wait = httpx2.Timeout(timeout, connect=min(_CONNECT_TIMEOUT, timeout or inf), write=timeout or _WRITE_TIMEOUT)
-    limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=None)
+    # As many connections as requests in flight, which `concurrency` of the source bounds; all of them are kept.
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
     merged = httpx2.Headers({"user-agent": USER_AGENT})
     merged.update(headers)
     merged["accept-encoding"] = CODINGS
