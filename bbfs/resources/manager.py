@@ -38,7 +38,7 @@ from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import SERVED_STALE, Catalog, DirectoryCatalog, FlatCatalog, Surroundings
 from bbfs.resources.catalog.directory_view import View
-from bbfs.resources.catalog.record import Lease, Node, Path, Record
+from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record
 from bbfs.resources.invalidation import Invalidation
 from bbfs.resources.loader import ABSENT_FOR, ContentLoader, content_key, refuse_repeat, require_current
 from bbfs.resources.readahead.scheduler import LoadAhead
@@ -233,19 +233,17 @@ class ResourceManager:
         """The node at a path, without waiting; None if the source must be asked. Raises NotFound."""
         source, below = self.place(path)
         if len(path) == 1:
-            return Node("directory")
+            return DIRECTORY
         return source.catalog.known(below)
 
     async def find(self, path: Path) -> Node:
         """The node at a path, after a listing if need be. Raises NotFound or the source's error."""
-        source, below = self.place(path)
-        if len(path) == 1:
-            return Node("directory")
-        node = source.catalog.known(below)
-        if node is not None:
-            return node
-        with Waiting(source):
-            return await source.catalog.find(below)
+        node = self.known(path)
+        if node is None:
+            source, below = self.place(path)
+            with Waiting(source):
+                node = await source.catalog.find(below)
+        return node
 
     def lease(self, record: Record) -> Lease | None:
         """The promise that a listed resource stays where it is; None where there is none."""
@@ -261,14 +259,11 @@ class ResourceManager:
         source, below = self.place(path)
         try:
             children = source.catalog.known_children(below)
-            if children is None:
-                with Waiting(source):
-                    children = await source.catalog.children(below)
+            return await self.below(source, below) if children is None else children
         except NotFound:
             if len(path) > 1:
                 raise
             return {}  # S6: the directory of a fixed scheme is there, whether or not anything is listed below it
-        return children
 
     async def view(self, path: Path) -> View | None:
         """The names of a directory some at a time, where that can be had: else see `children`. Raises as that does."""

@@ -102,7 +102,7 @@ async def _children(source: Source, directory: Path, *, first: bool) -> AsyncGen
     catalog = source.catalog
     view: View | None = None
     if isinstance(catalog, FlatCatalog) and not (first and directory and catalog.large(directory) is None):
-        view = await catalog.listed(directory)
+        view = await catalog.view(directory, completed=False)
         if view is None and not first:
             return
     if view is None:

@@ -104,10 +104,8 @@ class Catalog(Protocol):
 
     def known(self, path: Path) -> Node | None: ...
 
-    def known_children(self, path: Path) -> Children | None: ...
-
-    def known_listed(self, path: Path) -> Children | None:
-        """As `known_children`, without names that the source has not completed yet."""
+    def known_children(self, path: Path, *, completed: bool = True) -> Children | None:
+        """completed: None as well where the source may have more names to complete; else without these."""
         ...
 
     def large(self, path: Path) -> LargeEntries | None:

@@ -125,12 +125,9 @@ class DirectoryCatalog:
         except NotFound:
             return None
 
-    def known_children(self, path: Path) -> Children | None:
+    def known_children(self, path: Path, *, completed: bool = True) -> Children | None:
         listed = self._fresh(path)
         return None if listed is None else _nodes(listed)
-
-    def known_listed(self, path: Path) -> Children | None:
-        return self.known_children(path)
 
     def validity(self, path: Path) -> float:
         listed = self._directories.get(path[:-1] if path else path)

@@ -108,13 +108,7 @@ class FlatCatalog:
                 raise
             return None
 
-    def known_children(self, path: Path) -> Children | None:
-        return self._known_children(path, completed=True)
-
-    def known_listed(self, path: Path) -> Children | None:
-        return self._known_children(path, completed=False)
-
-    def _known_children(self, path: Path, *, completed: bool) -> Children | None:
+    def known_children(self, path: Path, *, completed: bool = True) -> Children | None:
         root = self._servable()
         if root is None:
             return None
@@ -135,34 +129,26 @@ class FlatCatalog:
             return LargeEntries(place.children, lambda child: isinstance(child, Directory))
         return None
 
-    async def view(self, path: Path) -> View | None:
-        """The names of a directory, some at a time; None where not all of them are of the listing: see `children`.
+    async def view(self, path: Path, *, completed: bool = True) -> View | None:
+        """Return the names of a directory in portions, or None where the listing has no such directory.
 
+        completed: with the names that the source completes, or None (see `children`) where it has to be asked for them.
         Raises the source's error where there is no listing.
         """
-        if self._recalled is not None:
-            await self._recalled.wait()
+        await self._is_recalled()
         root, before = self._servable(), self._held.tree
         if root is None:
-            if before is not None and self._view(before, path) is None:
-                return None  # whoever asks for its children asks the source
+            if completed and before is not None and self._view(before, path, completed) is None:
+                return None  # `children` asks the source
             root, _ = await self._current()
-        return self._view(root, path)
+        return self._view(root, path, completed)
 
-    def _view(self, root: Tree, path: Path) -> View | None:
+    def _view(self, root: Tree, path: Path, completed: bool) -> View | None:
         place = root.lookup(path)
-        beyond = self._templated.known_children(path)
+        beyond = self._templated.known_children(path) if completed else {}
         if not isinstance(place, Directory) or beyond is None:
             return None
         return self._held.view(place, path, beyond)
-
-    async def listed(self, path: Path) -> View | None:
-        """As `view`, but of the listing alone: nobody is asked to complete anything. None for what is no directory."""
-        if self._recalled is not None:
-            await self._recalled.wait()
-        root = self._servable() or (await self._current())[0]
-        place = root.lookup(path)
-        return self._held.view(place, path, {}) if isinstance(place, Directory) else None
 
     def validity(self, path: Path) -> float:
         """Seconds for which names and their absence hold."""
@@ -259,8 +245,7 @@ class FlatCatalog:
         return self._held.tree, outage
 
     async def find(self, path: Path) -> Node:
-        if self._recalled is not None:
-            await self._recalled.wait()
+        await self._is_recalled()
         node = self.known(path)
         if node is not None:
             return node
@@ -271,8 +256,7 @@ class FlatCatalog:
             raise outage or absence from None
 
     async def children(self, path: Path) -> Children:
-        if self._recalled is not None:
-            await self._recalled.wait()
+        await self._is_recalled()
         children = self.known_children(path)
         if children is not None:
             return children
@@ -340,8 +324,7 @@ class FlatCatalog:
         self.expire()
 
     async def _refresh(self) -> None:
-        if self._recalled is not None:
-            await self._recalled.wait()
+        await self._is_recalled()
         for _ in range(CHASES):
             expiries = self._expiries
             try:
@@ -355,6 +338,11 @@ class FlatCatalog:
         self._lease.end()
         self._ttl = 0.0  # it changes faster than it can be asked for
         self._around.outdated()
+
+    async def _is_recalled(self) -> None:
+        """Wait for a listing that is being read from disk."""
+        if self._recalled is not None:
+            await self._recalled.wait()
 
     async def recalling(self, recall: Callable[[], Awaitable[None]]) -> None:
         """Run `recall`, which takes long; who would ask the source waits for it meanwhile."""

@@ -301,7 +301,7 @@ def _entries(source: Source, directory: Path) -> Entries | None:
 def _children(source: Source, directory: Path) -> list[tuple[str, Node]] | None:
     # A program that opens files by name never has names completed; the listed ones are enough for an order.
     try:
-        children = source.catalog.known_listed(directory)
+        children = source.catalog.known_children(directory, completed=False)
     except (NotFound, NotADirectory):
         return None
     return None if children is None else [(n, node) for n, node in children.items() if node.kind != "symlink"]
