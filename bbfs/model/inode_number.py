@@ -12,8 +12,8 @@ _FIRST = 2
 _NUMBERS = (1 << 63) - _FIRST  # programs keep inode numbers in signed 64-bit integers
 
 
-def inode_number(path: tuple[str, ...], salt: str = "") -> int:
-    """The number of the inode at `path` (names below the mount's root) in the version `salt`.
+def inode_number(path: tuple[str, ...], version: str = "") -> int:
+    """The number of the inode at `path` (names below the mount's root) in the version `version`.
 
     1 for the root; otherwise from 2 up to 2**63 - 1, never 0. Names are legal file names (not empty, no NUL); equal
     arguments give equal numbers on every machine and in every release.
@@ -21,6 +21,6 @@ def inode_number(path: tuple[str, ...], salt: str = "") -> int:
     if not path:
         return ROOT
     # Names are neither empty nor hold NUL: the first pair of NULs ends the path, so no two keys hash the same text.
-    text = "\0".join(path) + "\0\0" + salt
+    text = "\0".join(path) + "\0\0" + version
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return _FIRST + int.from_bytes(digest, "big") % _NUMBERS

@@ -332,10 +332,10 @@ class ContentLoader:
     def _settle(record: Record, loaded: Loaded, content: Content, now: float, ttl: float, *, outdated: bool) -> bool:
         """Take over the version and size of a content. Says whether it is another version."""
         if loaded.metadata is not None and loaded.is_versioned:
-            before = record.salt
+            before = record.inode_version
             record.describe(loaded.metadata, record.path, now)
             settle(record, loaded.metadata, now, ttl)
-            return record.salt != before
+            return record.inode_version != before
         changed = record.learn(content.size, content.version, now, ttl, outdated=outdated)
         if loaded.metadata is not None:
             record.adopt(loaded.metadata)
@@ -353,7 +353,7 @@ class ContentLoader:
         if record.metadata.on_open:
             self._nursery.start_soon(self._put_away_later, source, record, max(RESULT_KEPT, ttl))
         else:
-            record.salt = digest
+            record.inode_version = digest
         record.size, record.dirty, record.error = None, True, None
         after = record.parts or {}
         if before is not record.parts:
@@ -369,7 +369,9 @@ class ContentLoader:
         if before is None:
             return [record.path]
         versions = ((name, before.get(name), after.get(name)) for name in before.keys() | after.keys())
-        return [(*record.path, n) for n, old, new in versions if (old and old.salt) != (new and new.salt)]
+        return [
+            (*record.path, n) for n, old, new in versions if (old and old.inode_version) != (new and new.inode_version)
+        ]
 
     async def _put_away_later(self, source: Source, record: Record, seconds: float) -> None:
         """Keep the parts of a result for a while; then the resource is a file again, and an open loads it anew."""

@@ -42,7 +42,7 @@ def name_parts(
         child = Record(record.source_id, metadata, (*record.path, name) if record.path else (), now)
         child.parent, child.part = record, position
         # Its size is no declaration of the source: it belongs to this content and is gone with it.
-        child.size, child.digest, child.salt = part.content.size, part.content.version, part.content.version
+        child.size, child.digest, child.inode_version = part.content.size, part.content.version, part.content.version
         named[name] = child
     return named
 

@@ -11,7 +11,7 @@ from cachetools import LRUCache
 
 from bbfs.model.errors import NotFound, Outdated
 from bbfs.resources.catalog.directory_view import View
-from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_SALT, Lease, Listed, Node, Path, salt_of
+from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Lease, Listed, Node, Path, inode_version
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.file_handles import Attributes, Entry, OpenDirectory, OpenFiles, Ready
 from bbfs.vfs.inode_table import Inode, InodeKey, InodeTable
@@ -117,7 +117,7 @@ class Directories:
         if handle not in self._begun:
             self._begun.add(handle)
             return
-        ino = self._inodes.held(self._opened[handle].path, DIRECTORY_SALT)
+        ino = self._inodes.held(self._opened[handle].path, DIRECTORY_VERSION)
         current = self._current(ino) if ino is not None else None
         if current is not None:
             self._opened[handle] = current
@@ -127,14 +127,14 @@ class Directories:
         current = self._current(ino)
         if current is not None:
             return self._added(current)
-        path, salt = self._inodes.get(ino)
+        path, version = self._inodes.get(ino)
         if path == ROOT:
             roots = ((name, DIRECTORY) for name in sorted(self._manager.roots()))
             return self._added(OpenDirectory.of(path, roots, None))
         node = self._names.find(path, ended)
         if isinstance(node, Wait):
             return node
-        if node.kind == "file" and salt == DIRECTORY_SALT:
+        if node.kind == "file" and version == DIRECTORY_VERSION:
             raise Outdated("/".join(path))
         listed = self._names.decide(node, ended) or after(ended, self._listing, ino, path)
         if isinstance(listed, Wait):
@@ -191,7 +191,7 @@ class Directories:
     def _dots(self, path: Path) -> Iterator[tuple[bytes, Attributes]]:
         """`.` and `..`, of which the kernel holds no reference."""
         for name, own in ((b".", path), (b"..", path[:-1])):
-            number = self._inodes.number(own, DIRECTORY_SALT)
+            number = self._inodes.number(own, DIRECTORY_VERSION)
             yield name, Attributes(number, "directory", 0, self._names.started_ns, 0.0, 0.0)
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
@@ -234,7 +234,7 @@ class Directories:
         if now >= lease.until:
             return found
         inode = self._inodes.find(found.ino)
-        if inode is None or node.candidate is not None or inode.key.salt != salt_of(node):
+        if inode is None or node.candidate is not None or inode.key.version != inode_version(node):
             return found
         if record is not None and (
             record.suspected or record.provisional or record.on_open or record.parts is not None

@@ -34,14 +34,14 @@ class Attributes:
 class Opening:
     """What a file's inode was opened as, so that opening it again needs neither a walk nor a look at the record.
 
-    salt: the version of the record that the inode stands for. lease: how long its path leads to the record. key: what
-    the content is kept under. All of it holds until `until` (seconds since the epoch) while nothing at all has changed
+    version: of the record, for which the inode stands. lease: how long its path leads to the record. key: what the
+    content is kept under. All of it holds until `until` (seconds since the epoch) while nothing at all has changed
     (`holds_for`); afterwards it can be `confirmed`.
     """
 
     path: Path
     record: Record
-    salt: str
+    version: str
     lease: Lease
     key: Hashable = None
     modified_ns: int = 0
@@ -51,7 +51,7 @@ class Opening:
     def confirmed(self, now: float, changes: int) -> bool:
         """Whether the record still is what was opened, and fresh. changes: how much has changed so far."""
         record = self.record
-        if now >= self.lease.until or record.salt != self.salt or record.parts is not None or record.ahead:
+        if now >= self.lease.until or record.inode_version != self.version or record.parts is not None or record.ahead:
             return False
         if record.fetched_at is None or not record.fresh(now):
             return False
@@ -64,7 +64,7 @@ class Opening:
 class OpenFile:
     """One version of a content, pinned from open to release (S13).
 
-    modified_ns: when that was last modified. record, salt: what it is a version of, and which. shares_inode: whether
+    modified_ns: when that was last modified. record, version: what it is a version of, and which. shares_inode: whether
     other opens of the inode may have another version: its pages must not be mixed then.
     changed: whether this is no longer what the source has, as far as it has told or was asked; once true it stays.
     wake: whom to tell of that.
@@ -75,7 +75,7 @@ class OpenFile:
     modified_ns: int
     path: Path
     record: Record
-    salt: str
+    version: str
     shares_inode: bool
     changed: bool
     wake: Callable[[], None] | None = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bbfs.model.errors import BbfsError, IsADirectory, NoAttribute, NotSupported, Outdated
 from bbfs.model.values import WAITS_FOR_SOURCE, Content
-from bbfs.resources.catalog.record import DIRECTORY_SALT, STAND_IN, Node, Path, Record, opens_anew, salt_of
+from bbfs.resources.catalog.record import DIRECTORY_VERSION, STAND_IN, Node, Path, Record, inode_version, opens_anew
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.directory_handles import Directories
 from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles, Opening
@@ -78,7 +78,7 @@ class FileSystem:
         pinned = self._files.latest(ino)
         if pinned is not None:
             return pinned.attributes
-        path, salt = self._inodes.get(ino)
+        path, version = self._inodes.get(ino)
         node = self.names.find(path, ended)
         if type(node) is Wait:
             return node
@@ -88,9 +88,9 @@ class FileSystem:
                 learning = self._learn(path, record, ended)
                 if learning is not None:
                     return learning
-            self._require_version(path, salt, node)
+            self._require_version(path, version, node)
             return self.names.attributes(ino, path, node)
-        if path and salt_of(node) != salt:
+        if path and inode_version(node) != version:
             raise Outdated("/".join(path))
         if node.candidate is not None:
             try:
@@ -117,12 +117,16 @@ class FileSystem:
             self._used(path, record, wanted=True)
         return learning
 
-    def _require_version(self, path: Path, salt: str, node: Node) -> None:
-        """Raises Outdated unless `salt` is the version of the node now. A stand-in gives way once that is certain."""
+    def _require_version(self, path: Path, version: str, node: Node) -> None:
+        """Raise Outdated unless `version` is that of the node now. A stand-in gives way once that is certain."""
         record = node.record
         assert record is not None
-        version = salt.removesuffix(STAND_IN)
-        if record.salt != version or record.parts is not None or (salt != version and self._manager.settled(record)):
+        certain = version.removesuffix(STAND_IN)
+        if (
+            record.inode_version != certain
+            or record.parts is not None
+            or (version != certain and self._manager.settled(record))
+        ):
             self._manager.send_on(record)
             raise Outdated("/".join(path))
 
@@ -151,19 +155,19 @@ class FileSystem:
             ):
                 content = self._manager.contents.get(opening.key)
                 if content is not None:
-                    record, salt = opening.record, opening.salt
-                    opened = OpenFile(ino, content, opening.modified_ns, opening.path, record, salt, False, False)
+                    record, version = opening.record, opening.version
+                    opened = OpenFile(ino, content, opening.modified_ns, opening.path, record, version, False, False)
                     return self._files.add(opened)
-        path, salt = self._inodes.get(ino)
+        path, version = self._inodes.get(ino)
         node = self.names.find(path, ended)
         if type(node) is Wait:
             return node
         if node.kind == "directory":
-            raise IsADirectory("/".join(path)) if salt == DIRECTORY_SALT else Outdated("/".join(path))
+            raise IsADirectory("/".join(path)) if version == DIRECTORY_VERSION else Outdated("/".join(path))
         record = node.record
         if record is None or node.kind != "file":
             raise NotSupported(f"{'/'.join(path)} is no file")
-        if record.salt != salt.removesuffix(STAND_IN):
+        if record.inode_version != version.removesuffix(STAND_IN):
             raise Outdated("/".join(path))
         content = self._manager.content_now(record)
         if content is None:
@@ -177,8 +181,8 @@ class FileSystem:
                 return content
         elif record.ahead and not record.on_open:
             self._used(path, record)
-        self._require_version(path, salt, node)
-        if inode is not None and not record.on_open and record.salt == salt:
+        self._require_version(path, version, node)
+        if inode is not None and not record.on_open and record.inode_version == version:
             self._note(inode, path, record)
         return self._open(ino, path, record, content)
 
@@ -190,14 +194,16 @@ class FileSystem:
     def _note(self, inode: Inode, path: Path, record: Record) -> None:
         """Remember what an inode leads to, for as long as that is promised."""
         lease = self._manager.lease(record)
-        inode.note = None if lease is None else Opening(path, record, record.salt, lease)
+        inode.note = None if lease is None else Opening(path, record, record.inode_version, lease)
 
     def _open(self, ino: int, path: Path, record: Record, content: Content) -> int:
         record.changed_at = record.awaited_until = 0.0  # whoever was sent here has arrived
         anew, waits = opens_anew(record), getattr(content, WAITS_FOR_SOURCE, False)
         # Announced while it was loaded: what came may be older than that. (While a source is down, nothing newer is.)
         behind = record.suspected and not record.stale and not anew
-        handle = self._files.add(OpenFile(ino, content, record.modified_ns, path, record, record.salt, anew, behind))
+        handle = self._files.add(
+            OpenFile(ino, content, record.modified_ns, path, record, record.inode_version, anew, behind)
+        )
         if anew or waits:
             self.uncached[handle] = waits
         return handle

@@ -19,11 +19,11 @@ class InodeKey(NamedTuple):
     """What an inode is: the path below the mount's root, and the version of the content (`""` for directories)."""
 
     path: tuple[str, ...]
-    salt: str = ""
+    version: str = ""
 
 
 Shown: TypeAlias = tuple[tuple[str, ...], str]
-"""An inode that was merely shown in a listing: path, salt. Most of a large tree are such: a
+"""An inode that was merely shown in a listing: path, version. Most of a large tree are such: a
 plain tuple of texts takes little, and nothing that Python's cyclic garbage collector would go through."""
 
 
@@ -70,58 +70,58 @@ class InodeTable:
     def _of(self, ino: int) -> dict[int, Inode | Shown]:
         return self._held[ino % _TABLES]
 
-    def number(self, path: tuple[str, ...], salt: str = "") -> int:
+    def number(self, path: tuple[str, ...], version: str = "") -> int:
         """The number that this inode has, or would get now; nothing is remembered. For listings without lookups."""
         if not path:
             return ROOT
-        known = self._numbers.get(InodeKey(path, salt))
-        return self._free(path, salt) if known is None else known
+        known = self._numbers.get(InodeKey(path, version))
+        return self._free(path, version) if known is None else known
 
-    def held(self, path: tuple[str, ...], salt: str = "") -> int | None:
+    def held(self, path: tuple[str, ...], version: str = "") -> int | None:
         """The number of this inode if it is held, else None."""
         if not path:
             return ROOT
-        known = self._numbers.get(InodeKey(path, salt))
+        known = self._numbers.get(InodeKey(path, version))
         if known is not None:
             return known
-        ino = self._number_of(path, salt)
-        return ino if self._is_shown(ino, path, salt) else None
+        ino = self._number_of(path, version)
+        return ino if self._is_shown(ino, path, version) else None
 
-    def hashed(self, path: tuple[str, ...], salt: str) -> int:
+    def hashed(self, path: tuple[str, ...], version: str) -> int:
         """The number that this inode has unless another one has it."""
-        return self._number_of(path, salt)
+        return self._number_of(path, version)
 
-    def remember(self, path: tuple[str, ...], salt: str = "") -> int:
+    def remember(self, path: tuple[str, ...], version: str = "") -> int:
         """Count one lookup of this inode by the kernel. Returns its number."""
         if not path:
             return ROOT
-        key = InodeKey(path, salt)
+        key = InodeKey(path, version)
         ino = self._numbers.get(key)
         if ino is None:
-            ino = self._free(path, salt)
+            ino = self._free(path, version)
             if ino not in self:
                 self._numbers[key] = ino
                 self._of(ino)[ino] = Inode(key)
         self._find(ino).lookups += 1
         return ino
 
-    def show(self, ino: int, path: tuple[str, ...], salt: str) -> bool:
+    def show(self, ino: int, path: tuple[str, ...], version: str) -> bool:
         """As `remember`, in little time and memory, where `ino` is the hash and the number. False, and nothing is
         done, where something else has that number: `remember` then.
         """
         table = self._held[ino % _TABLES]
         held = table.get(ino)
         if held is None:
-            if InodeKey(path, salt) in self._numbers:
+            if InodeKey(path, version) in self._numbers:
                 return False
-            table[ino] = (path, salt)
+            table[ino] = (path, version)
         elif isinstance(held, tuple):
-            if held[1] != salt or held[0] != path:
+            if held[1] != version or held[0] != path:
                 return False
             again = self._again[ino % _TABLES]  # no new tuple: the collector would see each of them
             again[ino] = again.get(ino, 0) + 1
         else:
-            if held.key != (path, salt):
+            if held.key != (path, version):
                 return False
             held.lookups += 1
         return True
@@ -175,14 +175,14 @@ class InodeTable:
         assert isinstance(held, Inode)
         return held
 
-    def _is_shown(self, ino: int, path: tuple[str, ...], salt: str) -> bool:
+    def _is_shown(self, ino: int, path: tuple[str, ...], version: str) -> bool:
         held = self._of(ino).get(ino)
-        return isinstance(held, tuple) and held == (path, salt)
+        return isinstance(held, tuple) and held == (path, version)
 
-    def _free(self, path: tuple[str, ...], salt: str) -> int:
+    def _free(self, path: tuple[str, ...], version: str) -> int:
         """The hash, if this inode has it or none; else the next number above it that no other holds."""
-        ino = self._number_of(path, salt)
-        if self._is_shown(ino, path, salt):
+        ino = self._number_of(path, version)
+        if self._is_shown(ino, path, version):
             return ino
         while ino in self:
             ino = _FIRST + (ino + 1 - _FIRST) % _NUMBERS

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from cachetools import LRUCache
 
 from bbfs.model.errors import NotADirectory, NotFound
-from bbfs.resources.catalog.record import DIRECTORY_SALT, Path
+from bbfs.resources.catalog.record import DIRECTORY_VERSION, Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.file_handles import OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
@@ -49,7 +49,7 @@ class Telling:
         """Absent names at and below a path may be there now."""
         self.changes += 1
         for directory, raw_name in [*self._absent]:
-            parent = self._inodes.held(directory, DIRECTORY_SALT)
+            parent = self._inodes.held(directory, DIRECTORY_VERSION)
             if (*directory, raw_name.decode("utf-8", "replace"))[: len(path)] == path:
                 del self._absent[directory, raw_name]
                 if parent is not None:
@@ -62,7 +62,7 @@ class Telling:
         for path in paths:
             self._outdate(path)
             for depth in range(1, len(path) + 1):
-                parent = self._inodes.held(path[: depth - 1], DIRECTORY_SALT)
+                parent = self._inodes.held(path[: depth - 1], DIRECTORY_VERSION)
                 if parent is None:
                     break  # the kernel holds nothing below what it does not hold
                 place = path[:depth]
@@ -73,7 +73,7 @@ class Telling:
     def _came_or_went(self, directory: Path) -> bool:
         if len(directory) == 1 and self._manager.has_source(directory[0]):
             return False
-        known = self._inodes.held(directory, DIRECTORY_SALT) is not None
+        known = self._inodes.held(directory, DIRECTORY_VERSION) is not None
         try:
             return (self._manager.known(directory) is not None) != known
         except NotFound:
@@ -91,7 +91,7 @@ class Telling:
     def _is_outdated(self, opened: OpenFile, told: Path) -> bool:
         """Whether an open file is another version than its path has, now that something is new at `told`."""
         record, node = opened.record, None
-        if not opened.shares_inode and (record.suspected or record.salt != opened.salt):
+        if not opened.shares_inode and (record.suspected or record.inode_version != opened.version):
             return True
         for place in (told, opened.path):  # a directory that is gone takes with it what is below
             try:
@@ -103,4 +103,4 @@ class Telling:
         record = node.record if node is not None else None
         if record is None or opened.shares_inode:
             return record is None
-        return record.suspected or record.salt != opened.salt
+        return record.suspected or record.inode_version != opened.version

@@ -7,7 +7,7 @@ version of the content (S7). Between two awaits a task is alone; nothing here lo
 from collections.abc import Callable
 
 from bbfs.model.errors import NameTooLong, NotADirectory, NotFound
-from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, STAND_IN, Node, Path, opens_anew, salt_of
+from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, STAND_IN, Node, Path, inode_version, opens_anew
 from bbfs.resources.loader import ABSENT_FOR
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.file_handles import Attributes, OpenFiles
@@ -72,23 +72,23 @@ class Names:
 
     def counted(self, path: Path, node: Node) -> Attributes:
         """The attributes of an entry that the kernel is given: one more reference to its inode."""
-        return self.attributes(self._inodes.remember(path, self._entry_salt(path, node)), path, node)
+        return self.attributes(self._inodes.remember(path, self._entry_version(path, node)), path, node)
 
-    def _entry_salt(self, path: Path, node: Node) -> str:
+    def _entry_version(self, path: Path, node: Node) -> str:
         """The version part of the inode that a name leads to.
 
         While a program has the file open, its inode answers for the open version. If that may not be the source's any
         more, the name leads to a stand-in, whose getattr and open find out which inode is the right one; so a stat of
         the name is true although the open file keeps its version.
         """
-        salt = salt_of(node)
+        version = inode_version(node)
         if node.kind != "file" or node.record is None or not self._files:
-            return salt
-        if not self._files.holds(self._inodes.number(path, salt)):
-            return salt
+            return version
+        if not self._files.holds(self._inodes.number(path, version)):
+            return version
         if opens_anew(node.record):
-            return salt
-        return salt if self._manager.settled(node.record) else salt + STAND_IN
+            return version
+        return version if self._manager.settled(node.record) else version + STAND_IN
 
     def _no_entry(self, path: Path, raw_name: bytes) -> Attributes:
         most = self._manager.absence(path) if len(path) > 1 else ABSENT_FOR

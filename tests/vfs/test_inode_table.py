@@ -26,14 +26,14 @@ def test_numbers_are_the_same_for_ever() -> None:
 @pytest.mark.semantics("S7")
 @given(PATHS, st.text(), PATHS, st.text())
 def test_a_number_follows_from_path_and_version_alone(
-    path: tuple[str, ...], salt: str, other: tuple[str, ...], other_salt: str
+    path: tuple[str, ...], version: str, other: tuple[str, ...], other_version: str
 ) -> None:
-    number = inode_number(path, salt)
-    assert number == inode_number(path, salt)
+    number = inode_number(path, version)
+    assert number == inode_number(path, version)
     assert (number == ROOT) == (not path)
     assert 1 <= number < 2**63
-    if path and (path, salt) != (other, other_salt):
-        assert number != inode_number(other, other_salt)
+    if path and (path, version) != (other, other_version):
+        assert number != inode_number(other, other_version)
 
 
 @pytest.mark.semantics("S7")
@@ -60,7 +60,7 @@ def test_the_root_is_always_there() -> None:
 
 def test_numbers_that_collide_take_the_next_free_one() -> None:
     last = 2**63 - 1
-    table = InodeTable(lambda path, salt: last)
+    table = InodeTable(lambda path, version: last)
     assert [table.remember((name,)) for name in "abc"] == [last, 2, 3]
     assert table.number(("d",)) == 4
     table.forget(2)
@@ -86,7 +86,7 @@ class InodeTableMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = InodeTable(lambda path, salt: 2 + len("".join(path) + salt) % 4)
+        self.table = InodeTable(lambda path, version: 2 + len("".join(path) + version) % 4)
         self.lookups: dict[InodeKey, int] = {}
         self.numbers: dict[InodeKey, int] = {}
 
@@ -99,24 +99,26 @@ class InodeTableMachine(RuleBasedStateMachine):
             assert ino not in self.table
 
     @rule(
-        path=st.lists(st.sampled_from("abcd"), min_size=1, max_size=3).map(tuple), salt=st.sampled_from(["", "1", "22"])
+        path=st.lists(st.sampled_from("abcd"), min_size=1, max_size=3).map(tuple),
+        version=st.sampled_from(["", "1", "22"]),
     )
-    def remember(self, path: tuple[str, ...], salt: str) -> None:
-        key = InodeKey(path, salt)
-        expected = self.table.number(path, salt)
-        ino = self.table.remember(path, salt)
+    def remember(self, path: tuple[str, ...], version: str) -> None:
+        key = InodeKey(path, version)
+        expected = self.table.number(path, version)
+        ino = self.table.remember(path, version)
         assert ino == expected
         assert self.numbers.setdefault(key, ino) == ino
         self.lookups[key] = self.lookups.get(key, 0) + 1
 
     @rule(
-        path=st.lists(st.sampled_from("abcd"), min_size=1, max_size=3).map(tuple), salt=st.sampled_from(["", "1", "22"])
+        path=st.lists(st.sampled_from("abcd"), min_size=1, max_size=3).map(tuple),
+        version=st.sampled_from(["", "1", "22"]),
     )
-    def show(self, path: tuple[str, ...], salt: str) -> None:
-        key = InodeKey(path, salt)
-        expected, ino = self.table.number(path, salt), self.table.hashed(path, salt)
-        assert self.table.held(path, salt) == self.numbers.get(key)
-        assert self.table.show(ino, path, salt) == (ino == expected)
+    def show(self, path: tuple[str, ...], version: str) -> None:
+        key = InodeKey(path, version)
+        expected, ino = self.table.number(path, version), self.table.hashed(path, version)
+        assert self.table.held(path, version) == self.numbers.get(key)
+        assert self.table.show(ino, path, version) == (ino == expected)
         if ino == expected:
             assert self.numbers.setdefault(key, ino) == ino
             self.lookups[key] = self.lookups.get(key, 0) + 1

@@ -42,12 +42,12 @@ DESCRIPTIONS_KEPT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """One row. salt: the version part of the inode number. fetched_at, ttl: seconds, None if never loaded."""
+    """One row. inode_version: part of the inode number. fetched_at, ttl: seconds, None if never loaded."""
 
     uri: str
     size: int | None
     digest: str | None
-    salt: str
+    inode_version: str
     modified_ns: int
     fetched_at: float | None
     ttl: float | None
@@ -112,7 +112,10 @@ class MetadataStore:
             self._db.executemany(
                 "INSERT OR REPLACE INTO resource (source, uri, size, digest, salt, modified_ns, fetched_at, ttl)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [(source, as_text(r.uri), r.size, r.digest, r.salt, r.modified_ns, r.fetched_at, r.ttl) for r in rows],
+                [
+                    (source, as_text(r.uri), r.size, r.digest, r.inode_version, r.modified_ns, r.fetched_at, r.ttl)
+                    for r in rows
+                ],
             )
 
     def _recall_listing(self, source: str) -> tuple[float, Listing] | None:

@@ -323,7 +323,7 @@ class DirectoryCatalog:
     async def confirm(self, record: Record) -> None:
         """Ask the source for the metadata of one file. Raises BbfsError."""
         assert isinstance(self._handler, CanStat)
-        version = record.salt
+        version = record.inode_version
         try:
             metadata = await self._handler.stat(record.metadata.native_uri)
         except NotFound:
@@ -334,7 +334,7 @@ class DirectoryCatalog:
         now = self._around.clock()
         hinted = record.describe(metadata, record.path, now)
         settle(record, metadata, now, self.source.policy.content_ttl)
-        if record.path and (hinted or record.salt != version):
+        if record.path and (hinted or record.inode_version != version):
             self._around.changed([record.path])
 
 

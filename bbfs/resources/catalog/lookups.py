@@ -157,7 +157,7 @@ def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -
     """A description with an etag is as good as a load: the version, and so the inode, follow from it."""
     size = usable_size(metadata.size)
     if metadata.etag is not None and size is not None and metadata.kind == "resource":
-        record.size, record.digest, record.salt = size, metadata.etag, metadata.etag
+        record.size, record.digest, record.inode_version = size, metadata.etag, metadata.etag
         record.fetched_at, record.ttl = now, ttl
         record.suspected = record.stale = False
 

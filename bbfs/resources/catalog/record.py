@@ -16,7 +16,7 @@ Path = tuple[str, ...]
 NANOSECONDS = 1_000_000_000
 LARGEST = 1 << 63
 """Sizes (bytes) and times (ns) must be less: the kernel has them as signed 64-bit numbers."""
-DIRECTORY_SALT = "/"
+DIRECTORY_VERSION = "/"
 """The version part of a directory's inode: never that of a file, since a name may change from one to the other."""
 STAND_IN = "\0?"
 """Ends the version part of an inode that stands in for one that is open and may be outdated."""
@@ -26,8 +26,8 @@ class Record:
     """The state of one resource.
 
     path: names in the catalog of its source (empty for a resource that no listing holds).
-    size: bytes as learnt from the content, or None. salt: the version part of the inode number; it is the URI
-        while the content is the first one ever seen, so that learning a size does not make a new inode.
+    size: bytes as learnt from the content, or None. inode_version: part of the inode number; it is the URI while
+        the content is the first one ever seen, so that learning a size does not make a new inode.
     digest: the version of the content last seen. modified_ns: the source's own time, else when the content was first
         seen to change. fetched_at, ttl: when the content was last confirmed, and for how many seconds that holds,
         unless it is `suspected`: the source has hinted since then that it changed. suspicions: how often it has, so
@@ -53,6 +53,7 @@ class Record:
         "error_until",
         "fetched_at",
         "hinted_at",
+        "inode_version",
         "listed_at",
         "metadata",
         "modified_ns",
@@ -61,7 +62,6 @@ class Record:
         "parts",
         "path",
         "provisional",
-        "salt",
         "size",
         "source_id",
         "stale",
@@ -77,7 +77,7 @@ class Record:
         self.declared = (metadata.size, metadata.modified_ns, metadata.etag)
         self.size: int | None = None
         self.digest: str | None = None
-        self.salt = metadata.native_uri
+        self.inode_version = metadata.native_uri
         self.suspected = False
         self.suspicions = 0
         self.modified_ns = metadata.modified_ns if metadata.modified_ns is not None else int(now * NANOSECONDS)
@@ -204,7 +204,7 @@ class Record:
         )
         if changed:
             if not self.metadata.on_open:  # whose opens share an inode, but no pages
-                self.salt, self.changed_at = digest, now
+                self.inode_version, self.changed_at = digest, now
             if self.metadata.modified_ns is None:
                 self.modified_ns = int(now * NANOSECONDS)
         self.size, self.digest, self.fetched_at, self.ttl = size, digest, now, ttl
@@ -236,7 +236,7 @@ class Record:
     def recall(self, row: Remembered) -> None:
         """Take over what an earlier mount had learnt."""
         self.size, self.digest = row.size, row.digest
-        self.salt = row.salt or self.salt
+        self.inode_version = row.inode_version or self.inode_version
         self.fetched_at, self.ttl = row.fetched_at, row.ttl or 0.0
         if self.metadata.modified_ns is None:
             self.modified_ns = row.modified_ns
@@ -245,7 +245,7 @@ class Record:
         """What the next mount is to know; a content that is suspected is not fresh for it either."""
         ttl = None if self.fetched_at is None else 0.0 if self.suspected else self.ttl
         return Remembered(
-            self.metadata.native_uri, self.size, self.digest, self.salt, self.modified_ns, self.fetched_at, ttl
+            self.metadata.native_uri, self.size, self.digest, self.inode_version, self.modified_ns, self.fetched_at, ttl
         )
 
 
@@ -266,7 +266,7 @@ class Listed(Record):
         """seen_ns: when it was first seen; stands in for the time that the source does not give."""
         self.source_id = source_id
         self.path = path
-        self.salt = uri
+        self.inode_version = uri
         self.listed_at = listed_at
         self._rows = rows
         description = rows.descriptions[uri]
@@ -279,7 +279,7 @@ class Listed(Record):
 
     @property
     def metadata(self) -> ResourceMetadata:  # type: ignore[override]
-        return _usable(self._rows.metadata(self.salt))
+        return _usable(self._rows.metadata(self.inode_version))
 
     def known_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
         left = self.listed_at + listing_ttl - now
@@ -354,11 +354,11 @@ def opens_anew(record: Record) -> bool:
     return record.on_open and record.parent is None
 
 
-def salt_of(node: Node) -> str:
+def inode_version(node: Node) -> str:
     """The version part of the inode number of what a name leads to."""
     if node.kind == "directory":
-        return DIRECTORY_SALT
+        return DIRECTORY_VERSION
     if node.kind == "symlink":
         return "@" + (node.target or "")
     assert node.record is not None
-    return node.record.salt
+    return node.record.inode_version

@@ -13,7 +13,7 @@ from typing import Any
 
 from bbfs.model.errors import BbfsError, Denied, InvalidUri, NotADirectory, NotFound, TooLarge
 from bbfs.model.inode_number import inode_number
-from bbfs.resources.catalog.record import Node, Path, Record, salt_of
+from bbfs.resources.catalog.record import Node, Path, Record, inode_version
 from bbfs.resources.readahead.streams import Stream, Streams
 from bbfs.resources.readahead.walk_order import Entries, TreeOrder
 from bbfs.resources.requests import RequestSlot, SingleFlight
@@ -284,7 +284,7 @@ class LoadAhead:
 
         def number(child: tuple[str, Node]) -> int:
             name, node = child
-            return inode_number((*above, name) if above else self._mounted(source, (name,)), salt_of(node))
+            return inode_number((*above, name) if above else self._mounted(source, (name,)), inode_version(node))
 
         return [(name, node.kind == "directory") for name, node in sorted(children, key=number)]
 
