@@ -15,7 +15,7 @@ from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Lease, L
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.file_handles import Attributes, Entry, OpenDirectory, OpenFiles, Ready
 from bbfs.vfs.inode_table import Inode, InodeKey, InodeTable
-from bbfs.vfs.kernel_cache import Telling
+from bbfs.vfs.kernel_cache import KernelCache
 from bbfs.vfs.names import ROOT, SHORT, Names
 from bbfs.vfs.waits import Ended, Wait, after
 
@@ -80,13 +80,13 @@ class Directories:
     """The open directories of one mount, by handle (from 1 up)."""
 
     def __init__(
-        self, manager: ResourceManager, inodes: InodeTable, files: OpenFiles, names: Names, telling: Telling
+        self, manager: ResourceManager, inodes: InodeTable, files: OpenFiles, names: Names, kernel: KernelCache
     ) -> None:
         self._manager = manager
         self._inodes = inodes
         self._files = files
         self._names = names
-        self._telling = telling
+        self._kernel = kernel
         self._opened: dict[int, OpenDirectory | ListedDirectory] = {}
         self._begun: set[int] = set()
         self._listings: LRUCache[int, OpenDirectory] = LRUCache(ENTRIES_KEPT, getsizeof=_charge)
@@ -183,10 +183,10 @@ class Directories:
         opened, now = self._opened[handle], self._manager.clock()
         if isinstance(opened, ListedDirectory) or self._files or now >= opened.lease.until:
             return None
-        if opened.ready_for == self._telling.changes and now < opened.ready_until:
+        if opened.ready_for == self._kernel.changes and now < opened.ready_until:
             return opened.ready
         first = [(name, pack(attributes), self._uncounted) for name, attributes in self._dots(opened.path)]
-        return opened.ready if opened.make_ready(first, pack, now, self._telling.changes) else None
+        return opened.ready if opened.make_ready(first, pack, now, self._kernel.changes) else None
 
     def _dots(self, path: Path) -> Iterator[tuple[bytes, Attributes]]:
         """`.` and `..`, of which the kernel holds no reference."""

@@ -18,7 +18,7 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.directory_handles import Directories
 from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles, Opening
 from bbfs.vfs.inode_table import Inode, InodeTable
-from bbfs.vfs.kernel_cache import Telling
+from bbfs.vfs.kernel_cache import KernelCache
 from bbfs.vfs.names import Names, as_bytes
 from bbfs.vfs.waits import Ended, Wait, after
 from bbfs.vfs.xattrs import Described
@@ -45,23 +45,23 @@ class FileSystem:
         self.root_attributes: dict[str, bytes] = {}
         """The extended attributes of the mount's root, by name."""
         self._described = Described(manager)
-        self._telling = Telling(manager, self._inodes, self._files, invalidate)
-        self.names = Names(manager, self._inodes, self._files, self._telling.told_absent)
-        self.directories = Directories(manager, self._inodes, self._files, self.names, self._telling)
+        self._kernel = KernelCache(manager, self._inodes, self._files, invalidate)
+        self.names = Names(manager, self._inodes, self._files, self._kernel.note_absent)
+        self.directories = Directories(manager, self._inodes, self._files, self.names, self._kernel)
         self.uncached: dict[int, bool] = {}
         """The open files of which the kernel is to keep no bytes, by handle; True where a read may wait for the source.
 
         Opens of such a file may have other bytes though they share an inode, or the kernel must not hold its pages
         while it waits.
         """
-        manager.on_change(self._telling.changed)
+        manager.on_change(self._kernel.changed)
 
     # -- names -------------------------------------------------------------------------------------------------------
 
     def refresh(self, path: Path) -> None:
         """Drop what is known at and below a path, by the kernel as well (S21). Raises NotFound for no source."""
         self._manager.refresh(path)
-        self._telling.appear(path)
+        self._kernel.appear(path)
 
     def forget(self, ino: int, references: int) -> None:
         """The kernel drops references to an inode."""
@@ -149,7 +149,7 @@ class FileSystem:
         inode = self._inodes.find(ino)
         opening: Opening | None = inode.note if inode is not None else None
         if opening is not None:
-            now, changes = self._manager.clock(), self._telling.changes
+            now, changes = self._manager.clock(), self._kernel.changes
             if now < opening.lease.until and (
                 (opening.holds_for == changes and now < opening.until) or opening.confirmed(now, changes)
             ):

@@ -19,7 +19,7 @@ ABSENT_KEPT = 10_000
 """Absent names that programs have asked for and that a refresh has the kernel look up again."""
 
 
-class Telling:
+class KernelCache:
     """What the kernel holds of one mount, beside what is so.
 
     invalidate: told (parent inode, name) when the kernel's knowledge of a name is no longer true; it must not block.
@@ -41,7 +41,7 @@ class Telling:
         self.changes = 0
         self._absent: LRUCache[tuple[Path, bytes], None] = LRUCache(ABSENT_KEPT)
 
-    def told_absent(self, directory: Path, raw_name: bytes) -> None:
+    def note_absent(self, directory: Path, raw_name: bytes) -> None:
         """The kernel was told that a directory has no such name."""
         self._absent[directory, raw_name] = None
 

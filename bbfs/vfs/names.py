@@ -22,7 +22,7 @@ NAME_MAX = 255
 
 
 class Names:
-    """The names of one mount. told_absent: told (directory, name) of each name that the kernel is told not to be there.
+    """The names of one mount. note_absent: told (directory, name) of each name that the kernel is told not to be there.
 
     started_ns: when the mount began, which stands in for the times of what has none.
     """
@@ -32,12 +32,12 @@ class Names:
         manager: ResourceManager,
         inodes: InodeTable,
         files: OpenFiles,
-        told_absent: Callable[[Path, bytes], None],
+        note_absent: Callable[[Path, bytes], None],
     ) -> None:
         self._manager = manager
         self._inodes = inodes
         self._files = files
-        self._told_absent = told_absent
+        self._note_absent = note_absent
         self.started_ns = int(manager.clock() * NANOSECONDS)
 
     def lookup(self, parent: int, raw_name: bytes, ended: Ended = ()) -> Attributes | Wait:
@@ -96,7 +96,7 @@ class Names:
 
     def _absence(self, directory: Path, raw_name: bytes, most: float) -> Attributes:
         """Says that there is no such name, which the kernel may keep for a while."""
-        self._told_absent(directory, raw_name)
+        self._note_absent(directory, raw_name)
         return Attributes(0, "file", 0, 0, self.validity(directory, most=most), 0.0)
 
     def path(self, ino: int) -> Path:
