@@ -13,7 +13,7 @@ from bbfs.model.errors import NotFound, Outdated
 from bbfs.resources.catalog.directory_view import View
 from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Lease, Listed, Node, Path, inode_version
 from bbfs.resources.manager import ResourceManager
-from bbfs.vfs.file_handles import Attributes, Entry, OpenDirectory, OpenFiles, Ready
+from bbfs.vfs.file_handles import Attributes, DirectoryEntry, OpenDirectory, OpenFiles, Ready
 from bbfs.vfs.inode_table import Inode, InodeKey, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
 from bbfs.vfs.names import ROOT, SHORT, Names
@@ -223,7 +223,7 @@ class Directories:
                 shown = self._tell(path, entry, opened.lease, now)
             yield entry.raw, shown, position + 3
 
-    def _tell(self, directory: Path, entry: Entry, lease: Lease, now: float) -> Attributes:
+    def _tell(self, directory: Path, entry: DirectoryEntry, lease: Lease, now: float) -> Attributes:
         """The attributes of an entry as they are now, kept with it where they hold for a while."""
         node, path = entry.node, (*directory, entry.name)
         record = node.record

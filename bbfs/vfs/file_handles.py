@@ -151,7 +151,7 @@ class OpenFiles:
 
 
 @dataclass(slots=True)
-class Entry:
+class DirectoryEntry:
     """One name of an open directory, and what the kernel was last told of it.
 
     inode: what the name led to then, with `attributes`. That holds until `until` (seconds since the epoch) while the
@@ -219,7 +219,7 @@ class OpenDirectory:
     """
 
     path: Path
-    entries: list[Entry]
+    entries: list[DirectoryEntry]
     lease: Lease = field(default_factory=Lease)
     ready: list[Ready] = field(default_factory=list)
     ready_until: float = 0.0
@@ -228,7 +228,7 @@ class OpenDirectory:
 
     @classmethod
     def of(cls, path: Path, children: Iterable[tuple[str, Node]], lease: Lease | None) -> "OpenDirectory":
-        return cls(path, [Entry(name, name.encode(), node) for name, node in children], lease or Lease())
+        return cls(path, [DirectoryEntry(name, name.encode(), node) for name, node in children], lease or Lease())
 
     def __len__(self) -> int:
         return len(self.entries)

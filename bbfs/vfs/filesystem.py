@@ -21,7 +21,7 @@ from bbfs.vfs.inode_table import Inode, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
 from bbfs.vfs.names import Names, as_bytes
 from bbfs.vfs.waits import Ended, Wait, after
-from bbfs.vfs.xattrs import Described
+from bbfs.vfs.xattrs import XattrCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class FileSystem:
         self._files = OpenFiles()
         self.root_attributes: dict[str, bytes] = {}
         """The extended attributes of the mount's root, by name."""
-        self._described = Described(manager)
+        self._xattr_cache = XattrCache(manager)
         self._kernel = KernelCache(manager, self._inodes, self._files, invalidate)
         self.names = Names(manager, self._inodes, self._files, self._kernel.note_absent)
         self.directories = Directories(manager, self._inodes, self._files, self.names, self._kernel)
@@ -258,14 +258,14 @@ class FileSystem:
         return values if isinstance(values, Wait) else [name.encode() for name in values]
 
     def _xattrs(self, ino: int, ended: Ended) -> dict[str, bytes] | Wait:
-        values = self._described.again(ino)
+        values = self._xattr_cache.again(ino)
         if values is not None:
             return values
         path = self.names.path(ino)
         if not path:
             return self.root_attributes
         node = self.names.find(path, ended)
-        return node if isinstance(node, Wait) else self._described.make(ino, path, node)
+        return node if isinstance(node, Wait) else self._xattr_cache.make(ino, path, node)
 
     # -- the whole ---------------------------------------------------------------------------------------------------
 

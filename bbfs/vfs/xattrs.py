@@ -95,7 +95,7 @@ class _Description:
     values: dict[str, bytes]
 
 
-class Described:
+class XattrCache:
     """The attributes of what inodes lead to; those of the files asked for last are kept."""
 
     def __init__(self, manager: ResourceManager) -> None:
