@@ -36,7 +36,7 @@ from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
-from bbfs.resources.catalog import SERVED_STALE, Catalog, DirectoryCatalog, FlatCatalog, Surroundings
+from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.directory_view import View
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record
 from bbfs.resources.invalidation import Invalidation
@@ -136,11 +136,11 @@ class ResourceManager:
 
         hidden: it is there for those who ask for it by its name, and not among `sources`.
         """
-        around = Surroundings(self.clock, self._flights, lambda paths: self._tell_of(self._by_id[data.id], paths))
+        context = CatalogContext(self.clock, self._flights, lambda paths: self._tell_of(self._by_id[data.id], paths))
         if isinstance(handler, CanList):
-            catalog: Catalog = FlatCatalog(data, handler, around)
+            catalog: Catalog = FlatCatalog(data, handler, context)
         elif isinstance(handler, CanListDirectory):
-            catalog = DirectoryCatalog(data, handler, around)
+            catalog = DirectoryCatalog(data, handler, context)
         else:
             raise NotSupported(f"{data.id}: a source of type {data.type!r} cannot be listed")
         source = Source(data, handler, catalog, RequestSlots(max(1, data.policy.concurrency)), fingerprint(data))
@@ -151,9 +151,9 @@ class ResourceManager:
         if not hidden:
             self.sources[data.base_prefix] = source
         if isinstance(catalog, FlatCatalog):
-            around.listed = partial(self._memory.listed, source)
-            around.outdated = partial(self._memory.outdated, source)
-            around.completed = partial(self._ahead.completed, source)
+            context.listed = partial(self._memory.listed, source)
+            context.outdated = partial(self._memory.outdated, source)
+            context.completed = partial(self._ahead.completed, source)
             await self._memory.recall(source, catalog)
         elif data.scheme != "file" and isinstance(catalog, DirectoryCatalog):
             await self._memory.recall_learnt(source, catalog)

@@ -5,7 +5,7 @@ a hierarchical one lists a directory at a time. Both answer the same questions, 
 `known_children`: None means "ask") and once with.
 """
 
-from bbfs.resources.catalog.base import SERVED_STALE, Catalog, Changes, Children, Surroundings
+from bbfs.resources.catalog.base import SERVED_STALE, Catalog, CatalogContext, Changes, Children
 from bbfs.resources.catalog.directory import DirectoryCatalog
 from bbfs.resources.catalog.flat import FlatCatalog
 from bbfs.resources.catalog.lookups import settle
@@ -13,10 +13,10 @@ from bbfs.resources.catalog.lookups import settle
 __all__ = [
     "SERVED_STALE",
     "Catalog",
+    "CatalogContext",
     "Changes",
     "Children",
     "DirectoryCatalog",
     "FlatCatalog",
-    "Surroundings",
     "settle",
 ]

@@ -19,7 +19,7 @@ SERVED_STALE = 1.0
 
 
 @dataclass(slots=True)
-class Surroundings:
+class CatalogContext:
     """What a catalog shares with the rest: the clock (seconds since the epoch), the flights, who hears of changes.
 
     listed: told of a listing, when it was fetched, and what is new in it. outdated: told when the listing is known not

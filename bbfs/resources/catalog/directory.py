@@ -12,7 +12,7 @@ from bbfs.model import file_names
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model.values import DataSource, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog.base import Children, LateAnswers, Surroundings
+from bbfs.resources.catalog.base import CatalogContext, Children, LateAnswers
 from bbfs.resources.catalog.lookups import FoundNames, last_segment, own_segment, settle
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
 from bbfs.resources.catalog.tombstones import Past
@@ -69,7 +69,7 @@ class _Listings(LRUCache[Path, _Listed]):
 class DirectoryCatalog:
     """The tree of a source that lists a directory at a time."""
 
-    def __init__(self, source: DataSource, handler: CanListDirectory, around: Surroundings) -> None:
+    def __init__(self, source: DataSource, handler: CanListDirectory, context: CatalogContext) -> None:
         self.source = source
         self.records: dict[str, Record] = {}
         self.beginning: str | None = None
@@ -77,12 +77,12 @@ class DirectoryCatalog:
         self._failure: str | None = None  # what the latest listing ended with
         self._handler = handler
         self._literal = source.scheme == "file"  # links and programs lead to file names as they are
-        self._around = around
+        self._context = context
         self._past = Past()
         self._directories = _Listings(DIRECTORIES_KEPT, self._past)
         self._unlisted: LRUCache[str, Record] = LRUCache(UNLISTED_KEPT)
-        self._late = LateAnswers(around.clock)
-        self._found = FoundNames(source, handler, around, self._past) if isinstance(handler, CanFind) else None
+        self._late = LateAnswers(context.clock)
+        self._found = FoundNames(source, handler, context, self._past) if isinstance(handler, CanFind) else None
 
     @property
     def problem(self) -> str | None:
@@ -92,7 +92,7 @@ class DirectoryCatalog:
 
     def _fresh(self, path: Path) -> _Listed | None:
         listed = self._directories.get(path)
-        if listed is None or self._around.clock() >= listed.fetched_at + self.source.policy.listing_ttl:
+        if listed is None or self._context.clock() >= listed.fetched_at + self.source.policy.listing_ttl:
             return None
         return listed
 
@@ -133,7 +133,7 @@ class DirectoryCatalog:
         listed = self._directories.get(path[:-1] if path else path)
         if listed is None:
             return 0.0
-        return max(0.0, listed.fetched_at + self.source.policy.listing_ttl - self._around.clock())
+        return max(0.0, listed.fetched_at + self.source.policy.listing_ttl - self._context.clock())
 
     def lease(self, record: Record) -> Lease | None:
         listed = self._fresh(record.path[:-1]) if record.path else None
@@ -197,7 +197,7 @@ class DirectoryCatalog:
         record = self.record(native_uri)
         if record is None:
             name = native_uri.rstrip("/").rpartition("/")[2] or native_uri
-            record = Record(self.source.id, ResourceMetadata(uri, native_uri, name), (), self._around.clock())
+            record = Record(self.source.id, ResourceMetadata(uri, native_uri, name), (), self._context.clock())
             self._unlisted[native_uri] = record
         return record
 
@@ -228,7 +228,7 @@ class DirectoryCatalog:
                     found.append((*directory, name))
         if self._found is not None:
             found.extend(self._found.forget(path))
-        self._around.changed(found)
+        self._context.changed(found)
         self._late.forget()
         for directory, listed in self._directories.items():
             if directory[: len(path)] == path or directory == path[:-1]:
@@ -239,7 +239,7 @@ class DirectoryCatalog:
         timeout = self.source.policy.timeout
         self._late.refuse(path)
         with self._late.noted(path):
-            return await self._around.flights.do(("list", self.source.id, path), lambda: self._refresh(path), timeout)
+            return await self._context.flights.do(("list", self.source.id, path), lambda: self._refresh(path), timeout)
 
     async def _refresh(self, path: Path) -> _Listed:
         try:
@@ -276,7 +276,7 @@ class DirectoryCatalog:
 
     async def _install(self, path: Path, listing: Listing) -> _Listed:
         """Take over a listing. A large one is gone through in portions, with turns for other tasks in between."""
-        now = fetched_at = self._around.clock()
+        now = fetched_at = self._context.clock()
         old = self._directories.get(path)
         before = None if old is None else old.fetched_at
         own = self._own_uri(path)
@@ -312,7 +312,7 @@ class DirectoryCatalog:
         listed = _Listed(fetched_at, dict(sorted(entries.items())), segments, lease, listing.open, listing.problem)
         self._directories[path] = listed
         if changed:
-            self._around.changed(changed)
+            self._context.changed(changed)
         self._failure = None
         return listed
 
@@ -329,13 +329,13 @@ class DirectoryCatalog:
         except NotFound:
             if record.path and not record.suspected:
                 record.suspect()
-                self._around.changed([record.path])
+                self._context.changed([record.path])
             raise
-        now = self._around.clock()
+        now = self._context.clock()
         hinted = record.describe(metadata, record.path, now)
         settle(record, metadata, now, self.source.policy.content_ttl)
         if record.path and (hinted or record.inode_version != version):
-            self._around.changed([record.path])
+            self._context.changed([record.path])
 
 
 def _nodes(listed: _Listed) -> Children:

@@ -10,7 +10,7 @@ from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFou
 from bbfs.model.listing import Buckets
 from bbfs.model.values import DataSource, Listing, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog.base import Children, Surroundings
+from bbfs.resources.catalog.base import CatalogContext, Children
 from bbfs.resources.catalog.directory_view import LargeEntries, View
 from bbfs.resources.catalog.folding import Directory, Leaf, Tree
 from bbfs.resources.catalog.inventory import Inventory
@@ -40,11 +40,11 @@ def part_node(node: Node, rest: Path) -> Node:
 class FlatCatalog:
     """The tree of a source that lists all its resources at once."""
 
-    def __init__(self, source: DataSource, handler: CanList, around: Surroundings) -> None:
+    def __init__(self, source: DataSource, handler: CanList, context: CatalogContext) -> None:
         self.source = source
         self.problem: str | None = None
         self._handler = handler
-        self._around = around
+        self._context = context
         self._held = Inventory(source.id, source.base_prefix, self._from_unlisted)
         self._ttl = 0.0
         self._templates: tuple[ResourceTemplate, ...] = ()
@@ -56,7 +56,7 @@ class FlatCatalog:
         self._templated = Templated(
             source,
             handler,
-            around,
+            context,
             self._held.record,
             self._unlisted,
             lambda uri: self._held.gone.pop(uri, None),
@@ -87,7 +87,7 @@ class FlatCatalog:
         root, until = self._held.tree, self._held.fetched_at + self._ttl
         if root is None:
             return None
-        now = self._around.clock()
+        now = self._context.clock()
         if now < until:
             return root
         if self._confirmed and now < until + self.source.policy.max_stale:
@@ -154,7 +154,7 @@ class FlatCatalog:
         """Seconds for which names and their absence hold."""
         if self._held.tree is None:
             return 0.0
-        return max(0.0, self._held.fetched_at + self._ttl - self._around.clock())
+        return max(0.0, self._held.fetched_at + self._ttl - self._context.clock())
 
     def lease(self, record: Record) -> Lease | None:
         return self._lease if self._held.holds(record) else None
@@ -222,12 +222,12 @@ class FlatCatalog:
     # -- waiting for a listing ---------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self._around.flights.begin(("list", self.source.id), self._refresh, self.source.policy.timeout)
+        self._context.flights.begin(("list", self.source.id), self._refresh, self.source.policy.timeout)
 
     async def refresh(self) -> None:
         """List the source now, or join the listing under way. Raises BbfsError."""
         try:
-            await self._around.flights.do(("list", self.source.id), self._refresh, self.source.policy.timeout)
+            await self._context.flights.do(("list", self.source.id), self._refresh, self.source.policy.timeout)
         except DeadlineExceeded as error:
             self.problem = str(error)
             raise
@@ -307,10 +307,10 @@ class FlatCatalog:
         self._ttl = 0.0
         self._lease.end()
         self._expiries += 1
-        self._around.outdated()
+        self._context.outdated()
         absent = self._templated.expire()
         if absent:
-            self._around.changed(absent)
+            self._context.changed(absent)
         if self._confirmed:
             self._begin()
 
@@ -320,7 +320,7 @@ class FlatCatalog:
         for record in found:
             record.suspect()
         known = {record.path for record in found}
-        self._around.changed([*known, *(place for place in self._held.at_and_below(path) if place not in known)])
+        self._context.changed([*known, *(place for place in self._held.at_and_below(path) if place not in known)])
         self.expire()
 
     async def _refresh(self) -> None:
@@ -332,12 +332,12 @@ class FlatCatalog:
             except BbfsError as error:
                 self.problem = str(error)
                 raise
-            await self._install(listing, self._around.clock(), confirmed=True)
+            await self._install(listing, self._context.clock(), confirmed=True)
             if expiries == self._expiries:
                 return
         self._lease.end()
         self._ttl = 0.0  # it changes faster than it can be asked for
-        self._around.outdated()
+        self._context.outdated()
 
     async def _is_recalled(self) -> None:
         """Wait for a listing that is being read from disk."""
@@ -383,10 +383,10 @@ class FlatCatalog:
         for uri in [uri for uri in self._unlisted if uri in self._held.rows]:
             self._held.record(uri)  # it has its place in the listing from now on
         if not first:
-            self._around.changed(told)
+            self._context.changed(told)
         if confirmed:  # where nothing is new, it is noted that it was so at this time
             whole = Listing(self._held.rows, listing.ttl, listing.problem, listing.templates)
-            self._around.listed(at, whole, changes)
+            self._context.listed(at, whole, changes)
 
 
 def _at_or_below(resource: Path, path: Path) -> bool:

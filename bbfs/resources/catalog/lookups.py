@@ -13,7 +13,7 @@ from cachetools import LRUCache
 from bbfs.model import file_names
 from bbfs.model.errors import NotFound
 from bbfs.model.values import DataSource, ResourceMetadata
-from bbfs.resources.catalog.base import LateAnswers, Surroundings
+from bbfs.resources.catalog.base import CatalogContext, LateAnswers
 from bbfs.resources.catalog.record import Path, Record, usable_size
 from bbfs.resources.catalog.tombstones import Past
 from bbfs.sources import CanFind
@@ -63,13 +63,13 @@ class _Answers(LRUCache[Path, _Answer]):
 class FoundNames:
     """The names that were asked for last."""
 
-    def __init__(self, source: DataSource, handler: CanFind, around: Surroundings, past: Past) -> None:
+    def __init__(self, source: DataSource, handler: CanFind, context: CatalogContext, past: Past) -> None:
         self._source = source
         self._handler = handler
-        self._around = around
+        self._context = context
         self._past = past
         self._answers = _Answers(NAMES_KEPT, past)
-        self._late = LateAnswers(around.clock)
+        self._late = LateAnswers(context.clock)
 
     def known(self, path: Path) -> Record | None:
         """What is at a path, without asking; None if the source must be asked. Raises NotFound."""
@@ -79,7 +79,7 @@ class FoundNames:
         if answer is None:
             return None
         lasts = ABSENT_FOR if answer.record is None else self._source.policy.listing_ttl
-        if self._around.clock() >= answer.at + lasts:
+        if self._context.clock() >= answer.at + lasts:
             return None
         if answer.record is None:
             raise NotFound(f"no such file: {'/'.join(path)}")
@@ -93,7 +93,7 @@ class FoundNames:
         key, timeout = ("find", self._source.id, path), self._source.policy.timeout
         self._late.refuse(path[:-1])
         with self._late.noted(path[:-1]):
-            return await self._around.flights.do(key, lambda: self._ask(path, segments), timeout)
+            return await self._context.flights.do(key, lambda: self._ask(path, segments), timeout)
 
     async def _ask(self, path: Path, segments: Path) -> Record:
         try:
@@ -101,15 +101,15 @@ class FoundNames:
             if file_names.show_component(last_segment(metadata.native_uri)) != path[-1]:
                 raise NotFound(f"no such file: {'/'.join(path)}")
         except NotFound:
-            self._answers[path] = _Answer(self._around.clock(), None)
+            self._answers[path] = _Answer(self._context.clock(), None)
             raise
-        now = self._around.clock()
+        now = self._context.clock()
         answer = self._answers.get(path)
         record = answer.record if answer is not None else None
         if record is None or record.metadata.kind != metadata.kind:
             record = self._past.record(self._source.id, metadata, path, now)
         elif record.describe(metadata, path, now):
-            self._around.changed([path])
+            self._context.changed([path])
         settle(record, metadata, now, self._source.policy.content_ttl)
         self._answers[path] = _Answer(now, record)
         return record

@@ -23,7 +23,7 @@ from bbfs.model.uri_templates import patterns
 from bbfs.model.uri_templates.patterns import Match, Pattern, Position, Segment
 from bbfs.model.values import Completion, DataSource, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog.base import Children, Surroundings
+from bbfs.resources.catalog.base import CatalogContext, Children
 from bbfs.resources.catalog.lookups import is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record, record_node
 from bbfs.sources import CanComplete
@@ -107,7 +107,7 @@ class Templated:
         self,
         source: DataSource,
         handler: object,
-        around: Surroundings,
+        context: CatalogContext,
         listed: Callable[[str], Record | None],
         unlisted: Unlisted,
         recalled: Callable[[str], Remembered | None],
@@ -115,7 +115,7 @@ class Templated:
         self.problem: str | None = None
         self._source = source
         self._handler = handler if isinstance(handler, CanComplete) else None
-        self._around = around
+        self._context = context
         self._listed = listed
         self._unlisted = unlisted
         self._recalled = recalled
@@ -189,7 +189,7 @@ class Templated:
         return record_node(record)
 
     def _absent(self, record: Record) -> bool:
-        return isinstance(record.error, NotFound) and self._around.clock() < record.error_until
+        return isinstance(record.error, NotFound) and self._context.clock() < record.error_until
 
     def _undecided(self, path: Path, record: Record) -> Node:
         """A name that may be a resource or the beginning of others, of which only the source knows."""
@@ -239,7 +239,7 @@ class Templated:
         record = self._listed(uri) or self._unlisted.get(uri)
         if record is None or not record.path:
             known = record.to_remember() if record is not None else self._recalled(uri)
-            record = Record(self._source.id, self._metadata(template, match), path, self._around.clock())
+            record = Record(self._source.id, self._metadata(template, match), path, self._context.clock())
             record.provisional = True
             if known is not None:
                 record.recall(known)
@@ -271,13 +271,13 @@ class Templated:
             if place.match is not None and place.match.native_uri == native_uri:
                 return self._record(template, place.match, path)
         name = native_uri.rstrip("/").rpartition("/")[2] or native_uri
-        record = Record(self._source.id, ResourceMetadata(uri, native_uri, name), (), self._around.clock())
+        record = Record(self._source.id, ResourceMetadata(uri, native_uri, name), (), self._context.clock())
         self._unlisted[native_uri] = record
         return record
 
     def absence(self, path: Path) -> float:
         """Seconds for which a resource that the source has said not to have may be taken for absent; else infinite."""
-        now = self._around.clock()
+        now = self._context.clock()
         left = [
             record.error_until - now
             for _, place in self._places(path)
@@ -318,7 +318,7 @@ class Templated:
         names = self._names.get(path)
         if names is None:
             return None
-        age = self._around.clock() - names.fetched_at
+        age = self._context.clock() - names.fetched_at
         if age >= self._source.policy.listing_ttl:
             if age >= self._source.policy.listing_ttl + self._source.policy.max_stale:
                 return None
@@ -331,7 +331,7 @@ class Templated:
         if known is not None:
             return known
         key = ("complete", self._source.id, path)
-        await self._around.flights.do(key, lambda: self._gather(path), self._source.policy.timeout)
+        await self._context.flights.do(key, lambda: self._gather(path), self._source.policy.timeout)
         names = self._names.get(path)
         places = self._places(path)
         if names is None:
@@ -343,7 +343,7 @@ class Templated:
 
     def _begin(self, path: Path) -> None:
         key = ("complete", self._source.id, path)
-        self._around.flights.begin(key, lambda: self._gather(path), self._source.policy.timeout)
+        self._context.flights.begin(key, lambda: self._gather(path), self._source.policy.timeout)
 
     def _completing(
         self, places: Sequence[tuple[_Template, Position]]
@@ -385,7 +385,7 @@ class Templated:
 
     async def _gather(self, path: Path) -> None:
         """Ask for the names of a directory, within bounds, and keep them."""
-        names = _Names(self._around.clock())
+        names = _Names(self._context.clock())
         for template, place, segment, variable in self._completing(self._places(path)):
             prefix = ""
             if segment.many and len(path) > (start := template.pattern.many_from):
@@ -401,12 +401,12 @@ class Templated:
                 self._enter(names, path, template, place, segment, variable, value)
         if names.problem is not None:
             log.warning("%s: %s", self._source.id, names.problem)
-        names.fetched_at = self._around.clock()
+        names.fetched_at = self._context.clock()
         before = self._names.get(path)
         self._names[path] = names
         # Readahead may have built its order of the directory already, without these names.
         if names.found.keys() != (before.found.keys() if before is not None else set()):
-            self._around.completed(path)
+            self._context.completed(path)
 
     def _enter(
         self,
