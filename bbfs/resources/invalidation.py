@@ -7,38 +7,38 @@ from collections.abc import Callable, Iterable, Mapping
 
 from bbfs.model.values import SourceEvent
 from bbfs.resources.catalog.record import Path
+from bbfs.resources.loader import ContentLoader
 from bbfs.resources.source import Source
-from bbfs.resources.tiers import LowerTiers
 
 
 class Invalidation:
-    """Ends validity in the catalogs of the sources and in the tiers.
+    """Ends validity in the catalogs of the sources and of what is cached.
 
     sources: by base prefix. tell: receives a source and the changed paths of its catalog.
     """
 
     def __init__(
-        self, sources: Mapping[str, Source], tiers: LowerTiers, tell: Callable[[Source, Iterable[Path]], None]
+        self, sources: Mapping[str, Source], loader: ContentLoader, tell: Callable[[Source, Iterable[Path]], None]
     ) -> None:
         self._sources = sources
-        self._tiers = tiers
+        self._loader = loader
         self._tell = tell
 
     def event(self, source: Source, event: SourceEvent) -> None:
         """Take in the event of a handler: validity ends at once (S18)."""
         if event.missed:
-            self._tiers.changed(source, None)
+            self._loader.invalidate(source, None)
             self._suspect_all(source)
         if event.uri is None:
             source.catalog.expire()
             return
-        self._tiers.changed(source, event.uri, told=True)
+        self._loader.invalidate(source, event.uri, announced=True)
         self._suspect(source, event.uri)
 
     def dropped(self, told_of: str, uri: str | None) -> None:
         """Take in a change that another machine reports for the source with the fingerprint `told_of`."""
         for source in self._sources.values():
-            if self._tiers.dropped(source, told_of, uri):
+            if self._loader.dropped(source, told_of, uri):
                 if uri is None:
                     self._suspect_all(source)
                 else:
@@ -49,11 +49,11 @@ class Invalidation:
         source.error = None
         source.catalog.forget(path)
         if not path:
-            self._tiers.changed(source, None)
+            self._loader.invalidate(source, None)
             return
         for record in source.catalog.held():
             if record.suspected and record.fetched_at is not None:
-                self._tiers.changed(source, record.metadata.native_uri)
+                self._loader.invalidate(source, record.metadata.native_uri)
 
     def _suspect(self, source: Source, uri: str) -> None:
         record = source.catalog.record(uri)

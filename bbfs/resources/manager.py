@@ -40,11 +40,13 @@ from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, Direct
 from bbfs.resources.catalog.directory_view import View
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record
 from bbfs.resources.invalidation import Invalidation
-from bbfs.resources.loader import ABSENT_FOR, ContentLoader, content_key, refuse_repeat, require_current
+from bbfs.resources.loader import ContentLoader
+from bbfs.resources.publish import ABSENT_FOR, Publisher, content_key, refuse_repeat, require_current
 from bbfs.resources.readahead.scheduler import LoadAhead
 from bbfs.resources.requests import RequestSlots, SingleFlight
+from bbfs.resources.shared import SharedContents
 from bbfs.resources.source import Source, Waiting, fingerprint
-from bbfs.resources.tiers import LowerTiers
+from bbfs.resources.tiers import DiskTier
 from bbfs.resources.writeback import Memory
 from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler
 
@@ -94,18 +96,20 @@ class ResourceManager:
         self._nursery = nursery
         self._flights = SingleFlight(nursery)
         self._memory = Memory(nursery, store)
-        self._tiers = LowerTiers(nursery, disk, shared, in_memory=cache_bytes, clock=clock)
-        self._invalidation = Invalidation(self.sources, self._tiers, self._tell_of)
+        of_tier: dict[str, Any] = {"in_memory": cache_bytes, "clock": clock}
+        self._disk = None if disk is None else DiskTier(nursery, disk, **of_tier)
+        self._shared = None if shared is None else SharedContents(nursery, shared, **of_tier)
+        self._publisher = Publisher(nursery, self.contents, changed=self._tell_of, link=self._link, clock=clock)
         self._loader = ContentLoader(
-            nursery,
             self._flights,
-            self.contents,
-            self._tiers,
-            changed=self._tell_of,
+            self._publisher,
+            self._disk,
+            self._shared,
+            memory=cache_bytes,
             ended=lambda source, record, size: self._ahead.ended(source, record, size, record.ttl),
-            link=self._link,
             clock=clock,
         )
+        self._invalidation = Invalidation(self.sources, self._loader, self._tell_of)
         self._ahead = LoadAhead(
             self._loader.fetch,
             self._flights,
@@ -127,7 +131,10 @@ class ResourceManager:
 
         Where machines share contents, the first reader then finds them, if their server answers at all.
         """
-        await self._nursery.start(self._tiers.run, self._invalidation.dropped)
+        if self._shared is not None:
+            await self._nursery.start(self._shared.run, self._invalidation.dropped)
+        if self._disk is not None:
+            self._nursery.start_soon(self._disk.tidy)
 
     # -- sources -----------------------------------------------------------------------------------------------------
 
@@ -483,7 +490,7 @@ class ResourceManager:
         if not record.path:
             record = await self._part_of(record) or record
         content = self.content_now(record)
-        kept = self._loader.kept(record) if content is None and record.fresh(self.clock()) else None
+        kept = self._publisher.kept(record) if content is None and record.fresh(self.clock()) else None
         contents = [content] if content is not None else kept or await self._loader.contents(source, record)
         if record.parts is None:
             return LoadedResource(uri, self.described(record), (Part(None, record.metadata.mime_type, contents[0]),))
@@ -579,7 +586,8 @@ class ResourceManager:
     async def flush(self) -> None:
         """Write what was learnt and loaded since the last flush."""
         await self._memory.flush(self.sources.values())
-        await self._tiers.flush()
+        if self._disk is not None:
+            await self._disk.flush()
 
     async def keep_flushing(self) -> None:
         """Runs for the life of the daemon; writes the rest when it is cancelled."""

@@ -5,19 +5,34 @@ otherwise, announcements may have been missed, the user wants it fresh) does not
 whoever has fetched it. What another machine says to have changed is asked for again, of the tier first.
 
 Between two awaits a task is alone; nothing here locks.
+
+Two machines share a source when they have configured it alike (`attached.fingerprint`). That must mean the same
+contents, and contents that are nobody's in particular. So by default (`DataSource.shared` is None) only an MCP server
+over HTTP is shared, and only if everybody who knows its URL is told the same:
+
+- no `auth`, no headers, nothing in its definition that came in as a secret, no user or query in the URL: what such a
+  server answers may be for one user's eyes. A login (`bbfs login`) counts likewise, whenever it is made;
+- no `tools` and no `roots`: those make it do something, or look at folders, for this user;
+- not on this machine (`localhost`): the same URL is another server on every machine. For the same reason no program
+  that is started here, and no local folder, which is read faster than any server anyway.
+
+`shared = true` says that the user knows better, `shared = false` keeps out what would be shared.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 import trio
 from cachetools import LRUCache
 
+from bbfs.model.values import DataSource, McpServer
 from bbfs.resources.cache.tier import Cached, SharedTier
-from bbfs.resources.catalog.record import Record
-from bbfs.resources.sharing_policy import may_be_shared
 from bbfs.resources.source import Source
+from bbfs.resources.tiers import Load
 from bbfs.sources import CanLogIn
+from bbfs.sources.content.memory import MemoryContent
 
 DOUBTS = 10_000
 """Resources with a doubt of their own; beyond that, the oldest doubt is one about all of its source."""
@@ -40,15 +55,17 @@ class _Telling:
 
 
 class SharedContents:
-    """The shared tier for the sources that may use it. Nothing here raises but cancellation, and every wait is bounded.
+    """The shared tier for the sources that may use it.
 
-    nursery: for what is told to the tier behind a reader's back. clock: seconds since the epoch.
+    nursery: for what is told to the tier behind a reader's back. in_memory: bytes; what takes more is not taken from
+    there. clock: seconds since the epoch.
     """
 
-    def __init__(self, nursery: trio.Nursery, tier: SharedTier, clock: Callable[[], float]) -> None:
+    def __init__(self, nursery: trio.Nursery, tier: SharedTier, *, in_memory: int, clock: Callable[[], float]) -> None:
         self.run = tier.run
         self._nursery = nursery
         self._tier = tier
+        self._in_memory = in_memory
         self._clock = clock
         self._puts = trio.CapacityLimiter(PUTS_AT_ONCE)
         self._claimed: set[Key] = set()
@@ -59,67 +76,68 @@ class SharedContents:
 
     @staticmethod
     def has(source: Source) -> bool:
-        """Whether the contents of a source are shared, as things are now."""
+        """Return whether the contents of a source are shared, as things are now."""
         handler = source.handler
         return may_be_shared(source.data, logged_in=isinstance(handler, CanLogIn) and handler.logged_in)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    async def claim(self, source: Source, record: Record) -> Cached | None:
-        """What another machine has loaded, and is still fresh; one that loads it now is waited for.
+    async def get(self, load: Load) -> Cached | None:
+        return await self._tier.get(*load.key) if not load.record.on_open and self.has(load.source) else None
 
-        Else None: the source is to be asked, and `give_up` to be called when the load has ended.
+    async def claim(self, load: Load) -> Cached | None:
+        """Return what another machine has loaded, and is still fresh; one that loads it now is waited for.
+
+        Else None: the source is to be asked, and `release` to be called when the load has ended.
         """
-        key = (source.fingerprint, record.metadata.native_uri)
-        if record.on_open or not self.has(source) or not await self._are_told(key):
+        record = load.record
+        if record.on_open or not self.has(load.source) or not await self._are_told(load.key):
             return None
-        found = await self._claim(source, key, self._doubted_until(source, record))
-        if found is not None and self._is_outdated(source, record, found):
+        found = await self._claim(load, self._doubted_until(load))
+        if found is not None and self._is_outdated(load, found):
             known_at = max(record.listed_at, record.fetched_at or 0.0)
-            found = await self._claim(source, key, max(known_at, self._doubted_until(source, record)))
-        return found
+            found = await self._claim(load, max(known_at, self._doubted_until(load)))
+        return found if found is not None and found.size <= self._in_memory else None
 
-    async def _claim(self, source: Source, key: tuple[str, str], newer_than: float) -> Cached | None:
+    async def _claim(self, load: Load, newer_than: float) -> Cached | None:
+        key = load.key
         if (waiting := self._waiting.pop(key, None)) is not None:
             waiting.cancel()  # it would be put under this claim, as what this load has brought
             self._tier.give_up(*key)
         left = trio.current_effective_deadline() - trio.current_time()
-        timeout = max(0.0, min(source.data.policy.timeout, left))
+        timeout = max(0.0, min(load.source.data.policy.timeout, left))
         found = await self._tier.claim(*key, timeout=timeout, newer_than=newer_than)
         if found is None:
             self._claimed.add(key)
         return found
 
-    def _doubted_until(self, source: Source, record: Record) -> float:
+    def _doubted_until(self, load: Load) -> float:
         """What was asked for before this (seconds since the epoch) is not believed to be the source's any more."""
-        own = (source.fingerprint, record.metadata.native_uri)
-        doubted = max(self._doubts.get(own, 0.0), self._doubted_sources.get(own[0], 0.0), record.doubted_until)
+        record, fingerprint = load.record, load.key[0]
+        doubted = max(
+            self._doubts.get(load.key, 0.0), self._doubted_sources.get(fingerprint, 0.0), record.doubted_until
+        )
         modified_ns = record.metadata.modified_ns
         return doubted if modified_ns is None else max(doubted, min(modified_ns / NANOSECONDS, self._clock()))
 
     @staticmethod
-    def _is_outdated(source: Source, record: Record, found: Cached) -> bool:
+    def _is_outdated(load: Load, found: Cached) -> bool:
         """Whether this machine knows of another version that is newer, or of one of another size."""
+        record = load.record
         if record.digest is not None and record.fetched_at is not None:
             return record.digest != found.version and found.fetched_at < record.fetched_at
         declared = record.metadata.size
-        return len(found.parts) == 1 and declared not in (None, found.size) and not source.misstates_sizes
-
-    async def last(self, source: Source, record: Record) -> Cached | None:
-        """What was shared of a resource at last, however old."""
-        if record.on_open or not self.has(source):
-            return None
-        return await self._tier.get(source.fingerprint, record.metadata.native_uri)
+        return len(found.parts) == 1 and declared not in (None, found.size) and not load.source.misstates_sizes
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def put(self, source: Source, record: Record, cached: Cached) -> None:
+    def put(self, load: Load, cached: Cached) -> None:
         """Share what a load has answered, if that was claimed."""
-        key = (source.fingerprint, record.metadata.native_uri)
-        if key in self._claimed:
-            self._claimed.discard(key)
-            scope = self._waiting[key] = trio.CancelScope()
-            self._nursery.start_soon(self._put, key, cached, scope)
+        in_memory = all(isinstance(part.content, MemoryContent) for part in cached.parts)
+        if load.key in self._claimed and in_memory and cached.etag is None and not cached.stale:
+            self._claimed.discard(load.key)
+            scope = self._waiting[load.key] = trio.CancelScope()
+            self._nursery.start_soon(self._put, load.key, cached, scope)
 
     async def _put(self, key: tuple[str, str], cached: Cached, scope: trio.CancelScope) -> None:
         with scope:
@@ -128,17 +146,21 @@ class SharedContents:
                     del self._waiting[key]
                     await self._tier.put(*key, cached)
 
-    def give_up(self, source: Source, record: Record) -> None:
-        """A load is over, whatever came of it: unless it was put, the others load for themselves. Never waits."""
-        key = (source.fingerprint, record.metadata.native_uri)
-        if key in self._claimed:
-            self._claimed.discard(key)
-            self._tier.give_up(*key)
+    def release(self, load: Load) -> None:
+        """End a load. If nothing was put, release the claim, so that waiting machines load it themselves."""
+        if load.key in self._claimed:
+            self._claimed.discard(load.key)
+            self._tier.give_up(*load.key)
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
-    def doubt(self, source: Source, uri: str | None) -> None:
-        """This machine takes nothing of a resource (None: of the source) any more that was asked for until now."""
+    def invalidate(self, source: Source, uri: str | None, *, announced: bool) -> None:
+        """Take nothing of a resource (None: of the source) any more that was asked for until now.
+
+        announced: the source itself has said that it changed; every other machine is to know.
+        """
+        if announced and self.has(source):
+            self._tell_others((source.fingerprint, uri))
         now, fingerprint = self._clock(), source.fingerprint
         if uri is None:
             self._doubted_sources[fingerprint] = now
@@ -149,11 +171,7 @@ class SharedContents:
             self._doubted_sources[oldest] = max(since, self._doubted_sources.get(oldest, 0.0))
         self._doubts[key] = now
 
-    def tell(self, source: Source, uri: str | None) -> None:
-        """The source itself has said that a resource (None: any of its resources) changed: every machine is told."""
-        if not self.has(source):
-            return
-        key = (source.fingerprint, uri)
+    def _tell_others(self, key: Key) -> None:
         if key in self._telling:
             self._telling[key].changes += 1
         else:
@@ -177,3 +195,27 @@ class SharedContents:
                 await telling.done.wait()
             return True
         return False
+
+
+def may_be_shared(source: DataSource, *, logged_in: bool = False) -> bool:
+    """Whether the contents of a source go to the shared cache. logged_in: whether a login of this user is used."""
+    if source.shared is not None or source.mcp is None:
+        return bool(source.shared) and source.mcp is not None
+    return not (logged_in or source.auth or source.tools != "off" or source.prompts) and _is_public(source.mcp)
+
+
+def _is_public(server: McpServer) -> bool:
+    if server.transport == "stdio" or server.url is None:
+        return False
+    parts = urlsplit(server.url)
+    personal = server.headers or server.env or server.secrets or server.roots or parts.query or "@" in parts.netloc
+    return not personal and not _is_this_machine(parts.hostname or "")
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        name = host.rstrip(".").lower()
+        return name == "localhost" or name.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified or address.is_link_local

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from bbfs.model.values import Content
 from bbfs.resources.catalog.record import Lease, Node, Path, Record
-from bbfs.resources.loader import content_key
+from bbfs.resources.publish import content_key
 from bbfs.vfs.inode_table import Inode
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from bbfs.model.errors import NameTooLong, NotADirectory, NotFound
 from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, STAND_IN, Node, Path, inode_version, opens_anew
-from bbfs.resources.loader import ABSENT_FOR
 from bbfs.resources.manager import ResourceManager
+from bbfs.resources.publish import ABSENT_FOR
 from bbfs.vfs.file_handles import Attributes, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.waits import Ended, Wait, after

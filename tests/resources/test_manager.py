@@ -23,8 +23,8 @@ from bbfs.model.errors import (
 from bbfs.model.values import Capabilities, Content, DataSource
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.catalog.record import Record
-from bbfs.resources.loader import ERROR_KEPT
 from bbfs.resources.manager import LoadedResource
+from bbfs.resources.publish import ERROR_KEPT
 from bbfs.resources.source import WAITERS_PER_SOURCE
 
 ROOT = "mcp-server+docs/x/"

@@ -10,7 +10,7 @@ from fakes import FlatSource, World, settled
 
 from bbfs.model.errors import BbfsError, InvalidUri, IsADirectory, NotADirectory, NotFound, Outdated, Unreachable
 from bbfs.model.values import Loaded, Part
-from bbfs.resources.loader import RESULT_KEPT
+from bbfs.resources.publish import RESULT_KEPT
 from bbfs.sources.content.memory import MemoryContent
 
 ROOT = "mcp-server+docs"
