@@ -24,8 +24,7 @@ from cachetools import LRUCache
 
 from bbfs.model.digest import DIGEST_BYTES, digest_of
 from bbfs.model.values import Content, Part
-from bbfs.resources.cache.disk_index import Index, SourceUsage, charge
-from bbfs.resources.cache.disk_presence import Presence
+from bbfs.resources.cache.disk_index import Index, Presence, SourceUsage, charge
 from bbfs.resources.cache.sqlite import set_aside
 from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.fd import Descriptor, read_at

@@ -14,8 +14,7 @@ from typing import Any
 from bbfs.model.errors import BbfsError, Denied, InvalidUri, NotADirectory, NotFound, TooLarge
 from bbfs.model.inode_number import inode_number
 from bbfs.resources.catalog.record import Node, Path, Record, inode_version
-from bbfs.resources.readahead.streams import Stream, Streams
-from bbfs.resources.readahead.walk_order import Entries, TreeOrder
+from bbfs.resources.readahead.streams import Entries, Stream, Streams, TreeOrder
 from bbfs.resources.requests import RequestSlot, SingleFlight
 from bbfs.resources.source import Source
 

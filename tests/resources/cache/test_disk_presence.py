@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from bbfs.model.values import Part
-from bbfs.resources.cache import disk_presence as presence_module
+from bbfs.resources.cache import disk_index
 from bbfs.resources.cache.disk import DiskCache
-from bbfs.resources.cache.disk_index import Index
-from bbfs.resources.cache.disk_presence import LOOKED_EVERY, SOURCES, Presence
+from bbfs.resources.cache.disk_index import LOOKED_EVERY, SOURCES, Index, Presence
 from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.memory import MemoryContent
 
@@ -74,7 +73,7 @@ def test_what_another_process_puts_is_there_after_the_next_look(indexes: tuple[I
 
 
 def test_of_many_nothing_is_known_to_be_absent(indexes: tuple[Index, Index], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence_module, "MOST", 2)
+    monkeypatch.setattr(disk_index, "MOST", 2)
     index, _ = indexes
     presence = Presence(Seconds())
     presence.look(SOURCE, index)
