@@ -1,6 +1,6 @@
-"""Loading contents: from memory, from the tiers below it, or from the source, in this order.
+"""Load contents from the tiers below memory, or from the source.
 
-A load runs in a flight, so that all who want a resource share it. `publish` says what it means for the resource.
+All readers of a resource share one load (single flight). `publish` applies its result to the record of the resource.
 
 Between two awaits a task is alone; nothing here locks.
 """
@@ -31,10 +31,10 @@ from bbfs.sources.content.memory import MemoryContent
 
 
 class ContentLoader:
-    """Brings the contents of resources.
+    """The loads of all sources.
 
-    disk, shared: the tiers below memory, if there are any. memory: the budget of contents in memory, in bytes.
-    ended: told of each load that has ended, with the bytes that it has brought into memory, or None for a failure.
+    disk, shared: the tiers below memory, if configured. memory: the budget of contents in memory, in bytes.
+    ended: called after each load, with the bytes that it brought into memory, or None if it failed.
     clock: seconds since the epoch.
     """
 
@@ -61,19 +61,19 @@ class ContentLoader:
         self._under_way: set[Load] = set()
 
     def within_stale(self, source: Source, record: Record) -> bool:
-        """Whether what is known of a resource may stand in for a source that is down (S20)."""
+        """Return whether a stale resource may still be served while its source is down (S20)."""
         if record.fetched_at is None:
             return False
         return self._clock() < record.fetched_at + record.ttl + source.data.policy.max_stale
 
     async def contents(self, source: Source, record: Record) -> Sequence[Content]:
-        """All contents of the resource that a record belongs to, by their part; kept ones while the source is down.
+        """Return all contents of the resource that a record belongs to, by part. Raises BbfsError.
 
-        Raises BbfsError.
+        While the source is down, return stale ones.
         """
         with Waiting(source):
             if record.on_open:
-                return await self._load_anew(source, record)
+                return await self._load_for_open(source, record)
             try:
                 refuse_repeat(record, self._clock())
                 return await self.load(source, record)
@@ -84,7 +84,7 @@ class ContentLoader:
                 return kept
 
     async def last(self, source: Source, record: Record) -> Sequence[Content] | None:
-        """What is kept of a resource whose source is down, for as long as that may be served; None if nothing is."""
+        """Return stale contents of a resource whose source is down, or None if none may be served any more."""
         kept = self._publisher.kept(record) if self.within_stale(source, record) else None
         if kept is None:
             load = Load(source, record.parent or record)
@@ -97,7 +97,7 @@ class ContentLoader:
         return kept
 
     async def _last(self, load: Load) -> Cached | None:
-        """Return what a tier has that may stand in for the source (S20), or None."""
+        """Return what the first tier has of a resource, if it may still be served stale (S20)."""
         found: Cached | None = None
         for tier in self._tiers:
             found = found or await tier.get(load)
@@ -108,7 +108,7 @@ class ContentLoader:
         return found if seen or found.version == record.digest else None
 
     def _stand_in(self, load: Load, found: Cached) -> Sequence[Content]:
-        """Publish what was kept, without forgetting that it may have changed and that the source does not answer."""
+        """Publish a stale content. Keep the error of the source, and that the resource was invalidated."""
         record = load.record
         error, until = record.error, record.error_until
         if found.stale or record.suspected:
@@ -120,15 +120,15 @@ class ContentLoader:
     # -- loading -----------------------------------------------------------------------------------------------------
 
     async def load(self, source: Source, record: Record) -> Sequence[Content]:
-        """The contents as they are fresh: by a load that all share, unless a tier has them. Raises BbfsError."""
+        """Return fresh contents, by a load that all readers share. Raises BbfsError."""
         owner = record.parent or record
-        # The slot is asked for when the flight begins, before any that nobody waits for.
+        # The flight takes its request slot when it begins: before all readahead.
         return await self.ask(source, ("load", record.key), lambda: self.fetch(source, owner, source.slots.ask()))
 
     async def ask(
         self, source: Source, key: tuple[Any, ...], request: Callable[[], Any], *, while_wanted: bool = False
     ) -> Any:
-        """Return the value of a request to a source that all who ask for `key` share. Raises BbfsError."""
+        """Return the answer of a single flight to a source. Raises BbfsError."""
         while_wanted = while_wanted or source.loads_while_wanted
         try:
             return await self._flights.do(key, request, source.data.policy.timeout, while_wanted=while_wanted)
@@ -136,8 +136,8 @@ class ContentLoader:
             source.error = str(error)
             raise
 
-    async def _load_anew(self, source: Source, record: Record) -> Sequence[Content]:
-        """Load what only an open loads (S31): once for each open, shared with no other, and nothing stale instead."""
+    async def _load_for_open(self, source: Source, record: Record) -> Sequence[Content]:
+        """Load what only an open loads (S31): each open has a load of its own and is served nothing stale."""
         if record.parent is not None:
             self._publisher.put_away(source, record.parent)
             raise Outdated(f"{record.metadata.name} belongs to a result that is no longer kept")
@@ -145,7 +145,7 @@ class ContentLoader:
         return await self.ask(source, key, lambda: self.fetch(source, record, source.slots.ask()), while_wanted=True)
 
     async def fetch(self, source: Source, record: Record, slot: RequestSlot) -> Sequence[Content]:
-        """Load once, in a flight of its own: from disk, else in `slot` from another machine or the source."""
+        """Load from disk; else, in `slot`, from another machine or the source. The body of a flight."""
         size: int | None = None
         load = Load(source, record)
         self._under_way.add(load)
@@ -161,7 +161,7 @@ class ContentLoader:
             self._ended(source, record, size)
 
     async def _from_disk(self, load: Load, slot: RequestSlot) -> Cached | None:
-        """Return what the disk has, with the slot released, or None."""
+        """Return what the disk has fresh, and release the slot; or None, and keep the slot."""
         found, asking = None, False
         try:
             if self._disk is not None and not load.record.on_open and load.source.data.capabilities.read:
@@ -173,7 +173,7 @@ class ContentLoader:
         return found
 
     async def _load(self, load: Load, slot: RequestSlot) -> Sequence[Content]:
-        """Load from another machine that has it or is loading it, else from the source, for the others as well."""
+        """Load from another machine if one has the resource or is loading it, else from the source for all machines."""
         source, record = load.source, load.record
         try:
             async with slot:
@@ -205,17 +205,17 @@ class ContentLoader:
         return contents
 
     async def _from_others(self, load: Load) -> Cached | None:
-        """Return what another machine has. None: this one loads it, for all, until the load ends."""
+        """Return what another machine has loaded, or None: this machine has claimed the resource then."""
         found = await self._shared.claim(load) if self._shared is not None else None
         if found is not None and self._disk is not None:
             self._disk.put(load, replace(found, stale=load.invalidated))
         return found
 
     async def _revalidate(self, load: Load) -> Loaded | None:
-        """Ask the source for another version than the one that is kept. None: nothing is kept, so load it.
+        """Revalidate the cached version with the source, or return None if there is none. Raises BbfsError.
 
-        Where the source still has this version, it transfers nothing. That is then as good as a load of the same bytes:
-        the time to live, the inode and the pages that the kernel keeps follow from it. Raises BbfsError.
+        If the source still has that version, it transfers nothing, and the answer counts as a load of the same bytes:
+        time to live, inode and the kernel's pages follow from it.
         """
         source, record = load.source, load.record
         if source.reloads is None or record.digest is None or record.parts is not None or record.on_open:
@@ -227,7 +227,7 @@ class ContentLoader:
         return Loaded((part,), answer.ttl, answer.metadata) if isinstance(answer, Unchanged) else answer
 
     async def _last_seen(self, load: Load) -> Part | None:
-        """Return the one content of a resource, of the version last seen, from memory or from the disk."""
+        """Return the content of a resource in its last seen version, from memory or disk."""
         kept, described = self._publisher.kept(load.record), load.record.metadata
         if kept is not None:
             return Part(described.native_uri, described.mime_type, kept[0], described.content_type)
@@ -236,7 +236,7 @@ class ContentLoader:
         return found.parts[0] if found is not None and same else None
 
     async def _fit(self, load: Load, loaded: Loaded, now: float, ttl: float) -> Loaded:
-        """Put what is more than the memory budget on disk (S15). Raises TooLarge where that cannot be."""
+        """Move contents over the memory budget to disk (S15). Raises TooLarge where that fails."""
         size = sum(part.content.size for part in loaded.parts if isinstance(part.content, MemoryContent))
         if size <= self._memory:
             return loaded
@@ -262,19 +262,18 @@ class ContentLoader:
     # -- what changes ------------------------------------------------------------------------------------------------
 
     def invalidate(self, source: Source, uri: str | None, *, announced: bool = False) -> None:
-        """End the freshness of what is kept of a resource (None: of every one of the source).
+        """Invalidate what is cached of a resource (None: of every resource of the source).
 
-        announced: the source itself has said so, so every other machine is to know. Otherwise this machine alone has
-        reason to ask again.
+        announced: the source itself said so; notify the other machines too.
         """
         self._invalidate_here(source.fingerprint, uri)
         if self._shared is not None:
             self._shared.invalidate(source, uri, announced=announced)
 
     def dropped(self, source: Source, fingerprint: str, uri: str | None) -> bool:
-        """Take note that another machine has heard of a change (None: any resource of the source may have changed).
+        """Invalidate what another machine says to have changed (None: any resource of the source).
 
-        Return whether the fingerprint is that of `source`; `EVERYTHING` is every source that is shared.
+        Return whether the fingerprint, or `EVERYTHING`, means `source`.
         """
         meant = fingerprint in (EVERYTHING, source.fingerprint)
         if self._shared is None or not meant or not self._shared.has(source):
@@ -291,5 +290,5 @@ class ContentLoader:
 
 
 def _can_be_kept(parts: Sequence[Part]) -> bool:
-    """Return whether tiers may keep what a load has answered: no links, and nothing that is a file of the source."""
+    """Return whether tiers may keep these parts: no link, and no file of the source itself."""
     return all(part.link is None and isinstance(part.content, MemoryContent | StoredContent) for part in parts)

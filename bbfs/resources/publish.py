@@ -1,7 +1,7 @@
-"""What a load means for the record of its resource: size, version, times, error, parts; and which contents are kept.
+"""Publish the results of loads: size, version, times, error and parts of the record, and the content in memory.
 
-Resources that answer several contents: each content gets a name, and the resource becomes their directory (S5).
-Between two awaits a task is alone; nothing here locks.
+A resource that answers several contents becomes a directory: each content gets a name (S5). Between two awaits a task
+is alone; nothing here locks.
 """
 
 import logging
@@ -35,37 +35,37 @@ from bbfs.sources.content.memory import MemoryContent
 log = logging.getLogger(__name__)
 
 ERROR_KEPT = 2.0
-"""Seconds for which a failed load is not repeated: `ls -l` and the `cat` after it cost one request, not two."""
+"""Seconds before a failed load is repeated: `ls -l` and the `cat` after it cost one request, not two."""
 ABSENT_FOR = 5.0
-"""Seconds for which an unlisted resource that the source says not to have is not asked for again."""
+"""Seconds before an unlisted resource is asked for again after the source answered that it does not exist."""
 RESULT_KEPT = 60.0
-"""Seconds for which what an open has loaded stays a directory where it has several parts, as far as memory allows."""
+"""Seconds for which the several parts of what an open loaded stay a directory, as far as memory allows."""
 
 
 def content_key(record: Record) -> tuple[str, str, int, str | None]:
-    """Contents are kept by version: none is ever served as another. 0 is the resource, its parts count from 1."""
+    """Return the key of a content in memory. It has the version; 0 is the resource, its parts count from 1."""
     return (*record.key, 0 if record.parent is None else record.part + 1, record.digest)
 
 
 def require_current(record: Record) -> None:
-    """Raises Outdated for one of several contents that the resource no longer answers."""
+    """Raise Outdated for a part that its resource no longer has."""
     if record.parent is not None and (record.parent.parts or {}).get(record.metadata.name) is not record:
         raise Outdated(f"{record.metadata.name} is no longer a content of {record.key[1]}")
 
 
 def refuse_repeat(record: Record, now: float) -> None:
-    """Raises again what a load has just ended with; see `ERROR_KEPT`."""
+    """Raise the error of the last load again, as long as `ERROR_KEPT` or `ABSENT_FOR` says."""
     owner = record.parent or record
     if owner.error is not None and now < owner.error_until:
         raise type(owner.error)(*owner.error.args)
 
 
 class Publisher:
-    """Publishes what loads bring: on the records of their resources, in memory, and to those who listen.
+    """Applies the results of loads to records, to the contents in memory, and notifies of changes.
 
-    memory: the contents in memory, by `content_key`. changed: told of a source and the paths of its catalog whose entry
-    or content is not what it was. link: where a link in a resource's directory leads for another resource of the source
-    with this native URI, or None. clock: seconds since the epoch.
+    memory: the contents in memory, by `content_key`. changed: called with a source and the changed paths of its
+    catalog. link: the target of a symbolic link in a resource's directory to the resource of the source with this
+    native URI, or None. clock: seconds since the epoch.
     """
 
     def __init__(
@@ -84,24 +84,24 @@ class Publisher:
         self._clock = clock
 
     def kept(self, record: Record) -> list[Content] | None:
-        """The contents in memory of the version last seen, whatever their age; None unless all are there."""
+        """Return the contents of the last seen version, whatever their age, or None unless all are in memory."""
         owner = record.parent or record
         records = sorted(owner.parts.values(), key=lambda part: part.part) if owner.parts is not None else [owner]
         kept = [self._memory.get(content_key(each)) for each in records]
         return [content for content in kept if content is not None] if None not in kept else None
 
     def failed(self, source: Source, record: Record, error: BbfsError) -> bool:
-        """Note what a load has ended with. Return whether that is news of what was there: it no longer is."""
+        """Publish the error of a load. Return whether the resource existed until now and is gone."""
         gone = isinstance(error, NotFound) and record.digest is not None and not record.suspected
         if gone:
             record.suspect()
             if record.path:
                 self._changed(source, [record.path])
-        # A new instance: the one that was raised holds on to all that its frames hold.
+        # A new instance: the raised one would keep its frames alive.
         unlisted = record.metadata.uri_template is not None
         kept = ABSENT_FOR if unlisted and isinstance(error, NotFound) else ERROR_KEPT
         record.error, record.error_until = type(error)(*error.args), self._clock() + kept
-        is_told = source.data.mcp is not None  # by its connection, once: a server that is down, or wants a login
+        is_told = source.data.mcp is not None  # by the connection, once, if the server is down or wants a login
         harmless = isinstance(error, NotFound | Denied | InvalidUri) and (
             is_told or not isinstance(error, LoginRequired)
         )
@@ -113,14 +113,14 @@ class Publisher:
         return gone
 
     def take(self, load: Load, found: Cached) -> Sequence[Content]:
-        """Publish what a tier has, as old as it is. Return its contents."""
+        """Publish what a tier has cached, with its age. Return the contents."""
         source, record = load.source, load.record
         if source.watches is not None:
             source.watches.interested(record.metadata.native_uri)
         before = record.fetched_at
         seen = record.digest == found.version and before is not None and found.fetched_at <= before
         if len(found.parts) == 1 and seen and not (record.suspected or load.invalidated):
-            content = found.parts[0].content  # nothing new is learnt from it
+            content = found.parts[0].content  # the record has this version already
             if isinstance(content, MemoryContent):
                 self._memory.put(content_key(record), content)
             record.settle_type(found.parts[0])
@@ -131,11 +131,12 @@ class Publisher:
         return self.loaded(load, loaded, found.fetched_at, found.ttl)
 
     def loaded(self, load: Load, loaded: Loaded, now: float, ttl: float) -> Sequence[Content]:
-        """Publish a load on its record, have its contents in memory, and tell what changed. Return its contents.
+        """Publish what a source answered: update the record, keep the contents in memory, notify of changes.
 
-        now: when it was fetched. A resource that was invalidated since the load began stays suspected.
+        now: when it was fetched. A resource that was invalidated since the load began stays invalidated. Return the
+        contents.
         """
-        source, record, outdated = load.source, load.record, load.invalidated
+        source, record, invalidated = load.source, load.record, load.invalidated
         suspected, before = record.suspected, content_key(record)
         if source.watches is not None:
             source.watches.interested(record.metadata.native_uri)
@@ -145,16 +146,19 @@ class Publisher:
             record.settle_type(loaded.parts[0])
             if record.digest is None and record.metadata.size not in (None, content.size):
                 source.misstates_sizes = True
-            if self._settle(record, loaded, content, now, ttl, outdated=outdated) or record.parts is not None:
+            if (
+                self._publish_only(record, loaded, content, now, ttl, invalidated=invalidated)
+                or record.parts is not None
+            ):
                 changed.append(record.path)
             record.parts = None
             key = content_key(record)
             if key != before:
-                self._memory.discard(before)  # nobody asks for that version any more; who has it open holds it
+                self._memory.discard(before)  # an open file pins that version by itself
             if isinstance(content, MemoryContent) and (ttl > 0 or not record.on_open):
                 self._memory.put(key, content)
         else:
-            changed = self._keep_parts(source, record, loaded, now, ttl, outdated=outdated)
+            changed = self._publish_parts(source, record, loaded, now, ttl, invalidated=invalidated)
         if record.suspected and not suspected:
             changed.append(record.path)
         if changed and record.path:
@@ -162,22 +166,24 @@ class Publisher:
         return [part.content for part in loaded.parts]
 
     @staticmethod
-    def _settle(record: Record, loaded: Loaded, content: Content, now: float, ttl: float, *, outdated: bool) -> bool:
-        """Take over the version and size of a content. Says whether it is another version."""
+    def _publish_only(
+        record: Record, loaded: Loaded, content: Content, now: float, ttl: float, *, invalidated: bool
+    ) -> bool:
+        """Publish version and size of the only content. Return whether it is another version."""
         if loaded.metadata is not None and loaded.is_versioned:
             before = record.inode_version
             record.describe(loaded.metadata, record.path, now)
             settle(record, loaded.metadata, now, ttl)
             return record.inode_version != before
-        changed = record.learn(content.size, content.version, now, ttl, outdated=outdated)
+        changed = record.learn(content.size, content.version, now, ttl, outdated=invalidated)
         if loaded.metadata is not None:
             record.adopt(loaded.metadata)
         return changed
 
-    def _keep_parts(
-        self, source: Source, record: Record, loaded: Loaded, now: float, ttl: float, *, outdated: bool
+    def _publish_parts(
+        self, source: Source, record: Record, loaded: Loaded, now: float, ttl: float, *, invalidated: bool
     ) -> list[Path]:
-        """Several contents make a directory, each content named by its own URI. Returns the paths that changed."""
+        """Publish several contents as a directory. Return the paths that changed."""
         digest = version_of([part.content.version for part in loaded.parts])
         before = record.parts
         if before is None or record.digest != digest:
@@ -194,7 +200,7 @@ class Publisher:
                 child.changed_at = now
         for child in (record, *after.values()):
             child.fetched_at, child.ttl, child.stale = now, ttl, False
-            child.suspected = outdated
+            child.suspected = invalidated
         for child in after.values():
             content = loaded.parts[child.part].content
             if isinstance(content, MemoryContent):
@@ -207,7 +213,7 @@ class Publisher:
         ]
 
     async def _put_away_later(self, source: Source, record: Record, seconds: float) -> None:
-        """Keep the parts of a result for a while; then the resource is a file again, and an open loads it anew."""
+        """Drop the parts of a result after a while: the resource is a file again, and the next open loads it."""
         loaded = record.fetched_at
         await trio.sleep(seconds)
         if record.fetched_at == loaded:
@@ -225,9 +231,10 @@ class Publisher:
 def name_parts(
     record: Record, parts: Sequence[Part], now: float, leads: Callable[[str], str | None]
 ) -> dict[str, Record]:
-    """Name the contents of one load: below the resource's own URI by what follows it, else by their last component.
+    """Return a record for each content of a load, by name.
 
-    leads: where a symbolic link in their directory has to lead for a resource of this native URI; None if nowhere.
+    A content below the URI of its resource is named by the rest of its URI, any other by its last component. leads:
+    the target of a symbolic link in their directory to the resource with this native URI, or None.
     """
     own = record.metadata.native_uri
     named: dict[str, Record] = {}
@@ -242,7 +249,7 @@ def name_parts(
         if part.link is not None and target is None:
             name = file_names.show_component(file_names.hide_component(name) + ".url")
         name = _free(name, named)
-        # Its bbfs URI is the one that the rule makes of its path; the server's own may lead nowhere.
+        # The bbfs URI follows from the path; the server may not know the part's own URI.
         bbfs_uri = f"{record.metadata.uri.rstrip('/')}/{file_names.hide_component(name)}"
         metadata = ResourceMetadata(
             bbfs_uri,
@@ -255,13 +262,13 @@ def name_parts(
         )
         child = Record(record.source_id, metadata, (*record.path, name) if record.path else (), now)
         child.parent, child.part = record, position
-        # Its size is no declaration of the source: it belongs to this content and is gone with it.
+        # The size belongs to this content; the source has not declared it.
         child.size, child.digest, child.inode_version = part.content.size, part.content.version, part.content.version
         named[name] = child
     return named
 
 
 def _free(name: str, taken: Container[str]) -> str:
-    """`name`, or with a number before its extension the first that is free: contents have an order, so it is stable."""
+    """Return `name`, with the first free number before its extension if taken. Stable, as contents have an order."""
     numbered = (file_names.suffixed(name, str(number)) for number in count(1))
     return name if name not in taken else next(each for each in numbered if each not in taken)

@@ -1,11 +1,10 @@
-"""The requests to the sources: a single flight for all who ask for one thing, and the slots that bound them.
+"""Requests to the sources: single flight, and the request slots that bound them.
 
-A request runs in a detached task of the daemon's nursery. Whoever asks waits for its end with the request's deadline as
-the bound; being cancelled there (a killed `cat`) cancels only that wait (S16, S22).
+A request runs in a detached task of the daemon's nursery. Its callers wait for it until its deadline. Cancelling a
+caller (a killed `cat`) cancels only that wait (S16, S22).
 
-Each source has request slots: first come, first served. Whoever asks has a slot at once or in the order of asking, so
-readahead, which only ever takes a free slot, comes after all that a program waits for. Between two awaits a task is
-alone: there is no lock.
+The slots of a source are given in the order of asking. Readahead takes free slots only, so it comes after everything
+that a program waits for. Between two awaits a task is alone: there is no lock.
 """
 
 import logging
@@ -21,10 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Flight:
-    """One request under way: `done` is set when `error` or `value` is. `deadline` is in trio's clock.
-
-    waiting: how many ask for it.
-    """
+    """A request under way. `done` is set when `error` or `value` is. deadline: in trio's clock. waiting: callers."""
 
     __slots__ = ("deadline", "done", "error", "scope", "value", "waiting")
 
@@ -48,9 +44,9 @@ class SingleFlight:
         return key in self._flights
 
     def begin(self, key: Hashable, request: Callable[[], Awaitable[Any]], timeout: float) -> Flight:
-        """The flight under `key`, started now if there is none. `timeout` is in seconds.
+        """Return the flight under `key`; start it if there is none. timeout: seconds.
 
-        `request` is called at once, and only then: what it asks for when it is called, it has in the order of calls.
+        A new flight calls `request` at once, so slots that it asks for there are given in the order of calls.
         """
         flight = self._flights.get(key)
         if flight is None:
@@ -61,12 +57,12 @@ class SingleFlight:
     async def do(
         self, key: Hashable, request: Callable[[], Awaitable[Any]], timeout: float, *, while_wanted: bool = False
     ) -> Any:
-        """The value of `request`, shared with all who ask for `key` meanwhile.
+        """Return the value of `request`, shared with all callers that use `key` meanwhile.
 
-        while_wanted: when the last who asks gives up, so does the request; who asks then begins another one.
+        while_wanted: cancel the request with its last caller; the next caller begins another one.
 
-        Raises the request's BbfsError, or DeadlineExceeded. A request that ends late (an SDK that shields its clean-up)
-        keeps nobody waiting: the deadline bounds the wait as well as the work.
+        Raises the request's BbfsError, or DeadlineExceeded. The deadline bounds the wait as well as the work, since a
+        request may end late (an SDK that shields its clean-up).
         """
         flight = self.begin(key, request, timeout)
         flight.waiting += 1
@@ -88,7 +84,7 @@ class SingleFlight:
 
     async def _run(self, key: Hashable, request: Awaitable[Any], flight: Flight) -> None:
         started = trio.current_time()
-        flight.error = Unreachable("the daemon is shutting down")  # what remains when the nursery is cancelled
+        flight.error = Unreachable("the daemon is shutting down")  # stays if the nursery is cancelled
         try:
             with flight.scope as scope:
                 flight.value = await request
@@ -96,7 +92,7 @@ class SingleFlight:
             if scope.cancelled_caught:
                 flight.error = DeadlineExceeded(f"no answer within {round(flight.deadline - started, 1):g} s")
         except BbfsError as error:
-            flight.error = type(error)(*error.args)  # without the frames of the request, and all that they hold
+            flight.error = type(error)(*error.args)  # the raised one would keep the frames alive
         except Exception as error:
             log.exception("unforeseen error in a request for %r", key)
             flight.error = BbfsError(f"unforeseen {type(error).__name__}: {error}")
@@ -105,16 +101,13 @@ class SingleFlight:
             flight.done.set()
 
     def _land(self, key: Hashable, flight: Flight) -> None:
-        """Nobody is to join a flight any more."""
+        """Close a flight to further callers."""
         if self._flights.get(key) is flight:
             del self._flights[key]
 
 
 class RequestSlot:
-    """The slot of one request, or its turn to get one.
-
-    To be entered once (`async with`), which waits for the turn; or to be released without.
-    """
+    """The slot of one request, or its turn to get one. Enter it once (`async with`), or release it without."""
 
     __slots__ = ("_slots", "_turn")
 
@@ -155,7 +148,7 @@ class RequestSlots:
         return self.total - self._taken
 
     def ask(self) -> RequestSlot:
-        """Return a slot: taken now where one is free, else when its turn has come."""
+        """Return a slot, or a turn where none is free."""
         if self._taken < self.total:
             self._taken += 1
             return RequestSlot(self, None)

@@ -1,22 +1,22 @@
-"""The contents that machines share: which resources the shared tier is asked for, and what is believed of it.
+"""The tier that machines share: which sources use it, and which of its contents this machine accepts.
 
-A machine that has reason of its own to doubt what it knows (its source has announced a change or describes a resource
-otherwise, announcements may have been missed, the user wants it fresh) does not take what was asked for before that,
-whoever has fetched it. What another machine says to have changed is asked for again, of the tier first.
+A machine may have its own reason to distrust older contents: its source announced a change or describes a resource
+otherwise, announcements may have been missed, the user asked for a refresh. Then it accepts nothing that was requested
+before, by any machine. After another machine's invalidation it asks the tier first.
 
 Between two awaits a task is alone; nothing here locks.
 
-Two machines share a source when they have configured it alike (`attached.fingerprint`). That must mean the same
-contents, and contents that are nobody's in particular. So by default (`DataSource.shared` is None) only an MCP server
-over HTTP is shared, and only if everybody who knows its URL is told the same:
+Two machines share a source if their configurations of it are equal (`source.fingerprint`). That must mean equal
+contents, and contents that are not personal. So by default (`DataSource.shared` is None) only an MCP server over HTTP
+is shared, and only if it answers the same to every client:
 
-- no `auth`, no headers, nothing in its definition that came in as a secret, no user or query in the URL: what such a
-  server answers may be for one user's eyes. A login (`bbfs login`) counts likewise, whenever it is made;
-- no `tools` and no `roots`: those make it do something, or look at folders, for this user;
-- not on this machine (`localhost`): the same URL is another server on every machine. For the same reason no program
-  that is started here, and no local folder, which is read faster than any server anyway.
+- no `auth`, no headers, no secret in its definition, no user or query in the URL: its answers may be for one user. The
+  same holds after a login (`bbfs login`);
+- no `tools` and no `roots`: they act, or look at folders, for this user;
+- not on this machine (`localhost`): there the same URL means another server on every machine. For the same reason no
+  program started here, and no local folder, which is read faster than any server anyway.
 
-`shared = true` says that the user knows better, `shared = false` keeps out what would be shared.
+`shared = true` overrides this, `shared = false` excludes a source.
 """
 
 from collections.abc import Callable
@@ -35,11 +35,11 @@ from bbfs.sources import CanLogIn
 from bbfs.sources.content.memory import MemoryContent
 
 DOUBTS = 10_000
-"""Resources with a doubt of their own; beyond that, the oldest doubt is one about all of its source."""
+"""Resources invalidated one by one; beyond that, the oldest one counts for its whole source."""
 PUTS_AT_ONCE = 8
-"""Fewer than the requests that a tier makes at once, so that no reader waits for what is put behind its back."""
+"""Fewer than the requests that a tier makes at once, so that no reader waits for write-behind."""
 TELLING_PATIENCE = 1.0
-"""Seconds that a reader waits until the others are told that what it wants has changed."""
+"""Seconds that a reader waits until the other machines are notified of a change of what it wants."""
 NANOSECONDS = 1e9
 
 Key = tuple[str, str | None]
@@ -48,17 +48,16 @@ Key = tuple[str, str | None]
 
 @dataclass(slots=True)
 class _Telling:
-    """The other machines are being told of a change. changes: how many there were since that began."""
+    """A notification of the other machines under way. changes: how many there were since it began."""
 
     changes: int = 1
     done: trio.Event = field(default_factory=trio.Event)
 
 
 class SharedContents:
-    """The shared tier for the sources that may use it.
+    """The shared tier, for the sources that may use it.
 
-    nursery: for what is told to the tier behind a reader's back. in_memory: bytes; what takes more is not taken from
-    there. clock: seconds since the epoch.
+    nursery: for write-behind. in_memory: bytes; larger contents are not accepted. clock: seconds since the epoch.
     """
 
     def __init__(self, nursery: trio.Nursery, tier: SharedTier, *, in_memory: int, clock: Callable[[], float]) -> None:
@@ -76,7 +75,7 @@ class SharedContents:
 
     @staticmethod
     def has(source: Source) -> bool:
-        """Return whether the contents of a source are shared, as things are now."""
+        """Return whether the contents of a source are shared. A login may change that."""
         handler = source.handler
         return may_be_shared(source.data, logged_in=isinstance(handler, CanLogIn) and handler.logged_in)
 
@@ -86,12 +85,12 @@ class SharedContents:
         return await self._tier.get(*load.key) if not load.record.on_open and self.has(load.source) else None
 
     async def claim(self, load: Load) -> Cached | None:
-        """Return what another machine has loaded, and is still fresh; one that loads it now is waited for.
+        """Return what another machine has loaded and is fresh. Wait for a machine that is loading it.
 
-        Else None: the source is to be asked, and `release` to be called when the load has ended.
+        After None, the caller asks the source, and calls `release` when the load has ended.
         """
         record = load.record
-        if record.on_open or not self.has(load.source) or not await self._are_told(load.key):
+        if record.on_open or not self.has(load.source) or not await self._are_notified(load.key):
             return None
         found = await self._claim(load, self._doubted_until(load))
         if found is not None and self._is_outdated(load, found):
@@ -102,7 +101,7 @@ class SharedContents:
     async def _claim(self, load: Load, newer_than: float) -> Cached | None:
         key = load.key
         if (waiting := self._waiting.pop(key, None)) is not None:
-            waiting.cancel()  # it would be put under this claim, as what this load has brought
+            waiting.cancel()  # it would be stored under this claim, as the result of this load
             self._tier.give_up(*key)
         left = trio.current_effective_deadline() - trio.current_time()
         timeout = max(0.0, min(load.source.data.policy.timeout, left))
@@ -112,7 +111,7 @@ class SharedContents:
         return found
 
     def _doubted_until(self, load: Load) -> float:
-        """What was asked for before this (seconds since the epoch) is not believed to be the source's any more."""
+        """Return the time (seconds since the epoch) before which no request is accepted any more."""
         record, fingerprint = load.record, load.key[0]
         doubted = max(
             self._doubts.get(load.key, 0.0), self._doubted_sources.get(fingerprint, 0.0), record.doubted_until
@@ -122,7 +121,7 @@ class SharedContents:
 
     @staticmethod
     def _is_outdated(load: Load, found: Cached) -> bool:
-        """Whether this machine knows of another version that is newer, or of one of another size."""
+        """Return whether this machine knows a newer version, or another size."""
         record = load.record
         if record.digest is not None and record.fetched_at is not None:
             return record.digest != found.version and found.fetched_at < record.fetched_at
@@ -132,7 +131,7 @@ class SharedContents:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def put(self, load: Load, cached: Cached) -> None:
-        """Share what a load has answered, if that was claimed."""
+        """Share the answer of a load that was claimed."""
         in_memory = all(isinstance(part.content, MemoryContent) for part in cached.parts)
         if load.key in self._claimed and in_memory and cached.etag is None and not cached.stale:
             self._claimed.discard(load.key)
@@ -147,7 +146,7 @@ class SharedContents:
                     await self._tier.put(*key, cached)
 
     def release(self, load: Load) -> None:
-        """End a load. If nothing was put, release the claim, so that waiting machines load it themselves."""
+        """End a load. If nothing was put, release the claim: waiting machines load it themselves."""
         if load.key in self._claimed:
             self._claimed.discard(load.key)
             self._tier.give_up(*load.key)
@@ -155,12 +154,12 @@ class SharedContents:
     # -- what changes ------------------------------------------------------------------------------------------------
 
     def invalidate(self, source: Source, uri: str | None, *, announced: bool) -> None:
-        """Take nothing of a resource (None: of the source) any more that was asked for until now.
+        """Accept nothing of a resource (None: of the source) any more that was requested until now.
 
-        announced: the source itself has said that it changed; every other machine is to know.
+        announced: the source itself said so; notify the other machines.
         """
         if announced and self.has(source):
-            self._tell_others((source.fingerprint, uri))
+            self._notify((source.fingerprint, uri))
         now, fingerprint = self._clock(), source.fingerprint
         if uri is None:
             self._doubted_sources[fingerprint] = now
@@ -171,7 +170,7 @@ class SharedContents:
             self._doubted_sources[oldest] = max(since, self._doubted_sources.get(oldest, 0.0))
         self._doubts[key] = now
 
-    def _tell_others(self, key: Key) -> None:
+    def _notify(self, key: Key) -> None:
         if key in self._telling:
             self._telling[key].changes += 1
         else:
@@ -181,15 +180,15 @@ class SharedContents:
     async def _tell(self, key: Key, telling: _Telling) -> None:
         told = 0
         try:
-            while told != telling.changes:  # what changes while it is told is told once more
+            while told != telling.changes:  # a change meanwhile needs one more notification
                 told = telling.changes
                 await self._tier.drop(*key)
         finally:
             del self._telling[key]
             telling.done.set()
 
-    async def _are_told(self, key: tuple[str, str]) -> bool:
-        """Wait until the others are told of a change, or that would take a claim along. Says whether they are."""
+    async def _are_notified(self, key: tuple[str, str]) -> bool:
+        """Wait until the other machines are notified of a change, as that drops claims. Return whether they are."""
         with trio.move_on_after(TELLING_PATIENCE):
             while telling := self._telling.get(key) or self._telling.get((key[0], None)):
                 await telling.done.wait()
@@ -198,7 +197,7 @@ class SharedContents:
 
 
 def may_be_shared(source: DataSource, *, logged_in: bool = False) -> bool:
-    """Whether the contents of a source go to the shared cache. logged_in: whether a login of this user is used."""
+    """Return whether the contents of a source are shared. logged_in: whether this user has a login there."""
     if source.shared is not None or source.mcp is None:
         return bool(source.shared) and source.mcp is not None
     return not (logged_in or source.auth or source.tools != "off" or source.prompts) and _is_public(source.mcp)

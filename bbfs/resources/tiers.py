@@ -1,7 +1,7 @@
-"""The tiers of contents below memory, and the disk of this machine as one of them.
+"""The protocol of the tiers below memory, and the disk tier.
 
-Between two awaits a task is alone. No tier raises anything but cancellation, and every wait is bounded: a tier that
-does not answer costs a request to the source.
+A tier raises nothing but cancellation, and bounds every wait: if it does not answer, the source is asked. Between two
+awaits a task is alone.
 """
 
 import logging
@@ -23,20 +23,20 @@ from bbfs.sources.content.memory import MemoryContent
 log = logging.getLogger(__name__)
 
 BEHIND, LONGEST_BEHIND = 1.0, 5.0
-"""Seconds without a load after which what was loaded is written, all of it at once; and seconds after the first load,
-where there is no such pause. A program that waits for its source has the processors first."""
+"""Seconds without a load before the loaded contents are written in one go; and seconds after the first load, if loads
+never pause. A program that waits for its source has the processors first."""
 BATCH = 256
-"""Resources written in one go, so that nothing that has changed meanwhile waits long."""
+"""Resources written in one go, so that an invalidation does not wait long."""
 UNWRITTEN = 64 << 20
-"""Bytes that wait to be written at most; what a load brings beyond that stays in memory only."""
+"""Bytes that may wait to be written; contents beyond that stay in memory only."""
 DISK_PATIENCE = 5.0
-"""Seconds that a reader waits for the disk; then the source is asked."""
+"""Seconds that a reader waits for the disk before it asks the source."""
 
 
 class Load:
-    """One load of a resource under way, and whether the resource was invalidated since it began.
+    """A load under way. It notes whether its resource was invalidated since it began.
 
-    That is kept apart from the record: while a load is under way, the record may be replaced or forgotten.
+    The record cannot note that: it may be replaced or dropped meanwhile.
     """
 
     __slots__ = ("_invalidated", "_suspicions", "key", "record", "source")
@@ -48,7 +48,7 @@ class Load:
         self.restart()
 
     def restart(self) -> None:
-        """Forget what was invalidated until now: nothing has been asked for yet."""
+        """Forget earlier invalidations: the request to the source or tier begins now."""
         self._invalidated = False
         self._suspicions = self.record.suspicions
 
@@ -61,10 +61,10 @@ class Load:
 
 
 class Tier(Protocol):
-    """Keeps the contents of resources below memory, for those sources that may use it."""
+    """A cache of contents by resource, for the sources that may use it."""
 
     async def get(self, load: Load) -> Cached | None:
-        """Return what is kept of a resource, whatever its age, or None."""
+        """Return what is cached of a resource, fresh or stale, or None."""
         ...
 
     async def claim(self, load: Load) -> Cached | None:
@@ -72,12 +72,12 @@ class Tier(Protocol):
         ...
 
     def put(self, load: Load, cached: Cached) -> None:
-        """Keep what a load has answered, soon."""
+        """Cache the answer of a load, behind its reader."""
         ...
 
 
 class DiskTier:
-    """The disk cache of this machine. What a load brings is written behind its reader.
+    """The disk cache of this machine, with write-behind.
 
     in_memory: bytes up to which the contents of a resource are read into memory. clock: seconds since the epoch.
     """
@@ -94,7 +94,9 @@ class DiskTier:
         self._unwritten: dict[Key, Cached] = {}
         self._unwritten_bytes = 0
         self._put_at = 0.0
-        self._expired: dict[tuple[str, str | None], int] = {}  # with a number, to tell one change from a later one
+        self._expired: dict[
+            tuple[str, str | None], int
+        ] = {}  # with a number that tells an invalidation from a later one
         self._numbers = count()
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -109,7 +111,7 @@ class DiskTier:
             work = partial(_look_and_read, self._disk, key, self._in_memory)
             found = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
             if found is not None and (key in self._expired or (key[0], None) in self._expired):
-                found = replace(found, stale=True)  # the index has not been told yet
+                found = replace(found, stale=True)  # the index has not been updated yet
             return found
         log.warning("the disk cache does not answer")
         return None
@@ -120,10 +122,10 @@ class DiskTier:
         return None if stale else found
 
     def _is_current(self, load: Load, found: Cached) -> bool:
-        """Return whether `found` is fresh, and nothing newer is known of the resource."""
+        """Return whether `found` is fresh, and no older than what the record knows."""
         source, record, now = load.source, load.record, self._clock()
         if found.parts and found.etag is not None and record.fresh(now) and record.digest == found.etag:
-            return True  # the source was asked for the version alone
+            return True  # the source has confirmed the version without a load
         if not found.parts or not found.fresh(now) or source.is_refreshed(record.path, found.fetched_at):
             return False
         if record.fetched_at is None or found.fetched_at > record.fetched_at:
@@ -147,7 +149,7 @@ class DiskTier:
             self._nursery.start_soon(self._flush_later)
 
     async def put_now(self, load: Load, cached: Cached) -> Cached | None:
-        """Write what memory has no room for. Return it with its contents in files, or None if that fails."""
+        """Write contents over the memory budget. Return them as files, or None if that fails."""
         disk, key = self._disk, load.key
         if not _on_disk(load):
             return None
@@ -157,7 +159,7 @@ class DiskTier:
 
         self._forget_unwritten(key)
         async with self._writing:
-            # What invalidates it from here on waits for the lock, and is written later.
+            # A later invalidation waits for the lock and is written after this.
             return await trio.to_thread.run_sync(work, load.invalidated, abandon_on_cancel=True, limiter=self._threads)
 
     def _forget_unwritten(self, key: Key) -> None:
@@ -176,7 +178,7 @@ class DiskTier:
         await self.flush()
 
     async def flush(self) -> None:
-        """Write everything that was put and invalidated up to now."""
+        """Write all contents and invalidations up to now."""
         async with self._writing:
             while self._unwritten or self._expired:
                 expired = dict(self._expired)
@@ -191,13 +193,13 @@ class DiskTier:
                         self._forget_unwritten(key)
 
     async def tidy(self) -> None:
-        """Keep the directory in order."""
+        """Evict, and remove leftovers from the directory."""
         await trio.to_thread.run_sync(self._disk.tidy, abandon_on_cancel=True, limiter=self._threads)
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
     def invalidate(self, fingerprint: str, uri: str | None) -> None:
-        """End the freshness of a resource (None: of every one of the source). It still stands in for a source down."""
+        """Make a resource (None: every one of the source) stale. It is still served while the source is down."""
         for key in list(self._unwritten) if uri is None else [(fingerprint, uri)]:
             if key[0] == fingerprint and key in self._unwritten:
                 self._unwritten[key] = replace(self._unwritten[key], stale=True)
@@ -211,7 +213,7 @@ def _on_disk(load: Load) -> bool:
 
 
 def _in_memory(parts: Iterable[Part]) -> int:
-    """Return the bytes of memory that contents take."""
+    """Return the bytes of memory that the contents take."""
     return sum(part.content.size for part in parts if isinstance(part.content, MemoryContent))
 
 

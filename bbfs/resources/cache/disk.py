@@ -1,11 +1,10 @@
-"""Contents on disk: files named by the digest of their bytes, and an index. Shared by all processes of one user.
+"""The contents on disk: files named by the digest of their bytes, and an index. All processes of a user share them.
 
-A cache: losing any of it costs requests, never truth. Nothing is waited for to reach the disk; instead the digest is
-checked when a file is read, so what a crash has torn or anything has damaged is dropped and never served. Files come
-and go within the index's transactions, so no process removes what another has just kept; and an open file can be read
-whatever becomes of its name.
+Losing any of it costs requests only. Nothing is synced to the disk; instead a read verifies the digest, and drops a
+file that a crash has torn. Files are added and removed within transactions of the index, so no process removes what
+another has just stored. An open file can be read after it was removed.
 
-Every method blocks and belongs in a thread; any thread may call.
+Every method but `absent` blocks and belongs in a thread; any thread may call.
 """
 
 import logging
@@ -38,13 +37,13 @@ Key = tuple[str, str]
 """Fingerprint of a source and native URI of a resource."""
 
 FULL_UNTIL = 0.9
-"""The part of the bound down to which contents are removed once it is reached."""
+"""The part of the bound down to which contents are evicted once it is reached."""
 REMOVED_AT_ONCE = 512
-"""Contents removed in one transaction, so that no other process waits long for it."""
+"""Contents evicted in one transaction, so that no other process waits long for it."""
 TOUCHED_AT_ONCE = 512
-"""Uses that are noted at once: one that is not noted yet costs nothing but its place in the order."""
+"""Uses that are noted in one transaction."""
 UNFINISHED_KEPT = 600.0
-"""Seconds after which a file that nobody has finished writing is taken for one that nobody will."""
+"""Seconds after which an unfinished file is taken for abandoned."""
 TIDY_EVERY = 86400.0
 COMPLAINED_EVERY = 60.0
 _CHUNK = 1 << 20
@@ -52,14 +51,14 @@ _UNFINISHED = "new"
 
 
 class DiskCache:
-    """The contents in one directory, within a bound. Failures are logged and cost the cache, nobody else.
+    """The contents in one directory, within a bound. Failures are logged and count as misses.
 
-    max_bytes: what all contents together may take on disk, of all processes; each holds to its own bound when it adds.
+    max_bytes: bytes on disk of all contents of all processes; each process keeps its own bound when it adds.
     clock: seconds since the epoch.
     """
 
     def __init__(self, directory: Path, max_bytes: int, clock: Callable[[], float] = time.time) -> None:
-        """Raises OSError or sqlite3.Error where the directory cannot be used."""
+        """Open the cache. Raises OSError or sqlite3.Error if the directory cannot be used."""
         self.max_bytes = max_bytes
         self._directory = directory
         self._clock = clock
@@ -75,11 +74,11 @@ class DiskCache:
 
     @property
     def unfinished(self) -> Path:
-        """The directory of files that are being written, on the file system of those that are kept."""
+        """The directory of files that are being written, on the file system of the cache."""
         return self._directory / _UNFINISHED
 
     def lend(self, spools: Spools) -> None:
-        """Let contents that come as a stream be written where they can be kept."""
+        """Have spools write their files where the cache can take them over."""
         spools.use(self.unfinished, self.max_bytes, self._limiter)
 
     def _make_directories(self) -> None:
@@ -100,21 +99,21 @@ class DiskCache:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def absent(self, source: str, uri: str) -> bool | None:
-        """Whether nothing is kept of a resource, by what this process has heard; None where it has to `look` first.
+        """Return whether nothing is cached of a resource, or None if this process has to `look` first.
 
-        This alone never blocks. What another process has put in the last second may be missed.
+        Never blocks. May miss what another process has put in the last second.
         """
         return self._presence.absent(source, uri)
 
     def look(self, source: str) -> None:
-        """Find out which resources of a source are kept, for `absent`."""
+        """Read from the index which resources of a source are cached, for `absent`."""
         with self._guarded():
             self._presence.look(source, self._index)
 
     def read(self, source: str, uri: str, in_memory: int) -> Cached | None:
-        """Return what is kept of a resource, verified, or None.
+        """Return what is cached of a resource, verified, or None.
 
-        in_memory: bytes up to which the contents are read into memory; more are left in their files.
+        in_memory: bytes up to which the contents are read into memory; larger ones stay in their files.
         """
         found = None
         with self._guarded():
@@ -140,7 +139,7 @@ class DiskCache:
         return Cached(tuple(parts), fetched_at, ttl, etag, stale)
 
     def _content(self, digest: str, size: int, *, whole: bool) -> MemoryContent | StoredContent | None:
-        """A content as it is in its file, or None if that is not there or not what its name says."""
+        """Return a content, or None if its file is missing or has another digest."""
         try:
             number = os.open(self._path(digest), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -159,7 +158,7 @@ class DiskCache:
             return None
 
     def _is_whole(self, number: int, digest: str) -> bool:
-        """Whether a file has the bytes that it is named after; found out once a process as long as it is the same."""
+        """Return whether a file has the digest of its name. Computed once for each file and process."""
         status = os.fstat(number)
         stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
         with self._lock:
@@ -183,9 +182,9 @@ class DiskCache:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def put(self, entries: Sequence[tuple[Key, Cached]]) -> bool:
-        """Keep what loads have answered, in the place of what is kept of the same resources.
+        """Store the answers of loads. Return whether all contents are stored now.
 
-        What alone is larger than the bound is not kept. Return whether all of it is kept now.
+        An entry that is larger than the bound is left out.
         """
         fitting = [entry for entry in entries if sum(charge(p.content.size) for p in entry[1].parts) <= self.max_bytes]
         written: dict[str, Path] = {}
@@ -201,7 +200,7 @@ class DiskCache:
             self._evict()
         except OSError as error:
             self._complain("contents could not be kept on disk", error)
-            self._begin_anew_if_gone()
+            self._restore_directory()
             return False
         finally:
             for path in written.values():
@@ -242,13 +241,13 @@ class DiskCache:
         return path
 
     def expire(self, changed: Iterable[tuple[str, str | None]]) -> None:
-        """Sources and URIs (None: all of the source) of what has changed: it is not fresh any more."""
+        """Mark resources as stale, by source and URI (None: all of the source)."""
         with self._guarded(), self._index.changing():
             for source, uri in changed:
                 self._index.expire(source, uri)
 
     def clear(self, source: str | None = None) -> None:
-        """Remove everything, or all of one source."""
+        """Remove all contents, or those of one source."""
         with self._guarded(), self._index.changing():
             sources = [usage.source for usage in self._index.usage()] if source is None else [source]
             for each in sources:
@@ -257,7 +256,7 @@ class DiskCache:
     # -- keeping order -----------------------------------------------------------------------------------------------
 
     def _evict(self) -> None:
-        """Once the bound is passed, remove what was used longest ago until there is room again."""
+        """Evict the least recently used contents once the bound is passed."""
         held, goal = self._held(), self.max_bytes * FULL_UNTIL
         if held <= self.max_bytes:
             return
@@ -265,7 +264,7 @@ class DiskCache:
             self._evict_some(goal)
             before, held = held, self._held()
             if held >= before:
-                return  # it cannot be done now, or others add as fast as this removes; they hold to the bound as well
+                return  # the index is locked, or other processes add as fast; they keep to the bound too
 
     def _evict_some(self, goal: float) -> None:
         with self._guarded(), self._index.changing():
@@ -279,14 +278,14 @@ class DiskCache:
             self._unlink(self._index.forget(chosen))
 
     def _held(self) -> int:
-        """The bytes that all contents take on disk."""
+        """Return the bytes that all contents take on disk."""
         held = 0
         with self._guarded():
             held, _ = self._index.total()
         return held
 
     def tidy(self) -> None:
-        """Hold to the bound, and once a day remove files that the index has not, and rows whose files are gone."""
+        """Evict; and once a day, remove files without a row, and rows without a file."""
         self._evict()
         stamp = self._directory / "tidied"
         with suppress(OSError):
@@ -313,13 +312,13 @@ class DiskCache:
             self._unlink([*self._index.forget(lost), *(name for name in found if name not in sizes)])
 
     def usage(self) -> tuple[int, list[SourceUsage]]:
-        """The bytes on disk of all contents, and what each source has of them."""
+        """Return the bytes on disk of all contents, and the share of each source."""
         with self._guarded():
             return self._index.total()[0], self._index.usage()
         return 0, []
 
     def close(self) -> None:
-        """Note the last uses and close the index. Open contents can be read on."""
+        """Note the last uses and close the index. Open contents stay readable."""
         with self._guarded():
             with self._index.changing():
                 self._note_uses()
@@ -329,26 +328,26 @@ class DiskCache:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """One thread at a time in the index. What goes wrong there is logged, and the rest of the block left out."""
+        """Lock the index. Log its errors, and leave out the rest of the block then."""
         with self._lock:
             try:
                 yield
             except sqlite3.OperationalError as error:
                 self._complain("the disk cache cannot be used now", error)
             except sqlite3.ProgrammingError:
-                pass  # closed: the daemon is going, and a thread was late
+                pass  # closed: a thread was late while the daemon ends
             except sqlite3.DatabaseError as error:
-                self._begin_anew(error)
+                self._replace_index(error)
 
     def _complain(self, what: str, error: Exception) -> None:
-        """Say what is wrong, but not for every content: a full disk stays full for a while."""
+        """Log an error, at most once in `COMPLAINED_EVERY` seconds: a full disk fails for every content."""
         now = self._clock()
         if now - self._complained >= COMPLAINED_EVERY:
             self._complained = now
             log.warning("%s: %s", what, error)
 
-    def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
-        """Set a damaged index aside. The files stay until they are kept again or tidied away."""
+    def _replace_index(self, error: sqlite3.DatabaseError) -> None:
+        """Replace a damaged index. The files stay until they are put again or tidied away."""
         self._index.close()
         self._presence.forget()
         try:
@@ -358,8 +357,8 @@ class DiskCache:
         except (OSError, sqlite3.Error) as failure:
             log.warning("the disk cache is not used any more: %s", failure)
 
-    def _begin_anew_if_gone(self) -> None:
-        """Begin with an empty directory where somebody has removed it."""
+    def _restore_directory(self) -> None:
+        """Make the directory again if it was removed."""
         with self._lock:
             if self.unfinished.exists():
                 return

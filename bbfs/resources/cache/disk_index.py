@@ -1,7 +1,7 @@
-"""The index of the disk cache, in SQLite: which contents answered which resource, and what was used when.
+"""The index of the disk cache, in SQLite: the contents of each resource, and their last uses.
 
-It knows rows, not files. Every method blocks, and none locks: the disk cache calls one at a time. What belongs together
-is done within `changing`, which keeps other processes out.
+It knows rows, not files. Methods block and do not lock: the disk cache calls one at a time. `changing` is a
+transaction.
 """
 
 import time
@@ -14,11 +14,11 @@ from bbfs.resources.cache.sqlite import as_text, connect
 from bbfs.resources.cache.tier import Cached, PartHeader
 
 LOOKED_EVERY = 1.0
-"""Seconds after which one looks again for what other processes have put."""
+"""Seconds between looks for what other processes have put."""
 MOST = 50_000
-"""Resources of a source up to which their URIs are kept, 150 bytes or so each; of more, each is looked for itself."""
+"""Resources of a source whose URIs are kept in memory, about 150 bytes each; of a larger source, none are."""
 SOURCES = 64
-"""Sources whose URIs are kept."""
+"""Sources whose URIs are kept in memory."""
 _VERSION = 2
 _BLOCK = 4096
 _SCHEMA = (
@@ -31,7 +31,7 @@ _SCHEMA = (
     "CREATE TABLE part (source TEXT, uri TEXT, position INTEGER, digest TEXT NOT NULL, native_uri TEXT,"
     " mime_type TEXT, content_type TEXT NOT NULL, name TEXT, PRIMARY KEY (source, uri, position)) WITHOUT ROWID",
     "CREATE INDEX part_digest ON part (digest)",
-    # Kept by triggers, so that no process has to add up what all of them have stored.
+    # Updated by triggers, so that no process has to add up all rows.
     "CREATE TABLE total (bytes INTEGER NOT NULL, contents INTEGER NOT NULL)",
     "INSERT INTO total VALUES (0, 0)",
     "CREATE TRIGGER content_added AFTER INSERT ON content BEGIN"
@@ -42,15 +42,15 @@ _SCHEMA = (
 
 
 def charge(size: int) -> int:
-    """The bytes that a file of `size` bytes takes on disk, as the bound counts them: whole blocks, one at least."""
+    """Return the bytes on disk of a file of `size` bytes: whole blocks, one at least."""
     return max(1, -(-size // _BLOCK)) * _BLOCK
 
 
 @dataclass(frozen=True, slots=True)
 class SourceUsage:
-    """What the disk cache has of one source: its resources, and the bytes of their contents, equal ones once.
+    """The resources and bytes of one source on disk; equal contents count once.
 
-    source: `attached.fingerprint`, which begins with the base prefix and a space.
+    source: `source.fingerprint`, which begins with the base prefix and a space.
     """
 
     source: str
@@ -70,7 +70,7 @@ class Index:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """A transaction that no other process writes beside. An exception undoes it."""
+        """Open a transaction that excludes other writers. An exception rolls it back."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -80,16 +80,16 @@ class Index:
         self._db.execute("COMMIT")
 
     def version(self) -> int:
-        """A number that changes when another connection has changed anything (sqlite.org/pragma.html, data_version)."""
+        """Return a number that changes with each write by another connection (sqlite.org/pragma.html, data_version)."""
         return self._db.execute("PRAGMA data_version").fetchone()[0]
 
     def uris(self, source: str, most: int) -> list[str]:
-        """The resources of a source, `most` of them at most."""
+        """Return the URIs of a source, at most `most`."""
         rows = self._db.execute("SELECT uri FROM resource WHERE source = ? LIMIT ?", (source, most))
         return [row[0] for row in rows]
 
     def find(self, source: str, uri: str) -> tuple[list[PartHeader], float, float, str | None, bool] | None:
-        """Return what `Cached` has of a resource, with headers for parts."""
+        """Return the fields of a resource's `Cached`, with headers instead of parts."""
         key = (source, as_text(uri))
         row = self._db.execute(
             "SELECT fetched_at, ttl, etag, stale FROM resource WHERE source = ? AND uri = ?", key
@@ -104,7 +104,7 @@ class Index:
         return [PartHeader(*part) for part in parts], row[0], row[1], row[2], bool(row[3])
 
     def put(self, source: str, uri: str, cached: Cached, used_at: float) -> None:
-        """Have these contents in the place of what the resource has."""
+        """Replace the row of a resource."""
         key = (source, as_text(uri))
         self._db.execute(
             "INSERT OR REPLACE INTO resource VALUES (?, ?, ?, ?, ?, ?)",
@@ -112,7 +112,7 @@ class Index:
         )
         self._db.execute("DELETE FROM part WHERE source = ? AND uri = ?", key)
         for position, part in enumerate(map(PartHeader.of, cached.parts)):
-            # An upsert, and not a replacement: that would be a removal for the triggers, but not fire them.
+            # An upsert: a replacement would remove a row without firing the trigger.
             self._db.execute(
                 "INSERT INTO content VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET used_at = excluded.used_at",
                 (part.digest, part.size, charge(part.size), used_at),
@@ -121,19 +121,19 @@ class Index:
             self._db.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*key, position, part.digest, *given))
 
     def digests(self, source: str, uri: str) -> set[str]:
-        """The contents of a resource."""
+        """Return the contents of a resource."""
         key = (source, as_text(uri))
         return {row[0] for row in self._db.execute("SELECT digest FROM part WHERE source = ? AND uri = ?", key)}
 
     def expire(self, source: str, uri: str | None) -> None:
-        """What is kept of a resource (None: of every one of the source) is no longer fresh."""
+        """Mark a resource (None: every one of the source) as stale."""
         if uri is None:
             self._db.execute("UPDATE resource SET stale = 1 WHERE source = ?", (source,))
         else:
             self._db.execute("UPDATE resource SET stale = 1 WHERE source = ? AND uri = ?", (source, as_text(uri)))
 
     def forget(self, digests: Iterable[str]) -> list[str]:
-        """Drop contents, with every resource that has one of them. Returns what is gone, other contents among it."""
+        """Drop contents and the resources that have them. Return all contents that are gone."""
         gone: set[str] = set()
         beside: set[str] = set()
         for digest in digests:
@@ -145,14 +145,14 @@ class Index:
         return [*gone, *self.collect(beside - gone)]
 
     def forget_source(self, source: str) -> list[str]:
-        """Drop a source. Returns the contents that are gone with it."""
+        """Drop a source. Return the contents that are gone."""
         rows = self._db.execute("SELECT DISTINCT digest FROM part WHERE source = ?", (source,)).fetchall()
         self._db.execute("DELETE FROM part WHERE source = ?", (source,))
         self._db.execute("DELETE FROM resource WHERE source = ?", (source,))
         return self.collect(row[0] for row in rows)
 
     def collect(self, digests: Iterable[str]) -> list[str]:
-        """Drop those contents that no resource has any more, and return them."""
+        """Drop and return those of the contents that no resource has any more."""
         gone = [
             digest
             for digest in digests
@@ -166,22 +166,22 @@ class Index:
         self._db.execute("DELETE FROM resource WHERE source = ? AND uri = ?", (source, uri))
 
     def touch(self, used: Mapping[str, float]) -> None:
-        """Note when contents were used, in seconds since the epoch."""
+        """Note the last uses of contents, in seconds since the epoch."""
         rows = ((at, digest, at) for digest, at in used.items())
         self._db.executemany("UPDATE content SET used_at = ? WHERE digest = ? AND used_at < ?", rows)
 
     def oldest(self, count: int) -> list[tuple[str, int]]:
-        """The contents used longest ago, with what they take on disk."""
+        """Return the least recently used contents, with their bytes on disk."""
         query = "SELECT digest, charge FROM content ORDER BY used_at LIMIT ?"
         return self._db.execute(query, (count,)).fetchall()
 
     def below(self, shard: str) -> dict[str, int]:
-        """The contents whose digests begin so, with their sizes."""
+        """Return the contents whose digests begin with `shard`, with their sizes."""
         query = "SELECT digest, size FROM content WHERE digest >= ? AND digest < ?"
         return dict(self._db.execute(query, (shard, shard + "g")))  # g: after every hexadecimal digit
 
     def total(self) -> tuple[int, int]:
-        """The bytes that all contents take on disk, and their number."""
+        """Return the bytes on disk of all contents, and their number."""
         return self._db.execute("SELECT bytes, contents FROM total").fetchone()
 
     def usage(self) -> list[SourceUsage]:
@@ -195,9 +195,9 @@ class Index:
 
 @dataclass(slots=True)
 class _Known:
-    """uris: of all resources of a source, and of some that were there; None where they are too many.
+    """The URIs of a source, maybe with some that are gone; None if they are too many.
 
-    version: of the index, see `Index.version`. until: when one looks again, by `clock`.
+    version: `Index.version`. until: when to look again, by `clock`.
     """
 
     uris: set[str] | None
@@ -208,9 +208,9 @@ class _Known:
 class Presence:
     """The URIs that the index has of the sources in use, in memory.
 
-    Most of what is loaded for the first time is not on disk, and to find that out in a thread takes a good part of what
-    a load costs here. What another process put a moment ago is missed; that costs a request, as any loss of a cache.
-    `look` and `added` belong where the index may be used; `absent` never waits. clock: seconds, monotonic.
+    Most first loads are not on disk, and asking the index in a thread takes a good part of what a load costs here. It
+    misses what another process has put a moment ago, which costs a request. `look` and `added` may use the index;
+    `absent` never waits. clock: seconds, monotonic.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -218,14 +218,14 @@ class Presence:
         self._known: dict[str, _Known] = {}
 
     def absent(self, source: str, uri: str) -> bool | None:
-        """Whether a resource is known not to be on disk; None where one has to `look` first."""
+        """Return whether a resource is not on disk, or None if the caller has to `look` first."""
         known = self._known.get(source)
         if known is None or self._clock() >= known.until:
             return None
         return known.uris is not None and (uri if uri.isascii() else as_text(uri)) not in known.uris
 
     def look(self, source: str, index: Index) -> None:
-        """Take note of what a source has, unless that was done just now. Raises sqlite3.Error."""
+        """Read the URIs of a source, unless they were read just now. Raises sqlite3.Error."""
         known, now = self._known.get(source), self._clock()
         if known is not None and now < known.until:
             return
@@ -239,7 +239,7 @@ class Presence:
         known.until = now + LOOKED_EVERY
 
     def added(self, source: str, uri: str) -> None:
-        """This process puts a resource there."""
+        """Add a resource that this process puts on disk."""
         known = self._known.get(source)
         if known is not None and known.uris is not None:
             known.uris.add(as_text(uri))
@@ -247,7 +247,7 @@ class Presence:
                 known.uris = None
 
     def forget(self) -> None:
-        """The index is another one."""
+        """Drop all URIs, for another index."""
         self._known.clear()
 
 

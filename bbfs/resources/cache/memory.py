@@ -1,7 +1,6 @@
-"""Contents in memory: the cache that keeps those used last within a budget of bytes.
+"""The contents in memory: an LRU cache within a budget of bytes.
 
-Nothing here waits or starts tasks. Between two awaits a task is alone, so the cache needs no lock as long as it is used
-from the event loop's thread only.
+Nothing here waits. Between two awaits a task is alone, so the event loop's thread needs no lock.
 """
 
 from collections.abc import Callable, Hashable
@@ -17,7 +16,7 @@ V = TypeVar("V", bound=object)
 
 @dataclass(frozen=True, slots=True)
 class CacheStatistics:
-    """What a cache did since it was made. `evictions` are entries pushed out by others, not those discarded."""
+    """The counters of a cache. evictions: entries that made room for others, not the discarded ones."""
 
     hits: int
     misses: int
@@ -43,11 +42,10 @@ class _Evicting(LRUCache[Hashable, V]):
 
 
 class ContentCache(Generic[V]):
-    """Keeps what was used last within a budget of bytes.
+    """An LRU cache within a budget of bytes.
 
-    max_bytes: the budget. getsizeof: bytes of one value (default: its `size`); an empty value counts one byte, so that
-    the number of entries is bounded too. What leaves the cache is dropped, never closed: an open file that pins it goes
-    on reading.
+    max_bytes: the budget. getsizeof: bytes of one value (default: its `size`); an empty value counts one byte, which
+    bounds the number of entries too. An evicted content is dropped, never closed: open files go on reading it.
     """
 
     def __init__(self, max_bytes: int, getsizeof: Callable[[V], int] = _content_size) -> None:
@@ -56,7 +54,7 @@ class ContentCache(Generic[V]):
         self._entries: _Evicting[V] = _Evicting(max_bytes, lambda value: max(1, getsizeof(value)))
 
     def get(self, key: Hashable) -> V | None:
-        """Return the value of `key`, which is now the one used last, or None."""
+        """Return the value of `key` and count the use, or return None."""
         try:
             value = self._entries[key]
         except KeyError:
@@ -66,7 +64,7 @@ class ContentCache(Generic[V]):
         return value
 
     def put(self, key: Hashable, value: V) -> bool:
-        """Replace the value of `key`. Return False for a value that is larger than the budget: it is not kept."""
+        """Replace the value of `key`. Return False if it is larger than the budget, and keep nothing."""
         self.discard(key)
         try:
             self._entries[key] = value
@@ -75,11 +73,11 @@ class ContentCache(Generic[V]):
         return True
 
     def discard(self, key: Hashable) -> V | None:
-        """Take `key` out, if it is there, and return its value."""
+        """Remove `key` and return its value, or None."""
         return self._entries.pop(key, None)
 
     def clear(self) -> None:
-        """Take everything out; the counters go on."""
+        """Remove all entries; the counters go on."""
         self._entries.clear()
 
     def __contains__(self, key: Hashable) -> bool:

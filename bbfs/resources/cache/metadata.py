@@ -1,6 +1,6 @@
-"""What is remembered of resources across mounts: learnt sizes, versions, times and the last listing, in SQLite.
+"""Metadata across mounts, in SQLite: learnt sizes, versions and times of resources, and the last listings.
 
-The database is a cache: losing it costs requests, never truth. Every method blocks and belongs in a thread.
+Losing the database costs requests only. Every method blocks and belongs in a thread.
 """
 
 import json
@@ -36,13 +36,13 @@ SCHEMA = (
     ) WITHOUT ROWID""",
 )
 ROWS_AT_ONCE = 5000
-"""Resources that are read or written in one transaction: others write to the file in between."""
+"""Resources read or written in one transaction, so that other processes can write in between."""
 DESCRIPTIONS_KEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """One row. inode_version: part of the inode number. fetched_at, ttl: seconds, None if never loaded."""
+    """The row of a resource. inode_version: part of the inode number. fetched_at, ttl: seconds, or None."""
 
     uri: str
     size: int | None
@@ -54,10 +54,10 @@ class Remembered:
 
 
 class MetadataStore:
-    """One SQLite file, shared by all mounts of a user. A file that cannot be used is set aside and a new one begun."""
+    """One SQLite file for all mounts of a user. An unusable file is set aside and replaced."""
 
     def __init__(self, path: Path | None) -> None:
-        """path: the database, or None to remember nothing beyond this process."""
+        """Open the store. path: the database, or None for memory only."""
         self._lock = threading.Lock()
         self._path = path
         self._db = self._open(path)
@@ -80,9 +80,9 @@ class MetadataStore:
             return connect(":memory:", SCHEMA, SCHEMA_VERSION)
 
     def recall(self, source: str) -> tuple[list[Remembered], tuple[float, Listing] | None]:
-        """All rows of a source, and its last listing with the time it was fetched at; it has no validity if outdated.
+        """Return all rows of a source, and its last listing with the time of its fetch; its ttl is 0 if invalidated.
 
-        What is damaged is not remembered: that costs requests, and the log says so.
+        Damaged rows are logged and left out.
         """
         try:
             with self._lock:
@@ -94,13 +94,13 @@ class MetadataStore:
         except sqlite3.OperationalError as error:
             log.warning("what was remembered of %s cannot be read: %s", source, error)
         except sqlite3.DatabaseError as error:
-            self._begin_anew(error)
+            self._replace(error)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             log.warning("what was remembered of %s cannot be used: %s", source, error)
         return [], None
 
-    def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
-        """Set a damaged database aside."""
+    def _replace(self, error: sqlite3.DatabaseError) -> None:
+        """Replace a damaged database."""
         with self._lock:
             self._db.close()
             if self._path is not None:
@@ -153,7 +153,7 @@ class MetadataStore:
             beyond, after = ">", some[-1][0]
 
     def listed(self, source: str) -> int:
-        """How many resources the listing has that `recall` would give."""
+        """Return the number of resources in the listing that `recall` returns."""
         with self._lock:
             number = self._db.execute(
                 "SELECT coalesce(max(id), 0) FROM listing WHERE source = ? AND complete", (source,)
@@ -161,7 +161,7 @@ class MetadataStore:
             return self._db.execute("SELECT count(*) FROM listed WHERE listing = ?", (number,)).fetchone()[0]
 
     def begin_listing(self, source: str, fetched_at: float, listing: Listing, base_prefix: str) -> int:
-        """Begin to write a listing (its resources aside); it counts from `end_listing` on. Returns its number."""
+        """Begin to write a listing, and return its number. It is recalled from `end_listing` on."""
         with self._lock, self._db:
             return self._db.execute(
                 "INSERT INTO listing (source, fetched_at, head, complete) VALUES (?, ?, ?, 0) RETURNING id",
@@ -169,7 +169,7 @@ class MetadataStore:
             ).fetchone()[0]
 
     def add_listed(self, number: int, rows: Sequence[tuple[str, Description]]) -> None:
-        """Write resources of a listing that was begun."""
+        """Add resources to a listing that was begun."""
         texts: dict[int, str] = {}
         written: list[tuple[int, str, str]] = []
         for uri, description in rows:
@@ -181,7 +181,7 @@ class MetadataStore:
             self._db.executemany("INSERT OR REPLACE INTO listed VALUES (?, ?, ?)", written)
 
     def end_listing(self, source: str, number: int) -> None:
-        """A listing is complete: it takes the place of the one before."""
+        """Complete a listing: it replaces the one before."""
         with self._lock, self._db:
             self._db.execute("UPDATE listing SET complete = 1 WHERE id = ?", (number,))
             others = "SELECT id FROM listing WHERE source = ? AND id < ?"
@@ -201,7 +201,7 @@ class MetadataStore:
         described: Sequence[tuple[str, Description]],
         gone: Sequence[str],
     ) -> bool:
-        """Write what is new in a listing; False, and nothing is done, where none is there to be changed."""
+        """Write the changes of a listing. Return False if there is no listing to change."""
         with self._lock:
             found = self._db.execute("SELECT max(id) FROM listing WHERE source = ? AND complete", (source,)).fetchone()[
                 0
@@ -222,7 +222,7 @@ class MetadataStore:
         return True
 
     def outdate_listing(self, source: str) -> None:
-        """What is remembered as the listing of a source is known not to be its listing any more."""
+        """Invalidate the listing of a source."""
         with self._lock, self._db:
             self._db.execute("UPDATE listing SET outdated = 1 WHERE source = ?", (source,))
 
@@ -232,7 +232,7 @@ class MetadataStore:
 
 
 def _row(number: int, uri: str, description: str) -> tuple[int, str, str]:
-    """A row of `listed`. A URI that SQLite cannot hold is in the description as well."""
+    """Return a row of `listed`. The description repeats a URI that SQLite cannot hold."""
     text = as_text(uri)
     if text != uri:
         description = f'{{"uri": {json.dumps(uri)}, "description": {description}}}'
@@ -240,7 +240,7 @@ def _row(number: int, uri: str, description: str) -> tuple[int, str, str]:
 
 
 def _head(listing: Listing, base_prefix: str) -> str:
-    """What is said of a listing as a whole."""
+    """Return the fields of a listing other than its resources, as JSON."""
     templates = [_given(template) for template in listing.templates]
     return json.dumps({"base_prefix": base_prefix, "ttl": listing.ttl, "templates": templates}, default=dict)
 

@@ -1,4 +1,4 @@
-"""Opening the SQLite databases of the caches, which several processes of a user share."""
+"""Open the SQLite databases of the caches, which all processes of a user share."""
 
 import logging
 import sqlite3
@@ -14,10 +14,10 @@ _WAL_ATTEMPTS = 40
 
 
 def connect(path: str, schema: Sequence[str], version: int) -> sqlite3.Connection:
-    """A connection in WAL mode, usable from any thread, to a database with this schema.
+    """Return a connection in WAL mode, for any thread, to a database with this schema. Raises sqlite3.Error.
 
-    schema: statements; they must drop what an earlier version had. A crash of the machine may lose the last
-    transactions, never consistency. Raises sqlite3.Error.
+    schema: statements; they must drop the tables of earlier versions. A crash of the machine may lose the last
+    transactions, never consistency.
     """
     db = sqlite3.connect(path, timeout=BUSY_TIMEOUT, check_same_thread=False)
     try:
@@ -37,20 +37,20 @@ def connect(path: str, schema: Sequence[str], version: int) -> sqlite3.Connectio
 
 
 def set_aside(path: Path, error: Exception) -> None:
-    """Move a damaged database away, with what belongs to it. Raises OSError."""
+    """Move a damaged database away, and remove its companions. Raises OSError."""
     log.warning("%s is not a usable database (%s): set aside", path, error)
     path.replace(path.with_suffix(".broken"))
-    for companion in ("-wal", "-shm"):  # they belong to the damaged file and would damage the next
+    for companion in ("-wal", "-shm"):  # they would damage the next database
         path.with_name(path.name + companion).unlink(missing_ok=True)
 
 
 def as_text(uri: str) -> str:
-    """SQLite wants UTF-8: a lone surrogate, which a sloppy server can send, is kept as its escape."""
+    """Return text that SQLite takes as UTF-8: a lone surrogate, which a sloppy server may send, as its escape."""
     return uri.encode("utf-8", "backslashreplace").decode()
 
 
 def _enable_wal(db: sqlite3.Connection) -> None:
-    """Turning WAL on does not wait for other processes as everything else does, so it is tried for a while."""
+    """Turn WAL on. Unlike other statements this does not wait for other processes, so retry for a while."""
     for attempt in range(_WAL_ATTEMPTS):
         try:
             db.execute("PRAGMA journal_mode = WAL")

@@ -1,6 +1,6 @@
-"""What the tiers of contents below memory agree on: the value that they keep, and the protocol of a shared one.
+"""The value that the tiers below memory keep, and the protocol of a shared cache.
 
-Links among the contents of a resource, and what only an open loads, are never kept in a tier.
+Tiers keep no links among the contents of a resource, and nothing that only an open loads.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,7 @@ CLOCKS_DIFFER = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PartHeader:
-    """One content of a loaded resource, without its bytes, as an index or a message has it.
-
-    digest: `digest_of` the bytes. size: bytes. The rest is as in `model.Part`.
-    """
+    """A `Part` without its bytes, for an index or a message. digest: `digest_of` the bytes. size: bytes."""
 
     digest: str
     size: int
@@ -43,9 +40,9 @@ class PartHeader:
 class Cached:
     """The answer of one load, as a tier keeps it.
 
-    parts: each with its content, in memory or in a file of the disk cache; no links. fetched_at: seconds since the
-    epoch. ttl: seconds for which it is fresh. etag: what the source itself calls this version, where it can be asked
-    for that alone (`Loaded.is_versioned`). stale: whether the resource was invalidated since.
+    parts: contents in memory or in files of the disk cache; no links. fetched_at: seconds since the epoch. ttl: seconds
+    for which it is fresh. etag: the source's own name of this version, if it has one (`Loaded.is_versioned`).
+    stale: whether the resource was invalidated since.
     """
 
     parts: tuple[Part, ...]
@@ -56,58 +53,56 @@ class Cached:
 
     @property
     def version(self) -> str:
-        """Equal for equal contents, as `Record.digest` has it: of several parts a digest of their digests."""
+        """The version as in `Record.digest`: equal for equal contents."""
         return self.etag if self.etag is not None else version_of([part.content.version for part in self.parts])
 
     @property
     def size(self) -> int:
-        """Bytes of all contents."""
+        """The bytes of all contents."""
         return sum(part.content.size for part in self.parts)
 
     def fresh(self, now: float) -> bool:
-        """Whether it may be served without asking. Not if it is from the future: somebody's clock is wrong."""
+        """Return whether it may be served without asking. Not if its time is in the future: a clock is wrong."""
         return self.fetched_at <= now + CLOCKS_DIFFER and now < self.fetched_at + self.ttl
 
 
 EVERYTHING = "*"
-"""In the place of a source: invalidations may have been missed, so anything of any source may have changed."""
+"""Instead of a source: invalidations of any source may have been missed."""
 
 
 class SharedTier(Protocol):
-    """Contents that many machines share. Every call is bounded in time and raises nothing but cancellation.
+    """A cache that machines share. Every call is bounded in time and raises nothing but cancellation.
 
-    source: `attached.fingerprint` of the source, equal on machines with an equal configuration. uri: the native URI.
-    What is got or claimed is whole, and its bytes are those of the digests.
+    source: the fingerprint of the source, equal on machines with an equal configuration. uri: the native URI.
+    The cache verifies the bytes by their digests.
     """
 
     async def get(self, source: str, uri: str) -> Cached | None:
-        """Return what is kept of a resource, fresh or not, or None."""
+        """Return what is cached of a resource, fresh or stale, or None."""
         ...
 
     async def claim(self, source: str, uri: str, *, timeout: float, newer_than: float = 0.0) -> Cached | None:
-        """Return what is kept of a resource and is fresh. Else None: the caller loads it, on behalf of all machines.
+        """Return what is cached of a resource and fresh. Else None: the caller loads it on behalf of all machines.
 
-        After None, `put` or `give_up` is to be called. What another machine is loading already is waited for, for at
-        most half of `timeout` (seconds that the caller has). newer_than: what was asked for before (seconds since the
-        epoch) is not good enough, whenever the answer came.
+        After None, call `put` or `give_up`. If another machine is loading it, wait for that for at most half of
+        `timeout` (seconds that the caller has). newer_than: accept only what was requested later (seconds since the
+        epoch).
         """
         ...
 
     async def put(self, source: str, uri: str, cached: Cached) -> None:
-        """Keep what the load has answered that was claimed, in the place of what is kept of the resource.
+        """Store the answer of the claimed load, with its contents in memory.
 
-        Its contents are in memory.
-
-        Nothing is kept if the resource was dropped since then.
+        Store nothing if the resource was dropped since the claim.
         """
         ...
 
     def give_up(self, source: str, uri: str) -> None:
-        """After `claim`: the load has brought nothing to `put`. Never waits."""
+        """Release a claim without a `put`. Never waits."""
         ...
 
     async def drop(self, source: str, uri: str | None) -> None:
-        """An invalidation, which reaches every other machine too. uri: None is everything of the source."""
+        """Invalidate a resource (None: all of the source), and notify every other machine."""
         ...
 
     async def run(
@@ -116,9 +111,9 @@ class SharedTier(Protocol):
         *,
         task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Hear of the invalidations by others (`dropped` must neither block nor raise) until cancelled.
+        """Report the invalidations by other machines until cancelled. `dropped` must neither block nor raise.
 
-        After a time in which any may have been missed, `dropped` gets (`EVERYTHING`, None). Has started when the first
-        reader may come, whether or not the tier can be reached.
+        If invalidations may have been missed, `dropped` gets (`EVERYTHING`, None). Has started when the first reader
+        may come, with or without a connection.
         """
         ...

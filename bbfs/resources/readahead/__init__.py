@@ -1,1 +1,1 @@
-"""Loading the files that a program will read next."""
+"""Readahead: load the files that a program will read next."""

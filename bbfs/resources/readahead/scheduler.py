@@ -1,8 +1,8 @@
-"""Loading ahead of a program that walks through a source: makes requests of the windows of `streams`.
+"""Readahead: turn the windows of `streams` into requests.
 
-What a window asks for stands in a queue, one for each stream, and begins when the source has a free request slot
-that no program waits for: one from each queue in turn, within a budget of bytes. What has not begun when its stream
-has lost its reader never does. Between two awaits a task is alone; nothing here locks.
+Each stream has a queue. A queued load begins when the source has a free request slot that no program waits for: one
+from each queue in turn, within a budget of bytes. The queue of a stream that has lost its reader is dropped. Between
+two awaits a task is alone; nothing here locks.
 """
 
 from collections import deque
@@ -19,18 +19,18 @@ from bbfs.resources.requests import RequestSlot, SingleFlight
 from bbfs.resources.source import Source
 
 SHORTEST_USE = 1.0
-"""Seconds for which contents must hold to be worth loading before they are wanted."""
+"""Time to live (seconds) from which a content is worth readahead."""
 LONGEST_WAIT = 5.0
-"""Seconds that a content may lie before it is used, at the reader's pace; at most half of its time to live."""
+"""Seconds between load and use of a content, at the reader's pace; at most half of its time to live."""
 UNKNOWN_SIZE = 1 << 16
-"""Bytes that a content is taken to have while none of its source was seen."""
+"""Assumed size (bytes) of a content before the first one of its source is loaded."""
 SORTED_AT_ONCE, SORTED_TO = 2_000, 20_000
-"""Entries of a directory up to which they are put in the order of their inode numbers, at 2 µs each: as soon as an
-access fits no stream, and where several do. More would take too long here."""
+"""Entries of a directory up to which it is sorted by inode number, at 2 µs each: after one access that fits no stream,
+and after several. A larger directory would take too long here."""
 IN_ODD_ORDER = 5
-"""Accesses next to each other in the order of inode numbers that are a walk, where it begins amid a directory."""
+"""Adjacent accesses in the order of inode numbers that count as a walk, if it begins amid a directory."""
 FITS_NO_ORDER = 4
-"""What several accesses are."""
+"""Accesses that fit no stream before a larger directory is sorted."""
 
 Fetch = Callable[[Source, Record, RequestSlot], Awaitable[Any]]
 Mounted = Callable[[Source, Path], Path]
@@ -38,7 +38,7 @@ Mounted = Callable[[Source, Path], Path]
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A load ahead of need. wanted: somebody waits for it by now."""
+    """A load by readahead. wanted: a program waits for it by now."""
 
     path: Path
     record: Record
@@ -48,12 +48,12 @@ class _Request:
 
 @dataclass(slots=True)
 class _Ahead:
-    """What is loaded ahead of one source's readers.
+    """The readahead of one source.
 
     orders: that of readdir; then that of inode numbers, in which `cp` takes the entries of any directory (savedir of
     gnulib), and `grep -r`, `find` and `du` (fts) those of one of more than 10 000. queues: by stream, in turn.
-    flying: by the record's key. unused: bytes by path, of what has come and was not used. waits: streams whose readers
-    wait, by the record's key. unfitting: the last accesses that had no stream.
+    flying: loads under way, by the record's key. unused: bytes of loaded and unused contents, by path. waits: streams
+    whose readers wait, by the record's key. unfitting: the last accesses without a stream.
     """
 
     streams: Streams
@@ -70,11 +70,11 @@ class _Ahead:
 
 
 class LoadAhead:
-    """The readers' ways through all sources.
+    """The readahead of all sources.
 
-    fetch: loads the contents of a record in a flight of its own. budget: bytes, of each source, that may have been
-    loaded and not be used yet. largest: bytes; what is known to be larger is left to its reader. held: whether a
-    content is in memory. mounted: a path of a source's catalog from the mount's root. clock: seconds since the epoch.
+    fetch: loads the contents of a record; the body of a flight. budget: bytes of each source that may be loaded and
+    unused. largest: bytes; larger contents are not loaded ahead. held: whether a content is in memory. mounted: a path
+    of a source's catalog from the mount's root. clock: seconds since the epoch.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class LoadAhead:
         self._sources: dict[str, _Ahead] = {}
 
     def add(self, source: Source) -> None:
-        """Take in a source. Of one that takes a request at a time, or whose sizes are lazy, nothing is loaded ahead."""
+        """Add a source, unless it takes one request at a time or its sizes are lazy: those get no readahead."""
         policy = source.data.policy
         if policy.concurrency < 2 or policy.sizes == "lazy":
             return
@@ -111,7 +111,7 @@ class LoadAhead:
         source.slots.freed = partial(self._begin_next, source, ahead)
 
     def accessed(self, source: Source, path: Path, record: Record, *, wanted: bool) -> None:
-        """The content at a path is wanted that is not there (`wanted`: it is loaded next), or was loaded ahead."""
+        """Take note of an access to a content that is not cached (`wanted`: it is loaded next), or was loaded ahead."""
         ahead = self._sources.get(source.data.id)
         if ahead is None:
             return
@@ -150,9 +150,9 @@ class LoadAhead:
 
     @staticmethod
     def _orders(ahead: _Ahead, path: Path, now: float, files: int) -> Iterator[TreeOrder]:
-        """The orders in which an access may be one of a walk; asked for where it fits no stream.
+        """Yield the orders in which an access that fits no stream may be part of a walk.
 
-        The first one says nothing by itself. So none is sorted for a program that walks as readdir does.
+        The first such access does not sort by number, so a program that walks as readdir does costs no sorting.
         """
         by_name, by_number = ahead.orders
         yield by_name
@@ -164,7 +164,7 @@ class LoadAhead:
             yield by_number
 
     def ended(self, source: Source, record: Record, size: int | None, ttl: float | None = None) -> None:
-        """A load has ended, with `size` bytes that hold for `ttl` seconds, or without success."""
+        """Take note of the end of a load: `size` bytes that are fresh for `ttl` seconds, or None for a failure."""
         ahead = self._sources.get(source.data.id)
         if ahead is None:
             return
@@ -177,13 +177,13 @@ class LoadAhead:
             stream.last = self._clock()
 
     def changed(self, source: Source, path: Path) -> None:
-        """Something is new at a path of the source's catalog."""
+        """Take note of a change at a path of the source's catalog."""
         ahead = self._sources.get(source.data.id)
         for order in ahead.orders if ahead is not None else ():
             order.changed(path)
 
     def completed(self, source: Source, directory: Path) -> None:
-        """Drop the orders of a directory, which do not have the names that the source has completed just now."""
+        """Drop the orders of a directory whose names the source has just completed."""
         ahead = self._sources.get(source.data.id)
         for order in ahead.orders if ahead is not None else ():
             order.forget(directory)
@@ -201,7 +201,7 @@ class LoadAhead:
             stream.waiting += 1
 
     def _begin_next(self, source: Source, ahead: _Ahead, spared: int = 0) -> None:
-        """Begin what the queues hold, as far as slots and budget go. One slot is left for whoever comes next."""
+        """Begin queued loads, as far as slots and budget go. Leave one slot for the next program."""
         slots, queues, now = source.slots, ahead.queues, self._clock()
         while queues and slots.free > spared and ahead.unwanted < slots.total - 1 and self._within_budget(ahead):
             stream, queue = next(iter(queues.items()))
@@ -235,7 +235,7 @@ class LoadAhead:
         except (NotFound, Denied, InvalidUri, TooLarge):
             raise
         except BbfsError:
-            for path in ahead.streams.close(request.stream):  # the source fares badly: leave it to those who ask
+            for path in ahead.streams.close(request.stream):  # the source is in trouble: leave it to the programs
                 self._forget_unused(ahead, path)
             raise
         finally:
@@ -254,7 +254,7 @@ class LoadAhead:
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def _to_load(self, source: Source, path: Path, now: float) -> Record | None:
-        """The record of a file whose content is worth loading ahead now, or None."""
+        """Return the record of a file that is worth readahead now, or None."""
         try:
             node = source.catalog.known(path)
         except (NotFound, NotADirectory):
@@ -263,10 +263,10 @@ class LoadAhead:
         return record if record is not None and self._worth(record, now) else None
 
     def _worth(self, record: Record, now: float) -> bool:
-        """Whether a content is worth loading ahead: it is not there nor on its way, harms nobody, and fits."""
+        """Return whether a content is worth readahead: not cached nor under way, without side effects, small enough."""
         if record.parent is not None or record.provisional or record.on_open or record.metadata.lazy:
             return False
-        # What a description has settled is fresh without ever having been loaded.
+        # A description with an etag makes a record fresh without a load.
         if record.fresh(now) and (record.digest != record.metadata.etag or self._held(record)):
             return False
         if now < record.error_until or record.best_size() > self._largest:
@@ -274,11 +274,11 @@ class LoadAhead:
         return not self._flights.under_way(("load", record.key))
 
     def _by_number(self, source: Source, directory: Path) -> Entries | None:
-        """The entries of a directory in the order of their inode numbers."""
+        """Return the entries of a directory in the order of their inode numbers."""
         children = _children(source, directory)
         if children is None:
             return None
-        # At the root of a catalog, a name may decide where it stands.
+        # At the root of a catalog, the mount path depends on the name (a stray scheme).
         above = self._mounted(source, directory) if directory else None
 
         def number(child: tuple[str, Node]) -> int:
@@ -289,7 +289,7 @@ class LoadAhead:
 
 
 def _entries(source: Source, directory: Path) -> Entries | None:
-    """The files and directories of a directory in readdir's order, as far as that is known without asking."""
+    """Return the files and directories of a directory in readdir's order, or None if they are not listed yet."""
     large = source.catalog.large(directory)
     if large is not None:
         return large
@@ -298,7 +298,7 @@ def _entries(source: Source, directory: Path) -> Entries | None:
 
 
 def _children(source: Source, directory: Path) -> list[tuple[str, Node]] | None:
-    # A program that opens files by name never has names completed; the listed ones are enough for an order.
+    # Listed names are enough for an order: a program that opens files by name never has names completed.
     try:
         children = source.catalog.known_children(directory, completed=False)
     except (NotFound, NotADirectory):

@@ -1,9 +1,12 @@
-"""Which files to load ahead of those who walk through a tree. Pure: no I/O; the time is an argument, in seconds.
+"""Choose the files for readahead. Pure: no I/O; the time is an argument, in seconds.
 
-The signal is order. Each access either joins a stream, within reach of where that is, or begins one. A stream whose
-accesses lie close together opens a window over the files that follow in its direction, in the order of a walk
-(`TreeOrder`); the window grows with what was used of it, as TCP's and readahead's do, and the stream ends when
-what it loads is not used. Random access does not lie close together, so it costs next to nothing.
+The signal is order. A recursive walk (`grep -r`, `find`, `tar`) takes the entries of a directory one after the other
+and goes down into each directory when it comes to it. So the files of a tree have one order (`TreeOrder`); a walk from
+the end (a stack of work, as in `rg`) goes backward through it.
+
+An access joins a stream within reach, or begins one. A stream whose accesses lie close together opens a window over
+the next files in its direction. The window grows with its use, as the kernel's readahead does, and the stream ends
+when its files are not used. Random accesses do not lie close together, so they cost next to nothing.
 """
 
 from collections import deque
@@ -22,34 +25,34 @@ Entries = Sequence[tuple[str, bool]]
 """Names of a directory in order; True for a directory, False for a file."""
 
 EDGE_FROM = 16
-"""Files of a directory from which the access of its first or last one says something: of few, any may be the first."""
+"""Files of a directory from which an access to its first or last file is a signal: of few, any may come first."""
 _PASSED_OVER = 256
 """Directories in a row without a file after which a search for the next one ends."""
 
 REACH = 4
-"""Files from a stream's accesses up to which an access joins it: programs with several threads leave no larger gaps."""
+"""Files between a stream and an access that joins it: programs with several threads leave no larger gaps."""
 FROM_EDGE = 2
-"""Accesses without a gap that open a window where they begin with the first or last file of a directory; elsewhere, the
-order says how many. Of more, so much of their range (`DENSITY`) is enough."""
+"""Accesses without a gap that open a window from the first or last file of a directory; elsewhere `TreeOrder.opens_at`.
+More accesses need to be `DENSITY` of their range only."""
 DENSITY = 0.75
 TURNED = 2
-"""Accesses behind where a reader began that end its stream."""
+"""Accesses behind the start of a stream that end it."""
 FIRST, YOUNG, YOUNG_WINDOW = 3, 20, 12
 """Up to `FIRST` accesses a window has one file for each, unless they began at the first or last file of a directory, as
-walks do; up to `YOUNG`, `YOUNG_WINDOW` at most: a program that looks at a few files wastes few."""
+walks do; up to `YOUNG` accesses it has `YOUNG_WINDOW` at most. So a program that looks at a few files wastes few."""
 GROWTH = 2
-"""Files loaded ahead for each that was used."""
+"""Files in the window for each used one."""
 CANDIDATES = (8, 64)
-"""Streams without a window: at least, at most; in between, one for each 64 files, so that few join one by chance."""
+"""Least and most streams without a window; in between, one for each 64 files, so that few accesses join by chance."""
 OPEN_AT_ONCE = 64
 IDLE = 3.0
-"""Seconds without an access after which a stream has lost its reader."""
+"""Seconds without an access after which a stream counts as without a reader."""
 _SPAN = 16
 _LOOKED_AT = 256
 
 
 class _Layout:
-    """One directory: its entries in order, and the places of their names."""
+    """One directory: its entries in order, and the positions of their names."""
 
     __slots__ = ("entries", "files", "first", "index", "last")
 
@@ -62,7 +65,7 @@ class _Layout:
 
 
 class _LargeLayout:
-    """As `_Layout`. Where the ends are is looked for among the first and the last entries."""
+    """As `_Layout`. It looks for the first and last file among the outermost entries only."""
 
     __slots__ = ("entries", "files", "first", "index", "last")
 
@@ -76,11 +79,10 @@ class _LargeLayout:
 
 
 class TreeOrder:
-    """The files of a tree in the order of a walk through it.
+    """The files of a tree in the order of a walk.
 
-    list_directory: the entries of a directory, or None where they are not known; the walk ends there, for nobody is
-    asked. opens_at: accesses next to each other that are a walk; more for an order in which few programs walk, so that
-    random access seldom is one. directories: how many layouts are kept.
+    list_directory: the entries of a directory, or None if they are not listed yet: the order ends there. opens_at:
+    adjacent accesses that count as a walk; more for an order in which few programs walk. directories: layouts kept.
     """
 
     def __init__(
@@ -95,16 +97,16 @@ class TreeOrder:
         return layout is not None and path[-1] in layout.index
 
     def has(self, directory: Path) -> bool:
-        """Whether the layout of a directory is kept."""
+        """Return whether the layout of a directory is kept."""
         return directory in self._layouts
 
     def size(self, directory: Path) -> int:
-        """Entries of a directory; 0 where they are not known."""
+        """Return the number of entries of a directory, 0 if it is not listed yet."""
         layout = self._layout(directory)
         return len(layout.entries) if layout is not None else 0
 
     def step(self, path: Path, direction: Direction) -> Path | None:
-        """The next file of the tree, or None at its end."""
+        """Return the next file of the tree, or None at its end."""
         *above, name = path
         directory: Path = tuple(above)
         layout = self._layout(directory)
@@ -130,7 +132,7 @@ class TreeOrder:
         return None
 
     def sibling(self, path: Path, direction: Direction) -> Path | None:
-        """The next file of the same directory, or None."""
+        """Return the next file of the same directory, or None."""
         layout = self._layout(path[:-1])
         place = layout.index.get(path[-1]) if layout is not None else None
         if layout is None or place is None:
@@ -143,7 +145,7 @@ class TreeOrder:
         return None
 
     def amid(self, path: Path, direction: Direction, count: int) -> bool:
-        """Whether the next `count` steps lead to files of the same directory, with no other directory in between."""
+        """Return whether the next `count` entries are files of the same directory."""
         layout = self._layout(path[:-1])
         place = layout.index.get(path[-1]) if layout is not None else None
         if layout is None or place is None:
@@ -153,7 +155,7 @@ class TreeOrder:
         return first >= 0 and len(following) == count and not any(is_directory for _, is_directory in following)
 
     def edge(self, path: Path) -> int:
-        """1 for the first file of a directory of many, -1 for the last one, 0 for all others."""
+        """Return 1 for the first file of a directory with many, -1 for the last one, 0 for all others."""
         layout = self._layout(path[:-1])
         if layout is None or layout.files < EDGE_FROM:
             return 0
@@ -161,14 +163,14 @@ class TreeOrder:
         return 1 if place == layout.first else -1 if place == layout.last else 0
 
     def changed(self, path: Path) -> None:
-        """Something is new at a path. The layout of a directory that had no such name is made again when needed."""
+        """Drop the layout of a directory in which a path is new."""
         for depth in range(len(path)):
             layout = self._layouts.get(path[:depth])
             if layout is not None and path[depth] not in layout.index:
                 del self._layouts[path[:depth]]
 
     def forget(self, directory: Path) -> None:
-        """Drop the layout of a directory whose names have changed; it is made again when needed."""
+        """Drop the layout of a directory whose names have changed."""
         self._layouts.pop(directory, None)
 
     def _layout(self, directory: Path) -> _Layout | _LargeLayout | None:
@@ -183,7 +185,7 @@ class TreeOrder:
 
 
 def window(used: int, limit: int, *, from_edge: bool = False) -> int:
-    """How many files to have loaded ahead of a reader that has used so many in order; from_edge: of a directory on."""
+    """Return the files in the window after `used` accesses. from_edge: they began at an edge of a directory."""
     if used > YOUNG:
         return min(limit, GROWTH * used)
     if from_edge:
@@ -193,9 +195,9 @@ def window(used: int, limit: int, *, from_edge: bool = False) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What follows from an access: `stream` wants `load`, in this order; nobody is going to use `dropped` any more.
+    """The effect of an access: `stream` wants `load`, in this order; no stream uses `dropped` any more.
 
-    stream: None where there is no window here.
+    stream: None without a window.
     """
 
     stream: "Stream | None"
@@ -204,9 +206,9 @@ class Plan:
 
 
 class Stream:
-    """One reader's way through an order. The files within its reach are numbered; the numbers go up as it goes on.
+    """One reader's way through an order. Files within reach have numbers, which go up in its direction.
 
-    waiting: accesses whose content is not there yet; kept by whoever loads, as is `last`, the time of the last event.
+    waiting: accesses whose content is not loaded yet. last: the time of the last event. The scheduler updates both.
     """
 
     def __init__(self, order: TreeOrder, path: Path, now: float) -> None:
@@ -242,7 +244,7 @@ class Stream:
             self.near.setdefault(place, number + direction * distance)
 
     def joins(self, path: Path) -> int | None:
-        """How far from the stream's place an access is, or None if it is out of its reach."""
+        """Return the distance of an access from the stream's position, or None if it is out of reach."""
         number = self.near.get(path)
         if number is None:
             return REACH if path in self._doors else None
@@ -251,7 +253,7 @@ class Stream:
         return abs(number - self._at)
 
     def _widen(self, path: Path) -> None:
-        """The reader leaves the directory that it was in, or goes down into one: so may the window."""
+        """Let the window leave the directory, as the reader has done."""
         common = 0
         while common < min(len(self._top), len(path) - 1) and self._top[common] == path[common]:
             common += 1
@@ -260,7 +262,7 @@ class Stream:
     # -- without a window --------------------------------------------------------------------------------------------
 
     def gather(self, path: Path) -> bool:
-        """An access within reach of a stream without a window. Says whether it has one from now on."""
+        """Take an access within reach of a stream without a window. Return whether it has one now."""
         number = self.near[path]
         self._seen.add(path)
         self._edge = self._edge or self.order.edge(path)
@@ -284,7 +286,7 @@ class Stream:
 
     @property
     def scattered(self) -> bool:
-        """Whether its accesses have gone on too far without lying close together."""
+        """Whether the accesses span too much without lying close together."""
         return self._high - self._low > _SPAN
 
     def _open(self, direction: Direction) -> None:
@@ -292,7 +294,7 @@ class Stream:
         self._used = len(self._seen)
         self._base = self._low if direction > 0 else -self._high
         self._at = self._front = self._high if direction > 0 else -self._low
-        # What is ahead is numbered when it is loaded; what is behind stays within reach, for stragglers and for a turn.
+        # Files ahead get numbers when they are loaded; files behind stay within reach, for stragglers and a turn.
         self.near = {p: direction * n for p, n in self.near.items() if direction * n <= self._at}
         self._trail = deque(sorted((number, path) for path, number in self.near.items()))
         self._front_path = self._trail[-1][1]
@@ -301,13 +303,13 @@ class Stream:
     # -- with a window -----------------------------------------------------------------------------------------------
 
     def advance(self, path: Path) -> bool:
-        """An access within reach of a stream with a window. Says whether the stream goes on."""
+        """Take an access within reach of a stream with a window. Return whether the stream goes on."""
         if path in self._doors:
             self._cross(path)
         number = self.near[path]
         if number < self._base:
             self._backward += 1
-            return self._backward < TURNED  # it goes the other way: the next accesses open a window there
+            return self._backward < TURNED  # it goes backward: the next accesses open a window there
         if path in self._seen:
             return True
         self._seen.add(path)
@@ -319,7 +321,7 @@ class Stream:
         return unused <= max(2 * REACH, self._used // 2)
 
     def _cross(self, path: Path) -> None:
-        """Go on elsewhere. What is loaded where the reader was is not passed over: it may come back."""
+        """Go on elsewhere. Loaded files do not count as unused: the reader may come back."""
         self._widen(path)
         self._spared += self._front - self._at
         self._front += 1
@@ -328,11 +330,11 @@ class Stream:
         self._front_path = path
 
     def _find_doors(self, path: Path) -> None:
-        """The next files where the window does not go, and where the reader may."""
+        """Find the next files outside the window to which the reader may go on."""
         assert self.direction is not None
         self._doors = {}
         if self._allowed(path) and self.order.amid(path, self.direction, REACH):
-            return  # nowhere that the window does not go
+            return  # the window covers them all
         place: Path | None = path
         for _ in range(REACH):
             place = self.order.step(place, self.direction)
@@ -345,7 +347,7 @@ class Stream:
         return path[: len(self._top)] == self._top and (self._crossed or len(path) == len(self._top) + 1)
 
     def fill(self, limit: int, horizon: float, needed: Callable[[Path], bool]) -> list[Path]:
-        """The files to load now. horizon: seconds for which it is worth to have one before it is used."""
+        """Return the files to load now. horizon: longest useful time (seconds) between load and use."""
         assert self.direction is not None
         size = window(self._used, limit, from_edge=self._from_edge)
         if self._think > 0:
@@ -367,7 +369,7 @@ class Stream:
         return load
 
     def leave_behind(self, limit: int) -> list[Path]:
-        """The files that are so far behind that nobody on this way comes to them, as no part of it any more."""
+        """Drop and return the files more than `limit` behind the reader."""
         left: list[Path] = []
         while self._trail and self._trail[0][0] < self._at - limit - 2 * REACH:
             path = self._trail.popleft()[1]
@@ -377,19 +379,19 @@ class Stream:
         return left
 
     def heard(self, now: float) -> None:
-        """Take note of an access, and of how long the reader took since it had what it wanted."""
+        """Take note of an access, and of the reader's time since it got the last content."""
         if not self.waiting:
             self._think = 0.8 * self._think + 0.2 * max(0.0, now - self.last)
         self.last = now
 
     def idle(self, now: float, patience: float) -> bool:
-        """Whether nobody reads here any more. patience: seconds that a reader waits for a content at most."""
+        """Return whether the stream has lost its reader. patience: longest wait (seconds) for a content."""
         return now - self.last > (patience if self.waiting else IDLE)
 
 
 @dataclass(slots=True)
 class Streams:
-    """All streams of one source. limit: files that one may have loaded ahead. patience: as for `Stream.idle`."""
+    """The streams of one source. limit: largest window, in files. patience: as for `Stream.idle`."""
 
     limit: int
     patience: float = inf
@@ -406,10 +408,10 @@ class Streams:
         horizon: float = inf,
         files: int = 0,
     ) -> Plan:
-        """The content of a file is wanted that had to be loaded, or that was loaded ahead.
+        """Take an access to a file that has to be loaded, or was loaded ahead. Return its effect.
 
-        orders: in which a program may walk. needed: whether a file's content is to be loaded. horizon: as for
-        `Stream.fill`. files: how many the source has.
+        orders: in which a program may walk. needed: whether a file has to be loaded. horizon: as for `Stream.fill`.
+        files: number of files of the source.
         """
         dropped = [path for stream in self._without_reader(now) for path in stream.near]
         near = [s for s in self.opened if s.joins(path) is not None]
@@ -430,7 +432,7 @@ class Streams:
         return Plan(stream, load, dropped + stream.leave_behind(self.limit))
 
     def recall(self, paths: Iterable[Path], now: float, order: TreeOrder, files: int) -> None:
-        """Have accesses that fitted no stream count in another order as well. files: as for `access`."""
+        """Count accesses that fitted no stream in another order as well. files: as for `access`."""
         for path in paths:
             stream = self._gather(path, now, (order,), files)
             if stream is not None:
@@ -440,20 +442,20 @@ class Streams:
         return stream in self.opened
 
     def close(self, stream: Stream) -> Iterable[Path]:
-        """End a stream: what it wants is not to be had. Returns what nobody is going to use."""
+        """End a stream whose files cannot be loaded. Return the files that it leaves unused."""
         if stream in self.opened:
             self.opened.remove(stream)
         return stream.near
 
     def _without_reader(self, now: float) -> list[Stream]:
-        """Take out the streams that have lost their reader."""
+        """Remove and return the streams that have lost their reader."""
         lost = [stream for stream in self.opened if stream.idle(now, self.patience)]
         for stream in lost:
             self.opened.remove(stream)
         return lost
 
     def _gather(self, path: Path, now: float, orders: Iterable[TreeOrder], files: int) -> Stream | None:
-        """Have the streams without a window take an access. The one that has a window now, if any."""
+        """Give an access to the streams without a window. Return the one that opens a window, if any."""
         for order in orders:
             if path not in order:
                 continue
