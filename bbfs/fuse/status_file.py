@@ -57,18 +57,18 @@ class StatusHandler:
 
 def document(manager: ResourceManager, started: float) -> dict[str, Any]:
     """What is known of a mount at work; nothing is asked, and nothing gone through that grows with the listings."""
-    statistics = manager.contents.statistics
+    contents = manager.contents
     return {
         "started": _iso(started),
         "now": _iso(manager.clock()),
         "loads": manager.loads,
         "memory": {
-            "bytes": statistics.bytes,
-            "max_bytes": statistics.max_bytes,
-            "contents": statistics.entries,
-            "hits": statistics.hits,
-            "misses": statistics.misses,
-            "evictions": statistics.evictions,
+            "bytes": contents.bytes,
+            "max_bytes": contents.max_bytes,
+            "contents": len(contents),
+            "hits": contents.hits,
+            "misses": contents.misses,
+            "evictions": contents.evictions,
         },
         "sources": [_source(source) for source in manager.sources.values()],
     }

@@ -395,8 +395,8 @@ async def test_a_version_that_was_replaced_leaves_memory_and_who_has_it_open_kee
             source.contents["x://a"] = b"version %d" % number
             source.announce("x://a")
             await world.kernel.cat("mcp-server+docs/x/a")
-        statistics = world.manager.contents.statistics
-        assert (statistics.entries, statistics.bytes) == (1, len("version 4"))
+        contents = world.manager.contents
+        assert (len(contents), contents.bytes) == (1, len("version 4"))
         assert await world.kernel.read(handle) == b"one"
         world.files.release(handle)
 
@@ -420,10 +420,10 @@ async def test_memory_stays_within_its_budget_and_an_open_file_keeps_what_it_pin
         handle = await world.kernel.open("mcp-server+docs/x/d/0000")
         for number in range(40):
             await world.kernel.cat(f"mcp-server+docs/x/d/{number:04}")
-            assert world.manager.contents.statistics.bytes <= 500
+            assert world.manager.contents.bytes <= 500
         assert await world.kernel.read(handle) == b"x://d/0000" * 5
         world.files.release(handle)
-        assert world.manager.contents.statistics.evictions > 0
+        assert world.manager.contents.evictions > 0
 
 
 # -- listing and loading by URI ----------------------------------------------------------------------------------------

@@ -214,7 +214,7 @@ async def test_what_is_over_the_memory_budget_is_served_from_disk(
         assert [await world.kernel.cat(f"mcp-server+docs/x/c/{name}") for name in names] == [large, large]
         with pytest.raises(TooLarge, match=r"\[cache\] disk"):
             await world.kernel.cat("mcp-server+docs/x/b")
-        assert world.manager.contents.statistics.bytes <= 1000
+        assert world.manager.contents.bytes <= 1000
 
 
 async def test_a_missing_resource_is_not_served_from_disk(nursery: trio.Nursery, disk: DiskCache) -> None:

@@ -348,27 +348,27 @@ class DiskCache:
 
     def _replace_index(self, error: sqlite3.DatabaseError) -> None:
         """Replace a damaged index. The files stay until they are put again or tidied away."""
-        self._index.close()
-        self._presence.forget()
-        try:
+        with self._reopening():
             set_aside(self._directory / "index.sqlite", error)
             (self._directory / "tidied").unlink(missing_ok=True)
-            self._index = self._open()
-        except (OSError, sqlite3.Error) as failure:
-            log.warning("the disk cache is not used any more: %s", failure)
 
     def _restore_directory(self) -> None:
         """Make the directory again if it was removed."""
         with self._lock:
-            if self.unfinished.exists():
-                return
-            self._index.close()
-            self._presence.forget()
-            try:
-                self._make_directories()
-                self._index = self._open()
-            except (OSError, sqlite3.Error) as failure:
-                log.warning("the disk cache is not used any more: %s", failure)
+            if not self.unfinished.exists():
+                with self._reopening():
+                    self._make_directories()
+
+    @contextmanager
+    def _reopening(self) -> Iterator[None]:
+        """Close the index, and open it again after the block."""
+        self._index.close()
+        self._presence.forget()
+        try:
+            yield
+            self._index = self._open()
+        except (OSError, sqlite3.Error) as failure:
+            log.warning("the disk cache is not used any more: %s", failure)
 
     def _note_uses(self) -> None:
         used, self._used = self._used, {}

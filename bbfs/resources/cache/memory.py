@@ -4,7 +4,6 @@ Nothing here waits. Between two awaits a task is alone, so the event loop's thre
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from cachetools import LRUCache
@@ -14,25 +13,13 @@ from bbfs.model.values import Content
 V = TypeVar("V", bound=object)
 
 
-@dataclass(frozen=True, slots=True)
-class CacheStatistics:
-    """The counters of a cache. evictions: entries that made room for others, not the discarded ones."""
-
-    hits: int
-    misses: int
-    evictions: int
-    entries: int
-    bytes: int
-    max_bytes: int
-
-
 def _content_size(value: Any) -> int:
     content: Content = value
     return content.size
 
 
 class _Evicting(LRUCache[Hashable, V]):
-    """An LRU cache that counts its evictions."""
+    """An LRU cache that counts its evictions: entries that made room for others, not the discarded ones."""
 
     evictions = 0
 
@@ -92,7 +79,6 @@ class ContentCache(Generic[V]):
         return self._entries.evictions
 
     @property
-    def statistics(self) -> CacheStatistics:
-        return CacheStatistics(
-            self.hits, self.misses, self.evictions, len(self._entries), int(self._entries.currsize), self.max_bytes
-        )
+    def bytes(self) -> int:
+        """The bytes of all entries, each as `getsizeof` has it."""
+        return int(self._entries.currsize)

@@ -52,28 +52,23 @@ _LOOKED_AT = 256
 
 
 class _Layout:
-    """One directory: its entries in order, and the positions of their names."""
+    """One directory: its entries in order, and the positions of their names.
+
+    Of a large one, the first and the last file are looked for among the outermost entries only.
+    """
 
     __slots__ = ("entries", "files", "first", "index", "last")
 
-    def __init__(self, entries: Entries) -> None:
-        self.entries = entries
-        self.index: Mapping[str, int] = {name: place for place, (name, _) in enumerate(entries)}
-        files = [place for place, (_, is_directory) in enumerate(entries) if not is_directory]
-        self.files = len(files)
-        self.first, self.last = (files[0], files[-1]) if files else (-1, -1)
-
-
-class _LargeLayout:
-    """As `_Layout`. It looks for the first and last file among the outermost entries only."""
-
-    __slots__ = ("entries", "files", "first", "index", "last")
-
-    def __init__(self, entries: LargeEntries) -> None:
+    def __init__(self, entries: Entries | LargeEntries) -> None:
         self.entries: Entries = entries
-        self.index: Mapping[str, int] = entries.places
         self.files = size = len(entries)
-        ends = range(min(size, _PASSED_OVER))
+        ends = range(size)
+        if isinstance(entries, LargeEntries):
+            self.index: Mapping[str, int] = entries.places
+            ends = range(min(size, _PASSED_OVER))
+        else:
+            self.index = {name: place for place, (name, _) in enumerate(entries)}
+            self.files -= sum(is_directory for _, is_directory in entries)
         self.first = next((place for place in ends if not entries[place][1]), -1)
         self.last = next((size - 1 - place for place in ends if not entries[size - 1 - place][1]), -1)
 
@@ -90,7 +85,7 @@ class TreeOrder:
     ) -> None:
         self.opens_at = opens_at
         self._list = list_directory
-        self._layouts: LRUCache[Path, _Layout | _LargeLayout] = LRUCache(directories)
+        self._layouts: LRUCache[Path, _Layout] = LRUCache(directories)
 
     def __contains__(self, path: Path) -> bool:
         layout = self._layout(path[:-1])
@@ -173,14 +168,13 @@ class TreeOrder:
         """Drop the layout of a directory whose names have changed."""
         self._layouts.pop(directory, None)
 
-    def _layout(self, directory: Path) -> _Layout | _LargeLayout | None:
+    def _layout(self, directory: Path) -> _Layout | None:
         layout = self._layouts.get(directory)
         if layout is None:
             entries = self._list(directory)
             if entries is None:
                 return None
-            layout = _LargeLayout(entries) if isinstance(entries, LargeEntries) else _Layout(entries)
-            self._layouts[directory] = layout
+            layout = self._layouts[directory] = _Layout(entries)
         return layout
 
 

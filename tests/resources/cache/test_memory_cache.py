@@ -65,7 +65,7 @@ def test_counters() -> None:
     assert "a" not in cache
     assert (cache.hits, cache.misses, cache.evictions) == (1, 1, 1)
     cache.clear()
-    assert (len(cache), cache.statistics.bytes, cache.evictions) == (0, 0, 1)
+    assert (len(cache), cache.bytes, cache.evictions) == (0, 0, 1)
 
 
 def test_other_values_bring_their_own_measure() -> None:
@@ -121,10 +121,9 @@ class AgainstAModel(RuleBasedStateMachine):
 
     @invariant()
     def never_over_budget_and_the_same(self) -> None:
-        statistics = self.cache.statistics
-        assert statistics.bytes == self.used() <= BUDGET
-        assert statistics.entries == len(self.model)
-        assert statistics.evictions == self.evictions
+        assert self.cache.bytes == self.used() <= BUDGET
+        assert len(self.cache) == len(self.model)
+        assert self.cache.evictions == self.evictions
         assert all(key in self.cache for key in self.model)
 
 
