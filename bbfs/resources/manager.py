@@ -53,19 +53,19 @@ from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler
 log = logging.getLogger(__name__)
 
 JUST_NOW = 0.25
-"""Seconds for which what was just learnt counts as known, even where the source's time to live is 0."""
+"""Seconds for which a load counts as fresh, even with a time to live of 0."""
 LOADS_AT_ONCE = 64
-"""Items of one `load_resources` that wait at once; the bound of each source comes on top."""
+"""Concurrent loads of one `load_resources`, besides the bound of each source."""
 AHEAD_SHARE = 16
-"""A resource that is known to take more than this part of the memory budget is not loaded ahead."""
+"""Divisor of the memory budget: a larger resource gets no readahead."""
 AHEAD_BUDGET_SHARE = 4
-"""The part of the memory budget that contents may take which were loaded ahead and not used yet."""
+"""Divisor of the memory budget: bytes of unused readahead of each source."""
 FLUSH_EVERY = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedResource:
-    """One item of `load_resources`: content and metadata, or the error that this item alone ended with."""
+    """One item of `load_resources`: content and metadata, or its own error."""
 
     uri: str
     metadata: ResourceMetadata | None = None
@@ -86,7 +86,7 @@ class ResourceManager:
         shared: SharedTier | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """cache_bytes: the memory budget of contents. disk, shared: where they are kept besides, if anywhere."""
+        """Take the memory budget of contents, and the tiers below memory, if configured."""
         self.sources: dict[str, Source] = {}
         self._by_id: dict[str, Source] = {}
         self._by_prefix: dict[str, Source] = {}
@@ -123,14 +123,11 @@ class ResourceManager:
 
     @property
     def loads(self) -> int:
-        """Loads that sources were asked for."""
+        """The number of loads by the sources."""
         return self._loader.loads
 
     async def start(self) -> None:
-        """Let the contents that are kept besides be used, when all sources were added. It takes three seconds at most.
-
-        Where machines share contents, the first reader then finds them, if their server answers at all.
-        """
+        """Start the tiers, after all sources were added. Takes three seconds at most, for the first connection."""
         if self._shared is not None:
             await self._nursery.start(self._shared.run, self._invalidation.dropped)
         if self._disk is not None:
@@ -310,38 +307,37 @@ class ResourceManager:
     # -- sizes and contents ------------------------------------------------------------------------------------------
 
     def size_now(self, record: Record) -> tuple[int, float] | None:
-        """The size in bytes and for how many seconds it holds, or None when only the source can tell."""
+        """Return the size in bytes and its validity in seconds, or None if only the source can tell."""
         source = self.source_of(record)
         if source.misstates_sizes and record.digest is None:
-            return None  # `cp` and `tar` would take the file for one that is replaced while they read it
+            return None  # `cp` and `tar` would report a file that changed while they read it
         return record.known_size(self.clock(), source.data.policy.listing_ttl)
 
     def settled(self, record: Record) -> bool:
-        """Whether asking the source for the size of a resource now would tell nothing new."""
+        """Return whether the size is known, or was asked for just now."""
         return self.size_now(record) is not None or record.confirmed_within(JUST_NOW, self.clock())
 
     def send_on(self, record: Record) -> None:
-        """A program is told to look again (ESTALE), and is to find then what was just loaded for it.
+        """Keep what was just loaded for the lookup that follows ESTALE, even if it is invalidated meanwhile.
 
-        Even if that is said to have changed meanwhile: the kernel looks again only once, so a resource that changes
-        faster than that could never be opened.
+        The kernel retries only once, so a resource that changes faster could never be opened otherwise.
         """
         if record.loaded_within(JUST_NOW, self.clock()):
             record.awaited_until = self.clock() + JUST_NOW
 
     def just_changed(self, record: Record) -> bool:
-        """Whether a program may be on its way to the version that the last load has found."""
+        """Return whether the kernel may be about to look up the version of the last load."""
         return record.changed_within(JUST_NOW, self.clock())
 
     def lazy(self, record: Record) -> bool:
-        """Whether the size is 0 until it is opened: where only that loads it, or with `sizes = "lazy"`."""
+        """Return whether the size is 0 until an open: if only an open loads the resource, or with `sizes = "lazy"`."""
         return record.on_open or record.metadata.lazy or self.source_of(record).data.policy.sizes == "lazy"
 
     async def learn(self, record: Record) -> None:
-        """Make the record's size, version and time the source's own: by asking for them, or by loading the content.
+        """Update size, version and time of the record: by asking the source for them, or by a load.
 
-        Where a source is down and the size was once learnt, that stands (S20). Raises the source's error otherwise.
-        Does nothing for what only an open loads (S31).
+        While the source is down, a learnt size stays valid (S20). Raises the source's error otherwise. Does nothing for
+        what only an open loads (S31).
         """
         if record.on_open:
             return
@@ -362,7 +358,7 @@ class ResourceManager:
                 record.stale = True
 
     async def exists(self, record: Record) -> bool:
-        """Whether the source has a resource, which only a load can tell. Raises what else goes wrong."""
+        """Return whether the source has a resource, by a load. Raises any other error."""
         try:
             await self.learn(record)
         except NotFound:
@@ -370,7 +366,7 @@ class ResourceManager:
         return True
 
     async def find_certain(self, path: Path) -> Node:
-        """As `find`, but where a name may be a resource or a directory, the source has been asked which."""
+        """As `find`, but ask the source if a name may be a resource or a directory."""
         node = await self.find(path)
         if node.candidate is not None and await self.exists(node.candidate):
             node = await self.find(path)
@@ -382,16 +378,16 @@ class ResourceManager:
             await source.catalog.confirm(record)
 
     def content_now(self, record: Record) -> Content | None:
-        """The content, if it is in memory and fresh, or has just been found.
+        """Return the content, if it is in memory, and fresh or just loaded; else None.
 
-        A part of what an open has loaded is good for as long as its directory is there.
+        A part of what an open has loaded is valid as long as its directory exists.
         """
         kept = record.parent is not None and record.on_open
         usable = record.fresh(self.clock()) or kept or self.just_changed(record)
         return self.contents.get(content_key(record)) if usable and record.parts is None else None
 
     async def open(self, record: Record) -> Content:
-        """The content of a resource, from memory or from the source. Raises IsADirectory for one of several parts."""
+        """Return the content of a resource, from memory or by a load. Raises IsADirectory if it has several parts."""
         content = self.content_now(record)
         if content is not None:
             return content
@@ -402,7 +398,7 @@ class ResourceManager:
         return contents[record.part] if record.parent is not None else contents[0]
 
     def _link(self, source: Source, record: Record, native_uri: str) -> str | None:
-        """Where a link in the directory of `record` leads for another resource of the source; None if it has none."""
+        """Return the target of a link in the directory of `record` to another resource of the source, or None."""
         linked = source.catalog.record(native_uri)
         path = linked.path if linked is not None and linked.path else file_names.plain_path(native_uri).path
         try:
@@ -418,10 +414,9 @@ class ResourceManager:
     # -- loading ahead -----------------------------------------------------------------------------------------------
 
     def accessed(self, path: Path, record: Record, *, wanted: bool) -> None:
-        """Something wants the content at `path`: where this goes on in the order of a walk, load the next ones.
+        """Take note of an access for readahead.
 
-        To be called when the content is not there (`wanted`: it is loaded next), and when it was loaded ahead
-        (`Record.ahead`), so that a walk goes on; other hits cost nothing.
+        Call this if the content is not cached (`wanted`: it is loaded next), or was loaded ahead (`Record.ahead`).
         """
         source, below = self.place(path)
         self._ahead.accessed(source, below, record, wanted=wanted)
@@ -584,13 +579,13 @@ class ResourceManager:
     # -- memory across mounts ----------------------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Write what was learnt and loaded since the last flush."""
+        """Write all metadata and contents since the last flush."""
         await self._memory.flush(self.sources.values())
         if self._disk is not None:
             await self._disk.flush()
 
     async def keep_flushing(self) -> None:
-        """Runs for the life of the daemon; writes the rest when it is cancelled."""
+        """Flush metadata again and again until cancelled, then flush everything."""
         try:
             while True:
                 await trio.sleep(FLUSH_EVERY)

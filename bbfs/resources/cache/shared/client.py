@@ -1,4 +1,4 @@
-"""The client library of Valkey and Redis as bbfs uses it. Importing this needs the extra `shared`."""
+"""The client library of Valkey and Redis, as configured here. Importing this needs the extra `shared`."""
 
 import ssl
 from types import TracebackType
@@ -19,13 +19,13 @@ from coredis.retry import NoRetryPolicy
 from bbfs.model.values import SharedCache
 
 CONNECTIONS = 2
-"""One that listens, and one that all requests share: the client does not wait for an answer to send the next."""
+"""One that listens, and one for all requests: the client pipelines them."""
 
 
 class _Pool(ConnectionPool[BaseConnection]):
-    """The connections of one client, whose buffers are closed with it.
+    """A connection pool that closes the buffers of its connections.
 
-    The library leaves those of a connection open that could not be made, which Python then complains of.
+    The library leaves them open after a failed connection, which causes ResourceWarnings.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -50,7 +50,7 @@ class _Pool(ConnectionPool[BaseConnection]):
 
 
 def open_client(settings: SharedCache, timeout: float) -> Redis[bytes]:
-    """A client that is not connected yet. Its own retries are off, and TLS verifies as the system does.
+    """Return a client that is not connected yet, without retries; TLS verifies as the system does.
 
     timeout: seconds for connecting, and for one answer.
     """

@@ -1,8 +1,8 @@
-"""A connection to a Valkey or Redis server that is either there or not: nobody ever waits for one that is not.
+"""A connection to a Valkey or Redis server. No request waits for a connection.
 
-One task owns the connection and hears what others publish. A request that fails or takes too long ends the connection
-for all; until the next one is made, with growing pauses, requests are answered at once with nothing. So an outage is
-one line in the log, and costs those who had asked already its `timeout` once.
+One task owns the connection and receives published messages. A request that fails or takes too long ends the
+connection for all. Until the next one is made, with back-off, requests return None at once. So an outage is one line in
+the log, and costs one `timeout`.
 """
 
 import logging
@@ -25,39 +25,36 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 CONNECTING = 2.0
-"""Seconds that connecting may take, which no reader waits for."""
+"""Longest time (seconds) for connecting; no reader waits for it."""
 START_WITHIN = 3.0
-"""Seconds that the start of a mount waits for the first try, so that the first reader finds the server there."""
+"""Seconds that the start of a mount waits for the first try to connect."""
 AT_ONCE = 16
-"""Requests under way; more would wait for this process rather than for the server, and be taken for its slowness."""
+"""Requests under way; more would wait for this process, which would look like a slow server."""
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 60.0
-"""Seconds between tries to connect: the pause doubles from the first to the longest."""
+"""Back-off (seconds) between tries to connect: it doubles from the first to the longest."""
 STEADY = 30.0
-"""Seconds that a connection must have held for the next pause to be the first one again."""
+"""Lifetime (seconds) of a connection that resets the back-off."""
 SILENCE = 5
-"""Seconds without a message after which the server is asked whether it is still there."""
+"""Seconds without a message after which the server is pinged."""
 EXTRA = "coredis>=6.9,<7"
-"""What `bbfs[shared]` adds, for pip."""
+"""The requirement that `bbfs[shared]` adds, for pip."""
 
 
 def require_client() -> None:
-    """Raises ConfigError where the client library is not installed. Does not import it, which costs a second."""
+    """Raise ConfigError if the client library is not installed. Does not import it, which costs a second."""
     if find_spec("coredis") is None:
         raise ConfigError(
             f"[cache] shared needs the client of Valkey and Redis, which is not installed: pip install '{EXTRA}'"
         )
-    logging.getLogger("coredis").setLevel(logging.CRITICAL)  # it logs with tracebacks what it raises too
+    logging.getLogger("coredis").setLevel(logging.CRITICAL)  # it also logs, with tracebacks, what it raises
 
 
 class Valkey:
-    """The connection to one server. `run` owns it; `ask` may be called from any task, before, during and after.
-
-    channel: what `run` listens to.
-    """
+    """The connection to one server. `run` owns it; `ask` may be called at any time. channel: what `run` listens to."""
 
     def __init__(self, settings: SharedCache, channel: str) -> None:
-        """Raises ConfigError where the client library is not installed."""
+        """Raises ConfigError if the client library is not installed."""
         require_client()
         self._settings = settings
         self._channel = channel
@@ -74,16 +71,16 @@ class Valkey:
 
     @property
     def problem(self) -> str | None:
-        """Why the server is not there, in words without secrets; None while it is, and before the first try."""
+        """Why there is no connection, without secrets; None while there is one, and before the first try."""
         return None if self.up else self._reason
 
     async def ask(self, request: "Callable[[Redis[bytes]], Awaitable[T]]") -> T | None:
-        """What the server answers, within its `timeout`; None without a server. Raises nothing but cancellation."""
+        """Return the server's answer, or None without one in time. Raises nothing but cancellation."""
         if self._client is None:
             return None
         began, client = trio.current_time(), None
         try:
-            with trio.fail_after(self._settings.timeout):  # which bounds the wait for a place as well
+            with trio.fail_after(self._settings.timeout):  # bounds the wait for the limiter as well
                 async with self._places:
                     client = self._client
                     if client is None:
@@ -92,16 +89,18 @@ class Valkey:
             self._answered = trio.current_time()
             return answer
         except trio.TooSlowError:
-            if client is not None and self._client is client and self._answered <= began:  # nor has it answered others
+            if (
+                client is not None and self._client is client and self._answered <= began
+            ):  # it has answered no other request either
                 self.fail(f"no answer within {self._settings.timeout:g} s")
-        except Exception as error:  # whatever it is, the cache is of no use then, and the log says why
+        except Exception as error:  # any error makes the connection unusable
             log.debug("shared cache: a request failed", exc_info=True)
             if self._client is client:
                 self.fail(_words(error))
         return None
 
     def fail(self, reason: str) -> None:
-        """End the connection that there is; a new one is tried after a pause."""
+        """End the connection. `run` makes a new one after a pause."""
         self._client, self._reason = None, reason
         self._scope.cancel()
 
@@ -112,11 +111,10 @@ class Valkey:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Keep a connection until cancelled. Reports to have started after the first try, whatever came of it,
-        or after `START_WITHIN`.
+        """Keep a connection until cancelled. Has started after the first try, or after `START_WITHIN`.
 
-        heard: gets each message; it must neither block nor raise. ready: awaited on each new connection, when messages
-        arrive already and before anybody else uses it, with whether some may have been missed since the start.
+        heard: receives each message; it must neither block nor raise. ready: awaited on each new connection before its
+        first use, when it already receives messages, with whether messages may have been missed since the start.
         """
         self._started = False
 
@@ -135,7 +133,7 @@ class Valkey:
         ready: "Callable[[Redis[bytes], bool], Awaitable[None]]",
         tried: Callable[[], None],
     ) -> None:
-        """One connection after the other. tried: called when the first try has come to something, and after others."""
+        """Hold one connection after the other. tried: called after each try."""
         pause, told = FIRST_PAUSE, False
         while True:
             connected: float | None = None
@@ -161,7 +159,7 @@ class Valkey:
         *,
         task_status: trio.TaskStatus[str | None],
     ) -> None:
-        """One connection, from its beginning to its end; `_reason` is why it ended. Started: None, or that reason."""
+        """Hold one connection; `_reason` says why it ended. Has started with None, or with the reason of a failure."""
         self._scope = trio.CancelScope(deadline=trio.current_time() + CONNECTING)
         connected, failure = False, None
         try:
@@ -199,7 +197,7 @@ class Valkey:
 
 
 async def probe(settings: SharedCache) -> str:
-    """Connect once, and say what is there: name and version. Raises ConfigError, and Unreachable with the reason."""
+    """Connect once, and return name and version of the server. Raises ConfigError, and Unreachable with the reason."""
     require_client()
     version, reason = "", "no answer"
     try:
@@ -222,7 +220,7 @@ async def _later(start: Callable[[], None]) -> None:
 
 
 async def _client_module() -> Any:
-    """`bbfs.resources.cache.shared.client`, which needs the extra; imported in a thread: mounts serve meanwhile."""
+    """Import `client`, which needs the extra, in a thread: mounts serve meanwhile."""
     return await trio.to_thread.run_sync(import_module, "bbfs.resources.cache.shared.client", abandon_on_cancel=True)
 
 
@@ -233,7 +231,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _words(error: BaseException) -> str:
-    """Why, for people. A failed connection says what failed below it, since its own text names the address only."""
+    """Return the reason for people: that of the cause, since a failed connection names the address only."""
     while isinstance(cause := error.__cause__ or error.__context__, Exception):
         error = _first(cause)
     if isinstance(error, TimeoutError | trio.TooSlowError):

@@ -1,6 +1,6 @@
-"""What the shared tier says to the server: the scripts that run there, each as one step, and the form of what is kept.
+"""The scripts that the shared tier runs on the server, each atomic, and the format of its entries.
 
-What comes back is checked before it is believed: other programs, and other versions of this one, may write there.
+Answers are validated: other programs, and other versions of this one, may write there.
 """
 
 import json
@@ -13,7 +13,7 @@ from bbfs.model.values import ContentType
 from bbfs.resources.cache.tier import PartHeader
 
 FORMAT = 1
-"""Part of every key: versions of bbfs that keep another form do not see each other's."""
+"""Part of every key, so that versions of bbfs with different formats do not see each other's entries."""
 
 _NOW = """
 local time = redis.call('TIME')
@@ -21,8 +21,8 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function text(number) return string.format('%.0f', number) end
 """
 
-# KEYS: entry, claim, epoch. ARGV: token ('' to claim nothing), ms of the lease, ms since it was claimed that are good
-# enough ('' to take what has expired too).
+# KEYS: entry, claim, epoch. ARGV: token ('' to claim nothing), ms of the lease, largest age of the entry's claim in ms
+# ('' to accept stale entries too).
 FIND = (
     _NOW
     + """
@@ -42,7 +42,7 @@ return {'held'}
 )
 
 # KEYS: entry, claim, epoch. ARGV: token, epoch and time of the claim, ms of age, ttl, life; parts. What an answer tells
-# may be as old as its request: `since` is the time of the claim, before the source was asked.
+# may be as old as its request, so `since` is the time of the claim.
 PUT = (
     _NOW
     + """
@@ -58,7 +58,7 @@ return 1
 """
 )
 
-# KEYS: claim. ARGV: token, ms for which nobody waits.
+# KEYS: claim. ARGV: token, ms for which no machine waits.
 RELEASE = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], '-', 'PX', ARGV[2])
@@ -90,7 +90,7 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A machine (`by`) tells that a resource of a source has changed; None: any of them may have."""
+    """An invalidation by the machine `by`: of a resource, or (None) of all resources of a source."""
 
     by: str
     source: str
@@ -98,7 +98,7 @@ class Dropped:
 
 
 def parse_dropped(message: bytes) -> Dropped | None:
-    """None for what no machine of this version says."""
+    """Return the invalidation in a message, or None if it is not one of this version."""
     document = _json(message)
     match document:
         case {"by": str(by), "source": str(source), "uri": str() | None as uri}:
@@ -112,7 +112,7 @@ def parts_text(parts: Iterable[PartHeader]) -> str:
 
 
 def parse_parts(text: Any) -> tuple[PartHeader, ...] | None:
-    """The parts of an entry; None for what cannot be one."""
+    """Return the parts of an entry, or None if the text is not valid."""
     document = _json(text)
     if not isinstance(document, list):
         return None

@@ -1,14 +1,14 @@
-"""Contents that many machines share, on a Valkey or Redis server: what one has fetched the others need not.
+"""The shared tier on a Valkey or Redis server: machines need not load what one of them has loaded.
 
-On the server, under a prefix of its own:
-  `content:DIGEST`            the bytes, once however many resources have them
-  `entry:SOURCE:URI`          what a load answered: parts with their digests, when it was and for how long it is fresh
-  `loading:SOURCE:URI`        the machine that loads it now, for as long as it renews that
-  `epoch:SOURCE`              a random word; entries that were made under another are void
-Everything expires by itself. Ages are measured by the server's clock, so those of the machines may differ.
+On the server, under a prefix:
+  `content:DIGEST`            the bytes, stored once for all resources that have them
+  `entry:SOURCE:URI`          the answer of a load: parts with their digests, time and time to live
+  `loading:SOURCE:URI`        the claim of the machine that loads it now and renews the claim
+  `epoch:SOURCE`              a random word; entries made under another epoch are void
+All keys expire. Ages are measured by the server's clock, so the machines' clocks may differ.
 
-An entry counts only with all of its contents, each with the digest that the entry names; anything else is a miss. What
-was being loaded when the resource was said to have changed is not put: the claim on it is gone (`_DROP`).
+An entry counts only with all of its contents, each with the digest in the entry; anything else is a miss. Invalidating
+a resource removes the claim on it (`DROP`), so the result of a load that began before is not stored.
 
 Between two awaits a task is alone; the tables here have no lock.
 """
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEASE = 3.0
-"""Seconds for which a machine that died is believed to be loading still; those that live renew it."""
+"""Lifetime (seconds) of a claim that its machine does not renew."""
 FIRST_LOOK, LONGEST_LOOK = 0.01, 0.1
-"""Seconds between looks for what another machine loads: each pause is half as long again as the one before."""
+"""Shortest and longest pause (seconds) between looks for another machine's result; each is 1.5 times the one before."""
 ALONE = 1.0
-"""Seconds for which nobody waits for a resource whose load brought nothing that could be shared."""
+"""Seconds for which machines do not wait for a resource whose claim was released without a result."""
 STALE_FOR = 3600.0
-"""Seconds for which an entry is kept after it has expired, unless `SharedCache.longest` is sooner."""
+"""Seconds for which a stale entry is kept, unless `SharedCache.longest` ends sooner."""
 SPARE = 60.0
-"""Seconds that a content outlives the entry it was put for."""
+"""Seconds that a content outlives its entry."""
 UNDELIVERED = 10_000
-"""Invalidations that wait for the server to come back; beyond that, whole sources are dropped."""
+"""Invalidations that wait for a connection; beyond that, whole sources are invalidated."""
 THREAD_FROM = 1 << 20
 """Bytes from which digests are computed in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """This machine loads a resource. since: the server's time, in ms. until: trio's clock, when it is renewed no more.
+    """A claim of this machine. since: the server's time, in ms. until: trio's clock, end of its renewal.
 
-    token: what the server has to have as its claim when the result is put; empty where the result is not to be put,
-    since nobody could tell whether it was said to have changed meanwhile.
+    token: the value of the claim on the server; empty if there is no claim there: then the result is not stored, since
+    an invalidation meanwhile would go unnoticed.
     """
 
     token: str
@@ -68,13 +68,10 @@ class _Claim:
 
 
 class ValkeyTier:
-    """The shared tier (`tiers.SharedTier`). Without a server, every call is answered at once, as if nothing was kept.
-
-    clock: seconds since the epoch.
-    """
+    """A `SharedTier`. Without a connection, every call is a miss at once. clock: seconds since the epoch."""
 
     def __init__(self, settings: SharedCache, *, clock: Callable[[], float] = time.time) -> None:
-        """Raises ConfigError where the client library is not installed."""
+        """Raises ConfigError if the client library is not installed."""
         self._settings = settings
         self._clock = clock
         self._keys = _Keys(settings.prefix)
@@ -88,24 +85,17 @@ class ValkeyTier:
 
     @property
     def problem(self) -> str | None:
-        """Why there is no server at the moment, without secrets; None while there is one."""
+        """Why there is no connection, without secrets; None while there is one."""
         return self._server.problem
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def get(self, source: str, uri: str) -> Cached | None:
-        """Return what is kept of a resource, fresh or not; None for a miss."""
         now = self._clock()
         answer = await self._find(source, uri, token="", newest=None)
         return await self._whole(source, uri, answer, now) if answer is not None and answer[0] == b"found" else None
 
     async def claim(self, source: str, uri: str, *, timeout: float, newer_than: float = 0.0) -> Cached | None:
-        """Return what is kept of a resource and is fresh. Else None: the caller loads it, on behalf of all machines.
-
-        After None, `put` or `give_up` is to be called. If another machine is loading the resource already, its result
-        is waited for, for at most half of `timeout` (seconds for which the caller would wait for the source), so that
-        there is time left to ask. newer_than: what was asked for before (seconds since the epoch) is not good enough.
-        """
         began = trio.current_time()
         pause, damaged = FIRST_LOOK, False
         token, epoch = f"{self._instance} {secrets.token_hex(4)}", b""
@@ -133,19 +123,19 @@ class ValkeyTier:
         return None
 
     async def _find(self, source: str, uri: str, *, token: str, newest: float | None) -> list[Any] | None:
-        """token: claims the resource where there is no entry. newest: seconds since it was claimed that will do."""
+        """Find an entry. token: the claim to make if there is none. newest: largest age (seconds) of its claim."""
         age = "" if newest is None else str(_ms(newest))
         return await self._run(scripts.FIND, self._keys.of(source, uri), [token, _ms(LEASE), age])
 
     async def _whole(self, source: str, uri: str, answer: list[Any], now: float) -> Cached | None:
-        """Return the entry that was found, with its contents. One that is damaged is removed.
+        """Return the entry of an answer, with its contents; remove a damaged one.
 
-        now: before it was asked for, so that it is never taken for younger than it is.
+        now: a time before the request, so that the entry never seems younger than it is.
         """
         _, text, age, ttl = answer
         headers = scripts.parse_parts(text)
         if headers is not None and sum(header.size for header in headers) > self._settings.max_content:
-            return None  # somebody else's limit is a larger one
+            return None  # the limit of the other machine is larger
         if headers:
             keys = [self._keys.content(header.digest) for header in headers]
             found: Sequence[bytes | None] | None = await self._server.ask(lambda client: client.mget(keys))
@@ -169,10 +159,7 @@ class ValkeyTier:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     async def put(self, source: str, uri: str, cached: Cached) -> None:
-        """Keep what a load answered, unless it is too large, not fresh, or was said to have changed meanwhile.
-
-        Only what was claimed is kept: nobody could tell that of anything else.
-        """
+        """Store the answer of a load that was claimed, unless it is too large, stale, or was invalidated meanwhile."""
         claim = self._claims.pop((source, uri), None)
         if claim is None or not claim.token:
             return
@@ -191,7 +178,7 @@ class ValkeyTier:
         await self._run(scripts.PUT, self._keys.of(source, uri), arguments)
 
     async def _put_content(self, digest: str, content: Content, life: float) -> bool:
-        """Have the server keep a content for `life` seconds at least; its bytes go there if it has them not."""
+        """Have the server keep a content for `life` seconds at least; send the bytes only if they are missing there."""
         key, lasting = self._keys.content(digest), _ms(life + SPARE)
         left = await self._server.ask(lambda client: client.pttl(key))
         if left is None:
@@ -204,10 +191,6 @@ class ValkeyTier:
         return bool(await self._server.ask(lambda client: client.set(key, data, px=lasting)))
 
     def give_up(self, source: str, uri: str) -> None:
-        """After `claim`: the load has brought nothing to `put`. Those who wait for it ask the source themselves.
-
-        Does nothing after a `put`. Never waits.
-        """
         self._release(source, uri, self._claims.pop((source, uri), None))
 
     def _release(self, source: str, uri: str, claim: _Claim | None) -> None:
@@ -218,10 +201,7 @@ class ValkeyTier:
     # -- what changes ------------------------------------------------------------------------------------------------
 
     async def drop(self, source: str, uri: str | None) -> None:
-        """A resource has changed (None: any of the source may have): no machine is to take what is kept for fresh.
-
-        Where there is no server, or none that answers in time, it is told as soon as there is one again.
-        """
+        """Invalidate a resource (None: all of the source) on all machines, as soon as there is a connection."""
         if await self._server.ask(lambda client: self._deliver(client, source, uri)) is None:
             self._undelivered[source, uri] = None
             if len(self._undelivered) > UNDELIVERED:
@@ -240,11 +220,9 @@ class ValkeyTier:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Keep the connection, renew claims, and hear of the invalidations by other machines, until cancelled.
+        """Keep the connection, renew claims, and report invalidations by other machines, until cancelled.
 
-        dropped: gets the source and the URI, or None for all of the source; it must neither block nor raise. After a
-        time without a connection, in which any may have been missed, it gets (`EVERYTHING`, None). Reports to have
-        started when a first connection was tried, within three seconds.
+        Has started after the first try to connect, or after three seconds.
         """
         self._dropped = dropped
         async with trio.open_nursery() as nursery:
@@ -252,12 +230,12 @@ class ValkeyTier:
             try:
                 await nursery.start(self._server.run, self._hear, self._ready)
                 task_status.started()
-                await self._keep_told()
+                await self._keep_renewing()
             finally:
                 self._nursery = None
 
     async def _ready(self, client: "Redis[bytes]", again: bool) -> None:
-        """Before a new connection is used: tell what could not be told, and suspect what may not have been heard."""
+        """Prepare a new connection: deliver waiting invalidations, and report that some may have been missed."""
         self._scripts.clear()
         while self._undelivered:
             source, uri = next(iter(self._undelivered))
@@ -273,8 +251,8 @@ class ValkeyTier:
         elif told.by != self._instance and self._dropped is not None:
             self._dropped(told.source, told.uri)
 
-    async def _keep_told(self) -> None:
-        """Tell the server again and again which loads this machine is still at, and what it could not be told."""
+    async def _keep_renewing(self) -> None:
+        """Renew the claims and deliver waiting invalidations, again and again."""
         while True:
             await trio.sleep(LEASE / 3)
             now = trio.current_time()
@@ -300,7 +278,7 @@ class ValkeyTier:
 
 
 class _Keys:
-    """The names on the server. A digest stands for a URI, which may be of any length."""
+    """The keys on the server. They have a digest of the URI, which may be of any length."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = f"{prefix}:{scripts.FORMAT}:"
@@ -313,7 +291,7 @@ class _Keys:
         return f"{self._prefix}epoch:{source}"
 
     def of(self, source: str, uri: str) -> list[str]:
-        """Of the entry, of the claim on it, and of the epoch of its source."""
+        """Return the keys of the entry, of its claim, and of the epoch of its source."""
         name = f"{source}:{blake2b(uri.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
         return [f"{self._prefix}entry:{name}", f"{self._prefix}loading:{name}", self.epoch(source)]
 
