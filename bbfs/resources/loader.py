@@ -218,12 +218,12 @@ class ContentLoader:
         time to live, inode and the kernel's pages follow from it.
         """
         source, record = load.source, load.record
-        if source.reloads is None or record.digest is None or record.parts is not None or record.on_open:
+        if source.revalidates is None or record.digest is None or record.parts is not None or record.on_open:
             return None
         part = await self._last_seen(load)
         if part is None:
             return None
-        answer = await source.reloads.load_if_changed(record.metadata.native_uri, record.digest)
+        answer = await source.revalidates.load_if_changed(record.metadata.native_uri, record.digest)
         return Loaded((part,), answer.ttl, answer.metadata) if isinstance(answer, Unchanged) else answer
 
     async def _last_seen(self, load: Load) -> Part | None:

@@ -23,7 +23,7 @@ class Source:
     """A data source at work: its handler, its tree, its bound on requests in flight, and how it fares.
 
     misstates_sizes: whether one of its contents did not have the size that it had declared.
-    loads, reloads, watches: the handler, if it can; to find that out takes a good part of a load's time.
+    loads, revalidates, watches: the handler, if it can; to find that out takes a good part of a load's time.
     refreshed: when somebody wanted what is at and below a path of the catalog fetched anew (seconds since the epoch):
         what was fetched before that is not to be served, wherever it is kept.
     loads_while_wanted: whether a load ends with the last program that waits for it.
@@ -39,13 +39,13 @@ class Source:
     misstates_sizes: bool = False
     refreshed: dict[tuple[str, ...], float] = field(default_factory=dict)
     loads: CanLoad | None = field(init=False)
-    reloads: CanLoadIfChanged | None = field(init=False)
+    revalidates: CanLoadIfChanged | None = field(init=False)
     watches: CanWatch | None = field(init=False)
     loads_while_wanted: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.loads = self.handler if isinstance(self.handler, CanLoad) else None
-        self.reloads = self.handler if isinstance(self.handler, CanLoadIfChanged) else None
+        self.revalidates = self.handler if isinstance(self.handler, CanLoadIfChanged) else None
         self.watches = self.handler if isinstance(self.handler, CanWatch) else None
         self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
 
