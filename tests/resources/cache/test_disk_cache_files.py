@@ -14,8 +14,9 @@ import pytest
 from bbfs.model.digest import digest_of
 from bbfs.model.values import Part
 from bbfs.resources.cache import disk as disk_module
+from bbfs.resources.cache import sqlite
 from bbfs.resources.cache.disk import DiskCache, Key
-from bbfs.resources.cache.disk_index import charge
+from bbfs.resources.cache.disk_index import Index, charge
 from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
@@ -187,7 +188,7 @@ def test_a_crash_in_the_middle_leaves_nothing_that_is_served_or_stays(
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(disk._index, "put", die)  # the file is in its place, the row is not
+        patch.setattr(Index, "put", die)  # the file is in its place, the row is not
         with pytest.raises(Crash):
             disk.put([entry("a", b"new")])
     (directory / "new" / "123-0").write_bytes(b"half")
@@ -253,10 +254,11 @@ def test_a_directory_that_was_removed_is_begun_anew(
 
 
 def test_another_that_holds_the_index_for_long_costs_a_miss(
-    disk: DiskCache, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", 0.01)
+    disk = DiskCache(directory, 1 << 20)
     disk.put([entry("a", b"1")])
-    disk._index._db.execute("PRAGMA busy_timeout = 10")
     other = sqlite3.connect(directory / "index.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     assert read(disk, "a") == [b"1"]  # readers do not wait
@@ -265,6 +267,7 @@ def test_another_that_holds_the_index_for_long_costs_a_miss(
     other.execute("ROLLBACK")
     other.close()
     assert disk.put([entry("b", b"2")])
+    disk.close()
 
 
 def test_the_directory_is_the_users_own_even_if_it_was_not(directory: Path) -> None:
