@@ -44,7 +44,8 @@ RESULT_KEPT = 60.0
 
 def content_key(record: Record) -> tuple[str, str, int, str | None]:
     """Return the key of a content in memory. It has the version; 0 is the resource, its parts count from 1."""
-    return (*record.key, 0 if record.parent is None else record.part + 1, record.digest)
+    owner, part = (record, 0) if record.parent is None else (record.parent, record.part + 1)
+    return owner.source_id, owner.metadata.native_uri, part, record.digest
 
 
 def require_current(record: Record) -> None:
