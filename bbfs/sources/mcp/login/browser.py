@@ -6,7 +6,7 @@ PKCE and the exchange of the code. It is driven from here, so that every request
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -29,9 +29,11 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import DataSource, McpServer
+from bbfs.sources.http.client import unguarded_client
 from bbfs.sources.mcp.client.errors import server_redactor
 from bbfs.sources.mcp.login.loopback import Loopback
 from bbfs.sources.mcp.login.refresh import (
+    TOKEN_TIMEOUT,
     ClientSettings,
     Memory,
     client_metadata,
@@ -39,7 +41,6 @@ from bbfs.sources.mcp.login.refresh import (
     error_code,
     expiry,
     send,
-    token_client,
 )
 from bbfs.sources.mcp.login.token_store import StoredLogin, TokenStore
 
@@ -152,7 +153,7 @@ class _Attempt:
         flow = self._provider.async_auth_flow(request)
         context = self._provider.context
         try:
-            async with token_client() as client:
+            async with unguarded_client(timeout=TOKEN_TIMEOUT) as client:
                 outgoing = await anext(flow)
                 outgoing = await flow.asend(self._challenge(request, await self._probed(client, request)))
                 while outgoing is not request:
@@ -184,17 +185,9 @@ class _Attempt:
 
     async def _probed(self, client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response | None:
         """The refusal (401), or None for anything else that a living server says. Raises Unreachable."""
-        host = request.url.host
-        try:
-            with trio.fail_after(client.timeout.read or 0):
-                response = await client.send(request, stream=True, follow_redirects=False)
-                await response.aclose()
-        except (trio.TooSlowError, httpx2.TimeoutException):
-            raise Unreachable(f"{host} does not answer") from None
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            raise Unreachable(f"{host} cannot be reached: {error or type(error).__name__}") from None
+        response = await send(client, request, whole=False)
         if response.status_code >= 500:
-            raise Unreachable(f"{host} answers HTTP {response.status_code}")
+            raise Unreachable(f"{request.url.host} answers HTTP {response.status_code}")
         return response if response.status_code == 401 else None
 
     def _challenge(self, request: httpx2.Request, refusal: httpx2.Response | None) -> httpx2.Response:
@@ -272,12 +265,12 @@ async def _revoke(place: Place, login: StoredLogin) -> str | None:
     provider = OAuthClientProvider(place.url, client_metadata(()), Memory(login.tokens, login.client))
     provider.context.client_info = login.client
     try:
-        async with token_client() as client:
+        async with unguarded_client(timeout=TOKEN_TIMEOUT) as client:
             for hint, token in tokens.items():
                 if token is None:
                     continue
-                form: Mapping[str, str] = {"token": token, "token_type_hint": hint, "client_id": login.client.client_id}
-                data, headers = provider.context.prepare_token_auth(dict(form), {})
+                form = {"token": token, "token_type_hint": hint, "client_id": login.client.client_id or ""}
+                data, headers = provider.context.prepare_token_auth(form, {})
                 response = await send(client, httpx2.Request("POST", str(endpoint), data=data, headers=headers))
                 if error_code(response) == "invalid_request" and login.client.client_secret is None:
                     # Servers on the MCP SDK want the field, which may be left out where it is empty (RFC 6749, 2.3.1).

@@ -22,10 +22,10 @@ from mcp.client.auth.utils import extract_field_from_www_auth, is_valid_client_m
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl
 
-from bbfs import __version__
 from bbfs.config.system_keyring import KeyringUnusable
 from bbfs.model.errors import ConfigError, Unreachable
 from bbfs.model.values import McpServer
+from bbfs.sources.http.client import USER_AGENT, unguarded_client
 from bbfs.sources.mcp.login.token_store import LoginKey, Stamp, StoredLogin, TokenStore
 
 T = TypeVar("T")
@@ -38,7 +38,6 @@ _GRACE = 2.0
 _PASSING = {"server_error", "temporarily_unavailable", "slow_down"}
 """Error codes of a token endpoint that say nothing about the login."""
 _LOGIN_ENDED = (400, 401, 403)
-_AGENT = f"bbfs/{__version__}"
 _SETTINGS = {
     "clientId": "client_id",
     "clientSecret": "client_secret",
@@ -249,7 +248,7 @@ async def renew(url: str, login: StoredLogin, now: float) -> StoredLogin | None:
     response: httpx2.Response | None = None
     flow = provider.async_auth_flow(request)
     try:
-        async with token_client() as client:
+        async with unguarded_client(timeout=TOKEN_TIMEOUT) as client:
             outgoing = await anext(flow)
             while outgoing is not request:
                 response = await send(client, outgoing)
@@ -295,22 +294,19 @@ def client_metadata(redirect_uris: Iterable[str]) -> OAuthClientMetadata:
     return OAuthClientMetadata(redirect_uris=uris, client_name="bbfs", token_endpoint_auth_method="none")
 
 
-def token_client() -> httpx2.AsyncClient:
-    """For an authorization server, which gets none of the headers that are configured for the MCP server."""
-    return httpx2.AsyncClient(timeout=TOKEN_TIMEOUT)
-
-
-async def send(client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-    """An answer with its body. Raises Unreachable."""
-    request.headers.setdefault("user-agent", _AGENT)
-    host = request.url.host
+async def send(client: httpx2.AsyncClient, request: httpx2.Request, *, whole: bool = True) -> httpx2.Response:
+    """Return an answer, with its body if it is wanted whole. Raises Unreachable."""
+    request.headers.setdefault("user-agent", USER_AGENT)
+    host, why = request.url.host, ", which the login needs" if whole else ""
     try:
         with trio.fail_after(TOKEN_TIMEOUT):
-            return await client.send(request, follow_redirects=False)
+            response = await client.send(request, stream=not whole, follow_redirects=False)
+            await response.aclose()
+            return response
     except (trio.TooSlowError, httpx2.TimeoutException):
-        raise Unreachable(f"{host} does not answer within {TOKEN_TIMEOUT:g} s, which the login needs") from None
+        raise Unreachable(f"{host} does not answer within {TOKEN_TIMEOUT:g} s{why}") from None
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        raise Unreachable(f"{host} cannot be reached, which the login needs: {error or type(error).__name__}") from None
+        raise Unreachable(f"{host} cannot be reached{why}: {error or type(error).__name__}") from None
 
 
 async def finishing(work: Callable[[], Awaitable[T]]) -> T:
