@@ -10,11 +10,11 @@ address a request goes; a proxy has to be configured (`proxy`), and is then trus
 """
 
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Container, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
 from math import inf
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import httpcore2
 import httpx2
@@ -42,6 +42,20 @@ _REFUSAL_TIMEOUT, _REFUSAL_LIMIT, _EXCERPT = 2.0, 1 << 16, 200
 """Seconds and bytes for the body of a refusal or a redirect; characters of it in a message."""
 _KEPT_TOO_LONG = (httpcore2.ReadError, httpcore2.WriteError, httpcore2.RemoteProtocolError)
 """How a connection fails that the server has closed since the last request on it."""
+
+
+class RequestOptions(TypedDict, total=False):
+    """What a request may have besides its method and URL.
+
+    params: added to those of the URL. json: the body. accept: statuses besides 2xx that are answers; all others raise.
+    max_body: bytes of the decoded body, in the place of the client's.
+    """
+
+    headers: Mapping[str, str]
+    params: Mapping[str, str]
+    json: Any
+    accept: Container[int]
+    max_body: int
 
 
 class WebClient:
@@ -87,65 +101,24 @@ class WebClient:
         """`down` after a request that no server has answered, `up` after one that was answered, whatever it said."""
         return self._state
 
-    async def get(
-        self,
-        url: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
-        accept: AbstractSet[int] = frozenset(),
-        max_body: int | None = None,
-    ) -> WebResponse:
-        """The answer to a GET, as `request` gives it."""
-        return await self.request("GET", url, headers=headers, params=params, accept=accept, max_body=max_body)
+    async def get(self, url: str, **options: Unpack[RequestOptions]) -> WebResponse:
+        """Return the whole answer to a GET. Raises BbfsError."""
+        return await self.request("GET", url, **options)
 
-    async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
-        json: Any = None,
-        content: bytes | None = None,
-        accept: AbstractSet[int] = frozenset(),
-        max_body: int | None = None,
-    ) -> WebResponse:
-        """The whole answer to a request, redirects followed.
-
-        params: added to those of the URL. json, content: the body, at most one of them. accept: statuses besides 2xx
-        that are answers; all others raise. max_body: in the place of the client's. Raises BbfsError.
-        """
-        async with self.stream(
-            url,
-            method=method,
-            headers=headers,
-            params=params,
-            json=json,
-            content=content,
-            accept=accept,
-            limit=max_body,
-        ) as stream:
+    async def request(self, method: str, url: str, **options: Unpack[RequestOptions]) -> WebResponse:
+        """Return the whole answer to a request, redirects followed. Raises BbfsError."""
+        async with self.stream(url, method, **options) as stream:
             return WebResponse(stream.status, stream.url, stream.headers, await stream.read())
 
     @asynccontextmanager
     async def stream(
-        self,
-        url: str,
-        *,
-        method: str = "GET",
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
-        json: Any = None,
-        content: bytes | None = None,
-        accept: AbstractSet[int] = frozenset(),
-        limit: int | None = None,
+        self, url: str, method: str = "GET", **options: Unpack[RequestOptions]
     ) -> AsyncGenerator[WebStream]:
-        """As `request`, with the body still to be read. limit: bytes of it, in the place of the client's."""
+        """Yield the answer to a request, redirects followed, with the body still to be read. Raises BbfsError."""
         stream: WebStream | None = None
         try:
-            request = self._request(method, url, headers, params, json, content)
-            stream = await self._answer(request, accept, self._max_body if limit is None else limit)
+            request = self._request(method, url, options)
+            stream = await self._answer(request, options.get("accept", ()), options.get("max_body", self._max_body))
             yield stream
         except BbfsError as exc:
             raise type(exc)(self._redact(str(exc))) from exc
@@ -167,30 +140,22 @@ class WebClient:
 
     # -- one request -------------------------------------------------------------------------------------------------
 
-    def _request(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str] | None,
-        params: Mapping[str, str] | None,
-        json: Any,
-        content: bytes | None,
-    ) -> httpx2.Request:
-        merged = self._headers.copy()
-        merged.update(headers)
+    def _request(self, method: str, url: str, options: RequestOptions) -> httpx2.Request:
+        headers = self._headers.copy()
+        headers.update(options.get("headers"))
         try:
             parsed = httpx2.URL(url)
             if not is_web(parsed):
                 raise InvalidUri(f"{shown_url(url)}: neither http nor https")
             if parsed.userinfo:
                 raise InvalidUri(f"{shown_url(url)}: user and password belong in the source's auth, not in a URL")
-            if params:
+            if params := options.get("params"):
                 parsed = parsed.copy_merge_params(dict(params))
-            return httpx2.Request(method, parsed, headers=merged, json=json, content=content)
+            return httpx2.Request(method, parsed, headers=headers, json=options.get("json"))
         except (httpx2.InvalidURL, UnicodeEncodeError) as exc:
             raise InvalidUri(f"{shown_url(url)}: cannot be asked for") from exc
 
-    async def _answer(self, request: httpx2.Request, accept: AbstractSet[int], limit: int) -> WebStream:
+    async def _answer(self, request: httpx2.Request, accept: Container[int], limit: int) -> WebStream:
         """The answer to a request: after redirects and pauses, one with a status that was asked for."""
         await trio.lowlevel.checkpoint()  # one that is cancelled already has a deadline in the past, which says nothing
         deadline = min(trio.current_effective_deadline(), trio.current_time() + self._timeout)

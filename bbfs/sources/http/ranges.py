@@ -106,7 +106,7 @@ class Ranges:
         headers = {**self._headers, "range": f"bytes={start}-{start + length - 1}"}
         data = bytearray()
         with trio.move_on_after(self._patience) as patience:
-            async with self._client.stream(self._url, headers=headers, accept=_CHANGED, limit=length) as stream:
+            async with self._client.stream(self._url, headers=headers, accept=_CHANGED, max_body=length) as stream:
                 if stream.status != HTTPStatus.PARTIAL_CONTENT:
                     raise Outdated(f"{self._what}: changed while it was open")
                 self._require(stream, start, start + length)

@@ -73,7 +73,7 @@ async def read_sitemap(
 
 async def _read(client: WebClient, url: str, headers: Mapping[str, str], room: int) -> "SitemapParser":
     parser = SitemapParser(shown_url(url), room)
-    async with client.stream(url, headers=headers, limit=MAX_SITEMAP) as stream:
+    async with client.stream(url, headers=headers, max_body=MAX_SITEMAP) as stream:
         await _feed(parser, stream, shown_url(url))
     return parser
 
