@@ -1,5 +1,6 @@
-"""The pages of a URL source: what its configuration names, and what is found in an llms.txt or a sitemap."""
+"""The pages of a URL source: those that its configuration names, and those that an llms.txt or a sitemap names."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -10,14 +11,17 @@ from bbfs.model.errors import NotFound, ProtocolViolation
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.responses import shown_url
 from bbfs.sources.options import open_regular
-from bbfs.sources.url.llms_txt import links
 from bbfs.sources.url.pages import Page, may_be_html, page_url, rendering_uri
 from bbfs.sources.url.sitemaps import read_sitemap
 
 _LLMS_TXT = 4 << 20
 """Bytes of an llms.txt."""
-
-
+_LINK = re.compile(
+    r"^[ \t]*[-*+][ \t]*\[(?P<title>[^\]]{0,500})\]"
+    r"\(<?(?P<url>[^)\s>]{1,8192})>?[^)]{0,500}\)(?P<rest>.*)$",
+    re.MULTILINE,
+)
+"""An entry of a list in an `llms.txt` (llmstxt.org): `- [title](url): description`."""
 PORTION = 500
 """Pages that are gone through at a time, with a turn for other tasks in between."""
 T = TypeVar("T")
@@ -48,6 +52,15 @@ class Where:
     def is_complete(self) -> bool:
         """Whether nothing has to be asked for to know all pages."""
         return not (self.llms_txt or self.llms_path or self.sitemap)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One entry of an `llms.txt`. url: as written there, maybe relative."""
+
+    url: str
+    title: str | None
+    description: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +164,15 @@ def _file(path: str) -> bytes:
     if len(text) > _LLMS_TXT:
         raise ProtocolViolation(f"{path}: more than {_LLMS_TXT} bytes, which is no llms.txt")
     return text
+
+
+def links(text: str) -> list[Link]:
+    """Return the entries of an `llms.txt`, in their order."""
+    return [
+        Link(found["url"], _words(found["title"]), _words(found["rest"].strip().removeprefix(":")))
+        for found in _LINK.finditer(text)
+    ]
+
+
+def _words(text: str) -> str | None:
+    return " ".join(text.split())[:1000] or None

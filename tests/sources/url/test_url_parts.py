@@ -26,8 +26,7 @@ from bbfs.sources.http.redirects import origin
 from bbfs.sources.http.responses import BodyDecoder
 from bbfs.sources.url.handler import UrlHandler
 from bbfs.sources.url.html_markdown import to_markdown
-from bbfs.sources.url.listing import with_renderings
-from bbfs.sources.url.llms_txt import Link, links
+from bbfs.sources.url.listing import Link, links, with_renderings
 from bbfs.sources.url.pages import Page, page_url, rendering_uri
 from bbfs.sources.url.sitemaps import SitemapEntry, SitemapParser
 
