@@ -40,7 +40,7 @@ from bbfs.sources.url.options import (
     llms_txt_place,
     refuse_secrets_in_urls,
 )
-from bbfs.sources.url.pages import MARKDOWN, Page, expected_type, page_name
+from bbfs.sources.url.pages import MARKDOWN, WebPage, expected_type, page_name
 
 _HTML = ("text/html", "application/xhtml+xml")
 _EXTRA = "needs packages that are not installed: pip install 'bbfs[web]'"
@@ -68,7 +68,7 @@ class UrlHandler:
         )
         self._search = Search(where, self._client, self._headers)
         self._named = where.named_pages()
-        self._pages: Mapping[str, Page] | None = None
+        self._pages: Mapping[str, WebPage] | None = None
         self._large: dict[str, LargeBody] = {}
         self._searching = trio.Lock()
         self._validators: dict[str, Validators] = {}
@@ -101,7 +101,7 @@ class UrlHandler:
         resources = tuple([self._listed(uri, page) async for uri, page in portioned(found.pages.items())])
         return Listing(resources, problem=found.problem)
 
-    def _listed(self, uri: str, page: Page) -> ResourceMetadata:
+    def _listed(self, uri: str, page: WebPage) -> ResourceMetadata:
         mime_type = expected_type(page, uri)
         return ResourceMetadata(
             uri=source_uri(self.source.base_prefix, uri),
@@ -114,7 +114,7 @@ class UrlHandler:
             modified_ns=page.modified_ns,
         )
 
-    async def _page(self, native_uri: str) -> Page:
+    async def _page(self, native_uri: str) -> WebPage:
         """Raises NotFound for what is not listed: this source is no way to any other page."""
         page = self._named.get(native_uri)
         if page is None and self._pages is None:
@@ -180,7 +180,7 @@ class UrlHandler:
         part = Part(native_uri, mime_type, content, content_type_of(mime_type))
         return Loaded((part,), ttl, metadata, once=not may_be_kept(stream.headers))
 
-    def _loaded(self, native_uri: str, page: Page, stream: WebStream, mime_type: str | None) -> ResourceMetadata:
+    def _loaded(self, native_uri: str, page: WebPage, stream: WebStream, mime_type: str | None) -> ResourceMetadata:
         said: dict[str, Any] = properties(page.url, stream.url, stream.headers)
         if page.rendering:
             said = {**said, "charset": "utf-8", "rendered_from": page.url}
@@ -196,7 +196,7 @@ class UrlHandler:
         )
 
     async def _content(
-        self, native_uri: str, page: Page, stream: WebStream, headers: Mapping[str, str], mime_type: str | None
+        self, native_uri: str, page: WebPage, stream: WebStream, headers: Mapping[str, str], mime_type: str | None
     ) -> Content:
         validator, size = range_validator(stream.headers), whole_size(stream)
         if validator is None or size is None or not self._is_large(stream):
@@ -212,7 +212,7 @@ class UrlHandler:
                 break
         return self._in_ranges(page, headers, large, bytes(first[:BLOCK]))
 
-    def _in_ranges(self, page: Page, headers: Mapping[str, str], large: LargeBody, first: bytes) -> RangedContent:
+    def _in_ranges(self, page: WebPage, headers: Mapping[str, str], large: LargeBody, first: bytes) -> RangedContent:
         timeout = self.source.policy.timeout
         ranges = Ranges(self._client, page.url, headers, large, timeout=timeout, crowd=self._crowd)
         return ranges.content(first, self._blocks)
@@ -238,7 +238,7 @@ class UrlHandler:
             spool.write(b"".join(held))
             return spool.content()
 
-    async def _rendering(self, page: Page, stream: WebStream, mime_type: str | None) -> tuple[Content, str]:
+    async def _rendering(self, page: WebPage, stream: WebStream, mime_type: str | None) -> tuple[Content, str]:
         assert self._to_markdown is not None
         if mime_type not in _HTML and content_type_of(mime_type) != "text":
             raise NotSupported(f"{shown_url(page.url)}: {mime_type or 'of no type'}, which has no Markdown")

@@ -11,7 +11,7 @@ from bbfs.model.errors import NotFound, ProtocolViolation
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.responses import shown_url
 from bbfs.sources.options import open_regular
-from bbfs.sources.url.pages import Page, may_be_html, page_url, rendering_uri
+from bbfs.sources.url.pages import WebPage, may_be_html, page_url, rendering_uri
 from bbfs.sources.url.sitemaps import read_sitemap
 
 _LLMS_TXT = 4 << 20
@@ -43,10 +43,10 @@ class Where:
         """The URLs of the configuration, sitemap included."""
         return frozenset(url for url in (*self.urls, self.llms_txt, self.sitemap) if url is not None)
 
-    def named_pages(self) -> dict[str, Page]:
+    def named_pages(self) -> dict[str, WebPage]:
         """The pages that are there whatever else is found."""
         urls = (*self.urls, *((self.llms_txt,) if self.llms_txt else ()))
-        return {url: Page(url, named=True) for url in urls}
+        return {url: WebPage(url, named=True) for url in urls}
 
     @property
     def is_complete(self) -> bool:
@@ -64,10 +64,10 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPages:
     """pages: by native URI, in the order in which they were found. problem: in words, what is missing."""
 
-    pages: Mapping[str, Page]
+    pages: Mapping[str, WebPage]
     problem: str | None = None
 
 
@@ -79,7 +79,7 @@ class Search:
         self._client = client
         self._headers = headers
 
-    async def all(self) -> Found:
+    async def all(self) -> FoundPages:
         """Everything there is. Raises BbfsError where an llms.txt or a sitemap cannot be had."""
         where = self._where
         pages = where.named_pages()
@@ -96,22 +96,22 @@ class Search:
         if len(pages) > where.max_urls:
             problems.append(f"more than {where.max_urls} URLs (option max_urls)")
             pages = dict(list(pages.items())[: where.max_urls])
-        return Found(await with_renderings(pages) if where.markdown else pages, "; ".join(problems) or None)
+        return FoundPages(await with_renderings(pages) if where.markdown else pages, "; ".join(problems) or None)
 
-    def _add_links(self, pages: dict[str, Page], problems: list[str], text: bytes, base: str | None) -> None:
+    def _add_links(self, pages: dict[str, WebPage], problems: list[str], text: bytes, base: str | None) -> None:
         unusable = 0
         for link in links(text.decode("utf-8", "replace")):
             url = page_url(link.url, base)
             if url is None:
                 unusable += 1
             elif url not in pages:
-                pages[url] = Page(url, False, link.title, link.description)
+                pages[url] = WebPage(url, False, link.title, link.description)
             elif pages[url].title is None:
                 pages[url] = replace(pages[url], title=link.title, description=link.description)
         if unusable:
             problems.append(f"llms.txt: {unusable} links are no web addresses")
 
-    async def _add_sitemap(self, pages: dict[str, Page], problems: list[str], sitemap: str) -> None:
+    async def _add_sitemap(self, pages: dict[str, WebPage], problems: list[str], sitemap: str) -> None:
         found = await read_sitemap(self._client, sitemap, self._headers, self._where.max_urls)
         unusable = 0
         async for entry in portioned(found.entries):
@@ -119,7 +119,7 @@ class Search:
             if url is None:
                 unusable += 1
             else:
-                known = pages.get(url) or Page(url, named=False)
+                known = pages.get(url) or WebPage(url, named=False)
                 pages[url] = replace(known, modified_ns=entry.modified_ns)
         if unusable:
             problems.append(f"{shown_url(sitemap)}: {unusable} entries are no web addresses")
@@ -136,7 +136,7 @@ async def portioned(items: Iterable[T]) -> AsyncIterator[T]:
         yield item
 
 
-async def with_renderings(pages: Mapping[str, Page]) -> dict[str, Page]:
+async def with_renderings(pages: Mapping[str, WebPage]) -> dict[str, WebPage]:
     """The pages by their URIs, each that may be HTML followed by its rendering, under a URI that no page has."""
     taken = set(pages)
     uris: dict[str, str] = {}
@@ -145,7 +145,7 @@ async def with_renderings(pages: Mapping[str, Page]) -> dict[str, Page]:
         if may_be_html(uri):
             uris[uri] = rendering_uri(uri, taken)
             taken.add(uris[uri])
-    found: dict[str, Page] = {}
+    found: dict[str, WebPage] = {}
     async for uri, page in portioned(pages.items()):
         found[uri] = page
         if uri in uris:

@@ -16,7 +16,7 @@ MARKDOWN = "text/markdown"
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WebPage:
     """One page. named: the configuration names it, rather than a page that is named there.
 
     rendering: the native URI is that of its rendering as Markdown, and `url` is still where it comes from.
@@ -67,7 +67,7 @@ def page_name(uri: str) -> str:
     return parts[-1] if len(parts) > 2 else ""
 
 
-def expected_type(page: Page, uri: str) -> str | None:
+def expected_type(page: WebPage, uri: str) -> str | None:
     """The media type of a page before it was asked for, where a name has to be made of it (S5)."""
     if page.rendering:
         return MARKDOWN

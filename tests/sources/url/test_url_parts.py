@@ -27,7 +27,7 @@ from bbfs.sources.http.responses import BodyDecoder
 from bbfs.sources.url.handler import UrlHandler
 from bbfs.sources.url.html_markdown import to_markdown
 from bbfs.sources.url.listing import Link, links, with_renderings
-from bbfs.sources.url.pages import Page, page_url, rendering_uri
+from bbfs.sources.url.pages import WebPage, page_url, rendering_uri
 from bbfs.sources.url.sitemaps import SitemapEntry, SitemapParser
 
 
@@ -81,7 +81,7 @@ def test_whatever_text_is_a_page_or_none(text: str, base: str | None) -> None:
 
 async def test_a_rendering_takes_no_name_of_a_page() -> None:
     uris = ("https://h/", "https://h/a", "https://h/a.md", "https://h/index.html", "https://h/b.png", "https://h/p?q=1")
-    pages = {uri: Page(uri, named=True) for uri in uris}
+    pages = {uri: WebPage(uri, named=True) for uri in uris}
     found = await with_renderings(pages)
     made = {uri: page.url for uri, page in found.items() if page.rendering}
     assert made == {
