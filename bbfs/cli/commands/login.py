@@ -67,10 +67,10 @@ def login(choice: SourceChoice, source: str, no_browser: bool, port: int, scope:
     data = find_source(choice, source)
     import trio  # noqa: PLC0415 - as the next
 
-    from bbfs.sources.mcp.login.browser import Place, log_in  # noqa: PLC0415 - the MCP SDK costs a second
+    from bbfs.sources.mcp.login.browser import LoginPlace, log_in  # noqa: PLC0415 - the MCP SDK costs a second
     from bbfs.sources.mcp.login.token_store import TokenStore  # noqa: PLC0415 - as above
 
-    place, store = Place.of(data), TokenStore.of_user(os.environ)
+    place, store = LoginPlace.of(data), TokenStore.of_user(os.environ)
 
     async def show(url: str) -> None:
         output.message(f"to log in to {data.id}, open this in a browser:")
@@ -95,10 +95,10 @@ def logout(choice: SourceChoice, source: str) -> None:
     data = find_source(choice, source)
     import trio  # noqa: PLC0415 - as the next
 
-    from bbfs.sources.mcp.login.browser import Place, log_out  # noqa: PLC0415 - the MCP SDK costs a second
+    from bbfs.sources.mcp.login.browser import LoginPlace, log_out  # noqa: PLC0415 - the MCP SDK costs a second
     from bbfs.sources.mcp.login.token_store import TokenStore  # noqa: PLC0415 - as above
 
-    problem = trio.run(log_out, Place.of(data), TokenStore.of_user(os.environ))
+    problem = trio.run(log_out, LoginPlace.of(data), TokenStore.of_user(os.environ))
     if problem is not None:
         output.message(f"{data.id}: {problem}")
     if not choice.verbosity.quiet:

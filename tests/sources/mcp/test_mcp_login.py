@@ -25,7 +25,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import DataSource, McpServer, Policy
 from bbfs.sources.mcp.client.manager import MCPManager
-from bbfs.sources.mcp.login.browser import Place, log_in, log_out
+from bbfs.sources.mcp.login.browser import LoginPlace, log_in, log_out
 from bbfs.sources.mcp.login.refresh import ClientSettings, finishing
 from bbfs.sources.mcp.login.token_store import TokenStore
 
@@ -95,7 +95,7 @@ async def read(manager: MCPManager, uri: str = SECRET) -> str:
 
 async def login(url: str, store: TokenStore, show: Callable[[str], Awaitable[None]], **options: Any) -> str:
     auth = options.pop("auth", None)
-    return await log_in(Place.of(source(url, auth)), store, show, **{"timeout": 20.0, **options})
+    return await log_in(LoginPlace.of(source(url, auth)), store, show, **{"timeout": 20.0, **options})
 
 
 def kept(store: TokenStore, url: str) -> Any:
@@ -318,7 +318,7 @@ async def test_logout_revokes_and_forgets(
         await login(url, store, browser.open)
         add(manager, source(url))
         await read(manager)
-        place = Place.of(source(url))
+        place = LoginPlace.of(source(url))
         assert await log_out(place, store) is None
         assert (await control(url))["counts"]["revoke"] == 2
         with pytest.raises(LoginRequired):
@@ -399,7 +399,7 @@ async def test_servers_that_offer_no_login(serve: Serve, store: TokenStore, brow
 )
 def test_sources_that_can_have_no_login(data: DataSource, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        Place.of(data)
+        LoginPlace.of(data)
     assert "hush" not in str(caught.value)
 
 

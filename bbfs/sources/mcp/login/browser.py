@@ -35,7 +35,7 @@ from bbfs.sources.mcp.login.loopback import Loopback
 from bbfs.sources.mcp.login.refresh import (
     TOKEN_TIMEOUT,
     ClientSettings,
-    Memory,
+    LoginMemory,
     client_metadata,
     configured_authorization,
     error_code,
@@ -49,7 +49,7 @@ _SDK_LOGGER = "mcp"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LoginPlace:
     """Where a source's login belongs: its server, and the client that the configuration names, if any."""
 
     source_id: str
@@ -57,7 +57,7 @@ class Place:
     settings: ClientSettings
 
     @classmethod
-    def of(cls, source: DataSource) -> "Place":
+    def of(cls, source: DataSource) -> "LoginPlace":
         """Raises ConfigError for a source that can have no login, and says why."""
         server = source.mcp
         if server is None:
@@ -85,7 +85,7 @@ class Place:
 
 
 async def log_in(
-    place: Place,
+    place: LoginPlace,
     store: TokenStore,
     show: Callable[[str], Awaitable[None]],
     *,
@@ -116,7 +116,7 @@ async def log_in(
             await trio.to_thread.run_sync(loopback.close)
 
 
-async def _keep(place: Place, store: TokenStore, login: StoredLogin) -> str:
+async def _keep(place: LoginPlace, store: TokenStore, login: StoredLogin) -> str:
     try:
         return await trio.to_thread.run_sync(store.save, place.settings.key(place.url), login)
     except KeyringUnusable as error:
@@ -129,7 +129,7 @@ class _Attempt:
     """One login, as a conversation between the SDK's provider, the servers and the browser."""
 
     def __init__(
-        self, place: Place, loopback: Loopback, show: Callable[[str], Awaitable[None]], scope: str | None
+        self, place: LoginPlace, loopback: Loopback, show: Callable[[str], Awaitable[None]], scope: str | None
     ) -> None:
         self._place = place
         self._loopback = loopback
@@ -137,7 +137,7 @@ class _Attempt:
         self._scope = scope
         settings = place.settings
         redirect_uris = [loopback.redirect_uri]
-        self._memory = Memory(None, _registered(settings, redirect_uris))
+        self._memory = LoginMemory(None, _registered(settings, redirect_uris))
         self._provider = OAuthClientProvider(
             place.url,
             client_metadata(redirect_uris),
@@ -235,7 +235,7 @@ def _registered(settings: ClientSettings, redirect_uris: list[str]) -> OAuthClie
     )
 
 
-async def log_out(place: Place, store: TokenStore) -> str | None:
+async def log_out(place: LoginPlace, store: TokenStore) -> str | None:
     """Forget a login here, and revoke it at the server where that is offered (RFC 7009).
 
     Returns why it could not be revoked, if so. Raises BbfsError: ConfigError where there is no login.
@@ -255,14 +255,14 @@ async def log_out(place: Place, store: TokenStore) -> str | None:
     return problem
 
 
-async def _revoke(place: Place, login: StoredLogin) -> str | None:
+async def _revoke(place: LoginPlace, login: StoredLogin) -> str | None:
     """Why the tokens are still good at the server, None when they are not."""
     endpoint = None if login.metadata is None else login.metadata.revocation_endpoint
     if endpoint is None:
         return "the server offers no revocation, so the tokens end by themselves"
     # The refresh token first: with it goes the access token, at most servers (RFC 7009, 2.1).
     tokens = {"refresh_token": login.tokens.refresh_token, "access_token": login.tokens.access_token}
-    provider = OAuthClientProvider(place.url, client_metadata(()), Memory(login.tokens, login.client))
+    provider = OAuthClientProvider(place.url, client_metadata(()), LoginMemory(login.tokens, login.client))
     provider.context.client_info = login.client
     try:
         async with unguarded_client(timeout=TOKEN_TIMEOUT) as client:

@@ -92,7 +92,7 @@ def configured_authorization(server: McpServer) -> bool:
     return in_url or any(name.lower() == "authorization" for name in server.headers)
 
 
-class Memory:
+class LoginMemory:
     """What the SDK calls a storage: for the time of one exchange."""
 
     def __init__(self, tokens: OAuthToken | None, client: OAuthClientInformationFull | None) -> None:
@@ -239,7 +239,7 @@ async def renew(url: str, login: StoredLogin, now: float) -> StoredLogin | None:
 
     now: seconds since the epoch. Raises Unreachable when the token endpoint cannot say.
     """
-    memory = Memory(login.tokens, login.client)
+    memory = LoginMemory(login.tokens, login.client)
     provider = OAuthClientProvider(url, client_metadata(()), memory)
     provider.context.oauth_metadata = login.metadata
     provider.context.protected_resource_metadata = login.resource
