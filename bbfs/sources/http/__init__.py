@@ -1,1 +1,1 @@
-"""HTTP for sources: statuses as errors, bounds, redirects, and connections to addresses that were checked."""
+"""HTTP for sources: statuses as errors, bounds, redirects, and connections to checked addresses."""

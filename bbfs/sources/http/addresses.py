@@ -1,8 +1,8 @@
-"""Which addresses a source may connect to, and connections to exactly those that were looked at.
+"""The addresses that a source may connect to, and connections to exactly the addresses that were checked.
 
-A URL in a configuration, a redirect or a sitemap may name a machine of the local network, directly or by a name that
-leads there, and the answer for a name may differ a moment later (DNS rebinding). So a name is resolved once, all its
-addresses are checked, and the connection goes to one of them; TLS and the header `Host` still speak of the name.
+A URL in a configuration, a redirect or a sitemap may lead to a machine of the local network, and a name may resolve to
+another address a moment later (DNS rebinding). So bbfs resolves a name once, checks all its addresses and connects to
+one of them. TLS and the header `Host` still use the name.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -17,16 +17,16 @@ from bbfs.model.errors import Denied, Unreachable
 
 Address: TypeAlias = IPv4Address | IPv6Address
 OPTION = "allow_private"
-"""The option of a source that lets it go to any address."""
+"""The option that lets a source connect to any address."""
 
-_NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052, section 2.1: an IPv4 address is in the last 32 bits
-_UNICAST = IPv6Network("2000::/3")  # what is given out as global unicast (RFC 4291, section 2.4, and IANA)
+_NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052, section 2.1: the last 32 bits are an IPv4 address
+_UNICAST = IPv6Network("2000::/3")  # global unicast (RFC 4291, section 2.4, and IANA)
 _NEXT_ADDRESS = 0.25
-"""Seconds after which another address of a name is tried beside those that have not answered (RFC 8305, section 5)."""
+"""Seconds before the next address of a name is tried beside those that have not answered (RFC 8305, section 5)."""
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is one of the public Internet, whatever it has embedded."""
+    """Return whether an address, and any address embedded in it, belongs to the public Internet."""
     if isinstance(address, IPv4Address):
         return address.is_global and not address.is_multicast
     if address.ipv4_mapped is not None:
@@ -39,7 +39,7 @@ def is_public(address: Address) -> bool:
 
 
 def refuse_private(host: str, addresses: Iterable[Address]) -> None:
-    """Raises Denied if any of the addresses of a host is not public: which one is used is not for others to choose."""
+    """Raise Denied if any address of a host is not public: a DNS server must not choose which one bbfs uses."""
     for address in addresses:
         if not is_public(address):
             where = host if host == str(address) else f"{host} ({address})"
@@ -47,7 +47,7 @@ def refuse_private(host: str, addresses: Iterable[Address]) -> None:
 
 
 def literal(host: str) -> Address | None:
-    """The address that a host of a URL is, or None for a name. (Odd spellings such as `127.1` resolve as names.)"""
+    """Return the address in the host of a URL, or None for a name. (Odd spellings such as `127.1` resolve as names.)"""
     try:
         return ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -55,7 +55,7 @@ def literal(host: str) -> Address | None:
 
 
 class PublicAddresses(httpcore2.AsyncNetworkBackend):
-    """Makes TCP connections to public addresses only. connections: makes them to an address that was checked."""
+    """A network back end that connects to public addresses only. connections: connects to a checked address."""
 
     def __init__(self, connections: httpcore2.AsyncNetworkBackend | None = None) -> None:
         self._connections: httpcore2.AsyncNetworkBackend = connections or httpcore2.TrioBackend()  # type: ignore[assignment]
@@ -68,9 +68,9 @@ class PublicAddresses(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """A connection to one of the addresses of a host, within `timeout` seconds.
+        """Connect to one of the addresses of a host, within `timeout` seconds.
 
-        Raises Denied if one of them is not public, Unreachable for a name that has none, and the errors of httpcore2.
+        Raises Denied if an address is not public, Unreachable if there is none, and the errors of httpcore2.
         """
         options = None if socket_options is None else list(socket_options)
 
@@ -96,7 +96,7 @@ class PublicAddresses(httpcore2.AsyncNetworkBackend):
 
 
 async def _resolve(host: str, port: int) -> Sequence[Address]:
-    """The addresses of a host, in the system's order of preference, each once."""
+    """Return the addresses of a host, in the system's order of preference, each once."""
     address = literal(host)
     if address is not None:
         return (address,)
@@ -104,7 +104,7 @@ async def _resolve(host: str, port: int) -> Sequence[Address]:
         found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
     except (OSError, UnicodeError) as exc:
         raise Unreachable(f"{host}: {getattr(exc, 'strerror', None) or 'no such name'}") from exc
-    # The address of a link may come with the name of its interface; it is refused as it is.
+    # A link-local address may come with the name of its interface; the address alone is refused.
     addresses = dict.fromkeys(ip_address(str(where[0]).partition("%")[0]) for *_, where in found)
     if not addresses:
         raise Unreachable(f"{host}: has no address")
@@ -114,7 +114,7 @@ async def _resolve(host: str, port: int) -> Sequence[Address]:
 async def _first(
     connect: Callable[[Address], Awaitable[httpcore2.AsyncNetworkStream]], addresses: Sequence[Address]
 ) -> httpcore2.AsyncNetworkStream:
-    """The first connection that comes about; the next address is tried when one fails, or takes long."""
+    """Return the first connection that succeeds; try the next address when one fails or takes long."""
     made: list[httpcore2.AsyncNetworkStream] = []
     errors: list[Exception] = []
 
@@ -138,7 +138,7 @@ async def _first(
     except BaseException:
         await _close(made)
         raise
-    await _close(made[1:])  # two may have come about in the same moment
+    await _close(made[1:])  # two may have succeeded at the same moment
     if not made:
         raise errors[0]
     return made[0]

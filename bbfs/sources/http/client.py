@@ -1,12 +1,11 @@
-"""HTTP for sources: one client a handler, whose answers are bytes and whose faults are the errors of bbfs (S23).
+"""HTTP clients for sources. A handler has one WebClient, which raises the errors of bbfs (S23).
 
     client = WebClient(source, headers={"Authorization": "Bearer …"})
     response = await client.get("https://example.com/items", params={"page": "2"})
     async with client.stream("https://example.com/large") as stream: ...
 
-Nothing is remembered from one request to the next but connections and when the server wants to be asked again: no
-cookies, no caches, no `.netrc`. Proxies of the environment are not used, since behind one nobody could say to which
-address a request goes; a proxy has to be configured (`proxy`), and is then trusted to reach nothing that it must not.
+It keeps connections and the pauses that servers ask for: no cookies, no cache, no `.netrc`. It ignores the proxies of
+the environment, because behind a proxy it cannot check addresses. A configured `proxy` is trusted to check them.
 """
 
 import time
@@ -33,22 +32,22 @@ __all__ = ["WebClient", "WebResponse", "WebStream"]
 
 USER_AGENT = "bbfs"
 MAX_BODY = 64 << 20
-"""Bytes of an answer, decoded, unless the source says otherwise."""
+"""Bytes of a decoded body, unless the source sets another limit."""
 _MAX_REDIRECTS, _MAX_PAUSES = 20, 10
 _CONNECT_TIMEOUT, _WRITE_TIMEOUT = 10.0, 30.0
 _KEEP_ALIVE = 15.0
-"""Seconds for which an idle connection is kept."""
+"""Seconds that an idle connection is kept."""
 _REFUSAL_TIMEOUT, _REFUSAL_LIMIT, _EXCERPT = 2.0, 1 << 16, 200
-"""Seconds and bytes for the body of a refusal or a redirect; characters of it in a message."""
+"""Seconds and bytes for reading the body of a refusal or a redirect; characters of it in a message."""
 _KEPT_TOO_LONG = (httpcore2.ReadError, httpcore2.WriteError, httpcore2.RemoteProtocolError)
-"""How a connection fails that the server has closed since the last request on it."""
+"""Errors of a kept connection that the server has closed since the last request."""
 
 
 class RequestOptions(TypedDict, total=False):
-    """What a request may have besides its method and URL.
+    """The options of a request.
 
-    params: added to those of the URL. json: the body. accept: statuses besides 2xx that are answers; all others raise.
-    max_body: bytes of the decoded body, in the place of the client's.
+    params: added to those of the URL. json: the body. accept: statuses besides 2xx that do not raise. max_body: limit
+    for the decoded body (bytes), instead of the client's.
     """
 
     headers: Mapping[str, str]
@@ -59,15 +58,15 @@ class RequestOptions(TypedDict, total=False):
 
 
 class WebClient:
-    """Requests for one source. Any number of tasks may use it at once; it is opened by the first request.
+    """The client of one source. Any number of tasks may use it at once; the first request opens it.
 
-    headers: sent with every request, to another origin after a redirect only harmless ones. allow_private: whether
-    addresses that are not public may be connected to. max_body: bytes of a decoded body. per_second: requests to one
-    origin in a second, at most. secrets: kept out of messages, as are the source's `auth` and the values of headers.
-    proxy: URL of an HTTP proxy that all requests go through.
+    headers: sent with every request; after a redirect to another origin only the harmless ones. allow_private: allow
+    connections to addresses that are not public. max_body: limit for a decoded body (bytes). per_second: limit for the
+    requests to one origin in a second. secrets: redacted in messages, as are the source's `auth` and the values of
+    headers. proxy: URL of an HTTP proxy for all requests.
 
-    A request has no deadline of its own but those of its task; a server that says nothing is given up after the
-    source's `timeout`.
+    The caller's cancel scopes bound a request. The client also gives up a server that sends nothing for the source's
+    `timeout`.
     """
 
     def __init__(
@@ -132,7 +131,7 @@ class WebClient:
         pace.interval = max(pace.interval, seconds)
 
     async def aclose(self) -> None:
-        """Close all connections, for good. Requests under way end with Unreachable."""
+        """Close all connections. Requests under way, and later ones, raise Unreachable."""
         self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -156,8 +155,8 @@ class WebClient:
             raise InvalidUri(f"{shown_url(url)}: cannot be asked for") from exc
 
     async def _answer(self, request: httpx2.Request, accept: Container[int], limit: int) -> WebStream:
-        """The answer to a request: after redirects and pauses, one with a status that was asked for."""
-        await trio.lowlevel.checkpoint()  # one that is cancelled already has a deadline in the past, which says nothing
+        """Return the first answer with a 2xx or accepted status, after redirects and pauses."""
+        await trio.lowlevel.checkpoint()  # raises if cancelled: then the deadline is in the past
         deadline = min(trio.current_effective_deadline(), trio.current_time() + self._timeout)
         redirects = pauses = 0
         while True:
@@ -183,16 +182,16 @@ class WebClient:
                 await stream.aclose()
 
     async def _paced(self, request: httpx2.Request, deadline: float, limit: int) -> WebStream:
-        """The next answer of the server, once it is this request's turn."""
+        """Wait for this request's turn, then send it."""
         pace = self._pace(request.url)
         due: float | None = pace.turn(trio.current_time(), deadline)
         while due is not None:
             await trio.sleep_until(due)
-            due = pace.paused(trio.current_time(), deadline)  # another request may have been told meanwhile
+            due = pace.paused(trio.current_time(), deadline)  # another request may have got a pause meanwhile
         return await self._sent(request, limit)
 
     async def _sent(self, request: httpx2.Request, limit: int) -> WebStream:
-        """The answer of the server. A GET is sent again if a kept connection was closed (RFC 9110, section 9.2.2)."""
+        """Send a request; repeat a GET once if a kept connection was closed (RFC 9110, section 9.2.2)."""
         what = f"{request.method} {shown_url(request.url)}"
         may_repeat = request.method in ("GET", "HEAD")
         while True:
@@ -222,7 +221,7 @@ class WebClient:
         if self._closed:
             raise Unreachable("the source is closed")
         if self._proxy is not None and not self._allow_private:
-            # What a name leads to, the proxy alone knows.
+            # Only the proxy resolves names.
             address = literal(url.host)
             refuse_private(url.host, () if address is None else (address,))
             if url.host.rstrip(".").lower().rpartition(".")[2] == "localhost":
@@ -248,7 +247,7 @@ class WebClient:
         return self._paces.setdefault(origin(url), Pace(self._interval))
 
     def _refusal(self, request: httpx2.Request, stream: WebStream, said: bytes) -> BbfsError:
-        """What a status that nobody asked for means, with the beginning of what the server says to it."""
+        """Return the error for an unaccepted status, with the beginning of the body."""
         status = stream.status
         text = f"{request.method} {shown_url(request.url)}: {status_line(status)}"
         kind = stream.headers.get("content-type", "")
@@ -259,10 +258,10 @@ class WebClient:
 
 
 def unguarded_client(headers: Mapping[str, str] | None = None, *, timeout: float | None = None) -> httpx2.AsyncClient:
-    """Return a client for a server that the configuration itself names: at any address, through the system's proxies.
+    """Return a client for a server of the configuration. It connects to any address and uses the system's proxies.
 
-    It bounds no bodies and follows no redirects. headers: sent with every request. timeout: seconds for which the
-    server may say nothing; without it the caller bounds the requests.
+    It does not limit bodies and does not follow redirects. headers: sent with every request. timeout: seconds that the
+    server may send nothing; None leaves it to the caller to bound the requests.
     """
     wait = httpx2.Timeout(timeout, connect=min(_CONNECT_TIMEOUT, timeout or inf), write=timeout or _WRITE_TIMEOUT)
     # As many connections as requests in flight, which `concurrency` of the source bounds; all of them are kept.
@@ -274,7 +273,7 @@ def unguarded_client(headers: Mapping[str, str] | None = None, *, timeout: float
 
 
 async def _said(stream: WebStream) -> bytes:
-    """The beginning of the body of a refusal or a redirect. Where it does not come, the status says enough."""
+    """Return the beginning of the body of a refusal or a redirect, or less if it does not come in time."""
     said = bytearray()
     with trio.move_on_after(_REFUSAL_TIMEOUT), suppress(BbfsError):
         async for piece in stream:

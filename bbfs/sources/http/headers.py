@@ -1,4 +1,4 @@
-"""What the headers of an answer say of its content: which version it is, of what type, and how long it holds. Pure.
+"""Version, type and lifetime of a content, from the headers of an answer. Pure.
 
 RFC 9110 (semantics, sections 8 and 13) and RFC 9111 (caching, section 5.2).
 """
@@ -13,15 +13,15 @@ from typing import Any
 from bbfs.sources.http.responses import shown_url
 
 SHORTEST_TTL, LONGEST_TTL = 5.0, 86400.0
-"""Seconds. Many servers say 0 of everything, as browsers ask once a click; here a program looks at a file and then
-opens it, which is to be one request. One that says more than a day is asked again all the same."""
+"""Seconds. Many servers send 0 with everything, since a browser asks once a click. A program stats a file and then
+opens it, which should take one request; hence the shortest. The longest is a day, whatever the server sends."""
 _MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+", re.ASCII)
 _SECONDS = re.compile(r"(?:^|[,\s])(max-age|s-maxage)\s*=\s*\"?(\d{1,10})")
 
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """By what the server is asked whether it still has a version of a content (`Content.version`)."""
+    """The validators of one version of a content (`Content.version`), for revalidating it."""
 
     version: str
     etag: str | None
@@ -29,28 +29,28 @@ class Validators:
 
     @classmethod
     def of(cls, headers: Mapping[str, str], version: str) -> "Validators | None":
-        """None where the server gave none."""
+        """Return the validators in the headers, or None if there are none."""
         made = cls(version, headers.get("etag"), headers.get("last-modified"))
         return made if made.etag or made.last_modified else None
 
     @property
     def conditions(self) -> dict[str, str]:
-        """The headers of a request that is answered 304 if nothing has changed. An ETag counts alone (13.1.3)."""
+        """The headers that make a request conditional: 304 if nothing has changed. An ETag has precedence (13.1.3)."""
         if self.etag:
             return {"if-none-match": self.etag}
         return {"if-modified-since": self.last_modified} if self.last_modified else {}
 
 
 def strong_etag(headers: Mapping[str, str]) -> str | None:
-    """The entity tag, if equal ones mean equal bytes."""
+    """Return the entity tag if it is strong: equal tags mean equal bytes."""
     etag = headers.get("etag", "")
     return etag if len(etag) > 2 and etag.startswith('"') and etag.endswith('"') else None
 
 
 def range_validator(headers: Mapping[str, str]) -> str | None:
-    """What `If-Range` may pin a version by, or None (RFC 9110, section 13.1.5).
+    """Return the validator for `If-Range`, or None (RFC 9110, section 13.1.5).
 
-    A time of modification will do only if the answer was made later, so that no second change falls in its second.
+    A time of modification counts only if the answer is at least a second younger: then no later change has that time.
     """
     etag = strong_etag(headers)
     if etag is not None:
@@ -62,7 +62,7 @@ def range_validator(headers: Mapping[str, str]) -> str | None:
 
 
 def modified_ns(headers: Mapping[str, str]) -> int | None:
-    """`Last-Modified` in nanoseconds since the epoch."""
+    """Return `Last-Modified` in nanoseconds since the epoch."""
     modified = _time(headers.get("last-modified"))
     return None if modified is None else int(modified) * 1_000_000_000
 
@@ -75,7 +75,7 @@ def _time(value: str | None) -> float | None:
 
 
 def media_type(headers: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """The media type without parameters, and its charset, both in lower case, as far as they are said."""
+    """Return the media type without parameters and the charset, both in lower case, None for each that is missing."""
     value = headers.get("content-type", "")
     name = value.partition(";")[0].strip().lower()
     if not _MEDIA_TYPE.fullmatch(name):
@@ -86,7 +86,7 @@ def media_type(headers: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 
 def time_to_live(headers: Mapping[str, str]) -> float | None:
-    """Seconds for which the answer is fresh, within bounds, or None where the server leaves that open."""
+    """Return the seconds that an answer stays fresh, within bounds, or None if the server does not tell."""
     said = headers.get("cache-control", "").lower()
     if "no-cache" in said or "no-store" in said:
         return SHORTEST_TTL
@@ -99,12 +99,12 @@ def time_to_live(headers: Mapping[str, str]) -> float | None:
 
 
 def may_be_kept(headers: Mapping[str, str]) -> bool:
-    """Whether the content may be kept beyond this process (`no-store`)."""
+    """Return whether the content may outlive this process (`no-store`)."""
     return "no-store" not in headers.get("cache-control", "").lower()
 
 
 def properties(url: str, final_url: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    """What is shown of an answer besides its type, time and entity tag. Nothing of it is secret."""
+    """Return the properties of an answer besides its type, time and entity tag. None of them is secret."""
     _, charset = media_type(headers)
     given = {
         "charset": charset,

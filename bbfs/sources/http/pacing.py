@@ -1,6 +1,6 @@
-"""When the next request to a server is due: so many in a second, and not before a time that the server has named.
+"""The time of the next request to a server: limited in rate, and after the pause that the server asked for.
 
-Pure: times are seconds of one monotonic clock and come in. RFC 9110, section 10.2.3, and RFC 6585, section 4.
+Pure: the caller passes times, in seconds of one monotonic clock. RFC 9110, section 10.2.3, and RFC 6585, section 4.
 """
 
 from collections.abc import Mapping
@@ -12,24 +12,24 @@ from math import inf
 from bbfs.model.errors import BbfsError, Busy, Unreachable
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 300.0
-"""Seconds. A server that names a longer time is asked again after this all the same."""
+"""Seconds. bbfs shortens a longer pause to the longest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A time before which a server does not want to be asked. status: the one that it said so with, 429 or 503."""
+    """A time before which a server wants no request. status: of the answer that named it, 429 or 503."""
 
     until: float
     status: int
 
     def error(self, now: float) -> BbfsError:
-        """The error of a request that cannot wait for so long."""
+        """Return the error for a request that cannot wait so long."""
         text = f"HTTP {self.status}: the server wants to be asked again in {max(self.until - now, 0):.0f} s"
         return Busy(text) if self.status == 429 else Unreachable(text)
 
 
 class Pace:
-    """The requests to one server. interval: seconds from one to the next."""
+    """The pace of requests to one server. interval: seconds between two."""
 
     def __init__(self, interval: float = 0.0) -> None:
         self.interval = interval
@@ -37,9 +37,9 @@ class Pace:
         self._pause: Pause | None = None
 
     def turn(self, now: float, deadline: float) -> float:
-        """When a request may be sent that must be by `deadline`; its turn is taken.
+        """Take a turn and return its time.
 
-        Raises Busy or Unreachable, and takes no turn, if that is too late. After a wait `paused` is to be asked.
+        Raises Busy or Unreachable, and takes no turn, if it is not before `deadline`. After waiting, call `paused`.
         """
         due = max(now, self._next, self.paused(now, deadline) or now)
         if due >= deadline:
@@ -48,7 +48,7 @@ class Pace:
         return due
 
     def paused(self, now: float, deadline: float) -> float | None:
-        """The end of the server's pause, or None if there is none. Raises Busy or Unreachable if that is too late."""
+        """Return the end of the server's pause, or None. Raises Busy or Unreachable if it is not before `deadline`."""
         if self._pause is None or self._pause.until <= now:
             return None
         if self._pause.until >= deadline:
@@ -56,15 +56,15 @@ class Pace:
         return self._pause.until
 
     def pause(self, pause: Pause) -> None:
-        """The server has named a time. The latest of those it has named counts."""
+        """Begin a pause. The one that ends last counts."""
         if self._pause is None or pause.until > self._pause.until:
             self._pause = pause
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds that a server wants to be left alone for (`Retry-After`), within bounds; None if it says nothing.
+    """Return the pause that a server asks for (`Retry-After`) in seconds, within bounds, or None.
 
-    now: seconds since the epoch, since it may name a date.
+    now: seconds since the epoch, because the header may hold a date.
     """
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():

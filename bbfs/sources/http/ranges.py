@@ -15,14 +15,14 @@ from bbfs.sources.http.headers import range_validator
 from bbfs.sources.http.responses import WebStream, shown_url
 
 _CHANGED = frozenset({412, 416})
-"""Statuses that say, as 200 does, that there is no such range any more."""
+"""Statuses that, like 200, mean that the server no longer has this range."""
 
 
 @dataclass(frozen=True, slots=True)
 class LargeBody:
-    """What is known of a large body: enough to ask whether the server still has it, and to read it then.
+    """A large body: enough to revalidate it and to read it in ranges.
 
-    validator: what `If-Range` pins the version by.
+    validator: for `If-Range`, which pins the version.
     """
 
     size: int
@@ -31,7 +31,7 @@ class LargeBody:
 
     @property
     def conditions(self) -> dict[str, str]:
-        """The headers of a request for its beginning that is answered 304 if nothing has changed."""
+        """The headers of a request for the first block, answered 304 if nothing has changed."""
         condition = "if-none-match" if self.validator.startswith('"') else "if-modified-since"
         return {condition: self.validator, "range": f"bytes=0-{BLOCK - 1}"}
 
@@ -40,7 +40,7 @@ class LargeBody:
 
 
 def whole_size(stream: WebStream) -> int | None:
-    """Bytes of the whole body of an answer that is all of it or a part from its beginning, as its server says."""
+    """Return the stated size (bytes) of the whole body of an answer that has all of it or its beginning, else None."""
     if stream.status != HTTPStatus.PARTIAL_CONTENT:
         return stream.length
     place, _, whole = stream.headers.get("content-range", "").strip().lower().removeprefix("bytes ").partition("/")
@@ -48,16 +48,16 @@ def whole_size(stream: WebStream) -> int | None:
 
 
 def is_pinned(stream: WebStream) -> bool:
-    """Whether the rest of an answer can be had in ranges of exactly this version."""
+    """Return whether the server can send the rest of an answer in ranges of exactly this version."""
     is_part = stream.status == HTTPStatus.PARTIAL_CONTENT
     can_range = is_part or "bytes" in stream.headers.get("accept-ranges", "").lower()
     return can_range and range_validator(stream.headers) is not None and (whole_size(stream) or 0) > 0
 
 
 class Ranges:
-    """The ranges of exactly one version of a large body.
+    """The ranges of one version of a large body.
 
-    headers: of each request. timeout: seconds for one read. crowd: all reads that wait so.
+    headers: of each request. timeout: seconds for one read. crowd: counts all waiting reads.
     """
 
     def __init__(
@@ -81,16 +81,13 @@ class Ranges:
         self._failed_until = 0.0
 
     def content(self, first: bytes, blocks: Blocks) -> RangedContent:
-        """The body as a content, which the kernel may keep. first: the bytes at its beginning that are there.
-
-        blocks: those of the source.
-        """
+        """Return the body as a content that the kernel may cache. first: its first bytes. blocks: of the source."""
         body = self._body
         version = body.version(self._url)
         return RangedContent(self.fetch, body.size, version, self._what, self._timeout, blocks, first, is_direct=False)
 
     async def fetch(self, start: int, length: int) -> bytes:
-        """The bytes from `start` on. Raises Outdated when the server has another version, and other BbfsErrors."""
+        """Return bytes from `start`. Raises Outdated if the server has another version, and other BbfsErrors."""
         if self._failed is not None and trio.current_time() < self._failed_until:
             raise type(self._failed)(*self._failed.args)
         self._crowd.refuse()
@@ -120,16 +117,16 @@ class Ranges:
 
     @property
     def _patience(self) -> float:
-        """Seconds for which the server may send nothing."""
+        """Seconds that the server may send nothing."""
         return min(self._crowd.patience, self._timeout / 2)
 
     def _require(self, stream: WebStream, start: int, end: int) -> None:
-        """Raises ProtocolViolation for another range than was asked for, and Outdated for one of another body."""
+        """Raise ProtocolViolation for a range that was not requested, and Outdated for one of another version."""
         said = stream.headers.get("content-range", "").strip().lower()
         place, _, whole = said.removeprefix("bytes ").partition("/")
         if place.strip() != f"{start}-{end - 1}":
             raise ProtocolViolation(f"{self._what}: answers the range {said[:60]!a}, not bytes {start}-{end - 1}")
-        # A server that knows no `If-Range` says so by what the range is of.
+        # A server without `If-Range` sends the range of another version.
         validator = range_validator(stream.headers)
         if whole.strip() not in ("*", str(self._body.size)) or validator not in (None, self._body.validator):
             raise Outdated(f"{self._what}: changed while it was open")

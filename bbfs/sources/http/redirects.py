@@ -1,4 +1,4 @@
-"""Where a redirect leads, and what goes along (RFC 9110, section 15.4). Pure."""
+"""Redirects: the next request and its headers (RFC 9110, section 15.4). Pure."""
 
 from typing import Annotated
 
@@ -13,11 +13,11 @@ HARMLESS = frozenset(
     {"accept", "accept-encoding", "accept-language", "content-type", "if-match", "if-modified-since", "if-none-match"}
     | {"if-range", "if-unmodified-since", "range", "user-agent"}
 )
-"""Headers that are sent to another origin after a redirect. All others may be credentials."""
+"""Headers that bbfs sends to another origin after a redirect. All others may be credentials."""
 
 
 def redirected(request: httpx2.Request, status: int, location: str) -> httpx2.Request:
-    """The request that a redirect asks for (RFC 9110, section 15.4). Raises ProtocolViolation."""
+    """Return the request that a redirect asks for. Raises ProtocolViolation."""
     what = f"{request.method} {shown_url(request.url)}: HTTP {status}"
     try:
         url = request.url.join(location).copy_with(userinfo=b"", fragment=None)
@@ -43,13 +43,13 @@ def redirected(request: httpx2.Request, status: int, location: str) -> httpx2.Re
 
 
 def origin(url: httpx2.URL) -> str:
-    """Scheme, host and port (RFC 6454, section 4)."""
+    """Return scheme, host and port (RFC 6454, section 4)."""
     host = f"[{url.host}]" if ":" in url.host else url.host
     return f"{url.scheme}://{host}:{url.port or (443 if url.scheme == 'https' else 80)}"
 
 
 def is_web(url: httpx2.URL) -> bool:
-    """Whether a URL can be asked for: over HTTP, at a host, at a port that there is."""
+    """Return whether a URL is for HTTP and has a host and a valid port."""
     return url.scheme in ("http", "https") and bool(url.host) and (url.port or 80) < 1 << 16
 
 

@@ -1,7 +1,6 @@
-"""The answers to HTTP requests: bodies piece by piece, their content coding undone, within bounds.
+"""The answers to HTTP requests: decoded bodies, piece by piece and within bounds.
 
-A body is all that its sender meant or an error: one that ends early, whether by its length, its chunks or its coding,
-is never taken for a shorter one.
+A body that ends early, by its length, its chunks or its coding, is an error and never a shorter body.
 """
 
 import json
@@ -17,15 +16,15 @@ import httpx2
 from bbfs.model.errors import DeadlineExceeded, ProtocolViolation, TooLarge, Unreachable
 
 CODINGS = "gzip"
-"""What `Accept-Encoding` asks for where a body may be sent in a content coding (RFC 9110, section 8.4.1)."""
+"""The value of `Accept-Encoding` for bodies that may be coded (RFC 9110, section 8.4.1)."""
 _PIECE = 1 << 20
-"""Bytes that one chunk is decoded to at a time. A coded byte may stand for a thousand."""
+"""Bytes of a decoded piece. One coded byte may stand for a thousand."""
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True, slots=True)
 class WebResponse:
-    """A whole answer. url: where it came from, after redirects. headers: case does not matter. body: decoded."""
+    """A whole answer. url: after redirects. headers: case-insensitive. body: decoded."""
 
     status: int
     url: str
@@ -33,7 +32,7 @@ class WebResponse:
     body: bytes
 
     def json(self) -> Any:
-        """The body as JSON. Raises ProtocolViolation."""
+        """Return the body as JSON. Raises ProtocolViolation."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError) as exc:
@@ -41,11 +40,11 @@ class WebResponse:
 
 
 class WebStream:
-    """An answer whose body is read piece by piece: `async for piece in stream`, or `receive` until it gives b"".
+    """An answer whose body is read piece by piece: `async for piece in stream`, or `receive` until it returns b"".
 
-    limit: bytes of the decoded body, more raises TooLarge; it counts from the first read on. is_decoded: False gives
-    the body in the content coding that it is sent in. Other errors are ProtocolViolation, DeadlineExceeded and
-    Unreachable. To be closed by whoever opened it, read to its end or not.
+    limit: bytes of the body; more raise TooLarge. is_decoded: set to False to get the body in its content coding. Both
+    take effect at the first read. Other errors are ProtocolViolation, DeadlineExceeded and Unreachable. The opener
+    closes it.
     """
 
     def __init__(self, response: httpcore2.Response, url: str, limit: int) -> None:
@@ -61,7 +60,7 @@ class WebStream:
 
     @property
     def length(self) -> int | None:
-        """Bytes of the body as the server states them, where it sends it as it is."""
+        """The size of the body (bytes) as the server states it, None if it is coded."""
         stated = self.headers.get("content-length", "")
         is_plain = coding_name(self._coding) == "identity"
         return int(stated) if is_plain and stated.isascii() and stated.isdigit() else None
@@ -80,7 +79,7 @@ class WebStream:
         return piece
 
     async def receive(self) -> bytes:
-        """The next bytes of the body, 1 MiB at most; none at its end."""
+        """Return the next bytes of the body, 1 MiB at most, or none at its end."""
         if self._pieces is None:
             if self.length is not None and self.length > self.limit:
                 raise self._too_large()
@@ -92,11 +91,11 @@ class WebStream:
         return piece
 
     async def read(self) -> bytes:
-        """The rest of the body."""
+        """Return the rest of the body."""
         return b"".join([piece async for piece in self])
 
     async def aclose(self) -> None:
-        """Give the connection back; one whose body was not read to its end is closed. Waits for nothing."""
+        """Return the connection to the pool, or close it if the body was not read to its end. Does not wait."""
         if self._pieces is not None:
             await self._pieces.aclose()
         await self._response.aclose()
@@ -118,10 +117,10 @@ class WebStream:
 
 
 class BodyDecoder:
-    """Undoes a content coding; of gzip several members may follow each other (RFC 1952, section 2.2).
+    """A decoder for a content coding. gzip may have several members (RFC 1952, section 2.2).
 
-    coding: the value of `Content-Encoding`, if there is one. what: begins the texts of errors, if given. Raises
-    ProtocolViolation, also for a coding that was not asked for.
+    coding: the value of `Content-Encoding`, if any. what: begins the texts of errors. Raises ProtocolViolation, also
+    for a coding that was not asked for.
     """
 
     def __init__(self, coding: str | None, what: str = "") -> None:
@@ -138,7 +137,7 @@ class BodyDecoder:
         self._begun = False
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield what the next bytes stand for, in pieces of at most 1 MiB if they are coded."""
+        """Yield the next bytes decoded, in pieces of at most 1 MiB."""
         if not self._is_coded and chunk:
             yield chunk
         while self._is_coded and chunk:
@@ -166,14 +165,14 @@ def coding_name(coding: str | None) -> str:
 
 @contextmanager
 def network_errors(what: str) -> Iterator[None]:
-    """What goes wrong on a connection, as the errors of bbfs. what: begins the texts."""
+    """Raise the errors of a connection as those of bbfs. what: begins the texts."""
     try:
         yield
     except httpcore2.LocalProtocolError as exc:
         # Its text would quote a header, and that may be a secret.
         raise ProtocolViolation(f"{what}: a header or URL that cannot be sent") from exc
     except httpcore2.RemoteProtocolError as exc:
-        # h11 has one class for both: an answer that is no HTTP, and one that is cut off.
+        # h11 has one class for an answer that is not HTTP and for one that is cut off.
         text = str(exc)
         is_cut = "closed connection" in text or "disconnected" in text
         raise (Unreachable if is_cut else ProtocolViolation)(f"{what}: {text[:200]}") from exc
@@ -186,7 +185,7 @@ def network_errors(what: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """What an error says, or the first of its causes that says something: that of TLS is below two that are silent."""
+    """Return the text of an error or of its first cause with one: two errors without text wrap that of TLS."""
     cause: BaseException | None = error
     while cause is not None and not str(cause):
         cause = cause.__cause__ or cause.__context__
@@ -194,7 +193,7 @@ def _reason(error: BaseException) -> str:
 
 
 def shown_url(url: httpx2.URL | str) -> str:
-    """A URL for a message: without what may be secret in it."""
+    """Return a URL for a message, without the parts that may be secret."""
     try:
         parsed = httpx2.URL(url)
     except (httpx2.InvalidURL, ValueError):

@@ -1,4 +1,4 @@
-"""The errors that HTTP statuses stand for (RFC 9110, section 15; `docs/semantics.md` S23). Pure."""
+"""The errors for HTTP statuses (RFC 9110, section 15; `docs/semantics.md` S23). Pure."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -27,11 +27,11 @@ STATUS_ERRORS: dict[int, type[BbfsError]] = {
     504: DeadlineExceeded,
 }
 STORAGE_ERRORS = STATUS_ERRORS | {412: Outdated, 503: Busy}
-"""Of servers that store objects: they answer 503 to a client that is too fast, and 412 where an object was replaced."""
+"""For object stores, which answer 503 to a client that is too fast and 412 if an object was replaced."""
 
 
 def status_error(status: int, errors: Mapping[int, type[BbfsError]] = STATUS_ERRORS) -> type[BbfsError]:
-    """Return the error for a status that is no answer."""
+    """Return the error class for a status that the request does not accept."""
     return errors.get(status, Unreachable if status >= 500 else ProtocolViolation)
 
 
