@@ -1,1 +1,1 @@
-"""OAuth 2.1 for MCP servers over HTTP: the browser login, stored tokens, and their refresh."""
+"""OAuth 2.1 for MCP servers over HTTP: login in a browser, stored tokens, and their renewal."""

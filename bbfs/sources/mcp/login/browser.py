@@ -1,7 +1,7 @@
-"""OAuth 2.1 for servers over HTTP, the part with a person: logging in through a browser, and out again.
+"""OAuth 2.1 for servers over HTTP, the interactive part: login in a browser, and logout.
 
 The SDK's provider does the discovery (RFC 9728, RFC 8414), the registration (RFC 7591 or a client metadata document),
-PKCE and the exchange of the code. It is driven from here, so that every request it makes has a bound.
+PKCE and the exchange of the code. This module sends its requests, so that each has a time limit.
 """
 
 import logging
@@ -50,7 +50,7 @@ _SDK_LOGGER = "mcp"
 
 @dataclass(frozen=True, slots=True)
 class LoginPlace:
-    """Where a source's login belongs: its server, and the client that the configuration names, if any."""
+    """The server that a login is for, and the configured client, if any."""
 
     source_id: str
     server: McpServer
@@ -58,7 +58,7 @@ class LoginPlace:
 
     @classmethod
     def of(cls, source: DataSource) -> "LoginPlace":
-        """Raises ConfigError for a source that can have no login, and says why."""
+        """Return the place of a source's login. Raises ConfigError, with the reason, if it can have none."""
         server = source.mcp
         if server is None:
             raise ConfigError(f"{source.id}: a local source needs no login")
@@ -93,12 +93,12 @@ async def log_in(
     scope: str | None = None,
     timeout: float,
 ) -> str:
-    """Log in, keep the login, and return where it is kept, in words.
+    """Log in, store the login, and return in words where it is stored.
 
-    show: gets the URL that a browser is to open. port: for the way back from the browser, 0 for any. scope: what to ask
-    for instead of what the server proposes. timeout: seconds for all of it, the person included. Raises BbfsError.
+    show: gets the URL for the browser. port: for the redirect from the browser, 0 for any. scope: to request instead of
+    the one that the server proposes. timeout: seconds for everything, the person included. Raises BbfsError.
     """
-    logging.getLogger(_SDK_LOGGER).setLevel(logging.CRITICAL)  # it logs with tracebacks what it raises too
+    logging.getLogger(_SDK_LOGGER).setLevel(logging.CRITICAL)  # it also logs the errors that it raises
     loopback = Loopback(port, place.source_id)
     try:
         with trio.fail_after(timeout):
@@ -126,7 +126,7 @@ async def _keep(place: LoginPlace, store: TokenStore, login: StoredLogin) -> str
 
 
 class _Attempt:
-    """One login, as a conversation between the SDK's provider, the servers and the browser."""
+    """One login: passes messages between the SDK's provider, the servers and the browser."""
 
     def __init__(
         self, place: LoginPlace, loopback: Loopback, show: Callable[[str], Awaitable[None]], scope: str | None
@@ -148,7 +148,7 @@ class _Attempt:
         )
 
     async def login(self) -> StoredLogin:
-        """Raises BbfsError."""
+        """Log in and return the login. Raises BbfsError."""
         request = self._probe()
         flow = self._provider.async_auth_flow(request)
         context = self._provider.context
@@ -176,7 +176,7 @@ class _Attempt:
         )
 
     def _probe(self) -> httpx2.Request:
-        """A request that does nothing, to see whether a login is asked for."""
+        """Return a request without effect, which shows whether the server requires a login."""
         url, headers = self._place.url, dict(self._place.server.headers)
         if self._place.server.transport == "sse":
             return httpx2.Request("GET", url, headers={**headers, "accept": "text/event-stream"})
@@ -184,16 +184,16 @@ class _Attempt:
         return httpx2.Request("POST", url, headers={**headers, **accept}, json=_PING)
 
     async def _probed(self, client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response | None:
-        """The refusal (401), or None for anything else that a living server says. Raises Unreachable."""
+        """Return the refusal (401), or None for any other answer below 500. Raises Unreachable."""
         response = await send(client, request, whole=False)
         if response.status_code >= 500:
             raise Unreachable(f"{request.url.host} answers HTTP {response.status_code}")
         return response if response.status_code == 401 else None
 
     def _challenge(self, request: httpx2.Request, refusal: httpx2.Response | None) -> httpx2.Response:
-        """The 401 that makes the provider log in: also for a server that answers without, but knows more with a login.
+        """Return the 401 that makes the provider log in, also for a server that answers without a login.
 
-        A scope that was asked for stands in the place of the one that the server proposes.
+        A requested scope replaces the one that the server proposes.
         """
         if refusal is not None and self._scope is None:
             return refusal
@@ -208,7 +208,7 @@ class _Attempt:
         await self._show(url)
 
     def _explained(self, error: OAuthFlowError) -> BbfsError:
-        """What the SDK found wrong, in words of a login. Its own texts may quote whole answers, with tokens in them."""
+        """Return the error of a failed login. The SDK's own texts may quote whole answers, with tokens in them."""
         context = self._provider.context
         if context.oauth_metadata is None and isinstance(error, OAuthRegistrationError):
             return NotSupported("the server offers no login: it names no OAuth authorization server")
@@ -224,7 +224,7 @@ class _Attempt:
 
 
 def _registered(settings: ClientSettings, redirect_uris: list[str]) -> OAuthClientInformationFull | None:
-    """The client that the user registered, if one is configured."""
+    """Return the client that the user has registered, if one is configured."""
     if settings.client_id is None:
         return None
     return OAuthClientInformationFull(
@@ -236,9 +236,9 @@ def _registered(settings: ClientSettings, redirect_uris: list[str]) -> OAuthClie
 
 
 async def log_out(place: LoginPlace, store: TokenStore) -> str | None:
-    """Forget a login here, and revoke it at the server where that is offered (RFC 7009).
+    """Remove a stored login, and revoke it if the server can (RFC 7009).
 
-    Returns why it could not be revoked, if so. Raises BbfsError: ConfigError where there is no login.
+    Returns why it could not be revoked, or None. Raises BbfsError: ConfigError if there is no login.
     """
     key = place.settings.key(place.url)
     if store.stamp(key) is None:
@@ -247,7 +247,7 @@ async def log_out(place: LoginPlace, store: TokenStore) -> str | None:
         login = await trio.to_thread.run_sync(store.load, key)
         problem = None if login is None else await _revoke(place, login)
     except Denied as error:
-        problem = str(error)  # a login that cannot be read can be forgotten nevertheless
+        problem = str(error)  # an unreadable login can still be removed
     try:
         await trio.to_thread.run_sync(store.forget, key)
     except (OSError, KeyringUnusable) as error:
@@ -256,7 +256,7 @@ async def log_out(place: LoginPlace, store: TokenStore) -> str | None:
 
 
 async def _revoke(place: LoginPlace, login: StoredLogin) -> str | None:
-    """Why the tokens are still good at the server, None when they are not."""
+    """Revoke the tokens. Returns why they are still valid, or None."""
     endpoint = None if login.metadata is None else login.metadata.revocation_endpoint
     if endpoint is None:
         return "the server offers no revocation, so the tokens end by themselves"

@@ -1,6 +1,6 @@
 """The end of a login in the browser: one redirect to a port of this machine (RFC 8252, 7.3).
 
-The browser is kept waiting until it is known what became of the login, so that its last page tells the truth.
+The browser waits for the outcome of the login, so that its last page can show it.
 """
 
 import html
@@ -18,9 +18,9 @@ from bbfs.model.errors import ConfigError, Denied
 _HOST = "127.0.0.1"
 _PATH = "/callback"
 _REQUEST_TIMEOUT = 10.0
-"""Seconds that a client gets to send its request."""
+"""Seconds for a client to send its request."""
 _OUTCOME_TIMEOUT = 60.0
-"""Seconds for which a browser waits for the outcome."""
+"""Seconds that a browser waits for the outcome."""
 _LAST_PAGE_TIMEOUT = 2.0
 _MAX_TEXT = 300
 _PAGE = """<!doctype html>
@@ -39,9 +39,9 @@ _PAGE = """<!doctype html>
 
 
 class Loopback:
-    """Listens on 127.0.0.1 from construction until `close`, in threads of its own. Used by one task of a trio loop.
+    """A web server on 127.0.0.1 from construction until `close`, in its own threads. One trio task uses it.
 
-    port: 0 for any that is free. Raises ConfigError for one that cannot be had.
+    port: 0 for any free one. Raises ConfigError if it cannot listen on the port.
     """
 
     def __init__(self, port: int, source: str) -> None:
@@ -67,11 +67,11 @@ class Loopback:
         return f"http://{_HOST}:{self._server.server_port}{_PATH}"
 
     def expect(self, authorization_url: str) -> None:
-        """Take only an answer that has the `state` of this request; all others are refused and change nothing."""
+        """Accept only an answer with the `state` of this request."""
         self._state = parse_qs(urlsplit(authorization_url).query).get("state", [""])[0]
 
     async def answer(self) -> AuthorizationCodeResult:
-        """What the authorization server said. Raises Denied where it refuses."""
+        """Wait for the answer of the authorization server. Raises Denied if it refuses."""
         await self._answered.wait()
         said = self._answer
         if "code" in said:
@@ -81,13 +81,13 @@ class Loopback:
         raise Denied(f"the login was refused: {reason}" + (f" ({description[:_MAX_TEXT]})" if description else ""))
 
     def end(self, failure: str | None = None) -> None:
-        """Let the browser show how it ended: well, or with this failure."""
+        """Let the browser show the outcome: success, or this failure."""
         if not self._ended.is_set():
             self._failure = failure
             self._ended.set()
 
     def close(self) -> None:
-        """Stop listening, once the browser that brought the answer has its last page. Blocks for seconds at most."""
+        """Stop listening, after the browser has got its last page. Blocks for a few seconds at most."""
         self.end("The login was given up.")
         if self._answered.is_set():
             self._shown.wait(_LAST_PAGE_TIMEOUT)
@@ -96,12 +96,12 @@ class Loopback:
         self._thread.join()
 
     def shown(self) -> None:
-        """A page was sent; called in a thread."""
+        """Note that a page was sent. Called in a thread."""
         if self._ended.is_set():
             self._shown.set()
 
     def page(self, target: str) -> tuple[HTTPStatus, bytes]:
-        """The answer to a browser's request; called in a thread."""
+        """Return the answer to a browser's request. Called in a thread."""
         parts = urlsplit(target)
         if parts.path != _PATH:
             return HTTPStatus.NOT_FOUND, _page("There is nothing here", "bbfs waits for a login to end.", False)
@@ -121,7 +121,7 @@ class Loopback:
 
 
 class _Server(ThreadingHTTPServer):
-    # Browsers keep connections open on which nothing comes: nobody waits for those.
+    # Browsers keep idle connections open; do not wait for them.
     daemon_threads = True
     block_on_close = False
     loopback: Loopback
@@ -148,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.loopback.shown()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the request has the code in it."""
+        """Log nothing: the request contains the code."""
 
 
 def _page(heading: str, text: str, well: bool) -> bytes:

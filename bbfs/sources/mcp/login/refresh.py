@@ -1,9 +1,9 @@
-"""OAuth 2.1 for servers over HTTP, the silent part: requests get the token of a stored login, renewed as need be.
+"""OAuth 2.1 for servers over HTTP, the silent part: requests get the token of a stored login, renewed if necessary.
 
-The SDK's provider makes the token requests. It is not used as the `auth` of an HTTP client, because it holds a lock
-until the answer's headers are there, which lines up all requests to a server, and because a 401 makes it begin an
-interactive login. Here it is driven for one renewal at a time, from what the store knows; nobody is ever asked for
-anything. `bbfs login` does that (`browser.py`).
+The SDK's provider makes the token requests. It is not the `auth` of an HTTP client, because it holds a lock until the
+headers of the answer arrive, so requests would run one by one, and because a 401 makes it begin an interactive login.
+Here it runs for one renewal at a time, from the stored login, and never asks the user. `bbfs login` does that
+(`browser.py`).
 """
 
 import json
@@ -34,9 +34,9 @@ log = logging.getLogger("bbfs.mcp")
 TOKEN_TIMEOUT = 20.0
 """Seconds for one exchange with an authorization server."""
 _GRACE = 2.0
-"""Seconds that a renewal under way gets when bbfs ends: its answer may hold the only refresh token that is good."""
+"""Seconds for a running renewal when bbfs ends: its answer may hold the only valid refresh token."""
 _PASSING = {"server_error", "temporarily_unavailable", "slow_down"}
-"""Error codes of a token endpoint that say nothing about the login."""
+"""Error codes of a token endpoint that do not mean that the login has ended."""
 _LOGIN_ENDED = (400, 401, 403)
 _SETTINGS = {
     "clientId": "client_id",
@@ -48,11 +48,11 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What a user may say of the OAuth client in a source's `auth`; without any of it bbfs registers itself.
+    """The OAuth client in a source's `auth`. Without one bbfs registers itself.
 
-    client_id, client_secret: of a client that is registered with the authorization server already.
-    client_metadata_url: an https URL of a client metadata document, for servers that take its URL as the client's name.
-    scope: what to ask for, instead of what the server proposes.
+    client_id, client_secret: of a client that is already registered with the authorization server.
+    client_metadata_url: https URL of a client metadata document, for servers that accept it as the client's id.
+    scope: to request instead of the one that the server proposes.
     """
 
     client_id: str | None = None
@@ -62,7 +62,7 @@ class ClientSettings:
 
     @classmethod
     def of(cls, source_id: str, auth: Mapping[str, str], transport: str) -> "ClientSettings":
-        """Raises ConfigError, which names the key and no value."""
+        """Return the settings in `auth`. Raises ConfigError, which names the key and no value."""
         given: dict[str, str] = {}
         for key, value in auth.items():
             name = _SETTINGS.get(key, key)
@@ -82,18 +82,18 @@ class ClientSettings:
         return cls(**given)
 
     def key(self, url: str) -> LoginKey:
-        """Whose login it is at this server."""
+        """Return the key of the login at this server."""
         return LoginKey.of(url, self.client_id or self.client_metadata_url)
 
 
 def configured_authorization(server: McpServer) -> bool:
-    """Whether the configuration itself says who asks, in a header or in the URL; then no login is used."""
+    """Return whether the configuration has credentials in a header or the URL. Then no login is used."""
     in_url = "@" in urlsplit(server.url or "").netloc
     return in_url or any(name.lower() == "authorization" for name in server.headers)
 
 
 class LoginMemory:
-    """What the SDK calls a storage: for the time of one exchange."""
+    """A storage for the SDK, for the time of one exchange."""
 
     def __init__(self, tokens: OAuthToken | None, client: OAuthClientInformationFull | None) -> None:
         self.tokens = tokens
@@ -114,10 +114,10 @@ class LoginMemory:
 
 
 class Login:
-    """What authorises the requests of one source to its server, if anything does.
+    """The login of one source at its server, if there is one.
 
-    store: None where no logins are kept. learnt: is told every secret that comes up, before anything can print it.
-    Belongs to the event loop; the methods may wait for a disk, a keyring and an authorization server.
+    store: None if there are no stored logins. learnt: gets every secret before anything can print it. Belongs to the
+    event loop; the methods may wait for a disk, a keyring and an authorization server.
     """
 
     def __init__(
@@ -145,23 +145,23 @@ class Login:
             learnt((settings.client_secret,))
 
     def changed(self) -> bool:
-        """Whether a login was made, renewed or forgotten since it was last looked at. Cheap."""
+        """Return whether the stored login has changed since it was last read. Cheap."""
         return self._store is not None and self._store.stamp(self._key) != self._stamp
 
     @property
     def kept(self) -> bool:
-        """Whether there is a login. Cheap."""
+        """Whether there is a stored login. Cheap."""
         return self._store is not None and self._store.stamp(self._key) is not None
 
     async def token(self) -> str | None:
-        """The access token to send, renewed if it has expired; None without a login. Raises Denied, Unreachable."""
+        """Return the access token, renewed if it has expired, or None without a login. Raises Denied, Unreachable."""
         login = await self._current()
         if login is not None and login.expired(self._clock()):
             login = await self._renew(login) or login
         return None if login is None else login.access_token
 
     async def another(self, refused: str | None) -> str | None:
-        """A token in place of one that the server refuses; None where there is none. Raises Denied, Unreachable."""
+        """Return another token than one that the server refuses, or None. Raises Denied, Unreachable."""
         login = await self._current()
         if login is None:
             return None
@@ -170,7 +170,7 @@ class Login:
         return None if login is None or login.access_token == refused else login.access_token
 
     def needed(self) -> str:
-        """What a server's 401 means to the user."""
+        """Return the message for a 401 of the server."""
         if self._configured:
             return "the server refuses the configured authorization"
         run = f"run `bbfs login {self._id}`"
@@ -179,7 +179,7 @@ class Login:
         return f"needs a login: {run}"
 
     def lacking(self, response: httpx2.Response) -> str | None:
-        """What a 403 means to the user, where it says that the login's scope does not suffice (RFC 6750, 3.1)."""
+        """Return the message for an answer that names an insufficient scope (RFC 6750, 3.1), else None."""
         if extract_field_from_www_auth(response, "error") != "insufficient_scope":
             return None
         wanted = extract_field_from_www_auth(response, "scope")
@@ -189,7 +189,7 @@ class Login:
         return f"the login does not suffice: run `bbfs login {self._id} --scope {scope}`"
 
     async def _current(self) -> StoredLogin | None:
-        """The login as the store has it now."""
+        """Return the stored login, read again if it has changed."""
         if self._store is not None and (stamp := self._store.stamp(self._key)) != self._stamp:
             login = await trio.to_thread.run_sync(self._store.load, self._key, abandon_on_cancel=True)
             self._adopt(login, stamp)
@@ -201,7 +201,7 @@ class Login:
         self._login, self._stamp = login, stamp
 
     async def _renew(self, old: StoredLogin) -> StoredLogin | None:
-        """The login with a new token, however it came about; None when it cannot be renewed. One at a time."""
+        """Return the login with a new token, renewed here or elsewhere, or None if it has ended. One at a time."""
         assert self._store is not None
         async with self._lock:
             login = await self._current()
@@ -216,7 +216,7 @@ class Login:
                 return await finishing(lambda: self._exchange(login))
 
     async def _exchange(self, login: StoredLogin) -> StoredLogin | None:
-        """Renew at the authorization server, and keep what it gave before anything else."""
+        """Renew the login at the authorization server, and store it at once."""
         assert self._store is not None
         stamp = self._stamp
         renewed = await renew(self._url, login, self._clock())
@@ -227,7 +227,7 @@ class Login:
         try:
             await trio.to_thread.run_sync(self._store.save, self._key, renewed)
         except (OSError, KeyringUnusable) as error:
-            # Requests go on with it; only the next start will need a login.
+            # Requests still use it; only the next start needs a login.
             log.warning("%s: the renewed login could not be kept: %s", self._id, error)
         self._adopt(renewed, self._store.stamp(self._key))
         log.info("%s: the login was renewed", self._id)
@@ -235,9 +235,9 @@ class Login:
 
 
 async def renew(url: str, login: StoredLogin, now: float) -> StoredLogin | None:
-    """`login` with fresh tokens (RFC 6749, 6), or None where the authorization server says that it has ended.
+    """Return `login` with new tokens (RFC 6749, 6), or None if it has ended.
 
-    now: seconds since the epoch. Raises Unreachable when the token endpoint cannot say.
+    now: seconds since the epoch. Raises Unreachable if the token endpoint cannot tell.
     """
     memory = LoginMemory(login.tokens, login.client)
     provider = OAuthClientProvider(url, client_metadata(()), memory)
@@ -266,7 +266,7 @@ async def renew(url: str, login: StoredLogin, now: float) -> StoredLogin | None:
 
 
 def _judge(refusal: httpx2.Response) -> None:
-    """Return where the login has ended. Raises Unreachable where the answer says nothing about it."""
+    """Return if the login has ended. Raises Unreachable if the refusal does not mean that."""
     code = error_code(refusal)
     if refusal.status_code in _LOGIN_ENDED and code not in _PASSING:
         return
@@ -275,7 +275,7 @@ def _judge(refusal: httpx2.Response) -> None:
 
 
 def error_code(response: httpx2.Response) -> str | None:
-    """The `error` of an OAuth error response (RFC 6749, 5.2). The body was read."""
+    """Return the `error` of an OAuth error response (RFC 6749, 5.2) whose body was read."""
     try:
         error = json.loads(response.content).get("error")
     except (ValueError, AttributeError):
@@ -284,18 +284,18 @@ def error_code(response: httpx2.Response) -> str | None:
 
 
 def expiry(tokens: OAuthToken, now: float) -> float | None:
-    """When a token that was given `now` ends, in seconds since the epoch."""
+    """Return when tokens received `now` expire, in seconds since the epoch."""
     return None if tokens.expires_in is None else now + tokens.expires_in
 
 
 def client_metadata(redirect_uris: Iterable[str]) -> OAuthClientMetadata:
-    """How bbfs registers itself (RFC 7591): a native application, which can keep no secret."""
+    """Return the metadata for the registration of bbfs (RFC 7591): a native application without a secret."""
     uris = [AnyUrl(uri) for uri in redirect_uris] or None
     return OAuthClientMetadata(redirect_uris=uris, client_name="bbfs", token_endpoint_auth_method="none")
 
 
 async def send(client: httpx2.AsyncClient, request: httpx2.Request, *, whole: bool = True) -> httpx2.Response:
-    """Return an answer, with its body if it is wanted whole. Raises Unreachable."""
+    """Send a request and return the answer, with its body if `whole`. Raises Unreachable."""
     request.headers.setdefault("user-agent", USER_AGENT)
     host, why = request.url.host, ", which the login needs" if whole else ""
     try:
@@ -310,7 +310,7 @@ async def send(client: httpx2.AsyncClient, request: httpx2.Request, *, whole: bo
 
 
 async def finishing(work: Callable[[], Awaitable[T]]) -> T:
-    """Do something that a cancellation must not cut off at once: it gets a moment to come to its end."""
+    """Return the result of `work`. If cancelled, give it `_GRACE` seconds to end."""
     results: list[T] = []
     failures: list[Exception] = []
     scope = trio.CancelScope(shield=True)
@@ -324,7 +324,7 @@ async def finishing(work: Callable[[], Awaitable[T]]) -> T:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(hear)
         with scope:
-            # Inside the nursery, which would wrap it into a group.
+            # Caught inside the nursery, which would wrap it in a group.
             try:
                 results.append(await work())
             except Exception as error:  # noqa: BLE001 - raised again below, unwrapped

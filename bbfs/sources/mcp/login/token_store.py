@@ -1,12 +1,11 @@
-"""Where logins are kept: tokens in the system keyring or in a file of mode 0600 (`docs/semantics.md` S30).
+"""Stored logins: tokens in the system keyring or in a file of mode 0600 (`docs/semantics.md` S30).
 
-One file a login, in a directory of mode 0700. It holds the whole login where there is no usable keyring, else only
-whose login it is, while the login itself is in the keyring. So a server without a login costs no call to a keyring,
-which may ask the user for a password; and that a login was made, renewed or forgotten shows in the file's status
-(`stamp`), which is how a daemon learns of it.
+Each login has a file in a directory of mode 0700. Without a usable keyring the file holds the whole login; else it
+names the server, and the keyring holds the login. So a server without a login needs no call to a keyring, which may ask
+the user for a password. A daemon sees in the status of the file (`stamp`) that a login was made, renewed or removed.
 
-Logins belong to the URL of a server, not to the name of a source: two configurations share a login, and a source whose
-URL is changed takes no tokens elsewhere.
+A login belongs to the URL of a server and not to the name of a source: configurations share it, and a source with a
+changed URL sends no tokens elsewhere.
 """
 
 import contextlib
@@ -34,9 +33,9 @@ from bbfs.config.system_keyring import KeyringUnusable
 from bbfs.model.errors import ConfigError, Denied, Unreachable
 
 STORE_VARIABLE = "BBFS_TOKEN_STORE"
-"""Environment variable that decides where logins are kept: `keyring`, `file`, or `auto` (the keyring if it works)."""
+"""Environment variable for where to store logins: `keyring`, `file`, or `auto` (the keyring if it works)."""
 LOCK_TIMEOUT = 30.0
-"""Seconds to wait for another process that is renewing the same login."""
+"""Seconds to wait for another process that renews the same login."""
 _LOCK_PAUSE = 0.05
 _KEYRING_SERVICE = "bbfs"
 _LARGEST = 1 << 20
@@ -44,19 +43,19 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 Kept: TypeAlias = Literal["auto", "keyring", "file"]
 Stamp: TypeAlias = tuple[int, int, int]
-"""Differs whenever a login was written: inode, time of change in nanoseconds, size of its file."""
+"""Inode, time of change (nanoseconds) and size (bytes) of a login's file. Every write changes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginKey:
-    """Whose login: the canonical URL of the server, and the client that the user configured, if any."""
+    """The key of a login: the canonical URL of the server, and the configured client, if any."""
 
     url: str
     client: str = ""
 
     @classmethod
     def of(cls, url: str, client: str | None = None) -> "LoginKey":
-        """As RFC 3986, 6.2 says which URLs are the same; userinfo and fragment are no part of a resource's name."""
+        """Return the key with the URL normalised (RFC 3986, 6.2), without userinfo and fragment."""
         parts = urlsplit(url)
         scheme, host = parts.scheme.lower(), (parts.hostname or "").lower()
         host = f"[{host}]" if ":" in host else host
@@ -65,14 +64,14 @@ class LoginKey:
 
     @property
     def digest(self) -> str:
-        """A name for files and keyring entries; a URL may be long, and its query secret."""
+        """The name of files and keyring entries. A URL may be too long, and its query secret."""
         return sha256(f"{self.url}\0{self.client}".encode()).hexdigest()[:32]
 
 
 class StoredLogin(BaseModel):
-    """One login, with what is needed to renew it without asking the server where: its metadata and the client.
+    """One login, with the metadata and the client that its renewal needs.
 
-    expires_at: seconds since the epoch, None where the server did not say. metadata, resource: RFC 8414 and RFC 9728.
+    expires_at: seconds since the epoch, None if the server does not tell. metadata, resource: RFC 8414 and RFC 9728.
     """
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
@@ -94,7 +93,7 @@ class StoredLogin(BaseModel):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no text may hold."""
+        """The values that no text may contain."""
         found = (self.tokens.access_token, self.tokens.refresh_token, self.client.client_secret)
         return tuple(secret for secret in found if secret)
 
@@ -103,9 +102,9 @@ class StoredLogin(BaseModel):
 
 
 class TokenStore:
-    """The logins of one user. All but `locked` blocks, and belongs into a thread; `stamp` is one system call.
+    """The logins of one user. All methods but `locked` block and belong in a thread; `stamp` is one system call.
 
-    directory: made with mode 0700 when something is first kept. kept: where new logins go.
+    directory: created with mode 0700 for the first login. kept: where new logins go.
     """
 
     def __init__(self, directory: Path, kept: Kept = "auto") -> None:
@@ -114,14 +113,14 @@ class TokenStore:
 
     @classmethod
     def of_user(cls, environ: Mapping[str, str]) -> "TokenStore":
-        """`~/.local/share/bbfs/logins`, by the XDG Base Directory Specification. Raises ConfigError."""
+        """Return the store in `~/.local/share/bbfs/logins` (XDG Base Directory Specification). Raises ConfigError."""
         match environ.get(STORE_VARIABLE) or "auto":
             case "auto" | "keyring" | "file" as kept:
                 return cls(Path(platformdirs.user_data_dir("bbfs")) / "logins", kept)
         raise ConfigError(f"{STORE_VARIABLE} should be 'keyring', 'file' or 'auto'")
 
     def stamp(self, key: LoginKey) -> Stamp | None:
-        """None where there is no login."""
+        """Return the stamp of a login, or None if there is none."""
         try:
             status = os.stat(self._path(key))
         except OSError:
@@ -129,7 +128,7 @@ class TokenStore:
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     def load(self, key: LoginKey) -> StoredLogin | None:
-        """The login, None where there is none. Raises Denied for one that cannot be read, or that others can read."""
+        """Return a login, or None. Raises Denied for one that is unreadable, or readable for other users."""
         path = self._path(key)
         try:
             text = self._read(path)
@@ -149,7 +148,7 @@ class TokenStore:
         raise Denied(f"{path} is damaged; `bbfs login` replaces it")
 
     def save(self, key: LoginKey, login: StoredLogin) -> str:
-        """Keep a login in place of an earlier one; returns where, in words. Raises OSError, Denied, KeyringUnusable."""
+        """Store a login, and return in words where. Raises OSError, Denied, KeyringUnusable."""
         kept = self._kept
         if kept != "file":
             try:
@@ -168,7 +167,7 @@ class TokenStore:
         return "the system keyring" if kept == "keyring" else str(path)
 
     def forget(self, key: LoginKey) -> bool:
-        """Remove a login; whether there was one. Raises OSError, KeyringUnusable."""
+        """Remove a login. Returns whether there was one. Raises OSError, KeyringUnusable."""
         path = self._path(key)
         if not path.exists():
             return False
@@ -183,9 +182,9 @@ class TokenStore:
 
     @asynccontextmanager
     async def locked(self, key: LoginKey) -> AsyncGenerator[None]:
-        """Alone among the processes of this user that renew a login: a refresh token may be good for one use only.
+        """Exclude other processes of this user from renewing the login: a refresh token may be valid only once.
 
-        Raises Unreachable when another one does not come to an end, Denied where there can be no lock.
+        Raises Unreachable if another process holds the lock for too long, Denied if the lock cannot be opened.
         """
         self._require_directory()
         path = self._path(key).with_suffix(".lock")
@@ -208,11 +207,11 @@ class TokenStore:
 
     @staticmethod
     def _entry(key: LoginKey) -> str:
-        """The user name of the keyring's entry: what a person sees in a keyring manager."""
+        """Return the user name of the keyring's entry, which a keyring manager shows."""
         return f"{_shown(key.url)} ({key.digest[:8]})"
 
     def _require_directory(self) -> None:
-        """Raises Denied for a directory that is not this user's alone."""
+        """Create the directory. Raises Denied if it is not private to this user."""
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = os.stat(self._directory)
@@ -233,7 +232,7 @@ class TokenStore:
             return file.read(_LARGEST)
 
     def _write(self, path: Path, data: bytes) -> None:
-        """In place of what is there, or not at all. mkstemp makes files of mode 0600."""
+        """Replace a file atomically. mkstemp creates files of mode 0600."""
         self._require_directory()
         descriptor, name = tempfile.mkstemp(prefix=".new-", dir=self._directory)
         try:
@@ -258,7 +257,7 @@ def _require_private(path: Path, status: os.stat_result) -> None:
 
 
 def _shown(url: str) -> str:
-    """A URL without its query, which may be secret."""
+    """Return a URL without its query, which may be secret."""
     return urlunsplit((*urlsplit(url)[:3], "", ""))
 
 

@@ -1,8 +1,8 @@
-"""What both HTTP transports are made of: exchanges with one server, whose faults are values.
+"""The base of both HTTP transports: exchanges with one server, whose faults are values.
 
-In the SDK's own transports a fault of one exchange ends the connection for all, the status of a refusal is lost,
-requests over SSE are sent one by one and limited to 1 MiB an answer, and a notification stream that broke twice stays
-silent. Here what goes wrong in an exchange becomes the answer of its one request (`faults.HttpFault`).
+In the SDK's own transports a fault of one exchange ends the connection for all, the status of a refusal is lost, SSE
+sends requests one by one and limits an answer to 1 MiB, and a notification stream that broke twice stays silent. Here
+the fault of an exchange becomes the answer to its request (`errors.HttpFault`).
 """
 
 from abc import abstractmethod
@@ -32,18 +32,18 @@ from bbfs.sources.mcp.transport.stdio import ServerStreams, decode
 
 SESSION_ID = "mcp-session-id"
 INITIALIZED_TIMEOUT = 5.0
-"""Seconds for which `notifications/initialized` holds up what is to come after it."""
+"""Seconds that later messages wait for `notifications/initialized`."""
 _DRAIN_TIMEOUT = 1.0
-"""Seconds for a stream to end by itself after the answer: then its TCP connection can serve again."""
+"""Seconds for a stream to end by itself after the answer, so that its TCP connection can be kept."""
 _REFUSAL_TIMEOUT, _REFUSAL_LIMIT = 2.0, 1 << 16
-"""Seconds and bytes for the body of a refusal."""
+"""Seconds and bytes for reading the body of a refusal."""
 _MAX_REDIRECTS = 3
 
 Outgoing = MemoryObjectReceiveStream[SessionMessage]
 
 
 class Faulty(Exception):
-    """An exchange that gave no answer."""
+    """An exchange without an answer."""
 
     def __init__(self, fault: HttpFault) -> None:
         super().__init__(fault.reason)
@@ -54,9 +54,9 @@ class Faulty(Exception):
 class HttpTransport:
     """The streams of one server over HTTP: requests within its origin, bounded bodies, event streams.
 
-    `ending` says why the connection ended, if it did before it was left. The methods that exchange something raise
-    Faulty. Reading has no timeout: the caller bounds the request. Iterators of httpx2 are never left half-way, since
-    their nested generators would stay for the garbage collector: they are read out or cancelled.
+    `ending` says why the connection ended, if it ended before the caller left it. Requests raise Faulty. Reading has no
+    timeout: the caller bounds the request. Iterators of httpx2 are read to their end or cancelled, since their nested
+    generators would otherwise be left to the garbage collector.
     """
 
     server: McpServer
@@ -105,7 +105,7 @@ class HttpTransport:
     async def exchange(
         self, method: str, url: str, headers: Mapping[str, str], message: types.JSONRPCMessage | None = None
     ) -> AsyncGenerator[httpx2.Response]:
-        """A response whose body is still to be read; redirects are followed within the origin of the server only."""
+        """Yield a response with its body still to be read. Follows redirects within the origin of the server only."""
         body = None if message is None else message.model_dump(by_alias=True, mode="json", exclude_unset=True)
         request = self.client.build_request(method, url, headers=dict(headers), json=body)
         response = await self._authorised(request)
@@ -116,7 +116,7 @@ class HttpTransport:
                 await response.aclose()
 
     async def _authorised(self, request: httpx2.Request) -> httpx2.Response:
-        """The response to a request that bears the token of the login, if there is one; the next when it is refused."""
+        """Send a request with the token of the login, if there is one; try another token if it is refused."""
         token = await self._token(self.login.token())
         response = await self._open(_bearing(request, token))
         if response.status_code != HTTPStatus.UNAUTHORIZED or self.login.lacking(response) is not None:
@@ -162,7 +162,7 @@ class HttpTransport:
         raise Faulty(HttpFault("status", "too many redirects"))
 
     async def body(self, response: httpx2.Response, limit: int | None = None) -> bytes:
-        """The whole body. limit: bytes of it, those of a message by default."""
+        """Return the whole body. limit: in bytes, by default that of a message."""
         body = bytearray()
         limit = self.max_message if limit is None else limit
 
@@ -177,7 +177,7 @@ class HttpTransport:
         return bytes(body)
 
     async def events(self, response: httpx2.Response, handle: Callable[[Event], Awaitable[bool]]) -> bool:
-        """Hand events to `handle` until it says that it has what it wants, or the stream ends (False)."""
+        """Pass events to `handle` until it returns True, or return False at the end of the stream."""
         parser = EventParser(self.max_message)
 
         async def take(piece: bytes) -> bool:
@@ -189,7 +189,7 @@ class HttpTransport:
         return await self._read(response, take)
 
     async def _read(self, response: httpx2.Response, take: Callable[[bytes], Awaitable[bool]]) -> bool:
-        """Hand a body to `take` until it says that it has what it wants, or the body ends (False).
+        """Pass a body to `take` until it returns True, or return False at the end of the body.
 
         `take` may raise ProtocolViolation.
         """
@@ -220,7 +220,7 @@ class HttpTransport:
         return done
 
     async def refusal(self, response: httpx2.Response, *, had_session: bool) -> types.ErrorData:
-        """What a status of 400 or more means: the JSON-RPC error in the body where it says more, else the status."""
+        """Return the error for a status of 400 or more: the JSON-RPC error of the body if it is more exact."""
         status = response.status_code
         messages = decode(await self._said(response)) or ()
         error = next((message.error for message in messages if isinstance(message, types.JSONRPCError)), None)
@@ -240,7 +240,7 @@ class HttpTransport:
         return error
 
     async def _said(self, response: httpx2.Response) -> bytes:
-        """The body of a refusal, or nothing where that is too long or does not come: the status says enough."""
+        """Return the body of a refusal, or nothing if it is too long or does not come in time."""
         with trio.move_on_after(_REFUSAL_TIMEOUT):
             try:
                 return await self.body(response, _REFUSAL_LIMIT)

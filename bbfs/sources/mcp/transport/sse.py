@@ -21,7 +21,7 @@ from bbfs.sources.mcp.transport.stdio import decode_aside
 
 
 class Sse(HttpTransport):
-    """The streams of one server with one event stream; `ending` says why that ended."""
+    """The streams of one server. The connection ends with the event stream, and `ending` says why."""
 
     async def _begin(self, nursery: trio.Nursery, outgoing: Outgoing) -> None:
         endpoint = await nursery.start(self._hear)

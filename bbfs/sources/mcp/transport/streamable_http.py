@@ -25,18 +25,18 @@ from bbfs.sources.mcp.transport.stdio import decode_aside
 
 _PROTOCOL_VERSION = "mcp-protocol-version"
 _FAREWELL_TIMEOUT = 1.0
-"""Seconds for telling a server that its session is over."""
+"""Seconds for ending the session at the server."""
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
-"""Seconds between two tries to open the notification stream, doubling."""
+"""Seconds between two attempts to open the notification stream; they double."""
 _TRY_LATER = (408, 425, 429)
-"""Refusals (HTTP status) that say nothing about whether there is a notification stream."""
+"""HTTP statuses that leave it open whether the server has a notification stream."""
 
 
 @dataclass(eq=False)
 class StreamableHttp(HttpTransport):
-    """The streams of one Streamable HTTP server. The session, where it gives one, is ended at the end.
+    """The streams of one Streamable HTTP server. Ends the session, if there is one, with the connection.
 
-    on_gap: called when the notification stream of the handshake era goes on after an interruption.
+    on_gap: called when the notification stream of the handshake era resumes after an interruption.
     """
 
     on_gap: Callable[[], None] = field(default=lambda: None, init=False)
@@ -98,7 +98,7 @@ class StreamableHttp(HttpTransport):
         headers: dict[str, str],
         scope: trio.CancelScope,
     ) -> None:
-        """Send a request and deliver its answer, be it a fault."""
+        """Send a request and deliver its answer or fault."""
         with scope:
             try:
                 error = await self._exchange(request, headers)
@@ -128,7 +128,7 @@ class StreamableHttp(HttpTransport):
             return HttpFault("format", f"HTTP {response.status_code} with no JSON-RPC answer ({kind})").error_data()
 
     async def _pass_on(self, data: bytes, request_id: types.RequestId) -> bool:
-        """Deliver the messages in `data`; whether the answer to the request was among them."""
+        """Deliver the messages in `data`. Returns whether the answer to the request was among them."""
         answered = False
         messages = await decode_aside(data) if len(data) >= LONG or data.strip() else None
         for message in messages or ():
@@ -140,13 +140,13 @@ class StreamableHttp(HttpTransport):
         return answered
 
     async def _send(self, method: str, headers: dict[str, str], message: types.JSONRPCMessage | None = None) -> None:
-        """Send something that has no answer. A fault is ignored: no request waits for it."""
+        """Send a message without an answer. Ignores faults: no request waits for them."""
         with suppress(Faulty):
             async with self.exchange(method, self.url, headers, message):
                 pass
 
     async def _cancel(self, message: types.JSONRPCNotification, headers: dict[str, str]) -> None:
-        """Before 2026-07-28 a server must be told. One that does not end the response then will not be waited for."""
+        """Notify the server, as before 2026-07-28, and then close the response even if the server does not."""
         exchange = self._exchanges.get((message.params or {}).get("requestId", ""))
         try:
             await self._send("POST", headers, message)
@@ -182,7 +182,7 @@ class StreamableHttp(HttpTransport):
                         return
                     if response.status_code < 300 and is_event_stream(response):
                         if opened:
-                            self.on_gap()  # even where the server can replay events, it need not have kept them all
+                            self.on_gap()  # a server that can replay events may not have kept all of them
                         opened = True
                         if await self.events(response, handle):
                             return
