@@ -1,7 +1,7 @@
 """Web pages (`type = "url"`): a list of URLs, the links of an `llms.txt`, the pages of a sitemap.
 
-Native URIs are the URLs. What the configuration names is asked for without further ado; what was found in an llms.txt
-or a sitemap, as its site's robots.txt allows. Nothing is kept of a page but what to ask with whether it has changed.
+Native URIs are the URLs. The handler loads pages that the configuration names without further checks, and pages found
+in an llms.txt or a sitemap as the robots.txt of their site allows. Of a page it keeps only the validators.
 """
 
 from collections.abc import Mapping
@@ -89,10 +89,10 @@ class UrlHandler:
     # -- what there is -----------------------------------------------------------------------------------------------
 
     async def list(self) -> Listing:
-        """All pages. Asks for the llms.txt and the sitemap, if there are any, and for no page."""
+        """Return all pages. Loads the llms.txt and the sitemap, if there are any, and no page."""
         try:
             found = await self._search.all()
-        except NotFound as error:  # of a list that is not there nobody can say that its pages are gone
+        except NotFound as error:  # a missing list does not mean that its pages are gone
             raise Unreachable(str(error)) from error
         self._pages = found.pages
         for uri in (self._validators.keys() | self._large.keys()) - found.pages.keys():
@@ -115,12 +115,12 @@ class UrlHandler:
         )
 
     async def _page(self, native_uri: str) -> WebPage:
-        """Raises NotFound for what is not listed: this source is no way to any other page."""
+        """Return a page. Raises NotFound for one that is not listed: this source gives access to no other page."""
         page = self._named.get(native_uri)
         if page is None and self._pages is None:
             async with self._searching:
                 if self._pages is None:
-                    await self.list()  # an earlier mount has listed it, or it was asked for by its URI alone
+                    await self.list()  # listed by an earlier mount, or requested by its URI
         page = page or (self._pages or {}).get(native_uri)
         if page is None:
             raise NotFound(f"{shown_url(native_uri)}: is none of the pages of this source")
@@ -129,13 +129,13 @@ class UrlHandler:
     # -- contents ----------------------------------------------------------------------------------------------------
 
     async def load(self, native_uri: str) -> Loaded:
-        """A page as its server sends it, or its rendering."""
+        """Load a page as its server sends it, or its rendering."""
         loaded = await self._load(native_uri, None)
         assert isinstance(loaded, Loaded)
         return loaded
 
     async def load_if_changed(self, native_uri: str, version: str) -> Loaded | Unchanged:
-        """As `load`, unless the server says that it still has what was loaded as `version`."""
+        """Load a page unless the server still has `version`."""
         validators = self._validators.get(native_uri)
         return await self._load(
             native_uri, validators if validators is not None and validators.version == version else None
@@ -145,7 +145,7 @@ class UrlHandler:
         page = await self._page(native_uri)
         if self._robots is not None and not page.named:
             await self._robots.allow(page.url)
-        # Without a content coding the length that the server states is that of the content, and ranges are of it.
+        # Without a content coding the stated length and the ranges are those of the content.
         headers = {**self._headers(page.url), "accept-encoding": "identity"}
         large = self._large.get(native_uri)
         conditions = large.conditions if large is not None else {}
@@ -162,7 +162,7 @@ class UrlHandler:
                 content = self._in_ranges(page, headers, large, b"")
                 return Loaded((Part(native_uri, large.mime_type, content, content_type_of(large.mime_type)),), ttl)
             if large is not None and not self._is_large(stream):
-                # It is no longer what it was: small, or without a validator.
+                # It has become small, or has lost its validator.
                 del self._large[native_uri]
                 return await self._load(native_uri, None)
             mime_type, _ = media_type(stream.headers)
@@ -221,7 +221,7 @@ class UrlHandler:
         return is_pinned(stream) and (whole_size(stream) or 0) > self._options.max_memory
 
     async def _whole(self, stream: WebStream) -> Content:
-        """The body, in memory or on disk."""
+        """Return the body, in memory or on disk."""
         with self._spool() as spool:
             held: list[bytes] = []
             size = 0
@@ -229,7 +229,7 @@ class UrlHandler:
                 held.append(piece)
                 size += len(piece)
                 if size > IN_MEMORY:
-                    # Not abandoned when cancelled: it would write to what is closed meanwhile.
+                    # Not abandoned when cancelled: the thread would write to a closed spool.
                     await trio.to_thread.run_sync(spool.write, b"".join(held), limiter=self._threads)
                     held, size = [], 0
             if spool.size:
@@ -259,7 +259,7 @@ class UrlHandler:
 
 
 def _robots(source: DataSource, client: WebClient, options: UrlOptions) -> Any:
-    """Who asks the sites what they allow; everything is allowed with `robots = false`."""
+    """Return the rules of the sites, which allow everything with `robots = false`."""
     try:
         from bbfs.sources.url.robots import Robots  # noqa: PLC0415 - of the extra "web"
     except ImportError as exc:

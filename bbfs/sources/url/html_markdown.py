@@ -6,17 +6,17 @@ from markdownify import MarkdownConverter
 from bbfs.model.errors import ProtocolViolation
 
 MAX_PAGE = 8 << 20
-"""Bytes of a page: rendering takes a good part of a second for each MiB, and cannot be interrupted."""
+"""Limit for a page (bytes): rendering takes a good part of a second a MiB, and cannot be interrupted."""
 _LEFT_OUT = ("head", "script", "style", "noscript", "template", "iframe", "svg", "canvas", "object", "embed")
 
 
 def to_markdown(page: bytes, charset: str | None, what: str) -> bytes:
-    """A page in HTML as Markdown in UTF-8, the same for the same page. Blocks, for long where the page is large.
+    """Return a page in HTML as Markdown in UTF-8, the same for the same page. Blocks, for long if the page is large.
 
-    charset: as its server says; a page may say it itself. Links stay as they are. Raises ProtocolViolation.
+    charset: from the headers; the page may name its own. Links stay unchanged. Raises ProtocolViolation.
     """
     if b"<" not in page:
-        page = b"<p>" + page  # what looks like a file name or a URL makes the parser warn
+        page = b"<p>" + page  # the parser warns of text like a file name or a URL
     try:
         soup = BeautifulSoup(page, "html.parser", from_encoding=charset)
         for element in soup(_LEFT_OUT):

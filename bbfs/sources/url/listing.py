@@ -15,7 +15,7 @@ from bbfs.sources.url.pages import WebPage, may_be_html, page_url, rendering_uri
 from bbfs.sources.url.sitemaps import read_sitemap
 
 _LLMS_TXT = 4 << 20
-"""Bytes of an llms.txt."""
+"""Limit for an llms.txt (bytes)."""
 _LINK = re.compile(
     r"^[ \t]*[-*+][ \t]*\[(?P<title>[^\]]{0,500})\]"
     r"\(<?(?P<url>[^)\s>]{1,8192})>?[^)]{0,500}\)(?P<rest>.*)$",
@@ -23,13 +23,13 @@ _LINK = re.compile(
 )
 """An entry of a list in an `llms.txt` (llmstxt.org): `- [title](url): description`."""
 PORTION = 500
-"""Pages that are gone through at a time, with a turn for other tasks in between."""
+"""Pages between two checkpoints."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where pages are looked for. llms_txt: URL; llms_path: a file. markdown: whether there are renderings."""
+    """The places of pages. llms_txt: URL; llms_path: a file. markdown: whether to list renderings."""
 
     urls: tuple[str, ...] = ()
     llms_txt: str | None = None
@@ -44,13 +44,13 @@ class Where:
         return frozenset(url for url in (*self.urls, self.llms_txt, self.sitemap) if url is not None)
 
     def named_pages(self) -> dict[str, WebPage]:
-        """The pages that are there whatever else is found."""
+        """Return the pages that the configuration names."""
         urls = (*self.urls, *((self.llms_txt,) if self.llms_txt else ()))
         return {url: WebPage(url, named=True) for url in urls}
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing has to be asked for to know all pages."""
+        """Whether all pages are known without a request."""
         return not (self.llms_txt or self.llms_path or self.sitemap)
 
 
@@ -65,14 +65,14 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class FoundPages:
-    """pages: by native URI, in the order in which they were found. problem: in words, what is missing."""
+    """The result of a search. pages: by native URI, in the order found. problem: in words, the missing part."""
 
     pages: Mapping[str, WebPage]
     problem: str | None = None
 
 
 class Search:
-    """Finds pages. headers: of a request for a URL."""
+    """A search for pages. headers: return those of a request for a URL."""
 
     def __init__(self, where: Where, client: WebClient, headers: Callable[[str], Mapping[str, str]]) -> None:
         self._where = where
@@ -80,7 +80,7 @@ class Search:
         self._headers = headers
 
     async def all(self) -> FoundPages:
-        """Everything there is. Raises BbfsError where an llms.txt or a sitemap cannot be had."""
+        """Find all pages. Raises BbfsError if an llms.txt or a sitemap cannot be loaded."""
         where = self._where
         pages = where.named_pages()
         problems: list[str] = []
@@ -88,7 +88,7 @@ class Search:
             response = await self._client.get(where.llms_txt, headers=self._headers(where.llms_txt), max_body=_LLMS_TXT)
             self._add_links(pages, problems, response.body, where.llms_txt)
         if where.llms_path is not None:
-            # A file system that does not answer must keep nobody from going.
+            # A file system that does not answer must not delay a cancellation.
             text = await trio.to_thread.run_sync(_file, where.llms_path, abandon_on_cancel=True)
             self._add_links(pages, problems, text, None)
         if where.sitemap is not None:
@@ -129,7 +129,7 @@ class Search:
 
 
 async def portioned(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items, with a turn for other tasks now and then."""
+    """Yield the items, with a checkpoint after each portion."""
     for number, item in enumerate(items):
         if number % PORTION == 0:
             await trio.lowlevel.checkpoint()
@@ -137,10 +137,10 @@ async def portioned(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 async def with_renderings(pages: Mapping[str, WebPage]) -> dict[str, WebPage]:
-    """The pages by their URIs, each that may be HTML followed by its rendering, under a URI that no page has."""
+    """Return the pages by URI. The rendering of each page that may be HTML follows it, under an unused URI."""
     taken = set(pages)
     uris: dict[str, str] = {}
-    # In an order of their own: what a rendering is called must not depend on that of the listing.
+    # Sorted: the URI of a rendering must not depend on the order of the listing.
     async for uri in portioned(sorted(pages)):
         if may_be_html(uri):
             uris[uri] = rendering_uri(uri, taken)

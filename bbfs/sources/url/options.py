@@ -1,4 +1,4 @@
-"""The options of a URL source, and what it may show of itself to whom."""
+"""The options and the credentials of a URL source."""
 
 import base64
 from collections.abc import Mapping
@@ -16,15 +16,14 @@ from bbfs.sources.url.pages import page_url
 
 
 class UrlOptions(SourceOptions):
-    """Options of a URL source. At least one of the first three is given.
+    """Options of a URL source. At least one of the first three is required.
 
     urls: pages. llms_txt: URL or file of an llms.txt, whose links are pages. sitemap: URL of one, or of an index.
-    markdown: list a rendering as Markdown beside each page that may be HTML. robots: whether what was found rather than
-    named is asked for as robots.txt allows. per_second: requests to one site in a second at most. max_urls: pages that
-    are listed at most. max_body: bytes of a page that is loaded whole. max_memory: bytes above which a page is read in
-    ranges where the server can. headers: sent to the sites that the configuration names. user_agent: how bbfs calls
-    itself. allow_private: whether addresses of this machine and of private networks may be asked. proxy: URL of an HTTP
-    proxy.
+    markdown: list a rendering as Markdown beside each page that may be HTML. robots: obey robots.txt for pages that the
+    configuration does not name. per_second: limit for requests to one site in a second. max_urls: limit for listed
+    pages. max_body: limit for a page that is loaded whole (bytes). max_memory: size (bytes) above which a page is read
+    in ranges if the server can. headers: sent to the sites that the configuration names. user_agent: of requests.
+    allow_private: allow addresses of this machine and of private networks. proxy: URL of an HTTP proxy.
     """
 
     urls: tuple[str, ...] = ()
@@ -66,7 +65,7 @@ def _page(text: str) -> str:
 
 
 def llms_txt_place(options: UrlOptions, source: DataSource) -> tuple[str | None, str | None]:
-    """The URL of the llms.txt, or its path."""
+    """Return the URL of the llms.txt, or its path."""
     text = options.llms_txt
     if text is None:
         return None, None
@@ -79,11 +78,11 @@ def llms_txt_place(options: UrlOptions, source: DataSource) -> tuple[str | None,
 
 
 def refuse_secrets_in_urls(source: DataSource) -> None:
-    """A URL is the path of a page, for all to see, so nothing secret may be in one (S30)."""
+    """Raise ConfigError for a secret in a URL, which is the visible path of a page (S30)."""
     given: Any = as_given(source, "urls")
     texts = [*(given if isinstance(given, list | tuple) else ()), as_given(source, "llms_txt")]
     for text in texts:
-        # Strings that were made from references say which; see `bbfs.config.interpolation`.
+        # Strings made from references carry their secrets; see `bbfs.config.interpolation`.
         secrets = getattr(text, "secrets", frozenset())
         if any(secret and secret in str(text) for secret in secrets):
             raise ConfigError(
@@ -93,15 +92,15 @@ def refuse_secrets_in_urls(source: DataSource) -> None:
 
 
 def configured_secrets(source: DataSource) -> frozenset[str]:
-    """What of the places that pages are looked for at came from references, to be kept out of messages."""
+    """Return the secrets in the URLs of the sitemap and the proxy, for redaction."""
     texts = (as_given(source, key) for key in ("sitemap", "proxy"))
     return frozenset(secret for text in texts for secret in getattr(text, "secrets", ()))
 
 
 class Credentials:
-    """The headers that the sites get which the configuration names, and no other site.
+    """The headers for the sites that the configuration names, and for no other site.
 
-    Of `auth`: `token` (a bearer token), or `username` and `password`. Raises ConfigError.
+    `auth` has `token` (a bearer token), or `username` and `password`. Raises ConfigError.
     """
 
     def __init__(self, source: DataSource, headers: Mapping[str, str], named: frozenset[str]) -> None:
@@ -111,11 +110,11 @@ class Credentials:
 
     @property
     def secrets(self) -> frozenset[str]:
-        """What of them is to be kept out of messages."""
+        """The parts to redact in messages."""
         return frozenset(part for value in self._headers.values() for part in (value, value.partition(" ")[2]) if part)
 
     def for_url(self, url: str) -> dict[str, str]:
-        """The headers of a request."""
+        """Return the headers of a request."""
         return dict(self._headers) if origin(httpx2.URL(url)) in self._sites else {}
 
 

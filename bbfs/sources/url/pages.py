@@ -1,4 +1,4 @@
-"""Which pages a URL source has, and by which URIs. Pure."""
+"""The pages of a URL source and their URIs. Pure."""
 
 import re
 from collections.abc import Container
@@ -17,9 +17,9 @@ MARKDOWN = "text/markdown"
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """One page. named: the configuration names it, rather than a page that is named there.
+    """One page. named: the configuration itself names it.
 
-    rendering: the native URI is that of its rendering as Markdown, and `url` is still where it comes from.
+    rendering: the native URI is that of its rendering as Markdown; `url` is that of the page.
     """
 
     url: str
@@ -31,9 +31,9 @@ class WebPage:
 
 
 def page_url(text: str, base: str | None = None) -> str | None:
-    """The URL of a page in its normal form, without a fragment; None for what is none. base: what it is relative to.
+    """Return the normalised URL of a page, without a fragment, or None if it is invalid. base: of a relative URL.
 
-    Scheme and host are in lower case, a default port is left out, and characters that a URL must not have are encoded.
+    Scheme and host are in lower case, a default port is left out, and invalid characters are encoded.
     """
     try:
         url = httpx2.URL(text) if base is None else httpx2.URL(base).join(text)
@@ -47,7 +47,7 @@ def page_url(text: str, base: str | None = None) -> str | None:
 
 
 def rendering_uri(uri: str, taken: Container[str]) -> str:
-    """`…/page.md` for `…/page`, `…/index.html.md` for `…/`; with a number where there is such a page already."""
+    """Return `…/page.md` for `…/page`, `…/index.html.md` for `…/`, with a number if it is taken."""
     stem = f"{uri}index.html" if uri.endswith("/") else uri
     candidate, number = f"{stem}.md", 1
     while candidate in taken:
@@ -57,18 +57,18 @@ def rendering_uri(uri: str, taken: Container[str]) -> str:
 
 
 def may_be_html(uri: str) -> bool:
-    """Whether the name of a page leaves it open that it is HTML."""
+    """Return whether a page may be HTML, judging by its name."""
     return mime_type_of_name(page_name(uri)) in _HTML
 
 
 def page_name(uri: str) -> str:
-    """The last part of the path of a URL that is not empty, or its host."""
+    """Return the last non-empty part of the path of a URL, or nothing."""
     parts = [part for part in uri.partition("?")[0].split("/") if part]
     return parts[-1] if len(parts) > 2 else ""
 
 
 def expected_type(page: WebPage, uri: str) -> str | None:
-    """The media type of a page before it was asked for, where a name has to be made of it (S5)."""
+    """Return the media type of a page that is not loaded, if its file name depends on it (S5)."""
     if page.rendering:
         return MARKDOWN
     return "text/html" if uri.endswith("/") else None

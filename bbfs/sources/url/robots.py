@@ -1,4 +1,4 @@
-"""What sites ask of programs that follow their links (RFC 9309): which pages to leave alone, and how fast to go."""
+"""The rules of sites for programs (RFC 9309): the pages to leave alone, and the pace."""
 
 from dataclasses import dataclass
 
@@ -12,27 +12,27 @@ from bbfs.sources.http.redirects import origin
 from bbfs.sources.http.responses import shown_url
 
 KEPT = 3600.0
-"""Seconds for which a robots.txt holds. RFC 9309 (section 2.4) allows a day."""
+"""Seconds that a robots.txt stays cached. RFC 9309 (section 2.4) allows a day."""
 _LIMIT = 500 << 10
-"""Bytes of it that count (RFC 9309, section 2.5)."""
+"""Bytes of a robots.txt to parse (RFC 9309, section 2.5)."""
 _LONGEST_DELAY = 30.0
-"""Seconds between two requests at most: with more, nothing could be read in time."""
+"""Limit for the seconds between two requests; a longer delay would exceed deadlines."""
 _UNAVAILABLE = frozenset(range(400, 500)) - {408, 425, 429}
-"""Statuses that say there are no rules (RFC 9309, section 2.3.1.3). Others are errors, and nothing is asked for."""
+"""Statuses that mean that there are no rules (RFC 9309, section 2.3.1.3). Others are errors and allow nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """rules: None allows everything. until: when to ask again, in trio's clock."""
+    """rules: None allows everything. until: when to load them again, in trio's clock."""
 
     rules: Protego | None
     until: float
 
 
 class Robots:
-    """The rules of all sites that a source leads to. agent: the name that rules are looked up by.
+    """The rules of all sites that a source leads to. agent: the name for which rules are looked up.
 
-    heeded: whether to ask at all.
+    heeded: False allows everything.
     """
 
     def __init__(self, client: WebClient, agent: str, *, heeded: bool = True) -> None:
@@ -43,7 +43,7 @@ class Robots:
         self._asking: dict[str, trio.Lock] = {}
 
     async def allow(self, url: str) -> None:
-        """Raises Denied where the site wants the page left alone, and BbfsError where it cannot be asked."""
+        """Raise Denied if the rules forbid the page, and BbfsError if they cannot be loaded."""
         if not self._heeded:
             return
         site = origin(httpx2.URL(url))

@@ -1,6 +1,6 @@
-"""Sitemaps (sitemaps.org, protocol 0.9): XML, XML indexes of them, plain text; each may be gzipped. All within bounds.
+"""Sitemaps (sitemaps.org, protocol 0.9): XML, XML indexes, plain text; each may be gzipped. All within bounds.
 
-XML is read as it comes and without a document type, so there are no entities that could grow.
+XML is parsed while it arrives. A document type is refused, so there are no entities that could grow.
 """
 
 from collections import deque
@@ -14,17 +14,17 @@ from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.responses import BodyDecoder, WebStream, shown_url
 
 MAX_SITEMAP = 64 << 20
-"""Bytes of one sitemap, unpacked. The protocol allows 50 MB."""
+"""Limit for one unpacked sitemap (bytes). The protocol allows 50 MB."""
 MAX_SITEMAPS = 1000
-"""Sitemaps that one leads to. The protocol allows an index to name 50 000."""
+"""Limit for the sitemaps below one. The protocol allows 50 000 in an index."""
 _LONGEST_TEXT = 8192
-"""Characters of one URL."""
+"""Limit for one URL (characters)."""
 _GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
 class SitemapEntry:
-    """A page as a sitemap names it. modified_ns: its `lastmod`, nanoseconds since the epoch."""
+    """A page in a sitemap. modified_ns: its `lastmod`, nanoseconds since the epoch."""
 
     url: str
     modified_ns: int | None = None
@@ -32,7 +32,7 @@ class SitemapEntry:
 
 @dataclass(slots=True)
 class Sitemap:
-    """What is in sitemaps. problems: in words, what is missing."""
+    """The pages of a sitemap and those below it. problems: in words, the missing parts."""
 
     entries: list[SitemapEntry] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -41,10 +41,10 @@ class Sitemap:
 async def read_sitemap(
     client: WebClient, url: str, headers: Callable[[str], Mapping[str, str]], max_urls: int
 ) -> Sitemap:
-    """All pages of a sitemap, and of those that it leads to, `max_urls` at most.
+    """Return the pages of a sitemap and of those below it, `max_urls` at most.
 
-    headers: those of a request for a URL. Raises BbfsError for what cannot be had or is no sitemap; of a sitemap that
-    an index names, only what a later try may bring is raised, and the rest is a problem.
+    headers: return those of a request for a URL. Raises BbfsError if the sitemap cannot be loaded or is none. For a
+    sitemap in an index only passing errors raise; the others become problems.
     """
     found = Sitemap()
     ahead, seen = deque([url]), {url}
@@ -97,7 +97,7 @@ async def _feed(parser: "SitemapParser", stream: WebStream, what: str) -> None:
 
 
 class SitemapParser:
-    """Takes in one sitemap piece by piece; keeps `room` entries. Raises ProtocolViolation for what is none."""
+    """A parser for one sitemap in pieces. It keeps `room` entries. Raises ProtocolViolation for another format."""
 
     def __init__(self, what: str, room: int) -> None:
         self.entries: list[SitemapEntry] = []
@@ -198,7 +198,7 @@ class SitemapParser:
 
 
 def _nanoseconds(lastmod: str) -> int | None:
-    """A W3C date and time as nanoseconds since the epoch; UTC where it names no zone."""
+    """Return a W3C date and time as nanoseconds since the epoch, in UTC if it names no zone."""
     try:
         when = datetime.fromisoformat(lastmod)
     except ValueError:
