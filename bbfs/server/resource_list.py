@@ -20,9 +20,9 @@ from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.server import cursors, templates
+from bbfs.server import templates
 from bbfs.server.errors import Fault
-from bbfs.server.walk import Found, Walk
+from bbfs.server.walk import Found, Walk, page_token, place_of, texts_of
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Offering:
             count += len(found)
             if more or len(page) >= PAGE:
                 last = list(found[-1].path) if found else list(after or ())
-                return page, cursors.token([_LIST], [source.data.base_prefix, count, last])
+                return page, page_token([_LIST], [source.data.base_prefix, count, last])
         return page, None
 
     async def templates(self, cursor: str | None) -> tuple[list[ResourceTemplate], str | None]:
@@ -85,7 +85,7 @@ class Offering:
             room = PAGE - len(page)
             page += every[begin : begin + room]
             if len(every) - begin > room:
-                return page, cursors.token([_TEMPLATES], [source.data.base_prefix, begin + room])
+                return page, page_token([_TEMPLATES], [source.data.base_prefix, begin + room])
         return page, None
 
     async def _answering(self, first: str | None) -> list[tuple[Source, _Look]]:
@@ -192,16 +192,16 @@ def _level(path: Path) -> tuple[int, Path]:
 def _resources_place(cursor: str | None) -> tuple[str | None, int, Path | None]:
     if cursor is None:
         return None, 0, None
-    match cursors.place_of([_LIST], cursor):
+    match place_of([_LIST], cursor):
         case [str(first), int(count), list(after)] if count >= 0:
-            return first, count, cursors.texts(after) or None
+            return first, count, texts_of(after) or None
     raise Fault("invalid_token", "not a cursor of this server")
 
 
 def _templates_place(cursor: str | None) -> tuple[str | None, int]:
     if cursor is None:
         return None, 0
-    match cursors.place_of([_TEMPLATES], cursor):
+    match place_of([_TEMPLATES], cursor):
         case [str(first), int(skip)] if skip >= 0:
             return first, skip
     raise Fault("invalid_token", "not a cursor of this server")

@@ -8,12 +8,9 @@ from typing import Any
 import mcp_types as types
 import trio
 from mcp.server.caching import CacheableMethod, CacheHint
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
+from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from bbfs.model.errors import BbfsError, InvalidUri, IsADirectory, NotADirectory, NotFound
@@ -22,20 +19,18 @@ from bbfs.model.values import ResourceTemplate
 from bbfs.resources.catalog.record import Record
 from bbfs.resources.documents import plain
 from bbfs.resources.manager import ResourceManager
-from bbfs.server.completion import complete
 from bbfs.server.contents import Budget, items_of
-from bbfs.server.errors import Fault, described
+from bbfs.server.errors import Fault, certain, described
 from bbfs.server.following import Following
 from bbfs.server.resource_list import Offering
-from bbfs.server.source_lookup import certain
+from bbfs.server.templates import complete
 from bbfs.server.tools import Tools, definitions
+from bbfs.serving.subscribers import Context, NotifyingServer, not_found_code
 
 log = logging.getLogger(__name__)
 
 MAX_RESULT = 4 << 20
 """Bytes of all contents of one answer, by default."""
-RESOURCE_NOT_FOUND = -32002
-"""The code of "resource not found" up to 2025-11-25; since then it is INVALID_PARAMS."""
 _INSTRUCTIONS = (
     "Files, databases and other MCP servers as data sources. load_datasource tells what a data source holds, "
     "load_resources loads it."
@@ -44,10 +39,8 @@ _STATIC_TTL = 3600.0
 _WRONG = (NotFound, InvalidUri, IsADirectory, NotADirectory, Fault)
 """What the client has asked wrongly for."""
 
-Context = ServerRequestContext[Any, Any]
 
-
-class Service(Server[Any]):
+class Service(NotifyingServer[Any]):
     """The server over one ResourceManager; its tasks are in `nursery`.
 
     depth: how far load_datasource goes down by default. most_bytes: of the contents of one answer.
@@ -84,17 +77,6 @@ class Service(Server[Any]):
         )
         self.middleware.append(_tell_of_the_unforeseen)
         self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
-
-    def create_initialization_options(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-    ) -> InitializationOptions:
-        """As the SDK's, but says `resources.listChanged`, which the SDK leaves out for sessions over HTTP."""
-        return super().create_initialization_options(
-            notification_options or NotificationOptions(resources_changed=True), experimental_capabilities, extensions
-        )
 
     def close_streams(self) -> None:
         """End all `subscriptions/listen` streams in the way the protocol has for it."""
@@ -217,8 +199,7 @@ def _failure(ctx: Context, uri: str, error: BbfsError | Fault) -> MCPError:
     """An error of the protocol: not found as each era has it, all else that was asked wrongly, and what failed."""
     found = described(error)
     if found["code"] in ("resource_not_found", "data_source_not_found"):
-        modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-        code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
+        code = not_found_code(ctx)
     else:
         code = types.INVALID_PARAMS if isinstance(error, _WRONG) else types.INTERNAL_ERROR
     return MCPError(code, found["message"], {"uri": uri, **found})

@@ -1,12 +1,18 @@
 """Going through what a source lists, in an order that another walk can take up again.
 
 The order is that of the names, a directory before what is in it: that of the paths as tuples. So a path says all about
-where a walk has stopped, and what comes or goes meanwhile makes it neither pass over nor repeat anything else.
+where a walk has stopped, and what comes or goes meanwhile makes it neither pass over nor repeat anything else. The
+place is given out as an opaque token: JSON in Base64, checked when it comes back.
 """
 
-from collections.abc import AsyncGenerator
+import base64
+import binascii
+import json
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
 
 import trio
 
@@ -16,6 +22,43 @@ from bbfs.resources.catalog import FlatCatalog
 from bbfs.resources.catalog.directory_view import Shown, View
 from bbfs.resources.catalog.record import Node, Path, Record
 from bbfs.resources.source import Source, Waiting
+from bbfs.server.errors import Fault
+
+LONGEST_TOKEN = 1 << 16
+"""Characters."""
+
+
+def page_token(purpose: Sequence[Any], place: Sequence[Any]) -> str:
+    """A token for `place`, good for requests with an equal `purpose` alone."""
+    text = json.dumps([_mark(purpose), *place], ensure_ascii=True, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def place_of(purpose: Sequence[Any], text: str) -> list[Any]:
+    """The place that a token was made for. Raises Fault."""
+    try:
+        if len(text) > LONGEST_TOKEN:
+            raise ValueError
+        found = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+    except (ValueError, binascii.Error, RecursionError):
+        found = None
+    if not isinstance(found, list) or not found or not isinstance(found[0], str):
+        raise Fault("invalid_token", f"not a token of this server: {text[:100]!r}")
+    if found[0] != _mark(purpose):
+        raise Fault("invalid_token", "the token belongs to another request: begin again without one")
+    return found[1:]
+
+
+def texts_of(value: Any) -> tuple[str, ...]:
+    """A part of a place that must be a list of texts. Raises Fault."""
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise Fault("invalid_token", "not a token of this server")
+    return tuple(value)
+
+
+def _mark(purpose: Sequence[Any]) -> str:
+    return blake2b(json.dumps(list(purpose)).encode(), digest_size=6).hexdigest()
+
 
 MOST_PROBLEMS = 10
 

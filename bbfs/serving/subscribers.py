@@ -6,17 +6,20 @@ Up to 2025-11-25 a client subscribes to single resources and is notified on its 
 
 from collections.abc import Iterable
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import trio
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
 from mcp_types import INVALID_PARAMS, SubscriptionsListenRequestParams, SubscriptionsListenResult
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 # The connection alone knows when it ends, and no public name of the SDK leads from a request to it.
 if "_connection" not in ServerSession.__init__.__code__.co_names:
@@ -24,11 +27,14 @@ if "_connection" not in ServerSession.__init__.__code__.co_names:
         f"the MCP SDK (mcp {version('mcp')}) keeps a session's connection elsewhere than expected"
     )
 
+LifespanT = TypeVar("LifespanT")
 Context = ServerRequestContext[Any, Any]
 MOST_URIS = 1024
 """Resources that one client may subscribe to."""
 MOST_EVENTS = 1024
 """Events that wait for the streams."""
+RESOURCE_NOT_FOUND = -32002
+"""The code up to 2025-11-25."""
 _STATE_KEY = "bbfs.subscriber"
 
 
@@ -157,3 +163,22 @@ class Subscribers:
 def _check_number(uris: int) -> None:
     if uris > MOST_URIS:
         raise MCPError(INVALID_PARAMS, f"more than {MOST_URIS} subscriptions")
+
+
+class NotifyingServer(Server[LifespanT]):
+    """The SDK's low-level server, which says that it notifies of list changes over HTTP, too."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        return super().create_initialization_options(
+            notification_options or NotificationOptions(resources_changed=True), experimental_capabilities, extensions
+        )
+
+
+def not_found_code(ctx: Context) -> int:
+    """The code of "resource not found": INVALID_PARAMS since 2026-07-28."""
+    return INVALID_PARAMS if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else RESOURCE_NOT_FOUND

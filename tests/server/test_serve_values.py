@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from bbfs.model.errors import BbfsError, Denied, LoginRequired, NotFound, TooLarge
 from bbfs.model.values import Part
 from bbfs.resources.manager import LoadedResource
-from bbfs.server import cursors
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import CODES, Fault, code_of, described
+from bbfs.server.walk import page_token, place_of
 from bbfs.serving.http import is_loopback, new_token
 from bbfs.sources.content.memory import MemoryContent
 
@@ -18,18 +18,18 @@ from bbfs.sources.content.memory import MemoryContent
 def test_a_token_leads_back_to_its_place_and_nowhere_else(
     purpose: list[str], other: list[str], place: list[str]
 ) -> None:
-    token = cursors.token(purpose, place)
+    token = page_token(purpose, place)
     assert token.isascii()
-    assert cursors.place_of(purpose, token) == place
+    assert place_of(purpose, token) == place
     if other != purpose:
         with pytest.raises(Fault):
-            cursors.place_of(other, token)
+            place_of(other, token)
 
 
 @given(st.text())
 def test_no_other_text_is_a_token(text: str) -> None:
     with pytest.raises(Fault) as caught:
-        cursors.place_of(["x"], text)
+        place_of(["x"], text)
     assert caught.value.code == "invalid_token"
 
 

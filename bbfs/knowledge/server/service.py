@@ -11,10 +11,8 @@ import mcp_types as types
 import trio
 from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
+from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from bbfs.knowledge import addresses
 from bbfs.knowledge.database.store import Store
@@ -22,12 +20,10 @@ from bbfs.knowledge.documents import NotFound
 from bbfs.knowledge.server import tools
 from bbfs.knowledge.server.announcements import announcing
 from bbfs.knowledge.server.catalogue import TEMPLATES, Catalogue, InvalidCursor
-from bbfs.serving.subscribers import Subscribers
+from bbfs.serving.subscribers import NotifyingServer, Subscribers, not_found_code
 
 logger = logging.getLogger(__name__)
 
-# The code of "resource not found" up to 2025-11-25; since then it is INVALID_PARAMS.
-RESOURCE_NOT_FOUND = -32002
 MAX_COMPLETIONS = 100
 # Seconds for which what never changes while a server runs may be kept.
 _STATIC_TTL = 3600.0
@@ -44,7 +40,7 @@ _T = TypeVar("_T")
 _Arguments = TypeVarTuple("_Arguments")
 
 
-class KnowledgeServer(Server[Subscribers]):
+class KnowledgeServer(NotifyingServer[Subscribers]):
     """The server of one store, which its maker keeps open while the server runs.
 
     ttl: seconds for which a client may keep a content without asking, if no change of it is announced.
@@ -74,17 +70,6 @@ class KnowledgeServer(Server[Subscribers]):
             on_completion=handlers.complete,
         )
         self.add_notification_handler("notifications/initialized", types.NotificationParams, handlers.initialized)
-
-    def create_initialization_options(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-    ) -> InitializationOptions:
-        """As the SDK's, but says `resources.listChanged`, which the SDK leaves out for sessions over HTTP."""
-        return super().create_initialization_options(
-            notification_options or NotificationOptions(resources_changed=True), experimental_capabilities, extensions
-        )
 
     def close_streams(self) -> None:
         """Ends all `subscriptions/listen` streams in the way the protocol has for it."""
@@ -199,8 +184,7 @@ def _unknown(uri: str) -> NotFound:
 
 
 def _not_found(ctx: Context, uri: str, error: NotFound) -> MCPError:
-    modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-    return MCPError(types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND, str(error), {"uri": uri})
+    return MCPError(not_found_code(ctx), str(error), {"uri": uri})
 
 
 async def _in_thread(function: Callable[[Unpack[_Arguments]], _T], *arguments: *_Arguments) -> _T:

@@ -9,11 +9,9 @@ from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.server import cursors, templates
-from bbfs.server.errors import Fault, described
-from bbfs.server.source_lookup import source_called
-from bbfs.server.tools import documents, schemas
-from bbfs.server.walk import Walk
+from bbfs.server import documents, templates
+from bbfs.server.errors import Fault, described, source_called
+from bbfs.server.walk import Walk, page_token, place_of, texts_of
 
 NAME = "load_datasource"
 PAGE = 100
@@ -45,12 +43,12 @@ class Arguments(BaseModel):
 OUTPUT: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "dataSource": schemas.DATA_SOURCE,
+        "dataSource": documents.SOURCE_SCHEMA,
         "dataSourceId": {"type": "string"},
         "dataSourceName": {"type": "string"},
         "dataSourceType": {"type": "string"},
-        "resources": {"type": "array", "items": schemas.RESOURCE},
-        "uriTemplates": {"type": "array", "items": schemas.TEMPLATE},
+        "resources": {"type": "array", "items": documents.RESOURCE_SCHEMA},
+        "uriTemplates": {"type": "array", "items": documents.TEMPLATE_SCHEMA},
         "nextPageToken": {"type": "string", "description": "There is more: pass it as pageToken."},
         "totalCount": {"type": "integer", "description": "Of all pages, where that is known."},
         "problems": {
@@ -58,11 +56,11 @@ OUTPUT: dict[str, Any] = {
             "description": "Directories that could not be listed.",
             "items": {
                 "type": "object",
-                "properties": {"path": {"type": "string"}, "error": schemas.ERROR},
+                "properties": {"path": {"type": "string"}, "error": documents.ERROR_SCHEMA},
                 "required": ["path", "error"],
             },
         },
-        "error": schemas.ERROR,
+        "error": documents.ERROR_SCHEMA,
     },
     "required": ["resources", "uriTemplates"],
 }
@@ -96,7 +94,7 @@ class DataSources:
             "dataSourceName": data.name,
             "dataSourceType": data.type,
             **page,
-            "uriTemplates": templates.described(templates.templates_of(source)),
+            "uriTemplates": templates.as_json(templates.templates_of(source)),
         }
         return result if error is None else {**result, "error": described(error)}
 
@@ -105,7 +103,7 @@ class DataSources:
         purpose = [NAME, source.data.id, list(start), depth]
         after = None
         if given.pageToken is not None:
-            after = cursors.texts(cursors.place_of(purpose, given.pageToken))
+            after = texts_of(place_of(purpose, given.pageToken))
         walk = Walk(source, start, depth, given.pageSize, after)
         await walk.run()
         page: dict[str, Any] = {
@@ -117,7 +115,7 @@ class DataSources:
             ]
         }
         if walk.more:
-            page["nextPageToken"] = cursors.token(purpose, walk.found[-1].path)
+            page["nextPageToken"] = page_token(purpose, walk.found[-1].path)
         total = _total(source, start, depth, given, walk)
         if total is not None:
             page["totalCount"] = total

@@ -8,10 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from bbfs.model.errors import BbfsError
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.resources.manager import LoadedResource, ResourceManager
+from bbfs.server import documents
 from bbfs.server.contents import Budget, items_of
-from bbfs.server.errors import Fault, described
-from bbfs.server.source_lookup import certain
-from bbfs.server.tools import documents, schemas
+from bbfs.server.errors import Fault, certain, described
 
 NAME = "load_resources"
 MOST = 1000
@@ -78,9 +77,9 @@ OUTPUT: dict[str, Any] = {
                 "type": "object",
                 "properties": {
                     "uri": {"type": "string"},
-                    "metadata": schemas.RESOURCE,
+                    "metadata": documents.RESOURCE_SCHEMA,
                     "contents": {"type": "array", "items": _CONTENT},
-                    "error": schemas.ERROR,
+                    "error": documents.ERROR_SCHEMA,
                 },
                 "required": ["uri"],
             },
