@@ -75,7 +75,7 @@ class Service(NotifyingServer[Any]):
             on_call_tool=self._call_tool,
             on_completion=self._complete,
         )
-        self.middleware.append(_tell_of_the_unforeseen)
+        self.middleware.append(_errors_of_the_protocol)
         self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
 
     def close_streams(self) -> None:
@@ -87,19 +87,13 @@ class Service(NotifyingServer[Any]):
     async def _list_resources(
         self, _ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        try:
-            records, cursor = await self._offering.resources(params.cursor if params is not None else None)
-        except Fault as error:
-            raise MCPError(types.INVALID_PARAMS, str(error)) from error
+        records, cursor = await self._offering.resources(params.cursor if params is not None else None)
         return types.ListResourcesResult(resources=[self._resource(record) for record in records], next_cursor=cursor)
 
     async def _list_templates(
         self, _ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        try:
-            templates, cursor = await self._offering.templates(params.cursor if params is not None else None)
-        except Fault as error:
-            raise MCPError(types.INVALID_PARAMS, str(error)) from error
+        templates, cursor = await self._offering.templates(params.cursor if params is not None else None)
         return types.ListResourceTemplatesResult(
             resource_templates=[_template(each) for each in templates], next_cursor=cursor
         )
@@ -178,12 +172,14 @@ class Service(NotifyingServer[Any]):
         return types.CompleteResult(completion=types.Completion(values=list(found.values), has_more=found.more))
 
 
-async def _tell_of_the_unforeseen(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """The client is told of an internal error, as of any; what it was is in the log."""
+async def _errors_of_the_protocol(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Answer a `Fault` as invalid parameters. Log an unforeseen error, which the client sees as an internal one."""
     try:
         return await call_next(ctx)
     except (MCPError, ValidationError):
         raise
+    except Fault as error:
+        raise MCPError(types.INVALID_PARAMS, str(error)) from error
     except Exception:
         log.exception("unforeseen error in %s", ctx.method)
         raise

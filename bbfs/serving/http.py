@@ -269,7 +269,10 @@ def token_of_file(path: str) -> str:
         with os.fdopen(descriptor, "w") as file:
             file.write(new_token() + "\n")
     with open(path, encoding="utf-8") as file:
-        if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+        status = os.fstat(file.fileno())
+        if status.st_uid != os.geteuid():
+            raise ListenError(f"{path}: belongs to another user")
+        if stat.S_IMODE(status.st_mode) & 0o077:
             raise ListenError(f"{path}: others can read or change it: chmod 600 {path}")
         token = file.read(1 << 16).strip()
     if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:

@@ -51,7 +51,7 @@ class KnowledgeServer(NotifyingServer[Subscribers]):
         self._store = store
         self._interval = interval
         self._subscribers: set[Subscribers] = set()
-        handlers = _Handlers(store)
+        self._catalogue = Catalogue(store)
         super().__init__(
             "bbfs-knowledge",
             version=version("bbfs"),
@@ -59,17 +59,17 @@ class KnowledgeServer(NotifyingServer[Subscribers]):
             instructions=_INSTRUCTIONS,
             cache_hints=_cache_hints(ttl),
             lifespan=self._announcing,
-            on_list_resources=handlers.list_resources,
-            on_list_resource_templates=handlers.list_resource_templates,
-            on_read_resource=handlers.read_resource,
-            on_subscribe_resource=handlers.subscribe,
-            on_unsubscribe_resource=handlers.unsubscribe,
-            on_subscriptions_listen=handlers.listen,
-            on_list_tools=handlers.list_tools,
-            on_call_tool=handlers.call_tool,
-            on_completion=handlers.complete,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_resource_templates,
+            on_read_resource=self._read_resource,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=self._listen,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_completion=self._complete,
         )
-        self.add_notification_handler("notifications/initialized", types.NotificationParams, handlers.initialized)
+        self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
 
     def close_streams(self) -> None:
         """Ends all `subscriptions/listen` streams in the way the protocol has for it."""
@@ -85,29 +85,7 @@ class KnowledgeServer(NotifyingServer[Subscribers]):
             finally:
                 self._subscribers.discard(subscribers)
 
-
-def _cache_hints(ttl: float) -> Mapping[CacheableMethod, CacheHint]:
-    # "public": what a client is answered does not depend on who it is.
-    def hint(seconds: float) -> CacheHint:
-        return CacheHint(round(seconds * 1000), "public")
-
-    return {
-        "resources/list": hint(min(ttl, _LIST_TTL)),
-        "resources/read": hint(ttl),
-        "resources/templates/list": hint(_STATIC_TTL),
-        "tools/list": hint(_STATIC_TTL),
-        "server/discover": hint(_STATIC_TTL),
-    }
-
-
-class _Handlers:
-    """One method for each request of the protocol."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._catalogue = Catalogue(store)
-
-    async def list_resources(
+    async def _list_resources(
         self, _ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         cursor = params.cursor if params is not None else None
@@ -117,12 +95,12 @@ class _Handlers:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
         return types.ListResourcesResult(resources=resources, next_cursor=next_cursor)
 
-    async def list_resource_templates(
+    async def _list_resource_templates(
         self, _ctx: Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=list(TEMPLATES))
 
-    async def read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+    async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         address = addresses.parse(params.uri)
         try:
             if address is None:
@@ -132,35 +110,35 @@ class _Handlers:
             raise _not_found(ctx, params.uri, error) from error
         return types.ReadResourceResult(contents=[contents])
 
-    async def initialized(self, ctx: Context, _params: types.NotificationParams | None) -> None:
+    async def _initialized(self, ctx: Context, _params: types.NotificationParams | None) -> None:
         """A client of the handshake era is ready: from now on it hears of list changes."""
         ctx.lifespan_context.subscriber(ctx)
 
-    async def subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
+    async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         """Any URI of ours will do, for a document may come to be."""
         if addresses.parse(params.uri) is None:
             raise _not_found(ctx, params.uri, _unknown(params.uri))
         await ctx.lifespan_context.subscribe(ctx, params.uri)
         return types.EmptyResult()
 
-    async def unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+    async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
         ctx.lifespan_context.unsubscribe(ctx, params.uri)
         return types.EmptyResult()
 
-    async def listen(
+    async def _listen(
         self, ctx: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         return await ctx.lifespan_context.listen(ctx, params)
 
-    async def list_tools(self, _ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def _list_tools(self, _ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[tools.TOOL])
 
-    async def call_tool(self, _ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def _call_tool(self, _ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         if params.name != tools.NAME:
             raise MCPError(types.INVALID_PARAMS, f"no tool {params.name!r}")
         return await _in_thread(tools.search_knowledge, self._store, params.arguments)
 
-    async def complete(self, _ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+    async def _complete(self, _ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         if not isinstance(params.ref, types.ResourceTemplateReference):
             raise MCPError(types.INVALID_PARAMS, "there are no prompts to complete")
         known = (params.context.arguments if params.context is not None else None) or {}
@@ -177,6 +155,20 @@ class _Handlers:
         except NotFound as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
         return types.CompleteResult(completion=completion)
+
+
+def _cache_hints(ttl: float) -> Mapping[CacheableMethod, CacheHint]:
+    # "public": what a client is answered does not depend on who it is.
+    def hint(seconds: float) -> CacheHint:
+        return CacheHint(round(seconds * 1000), "public")
+
+    return {
+        "resources/list": hint(min(ttl, _LIST_TTL)),
+        "resources/read": hint(ttl),
+        "resources/templates/list": hint(_STATIC_TTL),
+        "tools/list": hint(_STATIC_TTL),
+        "server/discover": hint(_STATIC_TTL),
+    }
 
 
 def _unknown(uri: str) -> NotFound:
