@@ -17,6 +17,7 @@ import httpx2
 import pytest
 
 from bbfs.knowledge.database.store import Store
+from bbfs.serving.http import ListenError, token_of_file
 
 MOST_FILES = 1024
 SLOW_CLIENTS = 1100
@@ -191,3 +192,12 @@ def test_without_a_token_no_other_machine_is_served(serve_command: list[str], se
     assert ended.returncode == 1
     assert re.search("without a token only programs of this machine may be served, not 0.0.0.0", ended.stderr)
     assert ended.stdout == ""
+
+
+def test_a_token_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "token"
+    token = token_of_file(str(file))
+    assert token_of_file(str(file)) == token
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(ListenError, match="belongs to another user"):
+        token_of_file(str(file))
