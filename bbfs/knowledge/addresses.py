@@ -21,7 +21,7 @@ Kind = Literal["collections", "health", "documents", "stats", "document"]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a URI names. collection and document are "" where the kind has none."""
+    """A resource by its kind and ids. collection and document are "" where the kind has none."""
 
     kind: Kind
     collection: str = ""
@@ -41,7 +41,7 @@ def document_uri(collection: str, document: str) -> str:
 
 
 def uri(address: Address) -> str:
-    """The one URI of what `address` names."""
+    """Return the one URI of an address."""
     match address.kind:
         case "collections":
             return COLLECTIONS_URI
@@ -56,10 +56,10 @@ def uri(address: Address) -> str:
 
 
 def parse(text: str) -> Address | None:
-    """What the URI names, whether or not there is such a thing; None if it is not a URI of a knowledge base.
+    """Return the address of a URI, which need not exist; None for a URI that no knowledge base has.
 
-    Another spelling of a URI (an unreserved character encoded, lower-case hex) is none: a subscription to it would
-    never hear of a change.
+    Another spelling of a URI (an unreserved character encoded, lower-case hex) is none: a subscriber to it would never
+    be notified.
     """
     address = _read(text)
     return address if address is not None and uri(address) == text else None

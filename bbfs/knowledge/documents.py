@@ -51,7 +51,7 @@ _EXTENSION = re.compile(r"(?<=[^/])\.[A-Za-z0-9]{1,8}$")
 
 
 class KnowledgeError(Exception):
-    """Something the knowledge base foresaw; the text says what, for the user."""
+    """An error of the user's or the file's. The message is a sentence for the user."""
 
 
 class NotFound(KnowledgeError):
@@ -87,7 +87,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What is known of a document beside its bytes.
+    """The metadata of a document.
 
     title: the heading that a Markdown text begins with, else the name.
     is_text: the bytes are UTF-8 and the MIME type is a text's.
@@ -105,14 +105,14 @@ class Document:
 
 
 def document_of(row: tuple[str, str, str, str, int, int, str, str, bytes]) -> Document:
-    """A document from the database's columns: `Document`'s fields but the title, and the beginning of the content."""
+    """Make a document from the database's columns: `Document`'s fields but the title, and the content's beginning."""
     collection, id_, name, mime_type, is_text, size, created_at, updated_at, beginning = row
     title = _heading(beginning) if is_text and mime_type == "text/markdown" else None
     return Document(collection, id_, name, title or name, mime_type, bool(is_text), size, created_at, updated_at)
 
 
 def _heading(beginning: bytes) -> str | None:
-    """The text of a Markdown heading of the first level (CommonMark, section 4.2) before all else, if there is one."""
+    """Return the first-level Markdown heading (CommonMark, section 4.2) that a text begins with, if any."""
     found = _HEADING.match(beginning.decode(errors="ignore"))
     text = "".join(c for c in found[1] if c.isprintable()).strip() if found is not None else ""
     return text or None
@@ -120,7 +120,7 @@ def _heading(beginning: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class MimeTotals:
-    """How many documents of one MIME type a collection has, and their bytes together."""
+    """The number of documents of one MIME type in a collection, and their bytes together."""
 
     mime_type: str
     count: int
@@ -138,7 +138,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """What changed since a moment: ids as (collection, document), where a document of "" is the collection itself.
+    """A set of changes: ids as (collection, document), where a document of "" is the collection itself.
 
     listed: collections or documents were added or removed, so the list of resources is another.
     """
@@ -148,7 +148,7 @@ class ChangeSet:
 
 
 def check_id(id: str, kind: str) -> str:
-    """The id in its one normal form (NFC), if a collection or document can have it. Raises InvalidName.
+    """Return an id in its normal form (NFC). Raises InvalidName.
 
     Any printable text of at most `MAX_ID_BYTES` bytes will do, but for `.` and `..`, which mean something in a URI.
     """
@@ -163,14 +163,14 @@ def check_id(id: str, kind: str) -> str:
 
 
 def slug(path: str) -> str:
-    """The id that an imported file gets: its path without the extension, in lower case, words joined by `-`."""
+    """Return the id for an imported file: its path without the extension, in lower case, words joined by `-`."""
     folded = unicodedata.normalize("NFKC", _EXTENSION.sub("", path)).lower()
     words = "".join(c if c.isalnum() else " " for c in folded).split()
     return unicodedata.normalize("NFC", "-".join(words)[:_MAX_SLUG_CHARACTERS].strip("-")) or "document"
 
 
 def mime_type(name: str, content: bytes) -> str:
-    """The MIME type of a file by its name, or where the name says nothing by its bytes: how they begin, text or not."""
+    """Return the MIME type of a file by its name, or else by its first bytes."""
     suffixes = "".join(PurePosixPath(name).suffixes[-2:])
     guessed, encoding = _MIME_TYPES.guess_type(f"file{suffixes}")
     if encoding is not None:
@@ -184,7 +184,7 @@ def mime_type(name: str, content: bytes) -> str:
 
 
 def is_text(mime_type: str, content: bytes) -> bool:
-    """Whether the content is served as text: only if that gives the very same bytes back."""
+    """Return whether a content is served as text, that is, whether decoding and encoding keep its bytes."""
     return _TEXTUAL.fullmatch(mime_type.partition(";")[0].strip().lower()) is not None and is_utf8(content)
 
 

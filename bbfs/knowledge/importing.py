@@ -1,4 +1,4 @@
-"""What an import of files and folders takes in."""
+"""The files that an import takes."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from bbfs.knowledge.documents import KnowledgeError
 
 
 def source_files(paths: Sequence[Path]) -> list[SourceFile]:
-    """The files to import: each file given, and of each folder all regular files below it, sorted.
+    """Return the files to import: each file given, and of each folder all regular files below it, sorted.
 
     Names that begin with a dot and symbolic links are left out (a link could lead anywhere). Raises KnowledgeError when
     two files have the same path below their folders, or a name that is not UTF-8; OSError when a folder cannot be read.

@@ -1,7 +1,6 @@
 """Contents as the protocol has them: text, images, and blobs, within a bound.
 
-What is text decides the bytes, but where the MIME type says that it is none: text in UTF-8 is passed on as text, byte
-for byte, all else in Base64.
+Bytes that are UTF-8 are passed on as text, unless their MIME type is binary. All else is Base64.
 """
 
 import base64
@@ -20,14 +19,14 @@ CHUNK = 1 << 20
 
 
 class Budget:
-    """How many bytes of contents one answer may still have."""
+    """The bytes of contents that one answer may still hold."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.left = most
 
     def take(self, size: int) -> None:
-        """Raises TooLarge, naming the limit."""
+        """Take `size` bytes. Raises TooLarge, naming the limit."""
         if size > self.most:
             raise TooLarge(f"{size} bytes; one answer has at most {self.most} (--max-result)")
         if size > self.left:
@@ -39,7 +38,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One content. text: None for one that is no text."""
+    """One content. text: None for a binary one."""
 
     uri: str
     mime_type: str | None
@@ -59,7 +58,7 @@ class Item:
         return (self.mime_type or "").partition(";")[0].strip().lower()
 
     def block(self, meta: dict[str, Any]) -> types.ContentBlock:
-        """The content as a tool answers it."""
+        """Return the content as a block of a tool's result."""
         if self.text is not None:
             return types.TextContent(text=self.text, _meta=meta)
         encoded = base64.b64encode(self.data).decode()
@@ -70,7 +69,7 @@ class Item:
         return types.EmbeddedResource(resource=self.contents(), _meta=meta)
 
     def contents(self) -> types.TextResourceContents | types.BlobResourceContents:
-        """The content as `resources/read` answers it."""
+        """Return the content as an item of `resources/read`."""
         if self.text is not None:
             return types.TextResourceContents(uri=self.uri, mime_type=self.mime_type, text=self.text)
         blob = base64.b64encode(self.data).decode()
@@ -78,7 +77,7 @@ class Item:
 
 
 async def items_of(loaded: LoadedResource, base_prefix: str, budget: Budget) -> list[Item]:
-    """The contents of a resource, in order. Raises TooLarge, and what reading them raises."""
+    """Return the contents of a resource, in order. Raises TooLarge, and the errors of reading."""
     budget.take(sum(part.content.size for part in loaded.parts))
     several = len(loaded.parts) > 1
     items: list[Item] = []

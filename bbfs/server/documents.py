@@ -1,4 +1,4 @@
-"""Resources and sources as JSON, as the tools give them, and the JSON Schemas of it. Nothing is asked for it."""
+"""Resources and sources as JSON for the tools, and their JSON Schemas. No source is asked."""
 
 from typing import Any
 
@@ -15,21 +15,21 @@ _LEFT_OUT = frozenset(("originalUri", "fetchedAt", "cache", "etag", "path"))
 
 
 def given_path(source: Source, path: str) -> Path:
-    """The path in the catalog of one as `shown_path` shows it, with or without a slash in front."""
+    """Return the path in the catalog for a path that `shown_path` made, with or without a slash in front."""
     names = tuple(name for name in path.split("/") if name not in ("", "."))
     scheme = source.data.scheme
     return (scheme, *names) if scheme is not None and isinstance(source.catalog, FlatCatalog) else names
 
 
 def shown_path(source: Source, path: Path) -> str:
-    """A path of the catalog as `load_datasource` takes it: without the directory of a source's one scheme."""
+    """Return a path of the catalog as `load_datasource` takes it: without the directory of the scheme."""
     if isinstance(source.catalog, FlatCatalog) and source.data.scheme is not None:
         path = path[1:]
     return "/".join(path)
 
 
 def resource(manager: ResourceManager, source: Source, record: Record, path: Path) -> dict[str, Any]:
-    """A resource, a directory of a hierarchical source or a symbolic link. path: where it is listed, if anywhere."""
+    """Describe a resource, a directory of a hierarchical source or a symbolic link. path: () if it is not listed."""
     document = manager.document(path, record)
     known = {key: value for key, value in document.items() if key not in _LEFT_OUT and value != {}}
     if record.metadata.modified_ns is None:
@@ -44,7 +44,7 @@ def resource(manager: ResourceManager, source: Source, record: Record, path: Pat
 
 
 def directory(source: Source, path: Path) -> dict[str, Any]:
-    """A directory that only URIs make. Its URI is what theirs begin with."""
+    """Describe a directory of a flat source. Its URI is the common beginning of the URIs below it."""
     data = source.data
     scheme, *names = path
     native = native_of(path) if names else f"{scheme}:"
@@ -60,7 +60,7 @@ def directory(source: Source, path: Path) -> dict[str, Any]:
 
 
 def data_source(manager: ResourceManager, source: Source) -> dict[str, Any]:
-    """What is known of a source and how it fares."""
+    """Describe a source and its state."""
     return manager.source_document((source.data.uri_prefix,))
 
 

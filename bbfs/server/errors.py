@@ -1,4 +1,4 @@
-"""Errors as clients can tell them apart, one code for each kind, and which source a name or URI is meant for."""
+"""Errors with a code for each kind, and the search for the source that a name or URI means."""
 
 import errno
 from typing import Any, Literal
@@ -41,11 +41,11 @@ CODES = (*dict.fromkeys([*_ERRNO, *(code for _, code in _CODES), _OTHER]),)
 
 
 class Fault(Exception):
-    """Something that only who asks in this way can do wrong, and that no errno alone tells.
+    """A mistake of the client that only this server knows, and that an errno could not express.
 
-    data_source_not_found: no source of the configuration is meant. type_mismatch: there is something, but of another
-    kind than was asked for: another type of source, another scheme, a directory. invalid_token: a page token or cursor
-    that was not given out, or not for this request.
+    data_source_not_found: the configuration has no such source. type_mismatch: the source has another type or scheme,
+    or the resource is a directory. invalid_token: the page token or cursor is not from this server, or is for another
+    request.
     """
 
     def __init__(self, code: Literal["data_source_not_found", "type_mismatch", "invalid_token"], message: str) -> None:
@@ -55,20 +55,20 @@ class Fault(Exception):
 
 
 def code_of(error: BbfsError | Fault) -> str:
-    """The code of an error: one of `CODES`."""
+    """Return the code of an error, one of `CODES`."""
     if isinstance(error, Fault):
         return error.code
     return next((code for kind, code in _CODES if isinstance(error, kind)), _OTHER)
 
 
 def described(error: BbfsError | Fault) -> dict[str, Any]:
-    """An error as JSON has it: its code, the errno that a program on a mount would see, and its words."""
+    """Return an error as JSON: its code, the errno that a program on a mount would see, its message."""
     name = errno.errorcode.get(error.errno, str(error.errno))
     return {"code": code_of(error), "errno": name, "message": str(error) or type(error).__name__}
 
 
 def source_called(manager: ResourceManager, called: str) -> Source:
-    """The source with this id, or else with this name or URI prefix. Raises Fault, and ConfigError for several."""
+    """Return the source with this id, or else with this name or URI prefix. Raises Fault, ConfigError for several."""
     sources = list(manager.sources.values())
     found = [source for source in sources if source.data.id == called]
     if not found:
@@ -82,7 +82,7 @@ def source_called(manager: ResourceManager, called: str) -> Source:
 
 
 def certain(manager: ResourceManager, uri: str, error: BbfsError) -> BbfsError | Fault:
-    """What an error with a bbfs URI says, more exactly where the URI's source or scheme is not the one there is."""
+    """Return a more exact error for a bbfs URI if its source or scheme does not exist, or else `error`."""
     if not isinstance(error, NotFound):
         return error
     try:

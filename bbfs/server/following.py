@@ -1,7 +1,8 @@
-"""Finding out what changes: of the resources that clients follow, and of what the sources list.
+"""Changes of the resources that clients follow, and of the listings of the sources.
 
-What a source announces is passed on as it comes: the next read asks the source. A resource of which its source tells
-nothing is looked at when its time to live is over (`bbfs.resources.watch`), and told of only if it really differs.
+The server passes a source's own notification on at once: the next read asks the source. A resource without
+notifications is read again when its time to live ends (`bbfs.resources.watch`), and clients are notified only if its
+content differs.
 """
 
 import logging
@@ -32,10 +33,10 @@ SETTLED_WITHIN = 5.0
 
 @dataclass(slots=True)
 class _Followed:
-    """A resource that clients are told of.
+    """A resource that clients follow.
 
-    looked_at: whether its changes are looked for, as its source tells none. told_of: when the content was loaded that
-    was last told to be out of date.
+    looked_at: whether the server reads it again, as its source does not notify. told_of: the time of the load whose
+    content clients were last notified to be stale.
     """
 
     source: Source
@@ -47,14 +48,14 @@ class _Followed:
 
     @property
     def announced(self) -> bool:
-        """Whether the source tells of its changes, as things are now. One that cannot say so is believed to."""
+        """Whether the source notifies of its changes. A watchable source that cannot say so is assumed to."""
         handler = self.source.handler
         if isinstance(handler, CanAnnounce):
             return handler.announces(self.native_uri)
         return isinstance(handler, CanWatch)
 
     def is_news(self, record: Record, relisted: Mapping[str, bool]) -> bool:
-        """Whether a change at its path is one that nobody was told of. relisted: the sources just listed anew."""
+        """Return whether clients must be notified of a change at its path. relisted: as `_relisted` returns."""
         if not self.announced:
             return True
         if self.source.data.base_prefix in relisted and self.told_of == record.fetched_at:
@@ -77,10 +78,10 @@ class Following(Subscribers):
                 source.handler.watch(partial(self._announced, source))
 
     async def follow(self, *uris: str) -> None:
-        """Tell of changes of resources from now on, and of all that happen after this has returned.
+        """Notify of all changes of these resources that happen after this has returned.
 
-        It waits for the sources to agree, but never long. Raises InvalidUri, and NotFound for an unknown source, and
-        follows nothing then.
+        Waits up to `SETTLED_WITHIN` for the sources to agree. Raises InvalidUri, and NotFound for an unknown source;
+        then none of the resources is followed.
         """
         found = [(uri, *await self._manager.record_of(uri)) for uri in uris]
         new: dict[str, _Followed] = {}
@@ -108,17 +109,17 @@ class Following(Subscribers):
             raise
 
     async def _settled(self, source: Source) -> None:
-        """Until a source has been asked to tell of what is followed, and has agreed or refused."""
+        """Wait until a source has accepted or refused the subscriptions."""
         if not isinstance(source.handler, CanAnnounce):
             return
         try:
-            await self._manager.below(source, ())  # which connects it
+            await self._manager.below(source, ())  # this connects it
             await source.handler.settled()
         except BbfsError as error:
             log.info("%s: does not tell of changes: %s", source.data.id, error)
 
     def leave(self, uri: str) -> None:
-        """One follower less."""
+        """Count one follower less; stop following after the last."""
         known = self._followed[uri]
         known.followers -= 1
         if not known.followers:
@@ -126,7 +127,7 @@ class Following(Subscribers):
             known.scope.cancel()
 
     def _look_at(self, uri: str, followed: _Followed) -> trio.Event:
-        """Look at a resource again and again, until nobody follows it. The event is set when that has begun."""
+        """Read a resource repeatedly while it is followed. The event is set after the first read."""
         followed.looked_at = True
         begun = trio.Event()
         self._nursery.start_soon(self._look, uri, followed, begun)
@@ -146,7 +147,7 @@ class Following(Subscribers):
                 begun.set()
 
     async def _path(self, uri: str) -> Path:
-        """Where a resource stands, from the mount's root; of one that nothing lists, where the rule puts it."""
+        """Return the path of a resource from the mount's root; for an unlisted one the path that its URI gives."""
         source, record = await self._manager.record_of(uri)
         data = source.data
         if isinstance(source.catalog, DirectoryCatalog):
@@ -159,7 +160,7 @@ class Following(Subscribers):
         return (parsed.base_prefix, *file_names.plain_path(parsed.original_uri).path)
 
     def _found(self, uri: str, _change: Change) -> None:
-        """A look has found another content. The record of the URI is not always that of the path that was looked at."""
+        """Note another content. The record of the URI need not be the record of the path that was read."""
         followed = self._followed.get(uri)
         record = followed.source.catalog.record(followed.native_uri) if followed is not None else None
         if record is not None:
@@ -167,7 +168,7 @@ class Following(Subscribers):
         self.notify(ResourceUpdated(uri))
 
     def _announced(self, source: Source, event: SourceEvent) -> None:
-        """A source tells of a resource. One with a path is told of by the manager, too, to `_changed`."""
+        """Pass on a source's notification. For a resource with a path the manager calls `_changed` instead."""
         if event.uri is None:
             return
         uri = source_uri(source.data.base_prefix, event.uri)
@@ -176,7 +177,7 @@ class Following(Subscribers):
             self.notify(ResourceUpdated(uri))
 
     def _changed(self, paths: Iterable[Path]) -> None:
-        """Something is not what it was at these paths, from the mount's root."""
+        """Notify of changes at paths from the mount's root."""
         changed = set(paths)
         relisted = self._relisted()
         for uri, followed in self._followed.items():
@@ -190,7 +191,7 @@ class Following(Subscribers):
             self.notify(ResourcesListChanged())
 
     def _relisted(self) -> dict[str, bool]:
-        """The sources whose listing is another one than when this was last called, and whether it is longer."""
+        """Return the sources with a new listing since the last call, each with whether it is longer."""
         found: dict[str, bool] = {}
         for base, source in self._manager.sources.items():
             records, count = self._listings.get(base, (None, 0))
@@ -200,7 +201,7 @@ class Following(Subscribers):
         return found
 
     def _has_come_or_gone(self, path: Path, relisted: Mapping[str, bool]) -> bool:
-        """Whether what is listed at a path was not, or is no longer."""
+        """Return whether an entry of a listing has appeared or disappeared at a path."""
         try:
             source, below = self._manager.place(path)
             is_flat = not isinstance(source.catalog, DirectoryCatalog)

@@ -1,10 +1,10 @@
-"""All resources of all sources as one list, a page at a time, however many there are and however the sources fare.
+"""All resources of all sources as one list, a page at a time.
 
-A source is looked at behind whoever asks, all of them at once, and nobody waits longer than `WAIT` for any. One that
-has not answered by then, or is down, is left out and named in the log; when it has answered, the list is announced to
-have changed. Of a source that lists everything, the first `MOST_LISTED` are in the list; of one that lists directories,
-those of the upper `LEVELS` levels, `MOST_WALKED` at most and of at most `MOST_DIRECTORIES`, and none whose name begins
-with a dot. All else is there for load_datasource and by the templates.
+Tasks of their own list all sources at once, and a client waits up to `WAIT` for them. The list leaves out a source that
+is down or has not answered by then, and the log names it; clients are notified when it answers later. A flat source has
+its first `MOST_LISTED` resources in the list. A hierarchical source has the files of its upper `LEVELS` levels, without
+hidden names, up to `MOST_WALKED` of up to `MOST_DIRECTORIES` directories. load_datasource and the templates reach the
+rest.
 """
 
 import logging
@@ -38,7 +38,7 @@ _LIST, _TEMPLATES = "resources/list", "resources/templates/list"
 
 @dataclass(slots=True)
 class _Look:
-    """One look at a source. found: of a source that lists directories, those in the list, upper levels first."""
+    """One listing of a source. found: the files of a hierarchical source, upper levels first."""
 
     began: float
     done: trio.Event = field(default_factory=trio.Event)
@@ -48,7 +48,7 @@ class _Look:
 
 
 class Offering:
-    """The list of one server. nursery: where sources are looked at. appeared: called when the list is longer now."""
+    """The list of one server. nursery: for the tasks that list sources. appeared: called when the list has grown."""
 
     def __init__(self, manager: ResourceManager, nursery: trio.Nursery, appeared: Callable[[], None]) -> None:
         self._manager = manager
@@ -58,9 +58,9 @@ class Offering:
         self._problems: dict[str, str] = {}
 
     async def resources(self, cursor: str | None) -> tuple[list[Record], str | None]:
-        """One page and the cursor of the next. What comes or goes between two pages hides and repeats nothing else.
+        """Return one page and the cursor of the next. Unchanged resources appear exactly once in all pages.
 
-        Raises Fault for a cursor that was not given out.
+        Raises Fault for a cursor that is not from this server.
         """
         first, count, after = _resources_place(cursor)
         page: list[Record] = []
@@ -76,7 +76,7 @@ class Offering:
         return page, None
 
     async def templates(self, cursor: str | None) -> tuple[list[ResourceTemplate], str | None]:
-        """One page of the templates of all sources, and the cursor of the next. Raises Fault as `resources` does."""
+        """Return one page of all templates, and the cursor of the next. Raises Fault as `resources` does."""
         first, skip = _templates_place(cursor)
         page: list[ResourceTemplate] = []
         for source, _ in await self._answering(first):
@@ -89,7 +89,7 @@ class Offering:
         return page, None
 
     async def _answering(self, first: str | None) -> list[tuple[Source, _Look]]:
-        """The sources from `first` on that could be looked at in time, in the order of the configuration."""
+        """Return the sources from `first` on that answered in time, in the order of the configuration."""
         sources = [source for source in self._manager.sources.values() if source.data.capabilities.list]
         names = [source.data.base_prefix for source in sources]
         if first is not None:
@@ -114,7 +114,7 @@ class Offering:
         return answered
 
     def _look(self, source: Source) -> _Look:
-        """The look at a source under way, or a new one."""
+        """Return the look at a source under way, or start one."""
         look = self._looks.get(source.data.base_prefix)
         if look is None or look.done.is_set():
             look = self._looks[source.data.base_prefix] = _Look(trio.current_time())
@@ -135,7 +135,7 @@ class Offering:
     async def _found(
         self, source: Source, look: _Look, count: int, after: Path | None, room: int
     ) -> tuple[list[Found], bool]:
-        """What of a source comes behind `after`, up to `room`, and whether there is more."""
+        """Return up to `room` resources of a source behind `after`, and whether there are more."""
         if isinstance(source.catalog, DirectoryCatalog):
             rest = [each for each in look.found if after is None or _level(each.path) > _level(after)]
             return rest[:room], len(rest) > room
@@ -149,14 +149,14 @@ class Offering:
         return walk.found, walk.more and count + len(walk.found) < MOST_LISTED
 
     def _note(self, source: Source, problem: str) -> None:
-        """Say once what keeps the resources of a source out of the list."""
+        """Log once why the list leaves a source out."""
         if self._problems.get(source.data.id) != problem:
             self._problems[source.data.id] = problem
             log.warning("%s: not in the list of resources: %s", source.data.id, problem)
 
 
 async def _walked(source: Source) -> list[Found]:
-    """A listing of the source; of one that lists directories, the files of the upper levels, level by level."""
+    """List a source; return the files of the upper levels of a hierarchical one, level by level."""
     if not isinstance(source.catalog, DirectoryCatalog):
         await Walk(source, (), 1, 0).run()
         return []

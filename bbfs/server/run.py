@@ -1,4 +1,4 @@
-"""Running the server from start to end: for one client on standard input and output, or over HTTP."""
+"""The server from start to end: for one client on standard input and output, or over HTTP."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Settings:
 
 
 def serve_stdio(config: Config, settings: Settings) -> None:
-    """Serve one client until its input ends or an ending signal comes; the sources are at an end then, too.
+    """Serve one client until its input ends or an ending signal comes; then close the sources.
 
     Raises ConfigError.
     """

@@ -1,4 +1,4 @@
-"""bbfs as an MCP server: what answers each request of the protocol, in both its eras."""
+"""bbfs as an MCP server: the handlers of all requests, in both eras of the protocol."""
 
 import logging
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ class Service(NotifyingServer[Any]):
         self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
 
     def close_streams(self) -> None:
-        """End all `subscriptions/listen` streams in the way the protocol has for it."""
+        """End all `subscriptions/listen` streams with a result, as the protocol says."""
         self._subscribers.close()
 
     # -- resources ---------------------------------------------------------------------------------------------------
@@ -123,11 +123,11 @@ class Service(NotifyingServer[Any]):
     # -- changes -----------------------------------------------------------------------------------------------------
 
     async def _initialized(self, ctx: Context, _params: types.NotificationParams | None) -> None:
-        """A client of the handshake era is ready: from now on it hears of list changes."""
+        """Notify a client of the handshake era of list changes from now on."""
         self._subscribers.subscriber(ctx)
 
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        """Any URI of a source will do, for a resource may come to be."""
+        """Accept any URI of a source: the resource may be created later."""
         try:
             await self._subscribers.subscribe(ctx, params.uri)
         except BbfsError as error:
@@ -192,7 +192,7 @@ def _cache_hints() -> Mapping[CacheableMethod, CacheHint]:
 
 
 def _failure(ctx: Context, uri: str, error: BbfsError | Fault) -> MCPError:
-    """An error of the protocol: not found as each era has it, all else that was asked wrongly, and what failed."""
+    """Return an error of the protocol: not found by era, invalid parameters, or an internal error."""
     found = described(error)
     if found["code"] in ("resource_not_found", "data_source_not_found"):
         code = not_found_code(ctx)
@@ -213,7 +213,7 @@ def _template(template: ResourceTemplate) -> types.ResourceTemplate:
 
 
 def _annotations(given: Mapping[str, Any] | None) -> types.Annotations | None:
-    """The annotations of the source, unless they are not what the protocol has."""
+    """Return the source's annotations, or None if they do not fit the protocol."""
     if given is None:
         return None
     try:

@@ -1,7 +1,7 @@
 """One client on standard input and output, a JSON-RPC message a line.
 
-The SDK has this too; this one ends at once when it is cancelled, whatever the client does with its ends of the pipes,
-and takes any descriptors for them.
+Unlike the SDK's, it ends at once when cancelled, whatever the client does with its ends of the pipes, and takes any
+descriptors.
 """
 
 import json
@@ -35,9 +35,9 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 
 @asynccontextmanager
 async def stdio() -> AsyncGenerator[Streams]:
-    """Where messages of the client come from, until it closes its end, and where those to it go.
+    """Yield the streams of messages from the client, until it closes its end, and to it.
 
-    Meanwhile descriptor 0 is empty and descriptor 1 is standard error: nothing else writes between two messages.
+    Meanwhile descriptor 0 is empty and descriptor 1 is standard error, so that only messages reach the client.
     """
     reading, writing = _set_aside()
     incoming, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -56,7 +56,7 @@ async def stdio() -> AsyncGenerator[Streams]:
 
 
 def _set_aside() -> tuple[int, int]:
-    """Descriptors of their own for the connection. They are never closed: a thread may still wait on one."""
+    """Return new descriptors for the connection. They are never closed: a thread may still wait on one."""
     reading, writing = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -66,7 +66,7 @@ def _set_aside() -> tuple[int, int]:
 
 
 class _UnderWay:
-    """The requests of the client that have no answer yet, but those that get theirs only at their end."""
+    """The client's unanswered requests, without `subscriptions/listen`, which is answered at its end."""
 
     def __init__(self) -> None:
         self._ids: set[types.RequestId] = set()
@@ -85,7 +85,7 @@ class _UnderWay:
             self._ended(message.id)
 
     async def room(self) -> None:
-        """Until there are fewer than `MOST_UNDER_WAY`."""
+        """Wait until there are fewer than `MOST_UNDER_WAY`."""
         while len(self._ids) >= MOST_UNDER_WAY:
             self._fewer = trio.Event()
             await self._fewer.wait()
@@ -129,7 +129,7 @@ async def _take(
     answers: MemoryObjectSendStream[SessionMessage],
     under_way: _UnderWay,
 ) -> None:
-    """Pass one message on. What is none is answered here: the SDK would say nothing, and the client wait for ever."""
+    """Pass one message on. Answer an invalid line here: the SDK would not, and the client would wait for ever."""
     if not line.strip():
         return
     try:
@@ -145,7 +145,7 @@ async def _take(
 
 
 def _refusal(line: bytes) -> types.JSONRPCError | None:
-    """The answer to a line that is no message (JSON-RPC 2.0, section 5.1); None to a response that is none."""
+    """Return the answer to an invalid line (JSON-RPC 2.0, section 5.1); None for an invalid response."""
     try:
         found: Any = json.loads(line)
     except (ValueError, RecursionError):

@@ -26,10 +26,9 @@ FOLDER_VARIABLE = "path"
 
 
 def own_template(source: Source, operator: str = "") -> str | None:
-    """The template of all resources of a source of bbfs's own with one scheme, None for any other source.
+    """Return the template of all resources of a bbfs source with one scheme; None for any other source.
 
-    operator: without one it is the data model's `{path}`, which bbfs expands with its slashes; `+` makes RFC 6570, and
-    so whoever else expands it, do the same.
+    operator: "" for the data model's `{path}`, in which bbfs keeps slashes; "+" for RFC 6570, which keeps them too.
     """
     data = source.data
     if data.scheme is None or data.access_method != "bb":
@@ -42,12 +41,12 @@ def own_template(source: Source, operator: str = "") -> str | None:
 
 
 def own_template_variable(source: Source, uri_template: str) -> bool:
-    """Whether this is the template of all resources of a source, in one of its spellings."""
+    """Return whether this is `own_template` in one of its spellings."""
     return uri_template in (own_template(source), own_template(source, "+"))
 
 
 def templates_of(source: Source, operator: str = "") -> list[ResourceTemplate]:
-    """The templates of a source as last listed, each with its bbfs URI."""
+    """Return the templates of a source as last listed, under bbfs URIs."""
     own = own_template(source, operator)
     found: list[ResourceTemplate] = []
     if own is not None:
@@ -60,7 +59,7 @@ def templates_of(source: Source, operator: str = "") -> list[ResourceTemplate]:
 
 
 def as_json(templates: Iterable[ResourceTemplate]) -> list[dict[str, Any]]:
-    """Templates as JSON; what is not known is left out, and so are those that are none (RFC 6570)."""
+    """Return templates as JSON, without unknown fields and without invalid templates (RFC 6570)."""
     found = [
         {
             "uriTemplate": each.uri_template,
@@ -85,10 +84,9 @@ def _variables(template: ResourceTemplate) -> list[str]:
 async def complete(
     manager: ResourceManager, uri_template: str, variable: str, value: str, context: Mapping[str, str]
 ) -> Completion:
-    """Values that begin with `value`, for a variable of a template under its bbfs URI.
+    """Return values that begin with `value`, for a variable of a template under its bbfs URI.
 
-    context: the values of other variables. Raises NotFound for a template or a variable there is not, and the source's
-    error.
+    context: the values of other variables. Raises NotFound for an unknown template or variable, and the source's error.
     """
     source = _source_of(manager, uri_template)
     if variable not in template_variables(uri_template):
@@ -108,7 +106,7 @@ async def complete(
 
 
 def _source_of(manager: ResourceManager, uri_template: str) -> Source:
-    """The source of a template. Raises NotFound."""
+    """Return the source of a template. Raises NotFound."""
     try:
         source = manager.sources.get(parse_data_source_uri(uri_template).base_prefix)
     except InvalidUri as error:
@@ -122,7 +120,7 @@ def _source_of(manager: ResourceManager, uri_template: str) -> Source:
 
 
 async def _names(source: Source, value: str) -> Completion:
-    """The paths that go on from `value`; that of a directory ends with a slash."""
+    """Return the paths that begin with `value`; a directory's path ends with a slash."""
     directory, _, begun = value.rpartition("/")
     start = given_path(source, directory)
     walk = Walk(source, start, 1, 1 << 20)

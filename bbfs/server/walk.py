@@ -1,8 +1,8 @@
-"""Going through what a source lists, in an order that another walk can take up again.
+"""Walks through the listing of a source, which another walk can continue.
 
-The order is that of the names, a directory before what is in it: that of the paths as tuples. So a path says all about
-where a walk has stopped, and what comes or goes meanwhile makes it neither pass over nor repeat anything else. The
-place is given out as an opaque token: JSON in Base64, checked when it comes back.
+The order is the order of the paths as tuples, so a directory comes before its entries. A path is therefore all that a
+later walk needs: changes meanwhile make it neither skip nor repeat an unchanged entry. The client gets the path as an
+opaque token: JSON in Base64, checked when it comes back.
 """
 
 import base64
@@ -29,13 +29,13 @@ LONGEST_TOKEN = 1 << 16
 
 
 def page_token(purpose: Sequence[Any], place: Sequence[Any]) -> str:
-    """A token for `place`, good for requests with an equal `purpose` alone."""
+    """Return a token for `place`, valid for requests with an equal `purpose` only."""
     text = json.dumps([_mark(purpose), *place], ensure_ascii=True, separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def place_of(purpose: Sequence[Any], text: str) -> list[Any]:
-    """The place that a token was made for. Raises Fault."""
+    """Return the place of a token. Raises Fault."""
     try:
         if len(text) > LONGEST_TOKEN:
             raise ValueError
@@ -50,7 +50,7 @@ def place_of(purpose: Sequence[Any], text: str) -> list[Any]:
 
 
 def texts_of(value: Any) -> tuple[str, ...]:
-    """A part of a place that must be a list of texts. Raises Fault."""
+    """Return a part of a place, which must be a list of texts. Raises Fault."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise Fault("invalid_token", "not a token of this server")
     return tuple(value)
@@ -65,7 +65,7 @@ MOST_PROBLEMS = 10
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Something a walk has come to. record: None for a directory that only URIs make."""
+    """An entry on the way. record: None for a directory of a flat source."""
 
     path: Path
     record: Record | None
@@ -73,11 +73,10 @@ class Found:
 
 @dataclass(slots=True)
 class Walk:
-    """One walk from `start` down to `depth` directories (1 is `start` itself, None all), up to `most` finds.
+    """One walk from `start` down `depth` directories (1 for `start` alone, None for all), up to `most` entries.
 
-    A directory that only URIs make is found only where the depth ends the walk; any other, before what is in it.
-    after: begin behind this path. hidden: with names that begin with a dot. more: whether it was ended by `most`.
-    problems: what could not be listed on the way, by path.
+    A directory of a flat source is found only where `depth` ends the walk. after: begin behind this path. hidden:
+    include names that begin with a dot. more: whether `most` ended it. problems: errors of directories by path.
     """
 
     source: Source
@@ -91,7 +90,7 @@ class Walk:
     problems: dict[Path, BbfsError] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Raises the source's error, NotFound for a start that is not there, NotADirectory for one that is none."""
+        """Walk. Raises the source's error, and NotFound or NotADirectory for the start."""
         with Waiting(self.source):
             await self._below(self.start, self.depth)
 
@@ -125,7 +124,7 @@ class Walk:
                 self.problems[path] = error
 
     def _passed(self, path: Path) -> bool:
-        """Whether nothing at or below a path is behind `after`."""
+        """Return whether a path and all below it come before `after`."""
         return self.after is not None and path < self.after and self.after[: len(path)] != path
 
 
@@ -134,14 +133,14 @@ def _record(shown: Shown) -> Record | None:
 
 
 def _leads_on(shown: Shown) -> bool:
-    """Whether it is a directory, and not a resource of several contents, which is shown as one."""
+    """Return whether it is a directory other than a resource of several contents."""
     if not isinstance(shown, Node) or shown.kind != "directory":
         return False
     return shown.record is None or shown.record.parts is None
 
 
 async def _children(source: Source, directory: Path, *, first: bool) -> AsyncGenerator[tuple[str, Shown]]:
-    """The names of a directory, sorted. What the source completes is among them only where the walk begins."""
+    """Yield the entries of a directory, sorted. Completed names are among them only where the walk begins."""
     catalog = source.catalog
     view: View | None = None
     if isinstance(catalog, FlatCatalog) and not (first and directory and catalog.large(directory) is None):

@@ -88,7 +88,7 @@ class Listener:
         self._url = f"http://{_in_url(listen.host)}:{self._socket.getsockname()[1]}{PATH}"
 
     def close(self) -> None:
-        """Give the address back, if nothing has been served at it."""
+        """Close the socket, if `run` has not."""
         self._socket.close()
 
     async def run(self, server: McpServer, stop: trio.Event) -> None:
@@ -138,7 +138,7 @@ class _Connection:
     answering: int = 0
 
     def drop(self) -> None:
-        """Close it, whatever it is at: this ends a blocked `send_all` of hypercorn too, which no cancelling does."""
+        """Close it at any time: this ends a blocked `send_all` of hypercorn too, which no cancelling does."""
         self.stream.socket.close()
 
 
@@ -239,7 +239,7 @@ def _shows(headers: Iterable[tuple[bytes, bytes]], expected: bytes) -> bool:
 
 
 async def _body(receive: Receive) -> deque[Message] | None:
-    """The messages up to the end of the body, or None for a body of more than `LARGEST_BODY` bytes."""
+    """Return the messages up to the end of the body, or None for a body of more than `LARGEST_BODY` bytes."""
     arrived: deque[Message] = deque()
     size = 0
     while not arrived or arrived[-1].get("more_body", False):

@@ -14,7 +14,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @asynccontextmanager
 async def ending() -> AsyncGenerator[trio.Event]:
-    """An event that the ending signals set. Later signals change nothing, also while the interpreter ends."""
+    """Yield an event that the ending signals set. Later signals change nothing, also while the interpreter ends."""
     for number in ENDING:
         signal.signal(number, lambda *_: None)  # the handler that trio puts back at the end of the block
     with trio.open_signal_receiver(*ENDING) as signals:

@@ -76,7 +76,7 @@ END;
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection to an existing database, in autocommit mode, usable from any one thread at a time."""
+    """Open a connection to an existing database, in autocommit mode, usable from any one thread at a time."""
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA foreign_keys = ON")
@@ -88,7 +88,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def prepare(path: Path, *, create: bool) -> None:
-    """Checks that the file is a knowledge base; makes one where there is none, if `create` allows it.
+    """Check that the file is a knowledge base; create one if there is no file and `create` allows it.
 
     Raises StoreError: not a knowledge base, made by a newer version, missing, or the file cannot be opened.
     """
@@ -108,7 +108,7 @@ def prepare(path: Path, *, create: bool) -> None:
 
 @contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[None]:
-    """One write transaction: all of it or nothing."""
+    """Run a write transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -120,7 +120,7 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def reading(connection: sqlite3.Connection) -> Iterator[None]:
-    """One read transaction: everything read within it is of one moment."""
+    """Run a read transaction: all reads see the same state."""
     connection.execute("BEGIN")
     try:
         yield
@@ -170,7 +170,7 @@ def _create(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script one by one: `executescript` would end the transaction it is called in."""
+    """Split a script into statements: `executescript` would end the transaction it is called in."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

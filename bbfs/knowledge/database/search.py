@@ -1,4 +1,4 @@
-"""Full-text search. Whatever a user types is words to look for, never the syntax of FTS5's query language."""
+"""Full-text search. A query is words to look for, never the syntax of FTS5."""
 
 import re
 import sqlite3
@@ -22,7 +22,7 @@ LIMIT :limit
 
 
 def expressions(query: str) -> Iterator[str]:
-    """The FTS5 expressions to try for a query, the strictest first: all its words, then any; none if it has no words.
+    """Return the FTS5 expressions to try for a query: all its words, then any; none for a query without words.
 
     Each word is a quoted string (https://www.sqlite.org/fts5.html#fts5_strings) of letters and digits.
     """
@@ -35,7 +35,7 @@ def expressions(query: str) -> Iterator[str]:
 
 
 def find(connection: sqlite3.Connection, query: str, collection: str | None, limit: int) -> list[Hit]:
-    """The best matches of the first expression that has any."""
+    """Return the best matches of the first expression that has any."""
     for expression in expressions(query):
         values = {"expression": expression, "collection": collection, "limit": limit, "tokens": _SNIPPET_TOKENS}
         rows = connection.execute(_MATCH, values).fetchall()

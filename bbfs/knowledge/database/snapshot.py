@@ -1,4 +1,4 @@
-"""Reading a knowledge base: every answer of one `Snapshot` is of the same moment. Synchronous."""
+"""Reads of a knowledge base: all answers of one `Snapshot` see the same state. Synchronous."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ FROM document
 
 
 class Snapshot:
-    """What the knowledge base holds at one moment. Valid only inside the `with` of `Store.snapshot`.
+    """The state of a knowledge base at one moment. Valid only inside the `with` of `Store.snapshot`.
 
     Lists come in the order of ids; `limit` of -1 means no limit. Raises sqlite3.Error if the database fails.
     """
@@ -27,11 +27,11 @@ class Snapshot:
         self._connection = connection
 
     def seq(self) -> int:
-        """The number of the latest change, 0 if there was none."""
+        """Return the number of the latest change, 0 before the first."""
         return self._connection.execute("SELECT coalesce(max(seq), 0) FROM change").fetchone()[0]
 
     def changed_at(self) -> str | None:
-        """When anything last changed."""
+        """Return the time of the latest change."""
         row = self._connection.execute("SELECT changed_at FROM change ORDER BY seq DESC LIMIT 1").fetchone()
         return row and row[0]
 
@@ -56,7 +56,7 @@ class Snapshot:
         return _documents(self._connection.execute(f"{_DOCUMENT} WHERE collection = ? ORDER BY id", (collection,)))
 
     def all_documents(self, after: tuple[str, str] = ("", ""), limit: int = -1) -> list[Document]:
-        """The documents of all collections behind `after`, which is (collection, document)."""
+        """Return the documents of all collections behind `after`, which is (collection, document)."""
         rows = self._connection.execute(
             f"{_DOCUMENT} WHERE (collection, id) > (?, ?) ORDER BY collection, id LIMIT ?", (*after, limit)
         )
@@ -86,17 +86,17 @@ class Snapshot:
         return [MimeTotals(*row) for row in rows]
 
     def collection_ids(self, prefix: str, limit: int) -> tuple[list[str], int]:
-        """The first `limit` ids of collections that begin with `prefix`, and how many there are in all."""
+        """Return the first `limit` ids of collections that begin with `prefix`, and how many there are in all."""
         return self._completions("collection WHERE substr(id, 1, length(:prefix)) = :prefix", prefix, None, limit)
 
     def document_ids(self, prefix: str, limit: int, collection: str | None = None) -> tuple[list[str], int]:
-        """As `collection_ids` for the documents of one collection, or of all."""
+        """Do as `collection_ids` for the documents of one collection, or of all."""
         source = """document WHERE substr(id, 1, length(:prefix)) = :prefix
                     AND (:collection IS NULL OR collection = :collection)"""
         return self._completions(source, prefix, collection, limit)
 
     def search(self, query: str, collection: str | None = None, limit: int = 10) -> list[Hit]:
-        """The best matches, best first: documents with all words of the query or, if there are none, with any.
+        """Return the best matches, best first: documents with all words of the query or, if there are none, with any.
 
         A query without words finds nothing. Raises NotFound for an unknown collection.
         """
@@ -105,7 +105,7 @@ class Snapshot:
         return search.find(self._connection, query, collection, limit)
 
     def problems(self) -> dict[str, str]:
-        """What is wrong with which component (`searchIndex`); empty if all is well."""
+        """Return what is wrong by component (`searchIndex`)."""
         documents = self._connection.execute("SELECT count(*) FROM document").fetchone()[0]
         indexed = self._connection.execute("SELECT count(*) FROM search_docsize").fetchone()[0]
         return {} if documents == indexed else {"searchIndex": f"{indexed} of {documents} documents are indexed"}

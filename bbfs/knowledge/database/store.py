@@ -40,7 +40,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import did: numbers of documents."""
+    """Numbers of documents that an import added, updated, left and removed."""
 
     added: int
     updated: int
@@ -73,7 +73,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Closes all connections; those in use, when their use ends."""
+        """Close all connections; those in use when their use ends."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -82,18 +82,18 @@ class Store:
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """All that is there at this moment, unmoved by writers until the `with` ends."""
+        """Return a snapshot, which later writes do not change until the `with` ends."""
         with self._connection() as connection, schema.reading(connection):
             yield Snapshot(connection)
 
     def feed(self) -> "ChangeFeed":
-        """A feed of the changes from now on, in whichever process they are made."""
+        """Return a feed of the changes from now on, by any process."""
         return ChangeFeed(self.path)
 
     def put(
         self, collection: str, document: str, content: bytes, *, name: str | None = None, mime: str | None = None
     ) -> Outcome:
-        """Adds or replaces one document, and the collection if there is none.
+        """Add or replace one document; create its collection if needed.
 
         A replaced document keeps its name and MIME type where none is given; a new one is named after its id.
         Raises InvalidName, TooLarge.
@@ -106,10 +106,10 @@ class Store:
     def import_files(
         self, collection: str, files: Iterable[SourceFile], *, title: str | None = None, prune: bool = False
     ) -> ImportReport:
-        """Adds or updates a document for each file, all of them or, if one cannot be read, none.
+        """Add or update a document for each file; none if one of the files cannot be read.
 
         A file imported before updates its document, which keeps its id. title: the collection's name.
-        prune: removes the documents of earlier imports whose files are not among `files`.
+        prune: remove the documents of earlier imports whose files are not among `files`.
         Raises InvalidName, TooLarge, and what `SourceFile.read` raises.
         """
         collection = check_id(collection, "collection")
@@ -127,13 +127,13 @@ class Store:
         return ImportReport(**counts, removed=len(gone))
 
     def remove(self, collection: str, document: str) -> None:
-        """Removes one document. Raises NotFound, InvalidName."""
+        """Remove one document. Raises NotFound, InvalidName."""
         collection, document = check_id(collection, "collection"), check_id(document, "document")
         with self._writer() as writer:
             writer.remove(collection, document)
 
     def remove_collection(self, collection: str) -> int:
-        """Removes a collection with all its documents; answers how many there were. Raises NotFound, InvalidName."""
+        """Remove a collection; return the number of its documents. Raises NotFound, InvalidName."""
         collection = check_id(collection, "collection")
         with self._writer() as writer:
             return writer.remove_collection(collection)
@@ -212,7 +212,7 @@ class _Writer:
         return "added" if old is None else "updated"
 
     def imported_id(self, collection: str, source: str) -> str:
-        """The id of the document that `source` was imported to, or a free one for a new document."""
+        """Return the id of the document that `source` was imported to, or a free one for a new document."""
         row = self._connection.execute(
             "SELECT id FROM document WHERE collection = ? AND source = ?", (collection, source)
         ).fetchone()
@@ -226,7 +226,7 @@ class _Writer:
         return candidate
 
     def imported_but(self, collection: str, sources: Set[str]) -> list[str]:
-        """The ids of the documents that came by an import, from another source than these."""
+        """Return the ids of documents that were imported from other sources than these."""
         rows = self._connection.execute(
             "SELECT id, source FROM document WHERE collection = ? AND source IS NOT NULL ORDER BY id", (collection,)
         )
@@ -277,7 +277,7 @@ class ChangeFeed:
         self._seq = Snapshot(self._connection).seq()
 
     def poll(self) -> ChangeSet | None:
-        """What changed since the last call, or None. Raises sqlite3.Error; the next call then tells the same again."""
+        """Return the changes since the last call, or None. After sqlite3.Error the next call includes them."""
         data_version = self._read_data_version()
         if data_version == self._data_version:
             return None

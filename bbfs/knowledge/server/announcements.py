@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def events(changes: ChangeSet) -> Iterator[ServerEvent]:
-    """What to announce: whether the list of resources is another, and every resource that is or may be."""
+    """Yield the events of a set of changes: of the list of resources, and of each resource that may have changed."""
     if changes.listed:
         yield ResourcesListChanged()
     yield ResourceUpdated(COLLECTIONS_URI)
@@ -31,9 +31,9 @@ def events(changes: ChangeSet) -> Iterator[ServerEvent]:
 
 @asynccontextmanager
 async def announcing(store: Store, interval: float) -> AsyncIterator[Subscribers]:
-    """Watches the database for as long as the `with` lasts, and announces every change of it.
+    """Watch the database until the `with` ends, and notify subscribers of each change.
 
-    interval: seconds between two looks at the database, so the bound of how late an announcement is.
+    interval: seconds between two looks at the database, and so the longest delay of a notification.
     """
     feed = await trio.to_thread.run_sync(store.feed)
     try:

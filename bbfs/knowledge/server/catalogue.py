@@ -51,11 +51,11 @@ _START: Position = ("fixed", "", "")
 
 
 class InvalidCursor(ValueError):
-    """A cursor that this server did not give out."""
+    """A cursor that is not from this server."""
 
 
 class Catalogue:
-    """Describes and reads the resources of one store."""
+    """The resources of one store: list, contents, completion."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -63,8 +63,8 @@ class Catalogue:
         self._sizes: dict[str, tuple[int, int]] = {}
 
     def page(self, cursor: str | None) -> tuple[list[types.Resource], str | None]:
-        """One page of all resources and the cursor of the next one. A change between two pages neither hides nor
-        repeats what did not change. Raises InvalidCursor.
+        """Return one page of all resources and the cursor of the next one. Unchanged resources appear exactly once,
+        whatever changes between two pages. Raises InvalidCursor.
         """
         position = _START if cursor is None else _position(cursor)
         found: list[types.Resource] = []
@@ -76,7 +76,7 @@ class Catalogue:
         return found, None
 
     def read(self, address: Address) -> types.TextResourceContents | types.BlobResourceContents:
-        """The content of one resource. Raises NotFound."""
+        """Return the content of one resource. Raises NotFound."""
         uri = addresses.uri(address)
         if address.kind == "health":
             return _text(uri, rendering.health(self._problems()))
@@ -95,9 +95,9 @@ class Catalogue:
     def complete(
         self, template: str, argument: str, prefix: str, collection: str | None, limit: int
     ) -> types.Completion:
-        """The ids that an argument of a template may have, given the collection if it is known.
+        """Return the ids that complete an argument of a template, within `collection` if given.
 
-        Raises NotFound for a template or an argument there is not.
+        Raises NotFound for an unknown template or argument.
         """
         known = {
             addresses.DOCUMENTS_TEMPLATE: (addresses.COLLECTION,),
@@ -119,7 +119,7 @@ class Catalogue:
         return types.Completion(values=values, total=total, has_more=total > len(values))
 
     def _from(self, snapshot: Snapshot, position: Position) -> Iterator[tuple[Position, list[types.Resource]]]:
-        """The resources behind `position`, each step with the place it reaches; steps are never larger than a page."""
+        """Yield the resources behind `position` in steps of at most a page, each with the position it ends at."""
         rank, collection, document = position
         if position == _START:
             yield ("collection", "", ""), [self._collections(snapshot), self._health()]
@@ -166,7 +166,7 @@ class Catalogue:
 
 
 def resource(document: Document) -> types.Resource:
-    """A document as a list of resources has it."""
+    """Return a document as the list of resources shows it."""
     return types.Resource(
         uri=addresses.document_uri(document.collection, document.id),
         name=document.title,

@@ -1,4 +1,4 @@
-"""The generated JSON resources. Equal data gives equal bytes: nothing in them is of the moment of reading. Pure."""
+"""The generated JSON resources. Equal data gives equal bytes, whenever they are read. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,17 +8,17 @@ from bbfs.knowledge.documents import Collection, Document, MimeTotals
 
 
 def collections(found: Sequence[Collection]) -> str:
-    """The list of collections."""
+    """Render the list of collections."""
     return _json([_collection(collection) for collection in found])
 
 
 def documents(found: Sequence[Document]) -> str:
-    """The documents of one collection, with the URI of each."""
+    """Render the documents of one collection, with the URI of each."""
     return _json([document(one) for one in found])
 
 
 def stats(collection: Collection, totals: Sequence[MimeTotals]) -> str:
-    """Numbers of documents and bytes of one collection, in all and for each MIME type."""
+    """Render the numbers of documents and bytes of one collection, in all and for each MIME type."""
     total = sum(one.total_bytes for one in totals)
     count = sum(one.count for one in totals)
     return _json(
@@ -36,7 +36,7 @@ def stats(collection: Collection, totals: Sequence[MimeTotals]) -> str:
 
 
 def health(problems: Mapping[str, str]) -> str:
-    """The state of each component; `problems` says what is wrong with which."""
+    """Render the state of each component. problems: error messages by component."""
     components = {
         name: {"status": "error", "detail": problems[name]} if name in problems else {"status": "ok"}
         for name in ("database", "searchIndex")
@@ -46,7 +46,7 @@ def health(problems: Mapping[str, str]) -> str:
 
 
 def document(one: Document) -> dict[str, str | int]:
-    """A document's metadata as JSON has it, here and in search results."""
+    """Return a document's metadata as JSON, here and in search results."""
     return {
         "id": one.id,
         "name": one.name,

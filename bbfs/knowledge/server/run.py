@@ -12,8 +12,9 @@ from bbfs.serving.signals import ending
 
 
 def serve_stdio(store: Store, *, ttl: float, interval: float) -> None:
-    """Serves one client on standard input and output, until its input ends. A signal ends the process at once: the
-    reading thread could not be stopped, and SQLite needs no farewell.
+    """Serve one client on standard input and output until its input ends.
+
+    A signal ends the process at once: the reading thread could not be stopped, and SQLite needs no clean-up.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

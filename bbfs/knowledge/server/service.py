@@ -1,4 +1,4 @@
-"""The knowledge base as an MCP server: what answers each request."""
+"""The knowledge base as an MCP server: the handlers of all requests."""
 
 import logging
 import sqlite3
@@ -41,9 +41,9 @@ _Arguments = TypeVarTuple("_Arguments")
 
 
 class KnowledgeServer(NotifyingServer[Subscribers]):
-    """The server of one store, which its maker keeps open while the server runs.
+    """The server of one store, which the caller keeps open while the server runs.
 
-    ttl: seconds for which a client may keep a content without asking, if no change of it is announced.
+    ttl: seconds for which a client may cache a content, unless notified of a change.
     interval: seconds between two looks for changes.
     """
 
@@ -72,7 +72,7 @@ class KnowledgeServer(NotifyingServer[Subscribers]):
         self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
 
     def close_streams(self) -> None:
-        """Ends all `subscriptions/listen` streams in the way the protocol has for it."""
+        """End all `subscriptions/listen` streams with a result, as the protocol says."""
         for each in self._subscribers:
             each.close()
 
@@ -111,11 +111,11 @@ class KnowledgeServer(NotifyingServer[Subscribers]):
         return types.ReadResourceResult(contents=[contents])
 
     async def _initialized(self, ctx: Context, _params: types.NotificationParams | None) -> None:
-        """A client of the handshake era is ready: from now on it hears of list changes."""
+        """Notify a client of the handshake era of list changes from now on."""
         ctx.lifespan_context.subscriber(ctx)
 
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        """Any URI of ours will do, for a document may come to be."""
+        """Accept any URI of this server: its document may be created later."""
         if addresses.parse(params.uri) is None:
             raise _not_found(ctx, params.uri, _unknown(params.uri))
         await ctx.lifespan_context.subscribe(ctx, params.uri)
@@ -180,7 +180,7 @@ def _not_found(ctx: Context, uri: str, error: NotFound) -> MCPError:
 
 
 async def _in_thread(function: Callable[[Unpack[_Arguments]], _T], *arguments: *_Arguments) -> _T:
-    """Runs what reads the database; its failure is an internal error that says so."""
+    """Run a function that reads the database. A database error becomes an internal error of the protocol."""
     try:
         return await trio.to_thread.run_sync(function, *arguments)
     except sqlite3.Error as error:

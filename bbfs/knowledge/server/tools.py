@@ -56,7 +56,7 @@ TOOL = types.Tool(
 
 
 def search_knowledge(store: Store, arguments: dict[str, Any] | None) -> types.CallToolResult:
-    """Runs the tool. What is wrong with the arguments is said in the result, for the model to read."""
+    """Run the tool. Wrong arguments are explained in the result, for the model to read."""
     try:
         given = Arguments.model_validate(arguments or {})
         with store.snapshot() as snapshot:

@@ -1,4 +1,4 @@
-"""The tools of the server: their definitions, and the calls of them."""
+"""The tools of the server: definitions and calls."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def _tool(name: str, title: str, description: str, arguments: type[BaseModel], o
 
 
 def definitions(source_ids: list[str]) -> list[types.Tool]:
-    """The tools, for a server with these sources."""
+    """Return the definitions for a server with these sources."""
     there = ", ".join(source_ids) or "none"
     return [
         _tool(
@@ -52,14 +52,14 @@ def definitions(source_ids: list[str]) -> list[types.Tool]:
 
 
 class Tools:
-    """Runs the tools. depth, most_bytes: as for `DataSources` and `Resources`."""
+    """The tools of one server. depth, most_bytes: as for `DataSources` and `Resources`."""
 
     def __init__(self, manager: ResourceManager, depth: int | None, most_bytes: int) -> None:
         self._data_sources = load_datasource.DataSources(manager, depth)
         self._resources = load_resources.Resources(manager, most_bytes)
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None) -> types.CallToolResult:
-        """The result; what is wrong with the arguments is said in it, for the model to read. Raises KeyError."""
+        """Call a tool. Wrong arguments are explained in the result, for the model to read. Raises KeyError."""
         kind = _ARGUMENTS[name]
         try:
             # Hosts write null for what is left out.
@@ -77,7 +77,7 @@ def failure(text: str) -> types.CallToolResult:
 
 
 def _structured(result: dict[str, Any]) -> types.CallToolResult:
-    """A structured result, with its JSON as text for clients that know no other; or with its error in words."""
+    """Return a structured result. Its text is the same as JSON for older clients, or the error's message."""
     error = result.get("error")
     text = error["message"] if error is not None else json.dumps(result, ensure_ascii=False, default=str)
     return types.CallToolResult(

@@ -1,4 +1,4 @@
-"""The tool `load_datasource`: what a data source is, and what it holds, a page at a time."""
+"""The tool `load_datasource`: a data source, and its resources, a page at a time."""
 
 from typing import Annotated, Any
 
@@ -67,14 +67,14 @@ OUTPUT: dict[str, Any] = {
 
 
 class DataSources:
-    """Answers `load_datasource`. depth: how far to go down where that is not asked for; None: by the kind of source."""
+    """Answers `load_datasource`. depth: default depth; None for the default of the kind of source."""
 
     def __init__(self, manager: ResourceManager, depth: int | None = None) -> None:
         self._manager = manager
         self._depth = depth
 
     async def load(self, given: Arguments) -> dict[str, Any]:
-        """The structured result; what went wrong is its `error`."""
+        """Return the structured result; a failure is its `error`."""
         try:
             source = source_called(self._manager, given.dataSourceId)
         except (BbfsError, Fault) as error:

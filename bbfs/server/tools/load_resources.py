@@ -97,7 +97,7 @@ class Resources:
         self._most_bytes = most_bytes
 
     async def load(self, given: Arguments) -> types.CallToolResult:
-        """The result: what went wrong with a resource is its own error. It counts as failed if nothing was loaded."""
+        """Return the result, with an error for each resource that failed. The call fails if all resources failed."""
         blocks: list[types.ContentBlock] = []
         outcomes: list[dict[str, Any]] = []
         budget = Budget(self._most_bytes)
@@ -116,7 +116,7 @@ class Resources:
     async def _outcome(
         self, loaded: LoadedResource, blocks: list[types.ContentBlock], budget: Budget
     ) -> dict[str, Any]:
-        """One item of the structured result; what it has of content goes to `blocks`."""
+        """Return one item of the structured result; append its contents to `blocks`."""
         try:
             if loaded.error is not None:
                 raise loaded.error
