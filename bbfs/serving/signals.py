@@ -15,9 +15,10 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @asynccontextmanager
 async def ending() -> AsyncGenerator[trio.Event]:
     """Yield an event that the ending signals set. Later signals change nothing, also while the interpreter ends."""
-    for number in ENDING:
+    numbers = [n for n in ENDING if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]  # see nohup(1)
+    for number in numbers:
         signal.signal(number, lambda *_: None)  # the handler that trio puts back at the end of the block
-    with trio.open_signal_receiver(*ENDING) as signals:
+    with trio.open_signal_receiver(*numbers) as signals:
         async with trio.open_nursery() as nursery:
             stop = trio.Event()
 
@@ -29,5 +30,5 @@ async def ending() -> AsyncGenerator[trio.Event]:
             nursery.start_soon(listen)
             yield stop
             nursery.cancel_scope.cancel()
-    for number in ENDING:
+    for number in numbers:
         signal.signal(number, signal.SIG_IGN)  # the interpreter puts the default in the place of any handler
