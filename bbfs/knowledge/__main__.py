@@ -69,7 +69,7 @@ def main() -> None:
 )
 def serve(db: Path, http: HttpChoice | None, ttl: float, interval: float) -> None:
     """Serve the knowledge base over MCP, on standard input and output or over HTTP."""
-    # The MCP SDK takes a second to import, which no other command has to wait for.
+    # The MCP SDK takes a second to import, which other commands need not wait for.
     serving = import_module("bbfs.knowledge.server.run")
     with Store(db) as store:
         if http is None:

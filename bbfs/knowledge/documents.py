@@ -14,8 +14,7 @@ MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 MAX_ID_BYTES = 255
 _MAX_SLUG_CHARACTERS = 60
 
-# An instance of one's own knows the types of the standard library, never the system's mime.types: the same file gets
-# the same type on every machine.
+# An own instance ignores the system's mime.types, so that a file gets the same type on every machine.
 _MIME_TYPES = mimetypes.MimeTypes()
 for _extension, _type in {
     ".md": "text/markdown",

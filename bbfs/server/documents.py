@@ -33,7 +33,7 @@ def resource(manager: ResourceManager, source: Source, record: Record, path: Pat
     document = manager.document(path, record)
     known = {key: value for key, value in document.items() if key not in _LEFT_OUT and value != {}}
     if record.metadata.modified_ns is None:
-        known.pop("lastModified", None)  # it is only when bbfs first saw it, or saw it change
+        known.pop("lastModified", None)  # else the time at which bbfs first saw it or its change
     if known["contentType"] == "unknown":
         known["contentType"] = content_type_of(known.get("mimeType"))
     if not path and isinstance(source.catalog, DirectoryCatalog):

@@ -59,8 +59,8 @@ class _Followed:
         if not self.announced:
             return True
         if self.source.data.base_prefix in relisted and self.told_of == record.fetched_at:
-            return False  # the source has announced it, and now its listing says so as well
-        return record.suspected  # or else it is what a load has found after it was announced
+            return False  # the source has notified of it before its new listing
+        return record.suspected  # if fresh, a load has found what the source notified of
 
 
 class Following(Subscribers):
@@ -206,7 +206,7 @@ class Following(Subscribers):
             source, below = self._manager.place(path)
             is_flat = not isinstance(source.catalog, DirectoryCatalog)
             if is_flat and source.data.base_prefix not in relisted:
-                return False  # what the source has merely announced says nothing of its listing
+                return False  # a notification alone does not change the listing
             node = source.catalog.known(below)
         except (NotFound, NotADirectory):
             return True

@@ -100,7 +100,7 @@ class Offering:
         looks = {source.data.base_prefix: self._look(source) for source in sources}
         with trio.move_on_at(now + WAIT):
             for look in looks.values():
-                if now < look.began + WAIT:  # who was not waited for once is not waited for again
+                if now < look.began + WAIT:  # an earlier request has waited for it already
                     await look.done.wait()
         answered: list[tuple[Source, _Look]] = []
         for source in sources:
@@ -174,12 +174,12 @@ async def _walked(source: Source) -> list[Found]:
             except BbfsError:
                 if not directory:
                     raise
-                continue  # one that cannot be listed; load_datasource says why
+                continue  # load_datasource gives the error
             following += [each.path for each in walk.found if each.record and each.record.metadata.kind == "directory"]
             found += [each for each in walk.found if each.record and each.record.metadata.kind == "resource"]
             if len(found) >= MOST_WALKED:
                 return found[:MOST_WALKED]
-        if len(found) > before or len(following) != 1:  # a directory that is all there is only leads to the place
+        if len(found) > before or len(following) != 1:  # a single directory is no level
             levels += 1
         level = following if len(following) != 1 or len(following[0]) < MAX_DEPTH else []
     return found

@@ -13,7 +13,7 @@ from bbfs.server.stdio import stdio
 from bbfs.serving.signals import ending
 
 if TYPE_CHECKING:
-    from bbfs.serving.http import Listener  # the HTTP stack is for those who serve over HTTP
+    from bbfs.serving.http import Listener  # only HTTP needs the HTTP stack
 
 
 @dataclass(frozen=True, slots=True)

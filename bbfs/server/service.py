@@ -186,7 +186,7 @@ async def _errors_of_the_protocol(ctx: Context, call_next: CallNext) -> HandlerR
 
 
 def _cache_hints() -> Mapping[CacheableMethod, CacheHint]:
-    # What the sources let be kept is for bbfs to know: a client asks, and is answered from the cache.
+    # bbfs alone keeps to the sources' times to live: clients ask each time, and bbfs answers from its cache.
     static = CacheHint(round(_STATIC_TTL * 1000), "private")
     return {"tools/list": static, "server/discover": static}
 

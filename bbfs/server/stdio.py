@@ -104,7 +104,7 @@ async def _read(
     splitter = LineSplitter(MAX_MESSAGE)
     with incoming, answers:
         while True:
-            # Left to itself when this is cancelled: nothing else ends a read of a terminal or a pipe.
+            # A cancelled read is abandoned: nothing ends a read of a terminal or a pipe.
             try:
                 chunk = await trio.to_thread.run_sync(os.read, descriptor, _CHUNK, abandon_on_cancel=True)
             except OSError:
@@ -160,7 +160,7 @@ def _refusal(line: bytes) -> types.JSONRPCError | None:
         return types.JSONRPCError.model_validate_json(
             json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error.model_dump()}), strict=True
         )
-    except ValidationError:  # an id that cannot be one
+    except ValidationError:  # an invalid id
         return types.JSONRPCError(jsonrpc="2.0", id=None, error=error)
 
 
@@ -175,7 +175,7 @@ async def _write(
         try:
             await trio.to_thread.run_sync(_write_all, descriptor, text.encode(), abandon_on_cancel=True)
         except OSError:
-            incoming.close()  # nobody reads any more: the end like any other
+            incoming.close()  # the client has closed its end
             return
         under_way.sent(message.message)
 

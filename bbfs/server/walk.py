@@ -118,7 +118,7 @@ class Walk:
         except (Unreachable, DeadlineExceeded):
             raise
         except NotFound:
-            return  # it went while we walked
+            return  # removed during the walk
         except BbfsError as error:
             if len(self.problems) < MOST_PROBLEMS:
                 self.problems[path] = error

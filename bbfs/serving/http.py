@@ -170,7 +170,7 @@ class _Connections:
             state = ConnectionState(cast(Any, {_CONNECTION: connection}))
             await TCPServer(self._app, self._config, self._context, state, cast(Any, stream))
         except Exception:
-            log.exception("a connection has failed")  # which is not the end of the others
+            log.exception("a connection has failed")  # the others go on
         finally:
             self._open.pop(connection, None)
             if not self._open:

@@ -17,7 +17,7 @@ async def ending() -> AsyncGenerator[trio.Event]:
     """Yield an event that the ending signals set. Later signals change nothing, also while the interpreter ends."""
     numbers = [n for n in ENDING if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]  # see nohup(1)
     for number in numbers:
-        signal.signal(number, lambda *_: None)  # the handler that trio puts back at the end of the block
+        signal.signal(number, lambda *_: None)  # trio restores this handler at the end of the block
     with trio.open_signal_receiver(*numbers) as signals:
         async with trio.open_nursery() as nursery:
             stop = trio.Event()
@@ -31,4 +31,4 @@ async def ending() -> AsyncGenerator[trio.Event]:
             yield stop
             nursery.cancel_scope.cancel()
     for number in numbers:
-        signal.signal(number, signal.SIG_IGN)  # the interpreter puts the default in the place of any handler
+        signal.signal(number, signal.SIG_IGN)  # the interpreter resets handlers, but not this, at its end

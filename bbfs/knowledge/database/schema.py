@@ -11,7 +11,7 @@ from bbfs.knowledge.documents import StoreError
 # "bbkb": tells a knowledge base from any other SQLite file (https://www.sqlite.org/pragma.html#pragma_application_id).
 APPLICATION_ID = 0x62626B62
 SCHEMA_VERSION = 1
-# Seconds that a writer waits for another one; readers wait for nobody (write-ahead log).
+# Seconds that a writer waits for another one; readers never wait (write-ahead log).
 BUSY_TIMEOUT = 30.0
 
 # `change` holds one row for each document there ever was, and one (document = '') for each collection: the sequence
@@ -129,7 +129,7 @@ def reading(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _is_new(connection: sqlite3.Connection, path: Path) -> bool:
-    # To be called within a transaction: what it reads must be of one moment.
+    # Called within a transaction, so that all reads see the same state.
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     application: int = connection.execute("PRAGMA application_id").fetchone()[0]
     if version == 0 and application == 0:
@@ -146,7 +146,7 @@ def _is_new(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    # Unlike all else, this does not wait for other connections by itself: it fails at once while one is reading.
+    # Unlike other statements this does not wait for other connections: it fails at once while one reads.
     deadline = time.monotonic() + BUSY_TIMEOUT
     while True:
         try:
@@ -160,7 +160,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
 
 
 def _create(connection: sqlite3.Connection, path: Path) -> None:
-    # Looked at again within the transaction: another process may have been quicker.
+    # Checked again within the transaction: another process may have been faster.
     if not _is_new(connection, path):
         return
     for statement in _statements(_SCHEMA):

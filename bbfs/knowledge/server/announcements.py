@@ -56,7 +56,7 @@ async def _watch(feed: ChangeFeed, interval: float, subscribers: Subscribers) ->
         try:
             changes = await trio.to_thread.run_sync(feed.poll)
         except sqlite3.Error as error:
-            # The next look finds what this one could not see; said once, not five times a second.
+            # The next look finds these changes too. The error is logged once, not five times a second.
             if not failing:
                 logger.error("cannot look for changes: %s", error)
             failing = True

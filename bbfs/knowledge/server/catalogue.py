@@ -44,7 +44,7 @@ TEMPLATES = (
     ),
 )
 
-# A place in the list of resources: what comes in one rank is ordered by collection and document.
+# A position in the list of resources, which is ordered by rank, collection and document.
 Rank = Literal["fixed", "collection", "document"]
 Position = tuple[Rank, str, str]
 _START: Position = ("fixed", "", "")
@@ -59,7 +59,7 @@ class Catalogue:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # The size of a generated resource by its URI, with the version of the data it is the size for.
+        # By URI of a generated resource: the version of its data, and its size in bytes.
         self._sizes: dict[str, tuple[int, int]] = {}
 
     def page(self, cursor: str | None) -> tuple[list[types.Resource], str | None]:
@@ -108,7 +108,7 @@ class Catalogue:
             raise NotFound(f"no template {template!r}")
         if argument not in known[template]:
             raise NotFound(f"no argument {argument!r} in the template {template!r}")
-        # Ids are printable; other text, such as a lone surrogate, begins none and may be none of SQLite's.
+        # Ids are printable. SQLite may reject other text, such as a lone surrogate.
         if not prefix.isprintable():
             return types.Completion(values=[], total=0, has_more=False)
         with self._store.snapshot() as snapshot:

@@ -25,9 +25,9 @@ from bbfs.serving.subscribers import NotifyingServer, Subscribers, not_found_cod
 logger = logging.getLogger(__name__)
 
 MAX_COMPLETIONS = 100
-# Seconds for which what never changes while a server runs may be kept.
+# Seconds for which clients may cache what never changes while a server runs.
 _STATIC_TTL = 3600.0
-# The same for the list of resources, at most: it has sizes, but is announced only when resources come or go.
+# The upper bound for the list of resources: a changed size in it is not notified.
 _LIST_TTL = 1.0
 
 _INSTRUCTIONS = (
@@ -158,7 +158,7 @@ class KnowledgeServer(NotifyingServer[Subscribers]):
 
 
 def _cache_hints(ttl: float) -> Mapping[CacheableMethod, CacheHint]:
-    # "public": what a client is answered does not depend on who it is.
+    # "public": answers do not depend on the client.
     def hint(seconds: float) -> CacheHint:
         return CacheHint(round(seconds * 1000), "public")
 
