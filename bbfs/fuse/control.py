@@ -1,20 +1,19 @@
-"""The daemon's control socket: one a mount, through which its user's other programs watch and refresh.
+"""The daemon's control socket: one a mount. Other programs of its user watch and refresh through it.
 
 A Unix stream socket in the user's runtime directory; the attribute `user.bbfs.control` of the mount's root is its
 path. Both sides write JSON objects, one a line, in ASCII. The daemon begins with `{"bbfs": "control", "version": 1}`.
-A client then asks, each time with an `id` of its own choice that all answers repeat:
+A client then sends requests, each with an `id` of its choice that all answers repeat:
 
     {"id": 1, "request": "watch", "paths": ["mcp-server+docs/guide"], "recursive": true}
     {"id": 2, "request": "refresh", "paths": [""]}
 
-How contents are put is in `bbfs.resources.put`. Paths are from the mount's root, without symbolic links. The answer is
-`{"id": 1, "ok": true}`, or `error` with a text and `errno` with its name. After that, a watch is told `{"id": 1,
+`bbfs.resources.put` describes requests that put a content. Paths are from the mount's root, without symbolic links. The
+answer is `{"id": 1, "ok": true}`, or `error` with a text and `errno` with its name. After that, a watch gets `{"id": 1,
 "event": "changed", "path": …, "uri": …, "source": …, "time": …}` (events: added, changed, removed; and missed, without
-the rest, for a client that was too slow to be told everything), and `{"id": 1, "note": …}` for people. It ends with the
-connection.
+the rest, for a client that was too slow for some), and `{"id": 1, "note": …}` for people. It ends with the connection.
 
-Nobody but the daemon's user and root may connect, and no client can keep the daemon waiting: what is not read in time
-is missed, and who does not read at all is let go.
+Only the daemon's user and root may connect. No client can make the daemon wait: a client that reads too slowly misses
+events, and one that does not read at all is disconnected.
 """
 
 import errno
@@ -51,11 +50,11 @@ LONGEST_LINE = 1 << 20
 """Bytes."""
 MOST_CLIENTS = 64
 MOST_REQUESTS = 256
-"""Requests of one client that are under way at once, its watches included."""
+"""Requests of one client under way at once, its watches included."""
 MOST_QUEUED = 1000
 """Messages that wait for a client to read them."""
 STUCK_AFTER = 30.0
-"""Seconds after which a client that reads nothing is let go."""
+"""Seconds after which a client that reads nothing is disconnected."""
 LONGEST_ADDRESS = 107
 """Bytes of the path of a Unix socket (unix(7))."""
 _GREETING = {"bbfs": "control", "version": VERSION}
@@ -66,7 +65,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def change_message(change: Change, path: str) -> dict[str, Any]:
-    """A change as JSON has it, wherever it is told; `path` is the one to show."""
+    """Return a change as a JSON object. path: the one to show."""
     when = datetime.fromtimestamp(change.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {"event": change.event, "path": path, "uri": change.uri, "source": change.source, "time": when}
 
@@ -79,11 +78,11 @@ class MessageStream:
         self._buffer = bytearray()
 
     async def send(self, messages: Iterable[dict[str, Any]]) -> None:
-        """Raises trio.BrokenResourceError when the other side is gone."""
+        """Send messages. Raise trio.BrokenResourceError if the other side is gone."""
         await self._stream.send_all("".join(json.dumps(message) + "\n" for message in messages).encode())
 
     async def receive(self) -> dict[str, Any] | None:
-        """The next message, or None at the end. Raises ProtocolViolation, trio.BrokenResourceError."""
+        """Return the next message, or None at the end. Raise ProtocolViolation, trio.BrokenResourceError."""
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
@@ -108,7 +107,7 @@ class MessageStream:
 
 
 class Control:
-    """The control socket of one mount. refresh: drops what is known at and below a path."""
+    """The control socket of one mount. refresh: drops all cached state at and below a path."""
 
     def __init__(self, manager: ResourceManager, refresh: Callable[[Path], None], mount_point: str) -> None:
         self._manager = manager
@@ -117,9 +116,9 @@ class Control:
         self._clients = 0
 
     async def run(self, *, task_status: trio.TaskStatus[str | None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. Starts with the socket's path, or None where there can be none, which the log tells.
+        """Serve until cancelled, then remove the socket. Report its path as the task status.
 
-        The socket is gone afterwards.
+        The path is None if no socket can be made; the log then has the reason.
         """
         try:
             listener, address = _bind(self._mount_point)
@@ -170,7 +169,7 @@ class Control:
 
 
 class _Client:
-    """One connected client: a reader, a writer, and a task for each thing it asked for."""
+    """One connected client: a reader, a writer, and a task for each request."""
 
     def __init__(self, link: MessageStream, manager: ResourceManager, refresh: Callable[[Path], None]) -> None:
         self._link = link
@@ -183,7 +182,7 @@ class _Client:
         self._under_way = 0
 
     async def serve(self) -> None:
-        """Until the client leaves, or is let go."""
+        """Serve until the client leaves or is disconnected."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write, nursery.cancel_scope)
             try:
@@ -220,7 +219,7 @@ class _Client:
         self._news.set()
 
     def _offer(self, id: Any, message: dict[str, Any]) -> None:
-        """Queue what a watch has to tell. Where there is no room, all of that is missed, and said to be."""
+        """Queue the events of a watch. Without room, drop them all and report them as missed."""
         if len(self._queue) >= MOST_QUEUED:
             watches = {repr(old["id"]): old["id"] for old in self._queue if "event" in old or "note" in old}
             watches[repr(id)] = id
@@ -282,7 +281,7 @@ def _paths(request: dict[str, Any]) -> list[Path]:
 
 
 def _is_ours(stream: trio.SocketStream) -> bool:
-    """Whether the client is of the daemon's user or root (SO_PEERCRED, unix(7))."""
+    """Return whether the client runs as the daemon's user or root (SO_PEERCRED, unix(7))."""
     raw = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(raw)
     if uid in (0, os.geteuid()):
@@ -295,7 +294,7 @@ def _is_ours(stream: trio.SocketStream) -> bool:
 
 
 def runtime_directory() -> str:
-    """The directory of this user's control sockets, made if need be, for this user alone. Raises OSError."""
+    """Return the directory of this user's control sockets. Make it if need be, for this user alone. Raise OSError."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says that the variable is not set; what it falls back to will do
         directory = platformdirs.user_runtime_dir("bbfs", ensure_exists=True)
@@ -308,7 +307,7 @@ def runtime_directory() -> str:
 
 
 def _bind(mount_point: str) -> tuple[trio.socket.SocketType, str]:
-    """A listening socket for a mount, and its path. What daemons that were killed left there is removed."""
+    """Return a listening socket for a mount, and its path. Remove the sockets of killed daemons."""
     directory = runtime_directory()
     name = blake2b(os.fsencode(mount_point), digest_size=8).hexdigest()
     for old in FilePath(directory).glob(f"{name}-*.sock"):
@@ -332,7 +331,7 @@ def _bind(mount_point: str) -> tuple[trio.socket.SocketType, str]:
 
 
 def _is_stale(address: str) -> bool:
-    """Whether nobody listens at a socket."""
+    """Return whether a socket has no listener."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -349,7 +348,7 @@ def _is_stale(address: str) -> bool:
 
 @asynccontextmanager
 async def connect(address: str) -> AsyncGenerator[MessageStream]:
-    """A connection to a daemon, greeted. Raises Unreachable, ProtocolViolation."""
+    """Connect to a daemon and read its greeting. Raise Unreachable, ProtocolViolation."""
     try:
         stream = await trio.open_unix_socket(address)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""The daemon: mounts the sources of a configuration, serves them, and takes everything down again.
+"""The daemon: mounts the sources of a configuration, serves them, and unmounts.
 
-One nursery and one exit stack own all that lives: connections, requests under way, the FUSE loop. Order matters twice.
-pyfuse3 is initialised before anything else runs, because a daemon must fork after that and before any task or thread;
-and the kernel's invalidations go through a thread of their own, since they wait for requests that this loop answers.
+One nursery and one exit stack own connections, requests under way and the FUSE loop. Order matters twice. pyfuse3 is
+initialised first, because a daemon must fork after that and before any task or thread. Invalidations of the kernel go
+through a thread of their own, since they wait for requests that this loop answers.
 """
 
 import errno
@@ -33,14 +33,14 @@ from bbfs.vfs.filesystem import FileSystem
 log = logging.getLogger(__name__)
 
 MAX_REQUESTS = 4096
-"""FUSE requests served at once; far above what the programs that wait for one source may take."""
+"""FUSE requests served at once; far above the number of programs that may wait for one source."""
 STATUS_EVERY = 10.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that unmount: Ctrl-C, a service manager, and the terminal that goes away."""
 
 
 def options(config: Config) -> set[str]:
-    """The mount options (S28): read-only as long as no source can write."""
+    """Return the mount options (S28): read-only as long as no source can write."""
     chosen = {"fsname=bbfs", "subtype=bbfs", "default_permissions", "nosuid", "nodev", "noexec", "ro"}
     if config.mount.allow_other:
         chosen.add("allow_other")
@@ -50,10 +50,10 @@ def options(config: Config) -> set[str]:
 def mount(
     config: Config, mount_point: str, *, background: bool = False, ready: Callable[[], None] | None = None
 ) -> int:
-    """Mount and serve until an ending signal or an unmount. Returns the exit status.
+    """Mount and serve until an ending signal or an unmount. Return the exit status.
 
     background: return as soon as the mount answers, and serve on in a process of its own. ready: called in the serving
-    process once the mount answers. Raises MountError and ConfigError before anything is mounted.
+    process once the mount answers. Raise MountError and ConfigError before anything is mounted.
     """
     path = mountpoint.prepare(mount_point)
     service = ServiceManager(os.environ)
@@ -89,7 +89,7 @@ def _why(path: str, error: Exception) -> str:
 
 
 class _Adapter:
-    """Stands in for the operations until the daemon's process and loop exist; then everything goes to the real ones."""
+    """The operations until the daemon's process and loop exist; from then on it passes requests to the real ones."""
 
     supports_dot_lookup = False
     enable_writeback_cache = False
@@ -98,29 +98,30 @@ class _Adapter:
     def __init__(self) -> None:
         self._mounted = True
         self.greeted = trio.Event()
-        """The kernel has greeted the daemon, and got its answer when a task that waits for this goes on."""
+        """Set when the kernel has greeted the daemon. It has the answer when a task that waits for this goes on."""
 
     def init(self) -> None:
-        """Called by pyfuse3 when the kernel has agreed on the protocol."""
+        """Note that the kernel has agreed on the protocol. pyfuse3 calls this."""
         self.greeted.set()
 
     def unmount(self) -> None:
-        """Unmount, lazily where something is in use. Once: libfuse's session is gone afterwards."""
+        """Unmount, lazily if the mount is in use. Only once: libfuse's session is gone afterwards."""
         if self._mounted:
             self._mounted = False
             pyfuse3.close(unmount=True)
 
     def needed(self, record: logging.LogRecord) -> bool:
-        """Whether pyfuse3 says something else than that nobody waits for an answer any more, or is told of a change.
+        """Return whether a log record of pyfuse3 should be kept.
 
-        The one is so after a kill, both are at an unmount.
+        Drop those of answers without a waiting request (after a kill, at an unmount), and of notifications that fail
+        because of the unmount.
         """
         said = record.getMessage()
         is_late = not self._mounted and said.startswith("Failed to submit invalidate_entry request")
         return not is_late and not said.endswith(f"fuse_reply_* failed with {os.strerror(errno.ENOENT)}")
 
     def become(self, operations: Operations) -> None:
-        """Every request goes to `operations` from now on, without a detour."""
+        """Pass every request to `operations` from now on, without a detour."""
         for name in vars(pyfuse3.Operations).keys() - vars(_Adapter).keys():
             if not name.startswith("_"):
                 setattr(self, name, getattr(operations, name))
@@ -129,8 +130,8 @@ class _Adapter:
 def _fork(path: str, ready: Callable[[], None]) -> int | Callable[[], None]:
     """Fork the serving process, after pyfuse3 is initialised: detaching first deadlocks under automount.
 
-    In the child, what to call once it serves: it lets the parent go and lets go of the terminal. In the parent, the
-    exit status once the child serves or has failed.
+    In the child, return a function to call once it serves: it ends the parent's wait and detaches from the terminal. In
+    the parent, return the exit status once the child serves or has failed.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -199,7 +200,7 @@ async def _serve(
 
 
 async def _loop(adapter: _Adapter, done: trio.CancelScope) -> None:
-    """Serve the kernel until somebody unmounts or the daemon is told to stop."""
+    """Serve the kernel until an unmount or an ending signal."""
     logging.getLogger(pyfuse3.__name__).addFilter(adapter.needed)
     pyfuse3.trio = request_queue.trio_for_pyfuse3()  # type: ignore[attr-defined]
     await pyfuse3.main(min_tasks=1, max_tasks=MAX_REQUESTS)
@@ -207,7 +208,7 @@ async def _loop(adapter: _Adapter, done: trio.CancelScope) -> None:
 
 
 async def _tune(adapter: _Adapter, path: str) -> None:
-    """Set what can be set only of a mount that is there."""
+    """Make the settings that need an existing mount."""
     await adapter.greeted.wait()
     try:
         mountpoint.read_further_ahead(path)
@@ -221,9 +222,9 @@ def _invalidate(parent: int, name: bytes) -> None:
 
 @asynccontextmanager
 async def _stoppable(early: list[int]) -> AsyncIterator[trio.CancelScope]:
-    """A scope that the ending signals cancel. Later signals are heard until the block ends, and cut nothing short.
+    """Yield a scope that the ending signals cancel. Later signals have no effect until the block ends.
 
-    early: signals that came before there was a loop.
+    early: signals that came before the loop began.
     """
     with trio.open_signal_receiver(*ENDING) as signals:
         async with trio.open_nursery() as nursery:
@@ -242,7 +243,7 @@ async def _stoppable(early: list[int]) -> AsyncIterator[trio.CancelScope]:
 
 
 async def _report(manager: ResourceManager, service: ServiceManager) -> None:
-    """Keep the service manager informed, and its watchdog quiet as long as this loop runs."""
+    """Send the state to the service manager, and keep its watchdog quiet as long as this loop runs."""
     interval = min(STATUS_EVERY, service.watchdog / 2 if service.watchdog else STATUS_EVERY)
     while True:
         await trio.sleep(interval)

@@ -19,8 +19,8 @@ _HARMLESS = (
     signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPROF, signal.SIGVTALRM, signal.SIGIO,
     signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
 )  # fmt: skip
-"""Signals that a program gets in its ordinary work, or that stop it for a while: they end no wait. (A program that is
-stopped while it waits stops when the wait is over.)"""
+"""Signals of a program's ordinary work, or that stop it for a while: they end no wait. (A program that is stopped while
+it waits stops when the wait is over.)"""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that end a wait although the program handles them. Any other that it handles, such as the timer of a progress
 meter, would make calls fail that never fail on a local disk."""
@@ -31,7 +31,7 @@ def _mask(signals: Iterable[int]) -> int:
 
 
 def wants_out(pid: int, proc: Path = Path("/proc")) -> bool:
-    """Whether the thread `pid` has a signal that should end its wait, or is gone."""
+    """Return whether the thread `pid` has a signal that should end its wait, or is gone."""
     if pid <= 0:  # a process of another PID namespace, which has no number here
         return False
     try:
@@ -63,9 +63,9 @@ class Interrupts:
 
     @contextmanager
     def watching(self, pid: int, *, until_gone: bool = True) -> Iterator[trio.CancelScope]:
-        """A scope that is cancelled when the thread `pid` should not wait any longer.
+        """Yield a scope that is cancelled when the thread `pid` should not wait any longer.
 
-        until_gone: whether that is so when it is gone; it is not where another one may be waiting.
+        until_gone: whether the end of the thread also cancels it; not so if another thread may be waiting.
         """
         with trio.CancelScope() as scope:
             self._waiting[scope] = (pid, until_gone)

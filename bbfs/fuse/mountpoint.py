@@ -1,4 +1,4 @@
-"""Mount points: which bbfs mounts there are, whether one is dead, how to get rid of one, and what a machine lacks."""
+"""Mount points: the bbfs mounts of this machine, dead ones, unmounting, and what a machine lacks for mounting."""
 
 import errno
 import os
@@ -15,11 +15,11 @@ TYPE = "fuse.bbfs"
 _ESCAPES = {r"\040": " ", r"\011": "\t", r"\012": "\n", r"\134": "\\"}
 UMOUNT_TIMEOUT = 10.0
 READ_AHEAD = 1024
-"""KiB that the kernel may ask for at once, of a file that is read in order; as much as one FUSE request can hold."""
+"""KiB that the kernel may read ahead at once in a sequential read; as much as one FUSE request can hold."""
 
 
 class MountError(BbfsError):
-    """The mount point or the machine is not fit for mounting; the text says what to do."""
+    """The mount point or the machine is not fit for mounting; the text gives the remedy."""
 
 
 class DeadMount(MountError):
@@ -27,7 +27,7 @@ class DeadMount(MountError):
 
 
 class ForeignMount(MountError):
-    """The mount is another user's, who does not share it."""
+    """The mount belongs to another user, who does not share it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Mount:
 
 
 def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
-    """All mounts this process sees, the topmost of a stack last."""
+    """Return all mounts that this process sees, the topmost of a stack last."""
     found: list[Mount] = []
     # Only spaces and line feeds separate: a path may hold any other white space as it is.
     for line in mountinfo.read_bytes().decode("utf-8", "surrogateescape").rstrip("\n").split("\n"):
@@ -59,22 +59,22 @@ def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
 
 
 def mount_at(path: str) -> Mount | None:
-    """The mount whose root is `path`, or None. It asks the table of mounts and never touches the mount itself."""
+    """Return the mount whose root is `path`, or None. It reads the table of mounts and never touches the mount."""
     wanted = canonical(path)
     return next((mount for mount in reversed(mounts()) if mount.path == wanted), None)
 
 
 def canonical(path: str) -> str:
-    """The absolute path without symbolic links in its parents; the last component, maybe dead, is not touched."""
+    """Return the absolute path without symbolic links in its parents. Do not touch the last one: it may hang."""
     parent, name = os.path.split(os.path.abspath(os.path.expanduser(path)))
     return os.path.join(os.path.realpath(parent), name)
 
 
 def read_further_ahead(path: str, bdi: Path = Path("/sys/class/bdi")) -> None:
-    """Let the kernel read more ahead on the mount at `path` than its 128 KiB. Raises OSError; only root may.
+    """Enlarge the kernel's readahead window of 128 KiB on the mount at `path`. Raise OSError; only root may.
 
-    Fewer and larger requests then, and larger pieces in the page cache (sysfs-class-bdi in the kernel's documentation).
-    The kernel takes back what was said before it has greeted the daemon (FUSE_INIT).
+    Requests are fewer and larger then (sysfs-class-bdi in the kernel's documentation). The kernel resets the window
+    when it greets the daemon (FUSE_INIT), so this has to come later.
     """
     mount = mount_at(path)
     if mount is not None:
@@ -83,7 +83,7 @@ def read_further_ahead(path: str, bdi: Path = Path("/sys/class/bdi")) -> None:
 
 
 def is_dead(path: str) -> bool:
-    """Whether the daemon behind a FUSE mount is gone. A live one that hangs is not dead."""
+    """Return whether the daemon behind a FUSE mount is gone. A live one that hangs is not dead."""
     try:
         names(path)
     except DeadMount:
@@ -94,7 +94,7 @@ def is_dead(path: str) -> bool:
 
 
 def unmount(path: str) -> None:
-    """Unmount, lazily if it is in use. Raises MountError; unmounting what is not mounted is no error."""
+    """Unmount, lazily if it is in use. Raise MountError. A path without a mount is no error."""
     path = canonical(path)
     while (mount := mount_at(path)) is not None and mount.type.startswith("fuse"):
         commands = [["fusermount3", "-u", "-q", path], ["fusermount3", "-u", "-q", "-z", path]]
@@ -111,10 +111,10 @@ def unmount(path: str) -> None:
 
 
 def names(path: str, timeout: float = 2.0) -> list[str]:
-    """The names at the root of a mount, unless it is dead or does not answer within `timeout` seconds.
+    """Return the names at the root of a mount. Raise DeadMount, ForeignMount, MountError.
 
-    A daemon that hangs holds whoever asks it, so a process of its own asks; and it lists, because the kernel answers a
-    stat of the root from its cache long after the daemon is gone. Raises DeadMount, ForeignMount, MountError.
+    timeout: seconds. A daemon that hangs blocks the process that asks it, so a process of its own asks. It lists,
+    because the kernel answers a stat of the root from its cache long after the daemon is gone.
     """
     command = [sys.executable, "-I", "-S", "-c", _LIST, path]
     lister = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -146,7 +146,7 @@ except OSError as error:
 
 
 def _run(command: list[str]) -> str:
-    """Run until it succeeds or says why not; returns what it said."""
+    """Run a command, and return what it wrote on standard error, or that it did not end."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=UMOUNT_TIMEOUT, check=False
@@ -157,7 +157,7 @@ def _run(command: list[str]) -> str:
 
 
 def missing() -> str | None:
-    """What this machine lacks for mounting, with the remedy, in one sentence; None if it lacks nothing."""
+    """Return what this machine lacks for mounting, with the remedy, in one sentence; None if it lacks nothing."""
     if not os.path.exists("/dev/fuse"):
         return (
             "/dev/fuse is missing: load the kernel's module with 'modprobe fuse', "
@@ -171,9 +171,9 @@ def missing() -> str | None:
 
 
 def prepare(path: str) -> str:
-    """Make `path` fit for mounting: an empty or at least existing directory with nothing of ours on it.
+    """Make `path` fit for mounting: a directory without a mount of bbfs. Return its canonical path.
 
-    A dead bbfs mount is cleared. Returns the canonical path. Raises MountError with the remedy.
+    A dead bbfs mount is cleared. Raise MountError with the remedy.
     """
     path = canonical(path)
     lack = missing()

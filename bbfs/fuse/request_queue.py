@@ -1,10 +1,10 @@
-"""Takes requests out of the kernel's queue with fewer turns of the event loop than pyfuse3 does by itself.
+"""Requests are taken out of the kernel's queue with fewer turns of the event loop than pyfuse3 needs by itself.
 
 pyfuse3 waits for its descriptor through the loop for every request, and hands a fair lock from worker to worker: about
 12 µs, more than most answers take. But requests come in bursts: a program that closes one file and opens the next has
-two in the queue. What is there already is taken at once here, and the loop has its turn after `BURST` of them at the
-latest. Where the next request comes at once, one looks for it a few times before going to sleep. pyfuse3 asks a module
-named `trio` for both, which may be another one (as `pyfuse3.asyncio` does).
+two in the queue. Here a worker takes queued requests at once, and the loop has its turn after `BURST` of them at the
+latest. If requests follow each other closely, a worker polls a few times before it sleeps. pyfuse3 takes its lock and
+its wait from a module named `trio`, which may be another one (as `pyfuse3.asyncio` does).
 """
 
 import os
@@ -19,16 +19,16 @@ import trio
 BURST = 32
 """Requests in a row that are taken without a turn of the event loop."""
 BRISK = 100e-6
-"""Seconds within which the next request has to come for one to look for it again and again, instead of sleeping."""
+"""Seconds within which the next request must come for a worker to poll instead of sleeping."""
 LOOKS = 64 if (os.cpu_count() or 1) > 1 else 1
-"""How often one looks then, at about half a microsecond each: to sleep and to be woken takes longer than that."""
+"""Number of polls, at about half a microsecond each: sleeping and waking takes longer than that."""
 
 
 class Turnstile:
-    """A lock that whoever comes first takes, without a turn of the event loop while it is free.
+    """A lock for the first comer, without a turn of the event loop while it is free.
 
-    Unlike that of a fair lock, its holder may take it again at once, so one worker answers a whole burst; the next one
-    is woken nevertheless, and takes it when an answer has to wait for something.
+    Unlike the holder of a fair lock, its holder may take it again at once, so one worker answers a whole burst. The
+    next worker is woken nevertheless, and takes it when an answer has to wait.
     """
 
     def __init__(self) -> None:
@@ -52,11 +52,11 @@ class Turnstile:
 
 
 class Workers:
-    """The nursery of pyfuse3's workers. One that had nothing to read after all goes on.
+    """The nursery of pyfuse3's workers. A worker that found nothing to read goes on.
 
-    The kernel takes a request back when the program behind it is killed, also after it has said that there is one. A
-    read that blocks would hold up everything then until the next request; one that does not raises BlockingIOError,
-    which pyfuse3 does not know.
+    The kernel withdraws a request when its program is killed, even after it has announced the request. Then a blocking
+    read would stop the loop until the next request. A non-blocking one raises BlockingIOError, which pyfuse3 does not
+    handle.
     """
 
     def __init__(self, nursery: trio.Nursery) -> None:
@@ -80,7 +80,7 @@ async def _open_nursery() -> AsyncGenerator[Workers]:
 
 
 class Readable:
-    """Waits for a descriptor to have something to read, and has reads of it never block. One for each event loop."""
+    """Waits until a descriptor is readable, and makes its reads non-blocking. One for each event loop."""
 
     def __init__(self) -> None:
         self._polls: dict[int, select.poll] = {}
@@ -88,9 +88,9 @@ class Readable:
         self._looks = 1
 
     async def wait(self, descriptor: int) -> None:
-        """Return at once if there is something to read, except after every `BURST` times: then the loop has a turn.
+        """Return at once if the descriptor is readable, but give the loop a turn after every `BURST` times.
 
-        Raises trio.ClosedResourceError when the descriptor is about to be closed.
+        Raise trio.ClosedResourceError if the descriptor is about to be closed.
         """
         poll = self._polls.get(descriptor)
         if poll is None:
@@ -110,7 +110,7 @@ class Readable:
 
 
 def trio_for_pyfuse3() -> ModuleType:
-    """trio as pyfuse3 is to know it: with another lock, nursery and wait for a descriptor; otherwise the same."""
+    """Return the trio module for pyfuse3: with another lock, nursery and wait for a descriptor; otherwise the same."""
     lowlevel = SimpleNamespace(**vars(trio.lowlevel) | {"wait_readable": Readable().wait})
     module = ModuleType(trio.__name__, __doc__)
     vars(module).update(vars(trio) | {"Lock": Turnstile, "open_nursery": _open_nursery, "lowlevel": lowlevel})

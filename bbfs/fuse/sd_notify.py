@@ -1,4 +1,4 @@
-"""Telling systemd how the daemon fares: sd_notify(3), without its library."""
+"""The state of the daemon for systemd: sd_notify(3), without its library."""
 
 import os
 import socket
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 class ServiceManager:
     """The notification socket of the environment; without one every method does nothing.
 
-    watchdog: seconds within which the service manager wants to hear of us, or None.
+    watchdog: seconds within which the service manager expects a message, or None.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""How a mount fares, as the file `.bbfs/status.json` in it: a source of its own, which no configuration names."""
+"""The state of a mount as the file `.bbfs/status.json` in it: a source of its own, which no configuration names."""
 
 import json
 import time
@@ -14,7 +14,7 @@ from bbfs.sources.content.memory import MemoryContent
 DIRECTORY = ".bbfs"
 NAME = "status.json"
 HOLDS = 1.0
-"""Seconds for which what was said may be said again."""
+"""Seconds for which a document is served again."""
 _URI = f"{DIRECTORY}/{NAME}"
 _SOURCE = DataSource(
     id="bbfs",
@@ -27,7 +27,7 @@ _SOURCE = DataSource(
 
 
 class StatusHandler:
-    """The one file, made anew whenever it is read."""
+    """The source of the one file, which is made for each read."""
 
     def __init__(self, manager: ResourceManager, started: float) -> None:
         """started: seconds since the epoch."""
@@ -56,7 +56,7 @@ class StatusHandler:
 
 
 def document(manager: ResourceManager, started: float) -> dict[str, Any]:
-    """What is known of a mount at work; nothing is asked, and nothing gone through that grows with the listings."""
+    """Return the state of a mount. No source is asked, and the cost does not grow with the listings."""
     contents = manager.contents
     return {
         "started": _iso(started),

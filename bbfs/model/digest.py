@@ -8,10 +8,10 @@ DIGEST_BYTES = 16
 
 
 def digest_of(data: bytes) -> str:
-    """128 bits of BLAKE2b over the bytes, in hex."""
+    """Return 128 bits of BLAKE2b over the bytes, in hex."""
     return blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def version_of(digests: Sequence[str]) -> str:
-    """The version of a resource with these contents: the digest of the only one, or one of all digests."""
+    """Return the version of a resource with these contents: the digest of the only one, or one of all digests."""
     return digests[0] if len(digests) == 1 else digest_of("".join(digests).encode())

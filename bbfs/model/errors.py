@@ -1,8 +1,7 @@
 """The exceptions of bbfs, each with the errno that a program on the mount sees.
 
-This tree is the one error table of the product: a source raises the class that says what happened, every layer lets it
-pass, and the FUSE adapter answers its `errno`. Outages are never `ENOENT`: a missing thing and an unreachable one are
-different truths.
+This tree is the one error table of the product. A source raises the class for the failure, every layer lets it pass,
+and the FUSE adapter answers its `errno`. An outage is never `ENOENT`: an unreachable resource is not a missing one.
 """
 
 import errno as _errno
@@ -10,13 +9,13 @@ from typing import ClassVar
 
 
 class BbfsError(Exception):
-    """Something bbfs foresaw. `errno` is for the kernel; the text is for the log, the CLI and `user.bbfs.error`."""
+    """A failure that bbfs foresaw. `errno` is for the kernel; the text for the log, the CLI and `user.bbfs.error`."""
 
     errno: ClassVar[int] = _errno.EIO
 
 
 class NotFound(BbfsError):
-    """The source says there is no such resource, or there is no such source."""
+    """The source has no such resource, or there is no such source."""
 
     errno = _errno.ENOENT
 
@@ -28,7 +27,7 @@ class Denied(BbfsError):
 
 
 class LoginRequired(Denied):
-    """The source wants a login that it has not got, or no longer accepts."""
+    """The source needs a login, or no longer accepts the one that it got."""
 
 
 class Unreachable(BbfsError):
@@ -44,7 +43,7 @@ class DeadlineExceeded(BbfsError):
 
 
 class ProtocolViolation(BbfsError):
-    """The source answered something that its protocol or format does not allow."""
+    """The answer of the source breaks its protocol or format."""
 
     errno = _errno.EPROTO
 
@@ -56,7 +55,7 @@ class TooLarge(BbfsError):
 
 
 class ReadOnly(BbfsError):
-    """A write to something that cannot be written."""
+    """A write to a file that cannot be written."""
 
     errno = _errno.EROFS
 
@@ -68,19 +67,19 @@ class NotSupported(BbfsError):
 
 
 class Outdated(BbfsError):
-    """The inode names an earlier version of its content; the kernel looks the name up again by itself."""
+    """The inode is of an earlier version of its content; the kernel looks the name up again by itself."""
 
     errno = _errno.ESTALE
 
 
 class Busy(BbfsError):
-    """More programs wait for one source than bbfs lets wait at once."""
+    """Too many programs wait for one source."""
 
     errno = _errno.EAGAIN
 
 
 class NotADirectory(BbfsError):
-    """A directory operation on something that is none."""
+    """A directory operation on a file."""
 
     errno = _errno.ENOTDIR
 
@@ -92,24 +91,24 @@ class IsADirectory(BbfsError):
 
 
 class NameTooLong(BbfsError):
-    """A name of more than 255 bytes was asked for; no file has one."""
+    """A name of more than 255 bytes; no file has one."""
 
     errno = _errno.ENAMETOOLONG
 
 
 class NoAttribute(BbfsError):
-    """There is no such extended attribute."""
+    """The file has no such extended attribute."""
 
     errno = _errno.ENODATA
 
 
 class InvalidUri(BbfsError, ValueError):
-    """A URI, URI prefix or URI template that does not follow its grammar; the text names the part that is wrong."""
+    """A URI, URI prefix or URI template that breaks its grammar; the text names the wrong part."""
 
     errno = _errno.EINVAL
 
 
 class ConfigError(BbfsError, ValueError):
-    """Configuration that cannot be used; the text names the file, the line or key, and a remedy where there is one."""
+    """A wrong configuration; the text names the file, the line or key, and a remedy if there is one."""
 
     errno = _errno.EINVAL

@@ -7,7 +7,7 @@ kernel resolves what a user types; `..` stays, written `%2E%2E`. Each component 
 legal, unambiguous name (`show_component`).
 
 Only `plain_path` and `native_of` know the rule; `bbfs.resources.catalog.folding` settles what happens when several URIs
-want one name.
+need the same name.
 
 A path may be longer than the 4096 bytes (PATH_MAX) that one system call takes; the kernel answers `ENAMETOOLONG` then,
 and the file is reached by walking (`cd`, `openat`, `find`, `tar` do). `MAX_DEPTH` bounds what one URI can cost.
@@ -26,10 +26,10 @@ from bbfs.model.errors import InvalidUri
 from bbfs.model.uri import NAME_MAX, NO_SCHEME, native_scheme
 
 MAX_DEPTH = 2048
-"""Components of the longest path: as many as fit into PATH_MAX. What is deeper is one last component."""
+"""Components of the longest path: as many as fit into PATH_MAX. All deeper ones are one last component."""
 
 OPENING = "://"
-"""What stands between the scheme and the first component of a URI, unless a source says otherwise."""
+"""The text between the scheme and the first component of a URI, unless a source has its own."""
 
 VANISHING = frozenset(("", "."))
 _ILLEGAL = frozenset(("", ".", ".."))
@@ -58,17 +58,17 @@ _MIME_TYPES = mimetypes.MimeTypes()  # Python's own table: the machine's mime.ty
 
 
 class PlainPath(NamedTuple):
-    """Where the rule puts a URI. `inside`: the URI ends like a directory, so its content goes inside (S5)."""
+    """The path that the rule gives a URI. inside: the URI ends like a directory, so its content goes inside (S5)."""
 
     path: tuple[str, ...]
     inside: bool
 
 
 def plain_path(native_uri: str, scheme: str | None = None) -> PlainPath:
-    """The path of a native URI by the rule alone, as if no other URI wanted it. Total.
+    """Return the path of a native URI by the rule alone, as if no other URI had it. Total.
 
-    scheme: the fixed scheme of the source, whose directory is then left out; a URI that has not that scheme is taken
-        as one text (`http://x` becomes `http:/x`), so nothing that a server sends is lost.
+    scheme: the fixed scheme of the source, whose directory is then left out. A URI with another scheme counts as one
+        text (`http://x` becomes `http:/x`), so no URI of a server is lost.
     """
     path: list[str] = []
     rest = native_uri
@@ -88,11 +88,11 @@ def plain_path(native_uri: str, scheme: str | None = None) -> PlainPath:
 
 
 def native_of(path: Sequence[str], scheme: str | None = None, opening: str = OPENING) -> str:
-    """The native URI that the rule leads back to from a path below the source's directory.
+    """Return the native URI of a path below the source's directory, by the rule alone.
 
-    scheme: the fixed scheme of the source; without it the path's first component is the scheme.
-    opening: what stands between the scheme and the rest (`:./` for files below a folder).
-    Raises InvalidUri for the source's own directory where the schemes are the source's own: no URI stands for it.
+    scheme: the fixed scheme of the source; without it, the path's first component is the scheme.
+    opening: the text between the scheme and the rest (`:./` for files below a folder).
+    Raise InvalidUri for the directory of a source without a fixed scheme: no URI stands for it.
     """
     if scheme is None:
         if not path:
@@ -105,7 +105,7 @@ def native_of(path: Sequence[str], scheme: str | None = None, opening: str = OPE
 
 
 def show_component(segment: str, *, literal: bool = False) -> str:
-    """The file name of one URI segment: percent-decoded where that is legal and unambiguous, else encoded. Total.
+    """Return the file name of one URI segment: percent-decoded if that is legal and unambiguous, else encoded. Total.
 
     Legal: not empty, `.` or `..`; NFC; only printable characters (no control, format, bidi, zero-width, private or
     unassigned ones, no space but U+0020); no `/`; at most 255 bytes. A decoded text that still holds a `%XX` triplet
@@ -127,9 +127,9 @@ def show_component(segment: str, *, literal: bool = False) -> str:
 
 
 def hide_component(name: str, *, literal: bool = False) -> str:
-    """The URI segment that `show_component` shows as `name`. Total.
+    """Return the URI segment that `show_component` shows as `name`. Total.
 
-    A name with a `%XX` triplet is encoded already; in any other, what may not stand in a segment is percent-encoded.
+    A name with a `%XX` triplet is encoded already. In any other, characters that a segment must not hold are encoded.
     """
     if _TRIPLET.search(name) and not literal:
         return name
@@ -137,7 +137,7 @@ def hide_component(name: str, *, literal: bool = False) -> str:
 
 
 def index_name(mime_type: str | None) -> str:
-    """The name of a directory's own content: `index` and the extension of its MIME type, if that is known (S5)."""
+    """Return the name of a directory's own content: `index` and the extension of its MIME type, if known (S5)."""
     essence = (mime_type or "").partition(";")[0].strip().lower()
     extension = _EXTENSIONS.get(essence)
     if extension is None:
@@ -146,7 +146,7 @@ def index_name(mime_type: str | None) -> str:
 
 
 def names(segments: Iterable[str], *, literal: bool = False) -> dict[str, str]:
-    """The names of one directory of a hierarchical source: name to URI segment, in the given order.
+    """Return the names of one directory of a hierarchical source: name to URI segment, in the given order.
 
     The rules are those of `bbfs.resources.catalog.folding`. literal: as for `show_component`.
     """
@@ -166,10 +166,10 @@ def names(segments: Iterable[str], *, literal: bool = False) -> dict[str, str]:
 
 
 def settle(losers: list[tuple[str, str]], is_taken: Callable[[str], bool]) -> dict[str, str]:
-    """URI to a free name, for (name, URI) pairs that cannot have the name. The order does not matter.
+    """Return a free name for each URI of the (name, URI) pairs that cannot have the name. Their order does not matter.
 
-    Each gets the shortest prefix of its hash, from eight digits, that nobody has. A server may list names that take all
-    of these, so the hashes never end; it takes only as many as it lists.
+    Each gets the shortest free prefix of its hash, from eight digits on. A server may list names that take all of
+    these, so the hashes never end; it takes only as many as it lists.
     """
     given: dict[str, str] = {}
     new: set[str] = set()
@@ -193,7 +193,7 @@ def _digest(text: str) -> str:
 
 
 def suffixed(name: str, digits: str) -> str:
-    """`name` with `~digits` before its extension, cut at a character's border to at most 255 bytes."""
+    """Return `name` with `~digits` before its extension, cut between two characters to at most 255 bytes."""
     match = _EXTENSION.search(name)
     extension = match.group() if match else ""
     stem = name.removesuffix(extension).encode()[: NAME_MAX - 1 - len(digits) - len(extension)]
@@ -205,7 +205,7 @@ def _is_legal(name: str) -> bool:
 
 
 def _encoded(segment: str) -> str:
-    """`segment` with everything percent-encoded that a name must not hold; triplets in it stay."""
+    """Return `segment` with all characters percent-encoded that a name must not hold; its triplets stay."""
     if segment in (".", ".."):
         return segment.replace(".", "%2E")
     text = "".join(c if c.isprintable() and c != "/" else _percent(c) for c in segment)

@@ -13,7 +13,7 @@ _NUMBERS = (1 << 63) - _FIRST  # programs keep inode numbers in signed 64-bit in
 
 
 def inode_number(path: tuple[str, ...], version: str = "") -> int:
-    """The number of the inode at `path` (names below the mount's root) in the version `version`.
+    """Return the number of the inode at `path` (names below the mount's root) in the version `version`.
 
     1 for the root; otherwise from 2 up to 2**63 - 1, never 0. Names are legal file names (not empty, no NUL); equal
     arguments give equal numbers on every machine and in every release.

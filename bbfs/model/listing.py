@@ -1,8 +1,8 @@
 """Listings of any length, in little memory and in small steps: a row a resource, equal descriptions kept once. Pure.
 
-A resource costs its native URI and a slot of a table. What else is said of it (`Description`) is a plain tuple, shared
-by all resources of which the same is said; a name that is the URI's last part, as most are, is not written out in it.
-Tuples and texts are nothing that Python's cyclic garbage collector goes through, so a million of them delays nobody.
+A resource costs its native URI and a slot of a table. Its other fields (`Description`) are a plain tuple, which all
+resources with equal fields share. A name that is the URI's last part, as most are, is not written out in it. Python's
+cyclic garbage collector does not go through tuples and texts, so a million of them causes no delay.
 """
 
 from bisect import bisect_left, bisect_right
@@ -45,7 +45,7 @@ _POSITION = {field: position for position, field in enumerate(FIELDS)}
 MIME_TYPE, SIZE, MODIFIED_NS = _POSITION["mime_type"], _POSITION["size"], _POSITION["modified_ns"]
 _ETAG, _KIND = _POSITION["etag"], _POSITION["kind"]
 _SHARED_AT_MOST = 10_000
-"""Descriptions that are looked up in order to be shared; where there are more, most are of one resource each."""
+"""Descriptions that are looked up to be shared; beyond that, most are of one resource each."""
 _LAST_PART = None
 """Stands for a name that is the last part of the URI."""
 
@@ -85,7 +85,7 @@ class Buckets(MutableMapping[str, T]):
         return self._recent
 
     def _split(self, key: str, value: T) -> None:
-        """Add a key to a full bucket: the last one is left as it is by a key beyond all, others are halved."""
+        """Add a key to a full bucket: halve it, or begin a new one if the key is beyond all others."""
         place = bisect_right(self._lowest, key) - 1
         bucket = self._buckets[place]
         if place == len(self._buckets) - 1 and key > max(bucket):
@@ -160,14 +160,14 @@ class Buckets(MutableMapping[str, T]):
         return order
 
     def position(self, key: str) -> int | None:
-        """How many keys come before one; None where it is not there."""
+        """Return the number of keys before this one, or None if it is absent."""
         if key not in self._bucket(key):
             return None
         place = self._place
         return sum(map(len, self._buckets[:place])) + bisect_left(self._order(place), key)
 
     def key_at(self, position: int) -> str:
-        """The key before which so many come. Raises IndexError."""
+        """Return the key at a position. Raise IndexError."""
         if position >= 0:
             for place, bucket in enumerate(self._buckets):
                 if position < len(bucket):
@@ -178,7 +178,7 @@ class Buckets(MutableMapping[str, T]):
     # -- a bucket at a time ------------------------------------------------------------------------------------------
 
     def portions(self) -> Iterator[list[tuple[str, T]]]:
-        """All items, a bucket at a time. What is in it all the while comes once, whatever changes between two."""
+        """Yield all items, a bucket at a time. An item that stays comes once, whatever changes between two buckets."""
         after = ""  # where a bucket begins one always will
         while True:
             place = bisect_right(self._lowest, after) - 1
@@ -190,7 +190,7 @@ class Buckets(MutableMapping[str, T]):
             after = end
 
     def in_order(self) -> Iterator[list[tuple[str, T]]]:
-        """As `portions`, all in the order of the keys."""
+        """Yield as `portions` does, in the order of the keys."""
         for items in self.portions():
             yield sorted(items, key=_key)
 
@@ -200,12 +200,12 @@ def _key(item: tuple[str, object]) -> str:
 
 
 def last_part(uri: str) -> str:
-    """What follows the last slash, or the whole URI where nothing does."""
+    """Return the text after the last slash, or the whole URI if there is none."""
     return uri[uri.rfind("/") + 1 :] or uri
 
 
 def base_prefix(uri: str) -> str:
-    """The prefix without a scheme of a bbfs URI, or nothing where there is none."""
+    """Return the prefix of a bbfs URI without its scheme, or an empty text for any other URI."""
     try:
         return parse_data_source_uri(uri).base_prefix
     except InvalidUri:
@@ -213,7 +213,7 @@ def base_prefix(uri: str) -> str:
 
 
 def trimmed(values: Sequence[Any]) -> Description:
-    """`values` of all `FIELDS` without the defaults at their end."""
+    """Return `values` of all `FIELDS` without the defaults at their end."""
     end = len(values)
     while end and values[end - 1] == _DEFAULTS[end - 1]:
         end -= 1
@@ -221,22 +221,22 @@ def trimmed(values: Sequence[Any]) -> Description:
 
 
 def value(description: Description, position: int) -> Any:
-    """One field, by its position in `FIELDS`."""
+    """Return one field, by its position in `FIELDS`."""
     return description[position] if position < len(description) else _DEFAULTS[position]
 
 
 def version(description: Description) -> tuple[Any, Any, Any]:
-    """What hints at another content when it changes: size, time and etag."""
+    """Return size, time and etag. A change of one hints at a new content."""
     return value(description, SIZE), value(description, MODIFIED_NS), value(description, _ETAG)
 
 
 def is_plain_file(description: Description) -> bool:
-    """Whether it is shown as a file until a load tells otherwise."""
+    """Return whether the resource is shown as a file until a load shows otherwise."""
     return len(description) <= _KIND
 
 
 class Rows(Sequence[ResourceMetadata]):
-    """The resources of one listing, each URI once, in the order in which they came, or of URIs where there are many.
+    """The resources of one listing, each URI once, in the order of arrival, or of URIs if there are many.
 
     Only its owner changes it.
 
@@ -255,11 +255,11 @@ class Rows(Sequence[ResourceMetadata]):
     # -- making ------------------------------------------------------------------------------------------------------
 
     def add(self, uri: str, description: Description) -> None:
-        """Add a row, unless there is one of this native URI. description: `trimmed`, and `shared` where that helps."""
+        """Add a row, unless this native URI has one. description: `trimmed`, and `shared` where that helps."""
         self._descriptions.setdefault(uri, description)
 
     def shared(self, description: Description) -> Description:
-        """An equal description that is there already, if any."""
+        """Return an equal description that the rows already hold, or this one."""
         shared = self._shared
         try:
             if len(shared) >= _SHARED_AT_MOST:
@@ -269,7 +269,7 @@ class Rows(Sequence[ResourceMetadata]):
             return description
 
     def described(self, uri: str, name: str, *rest: Any) -> Description:
-        """The description with these values of `FIELDS`, as far as they are given."""
+        """Return the description with these values of `FIELDS`; the rest are defaults."""
         return self.shared(trimmed((_LAST_PART if name == last_part(uri) else name, *rest)))
 
     def add_metadata(self, metadata: ResourceMetadata) -> None:
@@ -279,7 +279,7 @@ class Rows(Sequence[ResourceMetadata]):
         self.add(uri, self.described(uri, metadata.name, *values, None if metadata.uri == derived else metadata.uri))
 
     def replace(self, uri: str, description: Description) -> None:
-        """Describe a resource that is listed anew."""
+        """Replace the description of a listed resource."""
         if uri in self._descriptions:
             self._descriptions[uri] = description
 
@@ -295,11 +295,11 @@ class Rows(Sequence[ResourceMetadata]):
 
     @property
     def descriptions(self) -> Buckets[Description]:
-        """Description by native URI. Not to be changed."""
+        """The descriptions by native URI. Read-only."""
         return self._descriptions
 
     def metadata(self, uri: str) -> ResourceMetadata:
-        """All that is said of a resource. Raises KeyError for one that is not listed."""
+        """Return the metadata of a resource. Raise KeyError if it is not listed."""
         description = self._descriptions[uri]
         fields = dict(zip(FIELDS, description, strict=False))
         own = fields.pop("uri", None)
@@ -308,7 +308,7 @@ class Rows(Sequence[ResourceMetadata]):
         return ResourceMetadata(whole, uri, last_part(uri) if name is _LAST_PART else name, **fields)
 
     def __contains__(self, uri: object) -> bool:
-        """Whether a native URI is listed."""
+        """Return whether a native URI is listed."""
         return uri in self._descriptions
 
     def __len__(self) -> int:
@@ -322,7 +322,7 @@ class Rows(Sequence[ResourceMetadata]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[ResourceMetadata]: ...
     def __getitem__(self, index: int | slice) -> ResourceMetadata | Sequence[ResourceMetadata]:
-        """By position, in time linear in it."""
+        """Return a resource by position, in time linear in it."""
         if isinstance(index, slice):
             return tuple(self.metadata(uri) for uri in islice(self._descriptions, *index.indices(len(self))))
         position = index if index >= 0 else len(self) + index

@@ -18,7 +18,7 @@ _SIZE_FORMS = 'expected bytes as an integer, or a text like "64KiB", "256MiB", "
 
 
 def parse_duration(value: object) -> float:
-    """Seconds of a number or of a text with units. Raises ValueError; the text never holds the value."""
+    """Return the seconds of a number or of a text with units. Raise ValueError, whose text never holds the value."""
     if isinstance(value, str):
         if not _DURATION.fullmatch(value):
             raise ValueError(_DURATION_FORMS)
@@ -39,7 +39,7 @@ def parse_duration(value: object) -> float:
 
 
 def parse_size(value: object) -> int:
-    """Bytes of an integer or of a text with a unit (KiB is 1024, kB is 1000). Raises ValueError."""
+    """Return the bytes of an integer or of a text with a unit (KiB is 1024, kB is 1000). Raise ValueError."""
     if isinstance(value, str):
         match = _SIZE.fullmatch(value)
         if not match or match[2].upper() not in _SIZE_UNITS:
@@ -55,7 +55,7 @@ def parse_size(value: object) -> int:
 
 
 def parse_umask(value: object) -> int:
-    """The bits of an octal text such as "022". Raises ValueError.
+    """Return the bits of an octal text such as "022". Raise ValueError.
 
     A number is refused: `umask = 22` would silently mean 026, as TOML's plain numbers are decimal.
     """

@@ -10,14 +10,14 @@ _SHORTEST_SECRET = 4
 """Characters. Shorter values ("1", "on") are no secrets, and masking them would make every message unreadable."""
 
 _SHORTEST_LINE = 8
-"""Characters of a line of a secret that is kept out by itself."""
+"""Characters of the shortest line of a secret that is masked by itself."""
 
 _LOGINS_KEPT = 4
-"""Renewals for which the tokens of before are still kept out: an answer to an earlier request may quote them."""
+"""Renewals for which earlier tokens are still masked: an answer to an earlier request may quote them."""
 
 
 class Redactor:
-    """Replaces secrets in any text, however they are written there."""
+    """Replaces secrets in any text, in all their spellings."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._configured = frozenset(secrets)
@@ -25,12 +25,12 @@ class Redactor:
         self._secrets = self._in_order()
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Keep these out as well: the tokens of a login, which change with each renewal."""
+        """Mask these as well: the tokens of a login, which change with each renewal."""
         self._learnt.append(frozenset(secrets))
         self._secrets = self._in_order()
 
     def _in_order(self) -> list[str]:
-        """All spellings of all secrets, the longest first, since one may be a part of another."""
+        """Return all spellings of all secrets, the longest first, since one may be a part of another."""
         found = {*self._configured, *(secret for group in self._learnt for secret in group)}
         found.update(spelling for secret in list(found) for spelling in _spellings(secret))
         return sorted((secret for secret in found if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True)
@@ -42,11 +42,11 @@ class Redactor:
 
     @property
     def longest(self) -> int:
-        """Characters of the longest secret: so much of a text has to be known beyond where it is cut."""
+        """Characters of the longest secret. A text must be available so far beyond the place where it is cut."""
         return len(self._secrets[0]) if self._secrets else 0
 
     def cut(self, text: str, length: int) -> str:
-        """The beginning of a text, redacted. A secret at the cut is no shorter one, which nobody would know."""
+        """Return the beginning of a text, redacted. The cut moves behind a secret that it would split."""
         end = length
         for secret in self._secrets:
             at = text.find(secret, max(0, end - len(secret) + 1), end + len(secret) - 1)
@@ -56,7 +56,7 @@ class Redactor:
 
 
 def _spellings(secret: str) -> set[str]:
-    """Other ways in which a server may write a secret that it was given."""
+    """Return other spellings of a secret that a server may use."""
     encoded = b64encode(secret.encode()).decode()
     lines = (line.strip() for line in secret.splitlines())  # logs are read line by line, and a key has many
     parts = {line for line in lines if len(line) >= _SHORTEST_LINE}
@@ -64,14 +64,14 @@ def _spellings(secret: str) -> set[str]:
 
 
 def header_secrets(headers: Mapping[str, str]) -> Iterator[str]:
-    """What of the headers of a configuration is secret: their values, and what follows a scheme such as `Bearer`."""
+    """Yield the secrets of configured headers: their values, and the text after a scheme such as `Bearer`."""
     for value in headers.values():
         yield value
         yield value.partition(" ")[2]
 
 
 def url_secrets(url: str) -> set[str]:
-    """What of a URL may be secret: its query, its fragment, user and password."""
+    """Return the parts of a URL that may be secret: its query, fragment, user and password."""
     parts = urlsplit(url)
     found = {parts.query, *(value for _, value in parse_qsl(parts.query)), parts.fragment}
     userinfo = parts.netloc.rpartition("@")[0]

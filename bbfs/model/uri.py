@@ -27,7 +27,7 @@ from typing import Literal, cast, get_args
 from bbfs.model.errors import InvalidUri
 
 NO_SCHEME = "_"
-"""Stands for the scheme where a native URI has none."""
+"""Stands for the scheme of a native URI that has none."""
 
 NAME_MAX = 255
 """The longest file name on Linux, in bytes; a URI prefix is the name of a directory (ASCII, so a byte a character)."""
@@ -61,7 +61,7 @@ class UriPrefix:
 
 @dataclass(frozen=True, slots=True)
 class ParsedUri:
-    """A bbfs URI in its parts. `str()` gives back exactly the text it was parsed from.
+    """The parts of a bbfs URI. `str()` gives exactly the text that it was parsed from.
 
     uri_prefix: `{access_method}-{data_source_type}+{data_source_name}+{resource_type}`.
     original_uri: the source's own URI, exactly as the source gave it.
@@ -77,7 +77,7 @@ class ParsedUri:
 
     @property
     def base_prefix(self) -> str:
-        """The prefix without its scheme: what `source_uri` takes."""
+        """The prefix without its scheme, as `source_uri` takes it."""
         return f"{self.access_method}-{self.data_source_type}+{self.data_source_name}"
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class ParsedUri:
 
 
 def parse_data_source_uri(uri: str) -> ParsedUri:
-    """Take a bbfs URI apart. Raises InvalidUri, whose text names the part that is wrong."""
+    """Return the parts of a bbfs URI. Raise InvalidUri, whose text names the wrong part."""
     if not uri:
         raise InvalidUri("empty URI: expected {accessMethod}-{type}+{name}+{scheme}://…")
     head, colon, rest = uri.partition(":")
@@ -107,7 +107,7 @@ def parse_data_source_uri(uri: str) -> ParsedUri:
 
 
 def parse_uri_prefix(prefix: str) -> UriPrefix:
-    """Take a URI prefix apart, with or without a scheme; `://` or `:` at its end is tolerated. Raises InvalidUri."""
+    """Return the parts of a URI prefix, with or without a scheme; `://` or `:` may end it. Raise InvalidUri."""
     if not prefix:
         raise InvalidUri(
             "empty URI prefix: expected {accessMethod}-{type}+{name} or {accessMethod}-{type}+{name}+{scheme}"
@@ -119,7 +119,7 @@ def parse_uri_prefix(prefix: str) -> UriPrefix:
 
 
 def build_uri_prefix(access_method: str, type: str, name: str, scheme: str | None = None) -> str:
-    """Put a URI prefix together. Raises InvalidUri when a part does not follow the grammar."""
+    """Return the URI prefix of these parts. Raise InvalidUri if one of them breaks the grammar."""
     text = f"{access_method}-{type}+{name}" + ("" if scheme is None else f"+{scheme}")
     built = parse_uri_prefix(text)
     # A separator inside a part would move the border between two parts.
@@ -129,9 +129,9 @@ def build_uri_prefix(access_method: str, type: str, name: str, scheme: str | Non
 
 
 def source_uri(base_prefix: str, native_uri: str) -> str:
-    """The bbfs URI of a source's own URI; total: `parse_data_source_uri` gives any `native_uri` back as `original_uri`.
+    """Return the bbfs URI of a native URI. Total: `parse_data_source_uri` gives it back as `original_uri`.
 
-    base_prefix: a valid prefix without a scheme (`UriPrefix.base`, `DataSource.base_prefix`); not checked again here,
+    base_prefix: a valid prefix without a scheme (`UriPrefix.base`, `DataSource.base_prefix`). It is not checked here,
     because listings call this once a resource.
     """
     if _HAS_SCHEME.match(native_uri):
@@ -140,7 +140,7 @@ def source_uri(base_prefix: str, native_uri: str) -> str:
 
 
 def native_scheme(native_uri: str) -> str | None:
-    """The scheme of a source's own URI as it is written there (case included), or None where it has none."""
+    """Return the scheme of a native URI in its own spelling (case included), or None if it has none."""
     match = _HAS_SCHEME.match(native_uri)
     return native_uri[: match.end() - 1] if match else None
 
@@ -181,5 +181,5 @@ def _invalid(what: str, text: str, problem: str) -> InvalidUri:
 
 
 def _shown(text: str) -> str:
-    """`text` for a message: quoted, escaped to ASCII where it must be, and of bounded length."""
+    """Return `text` for a message: quoted, escaped to ASCII if need be, and of bounded length."""
     return ascii(text if len(text) <= 120 else text[:119] + "…") if not text.isprintable() else repr(text[:120])

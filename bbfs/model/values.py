@@ -109,12 +109,12 @@ class DataSource:
 
     @property
     def base_prefix(self) -> str:
-        """The prefix without a scheme: `{access_method}-{type}+{name}`."""
+        """The prefix without its scheme: `{access_method}-{type}+{name}`."""
         return "+".join(self.uri_prefix.split("+", 2)[:2])
 
     @property
     def scheme(self) -> str | None:
-        """The fixed scheme of the source, or None where the schemes are the source's own."""
+        """The fixed scheme of the source, or None if each of its URIs has its own."""
         parts = self.uri_prefix.split("+", 2)
         return parts[2] if len(parts) == 3 else None
 
@@ -149,18 +149,18 @@ class SharedCache:
 
 @dataclass(frozen=True, slots=True)
 class ResourceMetadata:
-    """What is known of one resource before its content is read.
+    """The description of one resource, available before its content is read.
 
     uri: the bbfs URI. native_uri: the source's own, exactly as it gave it.
-    size: bytes as the source declares them (it may be wrong; what a load learns wins), or None.
+    size: bytes as the source declares them, or None. They may be wrong; the size of a loaded content comes first.
     modified_ns: the source's own last-modified in nanoseconds since the epoch, or None.
-    etag: changes exactly when the content does, where a source has such a thing.
+    etag: changes exactly when the content does, or None.
     kind, target: a hierarchical source also describes directories and symbolic links this way.
     uri_template, variables: the template that the resource is made from, and the values that make it.
     on_open: loading it does something at the source, so nothing but an open of the file loads it: no stat, no listing,
         no loading ahead (`docs/semantics.md` S31).
     lazy: loading it costs so much that nothing but an open does it: its size is 0 until then, as with `sizes = "lazy"`.
-    properties: what a source of this type says besides, by names in snake_case: shown as `user.bbfs.NAME`.
+    properties: other fields of this source type, by names in snake_case, shown as `user.bbfs.NAME`.
     """
 
     uri: str
@@ -186,10 +186,9 @@ class ResourceMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ResourceTemplate:
-    """Resources that a source has without listing them: every expansion of a URI template (RFC 6570) may be one.
+    """Resources that a source does not list: every expansion of a URI template (RFC 6570) may be one.
 
-    uri_template: in the source's own URIs, exactly as it gave it. on_open: as in `ResourceMetadata`, for what is made
-    from it.
+    uri_template: of native URIs, exactly as the source gave it. on_open: as in `ResourceMetadata`, for each expansion.
     """
 
     uri_template: str
@@ -204,9 +203,9 @@ class ResourceTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Values that a template's variable may have, in the source's order.
+    """Values of a template's variable, in the source's order.
 
-    more: there are others beside them. final: asking for longer beginnings brings none of these.
+    more: the source has others besides. final: a request with a longer beginning brings none of those.
     """
 
     values: tuple[str, ...] = ()
@@ -222,33 +221,32 @@ class Content(Protocol):
 
     @property
     def version(self) -> str:
-        """Equal for equal bytes of one resource, different when they differ."""
+        """The version: equal for equal bytes of one resource, different when they differ."""
         ...
 
     def read(self, offset: int, length: int) -> bytes | None:
-        """The bytes at `offset` (fewer only at the end), or None when they cannot be had without waiting."""
+        """Return the bytes at `offset` (fewer only at the end), or None if that would have to wait."""
         ...
 
     async def read_waiting(self, offset: int, length: int) -> bytes:
-        """As `read`, but may wait for a local disk. Raises BbfsError."""
+        """Read as `read` does, but wait for a local disk if need be. Raise BbfsError."""
         ...
 
     def close(self) -> None: ...
 
 
 WAITS_FOR_SOURCE = "waits_for_source"
-"""The attribute, true, of a content that asks its source for parts of itself while it is open, and so may be waited for
-as long as that. The kernel must not read it ahead into its page cache: a few such reads that hang hold up those of all
-sources."""
+"""An attribute, true, of a content that asks its source for ranges while it is open, so that a read may wait for the
+source. The kernel must not read it ahead into its page cache: a few such reads that hang delay all sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One of the contents that a load answered: its own URI where it has one, its MIME type, its bytes.
+    """One content of a load: its own URI if it has one, its MIME type, its bytes.
 
-    link: the content is a link to the resource with this native URI, shown as a symbolic link. The bytes are what to
-        show instead where the source has no such resource.
-    name: the file name that it should have among several, where its URI says nothing better.
+    link: the native URI of the resource that the content links to; it is shown as a symbolic link. The bytes are shown
+        instead if the source has no such resource.
+    name: its file name among several contents, unless its URI gives one.
     """
 
     native_uri: str | None
@@ -263,9 +261,8 @@ class Part:
 class Loaded:
     """The answer to a load: one part for most resources; several are shown as a directory.
 
-    ttl: seconds, where the source gives a time to live. metadata: a description that belongs to exactly these bytes.
-    One with an etag and a size is their version; any other adds to what the listing says. once: nobody is to be
-    answered this again beyond this process.
+    ttl: seconds, if the source gives a time to live. metadata: a description of exactly these bytes. With an etag and a
+    size it is their version; otherwise it adds to the listing. once: only this process may serve it again.
     """
 
     parts: tuple[Part, ...]
@@ -275,14 +272,14 @@ class Loaded:
 
     @property
     def is_versioned(self) -> bool:
-        """Whether the source itself says which version this is."""
+        """Whether the source itself gives the version."""
         said = self.metadata
         return said is not None and said.etag is not None and said.size is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """The answer to a load of what is kept already: the source still has that. ttl, metadata: as in `Loaded`."""
+    """The answer to a conditional load: the cached content is still valid. ttl, metadata: as in `Loaded`."""
 
     ttl: float | None = None
     metadata: ResourceMetadata | None = None
@@ -292,8 +289,8 @@ class Unchanged:
 class Listing:
     """The answer to a list.
 
-    problem: in words, what is missing from it (a bound was hit, entries were invalid). open: other names than those
-    listed may be asked for (`CanFind`).
+    problem: in words, why it is incomplete (a bound was hit, entries were invalid). open: names that are not listed may
+    exist as well (`CanFind`).
     """
 
     resources: Sequence[ResourceMetadata]
@@ -305,7 +302,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """How a source is doing, for `bbfs sources`, xattrs and the log."""
+    """The state of a source, for `bbfs sources`, extended attributes and the log."""
 
     state: Literal["idle", "connecting", "up", "down"]
     reason: str | None = None
@@ -315,10 +312,9 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class ListingProgress:
-    """How far the latest listing of a source has come.
+    """The progress of the latest listing of a source.
 
-    resources, pages: received so far. seconds: since it began, or that it took. complete: whether it has ended with all
-    that there is.
+    resources, pages: received so far. seconds: since it began, or its duration. complete: whether all pages have come.
     """
 
     resources: int
@@ -329,9 +325,9 @@ class ListingProgress:
 
 @dataclass(frozen=True, slots=True)
 class SourceEvent:
-    """Something changed at a source: `uri` is the native URI of what was updated, or None when the listing changed.
+    """A change at a source. uri: the native URI of the updated resource, or None if the listing changed.
 
-    missed: there was a gap in what the source tells, so anything may have changed; `uri` is None then.
+    missed: the source's announcements have a gap, so any resource may have changed; `uri` is None then.
     """
 
     source_id: str

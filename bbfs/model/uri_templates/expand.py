@@ -31,7 +31,7 @@ from bbfs.model.errors import InvalidUri
 Value: TypeAlias = str | Sequence[str]
 
 LONGEST = 1 << 16
-"""Characters of all values where they stand in a template: a short one can name a long value ever so often."""
+"""Characters of all values at their places in a template: a short template can repeat a long value many times."""
 _OPERATORS = "+#./;?&"
 _OPTIONAL = "?&"
 _VARIABLE = re.compile(
@@ -58,14 +58,14 @@ class Expression(NamedTuple):
 
 
 def template_variables(template: str) -> tuple[str, ...]:
-    """The names of a template's variables, each once, in order. Raises InvalidUri for a malformed template."""
+    """Return the names of a template's variables, each once, in order. Raise InvalidUri for a malformed template."""
     return tuple(dict.fromkeys(variable.name for variable in _variables(parse_template(template))))
 
 
 def expand_template(template: str, values: Mapping[str, Value]) -> str:
     """Expand a URI template, with or without a bbfs prefix (which stays untouched).
 
-    Raises InvalidUri, naming the part or the variables, for a malformed template, for variables that are missing or
+    Raise InvalidUri, naming the part or the variables, for a malformed template, for variables that are missing or
     unknown, for values that cannot stand in a URI (lone surrogates, a list where `{v:3}` wants a text), and for more
     than `LONGEST` characters.
     """
@@ -122,7 +122,7 @@ def _check_names(template: str, parts: list[str | Expression], values: Mapping[s
 
 
 def _check_value(template: str, variable: Variable, value: Value) -> int:
-    """The characters of a value. Raises InvalidUri."""
+    """Return the number of characters of a value. Raise InvalidUri."""
     if variable.modifier.startswith(":") and not isinstance(value, str):
         raise InvalidUri(f"template {template!r}: {variable.name}{variable.modifier} takes a text, not a list")
     texts = (value,) if isinstance(value, str) else value
@@ -151,7 +151,7 @@ def _variables(parts: Sequence[str | Expression]) -> list[Variable]:
 
 
 def parse_template(template: str) -> list[str | Expression]:
-    """The template's literals and expressions in order. Raises InvalidUri."""
+    """Return the template's literals and expressions in order. Raise InvalidUri."""
     parts: list[str | Expression] = []
     position = 0
     while position < len(template):

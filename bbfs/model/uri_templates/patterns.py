@@ -37,9 +37,8 @@ _MANY = r".+?"
 class Segment:
     """One component of a template's paths.
 
-    name: of a literal one, as shown. regex: for any other, over the encoded component (for `many`, over the rest of
-    the path); a group a variable. upto: the template up to its end, for names that only it decides. pieces: what the
-    regex is made of.
+    name: of a literal one, as shown. regex: of any other, over the encoded component (for `many`, over the rest of the
+    path), with a group for each variable. upto: the template up to the end of this segment. pieces: those of the regex.
     """
 
     name: str | None
@@ -51,13 +50,13 @@ class Segment:
 
     @property
     def only_variable(self) -> str | None:
-        """The variable of a segment that has one alone."""
+        """The variable of a segment with a single one, else None."""
         names = {bound.name for bound in self.variables}
         return names.pop() if len(names) == 1 else None
 
 
 class Piece(NamedTuple):
-    """A part of a regular expression: `text` as it is, a variable that takes as little as it can (`one` component,
+    """A part of a regular expression: a literal `text`, a variable that takes as little as it can (`one` component,
     `any` text), or an expression with a form of its `own`."""
 
     kind: Literal["text", "one", "any", "own"]
@@ -65,7 +64,7 @@ class Piece(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """How the text of a regular expression's group becomes the value of a variable."""
+    """A variable, and the way to read its value from a group of a regular expression."""
 
     name: str
     form: str
@@ -88,14 +87,14 @@ class Bound(NamedTuple):
 
 
 class TemplateQuery(NamedTuple):
-    """The query of a template: what stands in it as text, and the variables that it may have."""
+    """The query of a template: its literal pairs, and its variables."""
 
     fixed: tuple[str, ...]
     variables: tuple[Variable, ...]
 
 
 class Match(NamedTuple):
-    """What a path stands for. path: the one that the rule makes of the URI; another than was asked for is its alias."""
+    """The resource at a path. path: the one that the rule gives the URI; if it differs, the given path is an alias."""
 
     native_uri: str
     variables: dict[str, Value]
@@ -104,11 +103,11 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a path stands in a pattern.
+    """The position of a path in a pattern.
 
-    match: the resource that has this path, if one can. leads: whether longer paths may be resources; together with a
-    match, only the source can tell which of the two it is. following: the segment of the names in the directory.
-    variables: the values that the path has given so far. literal: whether the last name is the template's own.
+    match: the resource with this path, if there can be one. leads: whether longer paths may be resources. With both,
+    only the source can tell a resource from a directory. following: the segment of the names in the directory.
+    variables: the values that the path gives so far. literal: whether the last name is the template's own.
     queried: whether the last name ends with a query of the template.
     """
 
@@ -124,7 +123,7 @@ class Pattern:
     """The paths of one template, from the source's directory (the scheme's directory included). Immutable."""
 
     def __init__(self, uri_template: str) -> None:
-        """Raises InvalidUri for what is no template, or one that has no path of its own at all."""
+        """Raise InvalidUri for a malformed template, and for one without variables."""
         self.uri_template = uri_template
         parts, self._query = _split_query(parse_template(uri_template))
         self._segments = _segments(parts)
@@ -137,7 +136,7 @@ class Pattern:
 
     @property
     def literal(self) -> Path:
-        """The names of the directories that are there whatever the variables are."""
+        """The names of the directories above the first variable."""
         names: list[str] = []
         for segment in self._segments if self._query is None else self._segments[:-1]:
             if segment.name is None:
@@ -146,7 +145,7 @@ class Pattern:
         return tuple(names)
 
     def place(self, path: Sequence[str]) -> Position | None:
-        """Where `path` stands, or None when neither it nor anything below it can be a resource of this template."""
+        """Return the position of `path`, or None if no resource of this template can be at or below it."""
         if not {".", ".."}.isdisjoint(path):
             return None  # no URI has such a path
         raw: list[tuple[Bound, str]] = []
@@ -185,7 +184,7 @@ class Pattern:
         return depth == 0 or self._segments[depth - 1].name is not None
 
     def _match_rest(self, path: Sequence[str], raw: list[tuple[Bound, str]]) -> Match | None:
-        """The resource at a path of which a part stands for a value with slashes."""
+        """Return the resource at a path that holds a value with slashes, or None."""
         components = list(path[self._many :])
         if self._query is not None:
             components[-1] = components[-1].partition("?")[0]
@@ -197,7 +196,7 @@ class Pattern:
         return None if variables is None else self._match(path, variables)
 
     def _match(self, path: Sequence[str], variables: dict[str, Value]) -> Match | None:
-        """The resource at `path`, whose values but those of the query are known."""
+        """Return the resource at `path`, or None. variables: all values but those of the query."""
         query = path[-1].partition("?")
         if self._query is not None:
             asked = _asked(self._query, hide_component(query[2]) if query[1] else "")
@@ -216,37 +215,37 @@ class Pattern:
         return Match(native_uri, variables, plain)
 
     def _leads_back(self, path: Path, native_uri: str) -> bool:
-        """Whether the plain path of a URI, decoded as it is shown, is an expansion to this URI as well."""
+        """Return whether the plain path of a URI, decoded, is an expansion to this URI as well."""
         place = self.place(path)
         return place is not None and place.match is not None and place.match.native_uri == native_uri
 
     def expand(self, variables: Mapping[str, Value]) -> str:
-        """The native URI of these values. Raises InvalidUri."""
+        """Return the native URI of these values. Raise InvalidUri."""
         return _expanded(self.uri_template, variables)
 
     def path_of(self, following: Segment, variables: Mapping[str, Value]) -> Path:
-        """The path of a name that only the variables up to `following` decide. Raises InvalidUri."""
+        """Return the path of a name that depends on the variables up to `following` alone. Raise InvalidUri."""
         needed = {bound.name for segment in self._segments[: self._segments.index(following) + 1]
                   for bound in segment.variables}  # fmt: skip
         return plain_path(_expanded(following.upto, {n: v for n, v in variables.items() if n in needed})).path
 
     @property
     def has_query(self) -> bool:
-        """Whether the last name may go on with a query."""
+        """Whether a query may follow the last name."""
         return self._query is not None
 
     @property
     def many_from(self) -> int:
-        """The depth from which on a path belongs to a value with slashes."""
+        """The depth from which a path belongs to a value with slashes."""
         return self._many
 
     def ends_with(self, segment: Segment) -> bool:
-        """Whether the names of a segment are those of resources."""
+        """Return whether the names of a segment are those of resources."""
         return self._segments[-1] is segment
 
 
 def shown(variables: Mapping[str, Value]) -> dict[str, str | list[str]]:
-    """Values as people write them."""
+    """Return the values percent-decoded."""
     return {
         name: unquote(value) if isinstance(value, str) else [unquote(item) for item in value]
         for name, value in variables.items()
@@ -254,7 +253,7 @@ def shown(variables: Mapping[str, Value]) -> dict[str, str | list[str]]:
 
 
 def _expanded(template: str, variables: Mapping[str, Value]) -> str:
-    """As `expand_template`; the path of a `file` URI is absolute where nothing stands before it (RFC 8089)."""
+    """Expand as `expand_template` does. The path of a `file` URI without an authority is absolute (RFC 8089)."""
     first = re.match(r"file://\{\+([^},:*]+)\}", template)
     if first is not None:
         value = variables.get(first[1])
@@ -264,7 +263,7 @@ def _expanded(template: str, variables: Mapping[str, Value]) -> str:
 
 
 def _values(raw: list[tuple[Bound, str]]) -> dict[str, Value] | None:
-    """The variables' values, or None where they contradict each other or are no text."""
+    """Return the variables' values, or None if they contradict each other or are no text."""
     values: dict[str, Value] = {}
     for bound, text in raw:
         try:
@@ -277,7 +276,7 @@ def _values(raw: list[tuple[Bound, str]]) -> dict[str, Value] | None:
 
 
 def _asked(query: TemplateQuery, text: str) -> dict[str, Value] | None:
-    """The values that a query gives, or None when the template has no such query."""
+    """Return the values in a query, or None if the template has no such query."""
     exploding = {variable.name for variable in query.variables if variable.modifier == "*"}
     known = {unquote(variable.name): variable.name for variable in query.variables}  # names may hold triplets
     fixed = list(query.fixed)
@@ -302,7 +301,7 @@ def _asked(query: TemplateQuery, text: str) -> dict[str, Value] | None:
 
 
 def _split_query(parts: Sequence[Atom]) -> tuple[list[Atom], TemplateQuery | None]:
-    """The template without its query, and the query. What follows a query (a fragment) belongs to it."""
+    """Return the template without its query, and the query. A fragment after a query belongs to it."""
     for index, part in enumerate(parts):
         if isinstance(part, Expression) and part.operator and part.operator in "?&":
             return list(parts[:index]), _query("", parts[index:])
@@ -329,7 +328,7 @@ def _query(text: str, parts: Sequence[Atom]) -> TemplateQuery:
 
 
 def _segments(parts: Sequence[Atom]) -> tuple[Segment, ...]:
-    """The components of the template's paths."""
+    """Return the components of the template's paths."""
     scheme, upto, atoms = _scheme(list(parts))
     made = [scheme]
     current: list[Atom] = []
@@ -362,7 +361,7 @@ def _segments(parts: Sequence[Atom]) -> tuple[Segment, ...]:
 
 
 def _scheme(parts: list[Atom]) -> tuple[Segment, str, list[Atom]]:
-    """The segment of the scheme, the template's text up to the end of it, and the rest."""
+    """Return the segment of the scheme, the template's text up to its end, and the rest."""
     first = parts[0] if parts else ""
     if isinstance(first, str):
         found = _SCHEME.match(first)
@@ -400,7 +399,7 @@ def _segment(atoms: Sequence[Atom], upto: str) -> Segment:
 
 
 def _expression(expression: Expression) -> tuple[list[Piece], list[Bound], bool]:
-    """The pieces of an expression, its groups' variables, and whether it may hold slashes."""
+    """Return the pieces of an expression, the variables of its groups, and whether it may hold slashes."""
     operator = expression.operator
     pieces: list[Piece] = []
     bounds: list[Bound] = []
@@ -439,10 +438,10 @@ def _expression(expression: Expression) -> tuple[list[Piece], list[Bound], bool]
 
 
 def _compiled(pieces: Sequence[Piece]) -> re.Pattern[str]:
-    """The regular expression of pieces, whose time is bounded whatever text it is given. Raises InvalidUri.
+    """Return the regular expression of pieces. Its time is bounded for every text. Raise InvalidUri.
 
-    Of variables that could share out a text in many ways, each ends where what follows it is first found and stays so
-    (an atomic group). That loses no match where the next variable may hold all that this one may: it takes the rest.
+    Where variables could divide a text in many ways, each ends at the first place where its follower matches, and stays
+    so (an atomic group). No match is lost if the next variable may hold all that this one may: it takes the rest.
     """
     regex, ambiguous = "", 0
     rest = list(pieces)
@@ -469,7 +468,7 @@ def _compiled(pieces: Sequence[Piece]) -> re.Pattern[str]:
 
 
 def _rest_of(row: Sequence[Segment]) -> re.Pattern[str]:
-    """All that follows where one value may hold slashes, as one regular expression over the components."""
+    """Return one regular expression for all components from the one whose value may hold slashes."""
     pieces: list[Piece] = []
     for segment in row:
         if pieces:
