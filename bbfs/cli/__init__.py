@@ -1,6 +1,6 @@
 """The command line of bbfs: it parses, calls and prints. `main` is the entry point.
 
-Whatever is slow to import (the MCP SDK, trio, the FUSE binding, pydantic) is imported by the command that needs it.
+A command imports slow modules (the MCP SDK, trio, the FUSE binding, pydantic) when it needs them.
 """
 
 import errno
@@ -52,7 +52,7 @@ _PRINT_NOTHING = (mount.mount, mount.umount, mount.unmount)
 
 
 class _Commands(click.Group):
-    """Says what went wrong in one line on standard error, and turns it into the exit status."""
+    """The group of commands. It reports an error in one line on standard error, and sets the exit status."""
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
@@ -98,7 +98,7 @@ class _Commands(click.Group):
 
 
 def _only(group: BaseException) -> BaseException:
-    """What the nurseries that it came through have made a group of; a group of several as it is."""
+    """Return the exception inside groups of one; return a group of several unchanged."""
     while isinstance(group, BaseExceptionGroup) and len(group.exceptions) == 1:
         group = group.exceptions[0]
     return group

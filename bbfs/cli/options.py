@@ -1,4 +1,4 @@
-"""What the commands have in common: which sources are meant, how much is said, and where it goes."""
+"""Options of several commands: the sources, the level of the log, and its destination."""
 
 import functools
 import logging
@@ -25,7 +25,7 @@ _FOREIGN_LOGGERS = {
     "client": logging.CRITICAL,
     "paramiko": logging.CRITICAL,
 }
-"""httpx2 logs whole URLs at INFO, which may hold secrets; what the SDK and paramiko log, bbfs reports itself."""
+"""Quiet loggers: httpx2 logs whole URLs at INFO, and bbfs itself reports the events of the SDK and paramiko."""
 
 NO_SOURCES = """no sources to work with. Give them in one of three ways:
   a configuration file:            --config FILE (by default ~/.config/bbfs/config.toml)
@@ -43,7 +43,7 @@ class NoSources(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Verbosity:
-    """How much is logged: `-v` INFO, `-vv` DEBUG, `-q` errors alone, else warnings."""
+    """The level of the log: `-v` INFO, `-vv` DEBUG, `-q` errors alone, else warnings."""
 
     verbose: int = 0
     quiet: bool = False
@@ -56,7 +56,7 @@ class Verbosity:
 
 @dataclass(frozen=True, slots=True)
 class SourceChoice:
-    """The sources that the options of a command name, as they were written."""
+    """The sources that the options of a command name, as the user wrote them."""
 
     config_file: str | None
     mcp_config: tuple[str, ...]
@@ -67,20 +67,20 @@ class SourceChoice:
 
     @classmethod
     def none(cls, verbosity: Verbosity) -> "SourceChoice":
-        """No option names any: what is mounted is meant."""
+        """Return the choice without options: it means the mounted sources."""
         return cls(None, (), (), (), (), verbosity)
 
     @property
     def given(self) -> bool:
-        """Whether any option names sources; without one, a mount or the default configuration file is meant."""
+        """Whether an option names sources. Otherwise a mount or the default configuration file has them."""
         return bool(self.config_file or self.mcp_config or self.mcp or self.folders or self.others)
 
     def load(self, left_out: Callable[[str], object] | None = None) -> "Config":
-        """The configuration file, explicit or default, with the sources of the other options added.
+        """Load the configuration file, explicit or default, and add the sources of the other options.
 
-        Raises ConfigError. A server of an MCP host's file that cannot be used is told and left out: it is the host's
-        file, and the other servers in it are fine. For the same reason one whose name is taken gets another.
-        left_out: is told instead of standard error.
+        Raise ConfigError. An unusable server of an MCP host's file is reported and left out: it is the host's file, and
+        the other servers in it are fine. For the same reason a server whose name is taken gets another name.
+        left_out: gets these reports instead of standard error.
         """
 
         def refused(error: ConfigError) -> None:
@@ -120,7 +120,7 @@ class SourceChoice:
             output.message(f"{path}: {servers} left out that only apply in another directory: {places}")
 
     def load_some(self) -> "Config":
-        """As `load`, but at least one source. Raises ConfigError, and NoSources, which names the ways to give one."""
+        """Load as `load` does. Raise ConfigError, or NoSources if there is none, which names the ways to give one."""
         config = self.load()
         if not config.sources:
             raise NoSources
@@ -132,7 +132,7 @@ def _expanded(path: str | None) -> str | None:
 
 
 def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`-v` and `-q`; the command gets a `Verbosity` first."""
+    """Add `-v` and `-q`; the command gets a `Verbosity` first."""
 
     @click.option("-v", "--verbose", count=True, help="Say more on standard error; twice for all of it.")
     @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
@@ -146,7 +146,7 @@ def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that name sources, and `-v` and `-q`; the command gets a `SourceChoice` first."""
+    """Add the options that name sources, and `-v` and `-q`; the command gets a `SourceChoice` first."""
 
     @click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="The configuration file.")
     @click.option(
@@ -173,7 +173,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Format(logging.Formatter):
-    """`bbfs: level: name: message`, with the time before it where nobody sees the line at once."""
+    """The format `bbfs: level: name: message`, in a file with the time before it."""
 
     def __init__(self, *, timed: bool) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class _Format(logging.Formatter):
 
 
 class _StandardError(logging.Handler):
-    """Writes to what standard error is at the moment."""
+    """A handler that writes to the current standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -202,7 +202,7 @@ def log_to_stderr(level: int) -> None:
 
 
 def log_to_file(path: str, level: int) -> None:
-    """Append to a file, with times. Raises OSError."""
+    """Append the log to a file, with times. Raise OSError."""
     _log_to(logging.FileHandler(os.path.abspath(path), encoding="utf-8"), level, _Format(timed=True))
 
 

@@ -1,4 +1,4 @@
-"""What the commands print: data on standard output, messages on standard error, JSON, colour, sizes and times."""
+"""The output of the commands: data on standard output, messages on standard error, JSON, colour, sizes and times."""
 
 import codecs
 import errno
@@ -24,9 +24,9 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def _bytes_of_names(error: UnicodeError, *, terminal: bool) -> tuple[bytes, int]:
-    """Encode what UTF-8 cannot: the bytes of a file name that is no UTF-8 as they are, all else as escapes.
+    """Encode characters that UTF-8 cannot: bytes of a file name that is not UTF-8 unchanged, all others as escapes.
 
-    A terminal may take the bytes 0x80 to 0x9f for commands, so there they are escapes as well.
+    A terminal may execute the bytes 0x80 to 0x9f, so there they are escapes as well.
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error
@@ -46,20 +46,20 @@ codecs.register_error("bbfs.names", partial(_bytes_of_names, terminal=False))
 
 
 def set_up_streams() -> None:
-    """Make standard output and error take names that are not UTF-8; Python's own would raise, or write `\\udce9`."""
+    """Make standard output and error accept names that are not UTF-8; Python's own would raise, or write `\\udce9`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="bbfs.terminal" if stream.isatty() else "bbfs.names")
 
 
 def message(text: str) -> None:
-    """Tell the user something, on standard error."""
+    """Print a message on standard error."""
     for line in text.splitlines() or [""]:
         click.echo(f"bbfs: {printable(line)}", err=True)
 
 
 def failure(error: BaseException, about: str | None = None, why: str | None = None) -> None:
-    """Tell why something failed, in a line; with `--verbose` also where. why: what its source says of it."""
+    """Print the reason of a failure in a line; with `--verbose` also the traceback. why: the reason of its source."""
     message(": ".join(filter(None, (about, reason(error), why))))
     # What is wrong with a configuration or a mount point is nowhere in the code, and mounts log at INFO unasked.
     if logging.getLogger().isEnabledFor(logging.DEBUG if isinstance(error, ConfigError | MountError) else logging.INFO):
@@ -67,32 +67,32 @@ def failure(error: BaseException, about: str | None = None, why: str | None = No
 
 
 def reason(error: BaseException) -> str:
-    """An error in words: those of bbfs where there are some, else the system's."""
+    """Return the text of an error: bbfs's own if there is one, else the system's."""
     if isinstance(error, OSError) and not isinstance(error, BbfsError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
 
 
 def errno_name(error: BaseException) -> str:
-    """`ENOENT`, as a program on the mount sees it."""
+    """Return the errno of an error as a program on the mount sees it, such as `ENOENT`."""
     number = error.errno if isinstance(error, BbfsError | OSError) and error.errno is not None else errno.EIO
     return errno.errorcode.get(number, str(number))
 
 
 def printable(text: str) -> str:
-    """`text` with what could drive a terminal or turn a line around written as escapes."""
+    """Return `text` with escapes for the characters that control a terminal or the direction of a line."""
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def line(text: str) -> None:
-    """One line of data: as it is for a program, printable on a terminal."""
+    """Print one line of data: unchanged for a program, printable on a terminal."""
     if sys.stdout.isatty():
         text = printable(text)
     click.echo(text.encode("utf-8", "bbfs.terminal" if sys.stdout.isatty() else "bbfs.names"))
 
 
 def as_json(value: Any) -> None:
-    """One JSON document, in characters where they are printable, else in escapes."""
+    """Print one JSON document, with escapes for unprintable characters."""
     text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
     if _CONTROL.search(text.replace("\n", "")) or _SURROGATE.search(text):
         text = json.dumps(value, indent=2, default=str)
@@ -100,7 +100,7 @@ def as_json(value: Any) -> None:
 
 
 def fields(document: Mapping[str, Any]) -> None:
-    """A document as `key: value` lines."""
+    """Print a document as `key: value` lines."""
     width = max(map(len, document), default=0) + 1
     for key, value in document.items():
         shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
@@ -108,7 +108,7 @@ def fields(document: Mapping[str, Any]) -> None:
 
 
 def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Rows in aligned columns; `right` numbers those that are aligned on the right. The last column is not padded."""
+    """Print rows in aligned columns. right: the numbers of columns aligned on the right. The last one is not padded."""
     widths = [max(len(click.unstyle(cell)) for cell in column) for column in zip(*rows, strict=True)]
     return ["  ".join(_cells(row, widths, right)).rstrip() for row in rows]
 
@@ -122,17 +122,17 @@ def _cells(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> l
 
 
 def local_time(modified_ns: int | None) -> str:
-    """Nanoseconds since the epoch as the reader's clock shows them, to the minute."""
+    """Return nanoseconds since the epoch as local time, to the minute."""
     if modified_ns is None:
         return "-"
     return datetime.fromtimestamp(modified_ns // 1_000_000_000, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def count(number: int, what: str) -> str:
-    """`1 source`, `2 sources`."""
+    """Return a number with its noun: `1 source`, `2 sources`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def no_colour() -> bool:
-    """Whether the user wants none (https://no-color.org)."""
+    """Return whether the user has turned colours off (https://no-color.org)."""
     return bool(os.environ.get("NO_COLOR"))

@@ -1,7 +1,7 @@
 """Configuration: bbfs's own file, the files of MCP hosts, and sources named on the command line.
 
-Everything ends as frozen `DataSource` values with all references resolved. Whatever cannot be used is a ConfigError
-that says where it is and what would help; nothing here starts or reaches a source.
+All of them become frozen `DataSource` values with their references resolved. An unusable part raises a ConfigError with
+its place and a remedy. No module here starts or reaches a source.
 """
 
 from bbfs.config.arguments import source_from_dir_argument, source_from_mcp_argument

@@ -19,7 +19,7 @@ from bbfs.model.values import DataSource, McpServer
 
 _NAMED = re.compile(r"([^=]*)=(.*)", re.DOTALL)
 _PATH = re.compile(r"(?:\.{0,2}|~[^/=]*)/")
-"""How a path begins that is not to be taken for a name: `/a=b`, `./a=b`, `../a=b`, `~/a=b`."""
+"""Beginnings of a path, which is no name: `/a=b`, `./a=b`, `../a=b`, `~/a=b`."""
 _URL = re.compile(r"(?:(sse|http|https|stdio)\+)?(https?://.*)", re.DOTALL | re.IGNORECASE)
 _RUNNERS = {
     "uvx": (),
@@ -36,7 +36,7 @@ _RUNNERS = {
     "deno": ("run",),
     "env": (),
 }
-"""Programs that run another one, with their sub-commands: what they run names the server better than they do."""
+"""Programs that run another one, with their sub-commands. The other program names the server better."""
 _WITH_VALUE = {"--from", "--with", "-p", "--package", "--python", "--directory", "-e", "--env", "-v", "--volume"}
 _WITH_VALUE |= {"--name", "--mount", "--network", "--env-file", "-w", "--project", "--require", "-r", "-u"}
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=(?!=)")
@@ -44,10 +44,10 @@ _PYTHON = re.compile(r"python[0-9.]*|pypy[0-9.]*")
 
 
 def source_from_mcp_argument(text: str, *, environ: Mapping[str, str] | None = None) -> DataSource:
-    """The MCP source of `NAME=COMMAND LINE` (split as a shell does), `NAME=URL` or `NAME=sse+URL`.
+    """Return the MCP source of `NAME=COMMAND LINE` (split as a shell does), `NAME=URL` or `NAME=sse+URL`.
 
-    Without `NAME=` the name is derived from the command or the host. References (`${env:…}`) are resolved after
-    splitting. Raises ConfigError, whose text names the argument by its name alone: the rest may hold a secret.
+    Without `NAME=`, derive the name from the command or the host. References (`${env:…}`) are resolved after splitting.
+    Raise ConfigError, whose text names the argument by its name alone: the rest may hold a secret.
     """
     environ = os.environ if environ is None else environ
     name, rest = _split_name(text, "--mcp", lambda before: _begins_command(before, text, environ))
@@ -86,9 +86,9 @@ def source_from_mcp_argument(text: str, *, environ: Mapping[str, str] | None = N
 
 
 def source_from_dir_argument(text: str, *, environ: Mapping[str, str] | None = None) -> DataSource:
-    """The folder of `NAME=PATH`, or of a plain path, which is named by its last component. Raises ConfigError.
+    """Return the folder source of `NAME=PATH`, or of a plain path, whose last component is the name. Raise ConfigError.
 
-    Write `./a=b` for a path that has a `=`. Whether the folder is there is not asked: it may come later.
+    `./a=b` stands for a path with a `=`. The folder need not exist yet.
     """
     environ = os.environ if environ is None else environ
     name, path = _split_name(text, "--dir", lambda _: False)
@@ -110,10 +110,10 @@ def source_from_dir_argument(text: str, *, environ: Mapping[str, str] | None = N
 
 
 def _split_name(text: str, option: str, nameless: Callable[[str], bool]) -> tuple[str, str]:
-    """(`NAME` or nothing, the rest). What stands before the first `=` is a name unless it begins a path.
+    """Return (`NAME` or nothing, the rest). The text before the first `=` is a name unless it begins a path.
 
-    nameless: says of what stands there and is no legal name whether it is the beginning of something without one.
-        Raises ConfigError otherwise: a name that is meant must not become a path or a program in silence.
+    nameless: returns for an illegal name whether the argument is one without a name. Otherwise raise ConfigError: a
+        misspelt name must not become a path or a program in silence.
     """
     text = text.strip()
     match = _NAMED.fullmatch(text)
@@ -131,7 +131,7 @@ def _split_name(text: str, option: str, nameless: Callable[[str], bool]) -> tupl
 
 
 def _begins_command(before: str, text: str, environ: Mapping[str, str]) -> bool:
-    """Whether an argument whose first `=` comes after `before` is a URL, or a command line that can be one.
+    """Return whether an argument whose first `=` comes after `before` is a URL or a possible command line.
 
     `prog --key=value` and `env KEY=value prog` are; `my docs=uvx prog` is not, as long as there is no program `my`.
     """
@@ -147,7 +147,7 @@ def _begins_command(before: str, text: str, environ: Mapping[str, str]) -> bool:
 
 
 def _host_name(url: str) -> str:
-    """`example.com`, or `localhost-8000` with a port. Never the user name or password that a URL may have."""
+    """Return `example.com`, or `localhost-8000` with a port, but never the user name or password of a URL."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -157,7 +157,7 @@ def _host_name(url: str) -> str:
 
 
 def _command_name(words: Sequence[str]) -> str:
-    """The name of what a command line runs: `server-memory` for `npx -y @modelcontextprotocol/server-memory@1.2`."""
+    """Return the program of a command line: `server-memory` for `npx -y @modelcontextprotocol/server-memory@1.2`."""
     program = os.path.basename(words[0])
     rest = list(words[1:])
     target = ""

@@ -1,8 +1,8 @@
 """References in configured strings: `${env:NAME}`, `${file:PATH}`, `${keyring:SERVICE/USERNAME}`, and `$${` for `${`.
 
-They let a configuration file be shared while its secrets stay in the environment, in files of their own or in the
-system's keyring. What a reference gave is therefore never printed: messages name the reference, and the `repr` of a
-resolved string is the text as it was configured.
+With them, users can share a configuration file and keep its secrets in the environment, in other files or in the
+system's keyring. So the value of a reference is never printed: messages name the reference, and the `repr` of a
+resolved string is the configured text.
 """
 
 import os
@@ -16,7 +16,7 @@ from bbfs.config import system_keyring
 from bbfs.config.system_keyring import KeyringUnusable
 
 SECRET_FILE_MAX = 1 << 20
-"""Bytes that a `${file:…}` may have: more is a mistake (a log, a device), not a secret."""
+"""Most bytes of a `${file:…}`: a larger file is a mistake (a log, a device), not a secret."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -24,14 +24,14 @@ _FORMS = "expected ${env:NAME}, ${file:PATH} or ${keyring:SERVICE/USERNAME} (wri
 
 
 class Interpolated(str):
-    """A string made from references. Its `repr` is the text as configured, so that no secret is printed with it."""
+    """A string with resolved references. Its `repr` is the configured text, so that it prints no secret."""
 
     template: str = "${…}"
     secrets: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, value: str, template: str, secrets: Iterable[str] | None = None) -> "Interpolated":
-        """secrets: the values that the references gave; without them all of `value` is one."""
+        """Return a string with its secrets: the values of its references. Without them, all of `value` is secret."""
         made = cls(value)
         made.template = template
         made.secrets = frozenset((value,) if secrets is None else secrets)
@@ -42,11 +42,11 @@ class Interpolated(str):
 
 
 class UnresolvedReference(ValueError):
-    """A reference that gives nothing; the text names it and says why, and never holds a value."""
+    """A reference without a value. The text names it and the reason, and never holds a value."""
 
 
 def expand_user(path: str, environ: Mapping[str, str]) -> str:
-    """`~` and `~/…` by the HOME of `environ`; anything else as `os.path.expanduser` does it."""
+    """Expand `~` and `~/…` by the HOME of `environ`, and any other path as `os.path.expanduser` does."""
     home = environ.get("HOME")
     if home and (path == "~" or path.startswith("~/")):
         return home + path[1:]
@@ -54,20 +54,20 @@ def expand_user(path: str, environ: Mapping[str, str]) -> str:
 
 
 def as_path(text: str, base: str, environ: Mapping[str, str]) -> str:
-    """An absolute path of `text`: `~` expanded, relative paths taken from `base`. A secret stays one."""
+    """Return the absolute path of `text`: `~` expanded, relative paths from `base`. A secret stays one."""
     path = os.path.normpath(os.path.join(base, expand_user(text, environ)))
     return Interpolated.of(path, text.template, text.secrets) if isinstance(text, Interpolated) else path
 
 
 class Interpolator:
-    """Resolves the references of one file; relative `${file:…}` paths are taken from `base`."""
+    """Resolves the references of one file; relative `${file:…}` paths start at `base`."""
 
     def __init__(self, environ: Mapping[str, str], base: str) -> None:
         self._environ = environ
         self._base = base
 
     def resolve(self, text: str) -> str:
-        """`text` with its references resolved. Raises UnresolvedReference for the first one that cannot be."""
+        """Return `text` with its references resolved. Raise UnresolvedReference for the first one without a value."""
         if "${" not in text:
             return text
         values: list[str] = []
@@ -82,9 +82,9 @@ class Interpolator:
         return Interpolated.of(resolved, text, values)
 
     def resolve_all(self, value: Any, path: tuple[str | int, ...], problem: Callable[..., None]) -> Any:
-        """`value` with every string inside its tables and arrays resolved; `problem(path, message)` is told what fails.
+        """Return `value` with the references in all its tables and arrays resolved. Call `problem` for each failure.
 
-        Keys are left alone. A string that fails stays as it was written.
+        Keys are not resolved. A string that fails stays unresolved.
         """
         if isinstance(value, str):
             try:
@@ -123,9 +123,9 @@ class Interpolator:
 
 
 def read_secret_file(path: str, shown: str) -> str:
-    """The UTF-8 text of a regular file without one newline at its end. `shown` names it in messages.
+    """Return the UTF-8 text of a regular file without one newline at its end. shown: its name in messages.
 
-    Raises UnresolvedReference. Pipes and devices are refused because reading them may never end.
+    Raise UnresolvedReference, also for pipes and devices: a read of them may never end.
     """
     where = f"${{file:{shown}}}"
     if not shown or "\0" in shown:
@@ -153,9 +153,9 @@ def read_secret_file(path: str, shown: str) -> str:
 
 
 def read_keyring_entry(entry: str) -> str:
-    """The password of `SERVICE/USERNAME` in the system's keyring; the service may hold slashes, as URLs do.
+    """Return the password of `SERVICE/USERNAME` in the system's keyring; the service may hold slashes, as URLs do.
 
-    Raises UnresolvedReference.
+    Raise UnresolvedReference.
     """
     where = f"${{keyring:{entry}}}"
     service, slash, username = entry.rpartition("/")
@@ -172,7 +172,7 @@ def read_keyring_entry(entry: str) -> str:
 
 
 def _read(descriptor: int, limit: int) -> bytes:
-    """At most `limit` bytes; fewer only at the end of the file."""
+    """Return at most `limit` bytes; fewer only at the end of the file."""
     data = b""
     while len(data) < limit and (piece := os.read(descriptor, limit - len(data))):
         data += piece

@@ -1,7 +1,7 @@
-"""Where in a TOML text its keys are written: `tomllib` gives values, but no lines.
+"""The lines of the keys of a TOML text: `tomllib` gives values, but no lines.
 
-Grammar: TOML 1.0. The text has been accepted by `tomllib` before it comes here, so only the structure is followed
-(headers, dotted and quoted keys, inline tables, arrays, the four kinds of strings, comments); values are skipped.
+Grammar: TOML 1.0. `tomllib` has accepted the text before, so this follows its structure only (headers, dotted and
+quoted keys, inline tables, arrays, the four kinds of strings, comments) and skips values.
 """
 
 import re
@@ -22,7 +22,7 @@ _SCALAR = re.compile(r"[^,\]}#\n]*")
 
 
 def key_lines(text: str) -> dict[KeyPath, int]:
-    """The line (from 1) of every key path of a valid TOML text; entries of arrays are numbered from 0."""
+    """Return the line (from 1) of every key path of a valid TOML text; entries of arrays are numbered from 0."""
     scanner = _Scanner(text)
     scanner.document()
     return scanner.lines
@@ -135,7 +135,7 @@ class _Scanner:
         return match[0]
 
     def _line(self) -> int:
-        """The line of the current position; counted on from the last one asked for, so a file costs one pass."""
+        """Return the line of the current position. It is counted from the last call, so a file costs one pass."""
         at, line = self._counted
         line += self._text.count("\n", at, self._at)
         self._counted = (self._at, line)

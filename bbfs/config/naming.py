@@ -1,4 +1,4 @@
-"""Names of sources: from what people and other programs call them to the alphabet of URI prefixes (`model.uri`)."""
+"""Names of sources: those of people and other programs in the alphabet of URI prefixes (`model.uri`)."""
 
 import re
 import unicodedata
@@ -17,13 +17,13 @@ _LONGEST = 100
 
 
 def slug(text: str) -> str:
-    """The nearest name in the alphabet of URI prefixes; `source` where nothing of `text` is left."""
+    """Return the nearest name in the alphabet of URI prefixes, or `source` if no character of `text` remains."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
     return _ILLEGAL.sub("-", plain).lstrip("-._")[:_LONGEST].rstrip("-") or "source"
 
 
 def unique_slugs(texts: Sequence[str]) -> list[str]:
-    """A slug for each text, all different: a text that is its own slug keeps it, others give way with `-2`, `-3`, …"""
+    """Return a different slug for each text. A text that is its own slug keeps it; others get `-2`, `-3`, …"""
     slugs: list[str] = [""] * len(texts)
     taken: set[str] = set()
     for own in (True, False):
@@ -40,7 +40,7 @@ def unique_slugs(texts: Sequence[str]) -> list[str]:
 
 
 class Conflict(NamedTuple):
-    """Two sources that cannot be in one configuration: `later` and `earlier` by number, and what they share."""
+    """Two sources that exclude each other. later, earlier: their positions. what: the property that they share."""
 
     later: int
     earlier: int
@@ -48,9 +48,9 @@ class Conflict(NamedTuple):
 
 
 def conflicts(sources: Sequence[DataSource]) -> list[Conflict]:
-    """The sources that share an id or whose URIs could not be told apart, each with the first one it clashes with.
+    """Return the sources with equal ids or ambiguous URIs, each with the first one that it clashes with.
 
-    A prefix names one source whatever its scheme: what stands before the scheme is how a URI leads to its source.
+    A prefix names one source whatever its scheme: the part before the scheme leads from a URI to its source.
     """
     found: list[Conflict] = []
     for index, source in enumerate(sources):
@@ -73,9 +73,9 @@ def _shared(source: DataSource, earlier: DataSource) -> str:
 
 
 def give_way(sources: Sequence[DataSource], taken: Sequence[DataSource]) -> tuple[DataSource, ...]:
-    """`sources`, where one that clashes with a source of `taken` has a name with `-2`, `-3`, … instead.
+    """Return `sources`; one that clashes with a source of `taken` gets a name with `-2`, `-3`, ….
 
-    For the servers of MCP hosts, whose files are not bbfs's: they agree among themselves, but not with other files.
+    This is for the servers of MCP hosts. A host's file is consistent in itself, but does not know the other files.
     """
     names = {name for source in (*sources, *taken) for name in (source.name, source.id)}
     free: list[DataSource] = []
@@ -92,9 +92,9 @@ def give_way(sources: Sequence[DataSource], taken: Sequence[DataSource]) -> tupl
 
 
 def merge(*groups: tuple[str, Iterable[DataSource]]) -> tuple[DataSource, ...]:
-    """The sources of several origins, in order. A group is (origin, sources); an origin names a file or an option.
+    """Return the sources of several origins, in order. A group is (origin, sources); an origin is a file or an option.
 
-    Raises ConfigError when two sources share an id or a URI prefix; the text names both origins.
+    Raise ConfigError if two sources share an id or a URI prefix; the text names both origins.
     """
     origins: list[str] = []
     sources: list[DataSource] = []

@@ -1,4 +1,4 @@
-"""Collecting everything that is wrong with a configuration file, so that one run tells all of it."""
+"""All faults of a configuration file, so that one run reports them together."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
@@ -9,7 +9,7 @@ KeyPath = tuple[str | int, ...]
 
 
 def key_text(path: KeyPath) -> str:
-    """A key path as it is written for people: `sources[2].mcpConfig.command`."""
+    """Return a key path for people: `sources[2].mcpConfig.command`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -20,19 +20,19 @@ def key_text(path: KeyPath) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'command'?` when one of the known words is close to `word`, else nothing."""
+    """Return `; did you mean 'command'?` if one of the known words is close to `word`, else an empty text."""
     by_folded = {name.replace("_", "").lower(): name for name in known}
     close = get_close_matches(word.replace("_", "").lower(), by_folded, n=1)
     return f"; did you mean {by_folded[close[0]]!r}?" if close else ""
 
 
 def quote(text: str) -> str:
-    """`text` for a message: printable and of bounded length."""
+    """Return `text` for a message: printable and of bounded length."""
     return ascii(text if len(text) <= 80 else text[:79] + "…") if not text.isprintable() else repr(text[:80])
 
 
 class Problems:
-    """What is wrong with one file. `lines` gives the line of a key path, or of the longest part of it that is known."""
+    """The faults of one file. lines: the line of each key path; a longer path has that of its longest known part."""
 
     def __init__(self, file: str, lines: Mapping[KeyPath, int] | None = None) -> None:
         self.file = file
@@ -49,14 +49,14 @@ class Problems:
         self._found += other._found
 
     def line(self, path: KeyPath) -> int:
-        """The line (from 1) where `path`, or else what holds it, is written; 0 where that is not known."""
+        """Return the line (from 1) of `path`, or of the table that holds it; 0 if neither is known."""
         for length in range(len(path), 0, -1):
             if path[:length] in self._lines:
                 return self._lines[path[:length]]
         return 0
 
     def lines_below(self, path: KeyPath) -> dict[str, int]:
-        """The line of each key below `path`, as text, and of `path` itself as the empty one."""
+        """Return the line of each key below `path`, by its text, and of `path` itself by the empty text."""
         found = {key_text(key[len(path) :]): line for key, line in self._lines.items() if key[: len(path)] == path}
         return {"": self.line(path), **found}
 
@@ -64,10 +64,10 @@ class Problems:
         return len(self._found)
 
     def __iter__(self) -> Iterator[str]:
-        """The messages in the order of their lines."""
+        """Yield the messages in the order of their lines."""
         return iter(text for _, text in sorted(self._found, key=lambda found: found[0]))
 
     def raise_if_any(self) -> None:
-        """Raises ConfigError with every message, one a line."""
+        """Raise ConfigError with all messages, one a line, if there are any."""
         if self._found:
             raise ConfigError("\n".join(self))

@@ -1,7 +1,7 @@
 """The shape of a bbfs configuration file: its tables, their keys, their types.
 
-Only what is written in the file is checked here, before any `${…}` is resolved, so no message can hold a secret.
-Every key may be written in camelCase (as in MCP configuration files) or in snake_case.
+The checks run before any `${…}` is resolved, so no message can hold a secret. Every key may be in camelCase (as in MCP
+configuration files) or in snake_case.
 """
 
 import re
@@ -20,13 +20,13 @@ DEFAULT_CACHE_BYTES = 256 * 2**20
 DEFAULT_DISK_BYTES = 2**30
 CAPABILITY_NAMES = ("read", "write", "list", "search")
 LARGEST_SHARED = 64 << 20
-"""Bytes: what is shared crosses the network within half a second, or is not shared."""
+"""Bytes of the largest shared content: it should cross the network within half a second."""
 MAX_CONCURRENCY = 64
-"""Well below the requests that the daemon serves at once, so that one slow source cannot take them all."""
+"""Most requests in flight at one source; far below those of the daemon, so that a slow source cannot take them all."""
 
 
 def _capability_table(value: object) -> object:
-    """`["read", "list"]` grants exactly what it names; a table of booleans changes the defaults one by one."""
+    """Return the table of a list: `["read", "list"]` grants exactly these. A table of booleans changes the defaults."""
     if not isinstance(value, list):
         return value
     for name in value:
@@ -140,7 +140,7 @@ class SourceTable(ConfigTable):
 
 
 class FileTable(ConfigTable):
-    """The whole file. Its sources are validated one by one, so that a bad one does not hide the faults of others."""
+    """The whole file. Sources are validated one by one, so that a faulty one does not hide the faults of others."""
 
     mount: MountTable = MountTable()
     cache: CacheTable = CacheTable()
@@ -159,14 +159,14 @@ _NESTED: dict[str, type[ConfigTable]] = {
 
 
 def find_key(table: object, step: str | int) -> str | int:
-    """`step`, a key in camelCase, as `table` has it: a file may also use snake_case."""
+    """Return `step`, a key in camelCase, in the spelling of `table`: a file may also use snake_case."""
     if isinstance(step, str) and isinstance(table, dict) and step not in table:
         return next((key for key in table if to_camel(key) == step), step)
     return step
 
 
 def written_path(document: object, path: KeyPath) -> KeyPath:
-    """`path`, with keys in camelCase, as the file has it, up to the first step that the file does not have."""
+    """Return `path`, whose keys are in camelCase, in the file's spelling, up to the first step that the file lacks."""
     written: KeyPath = ()
     for wanted in path:
         step = find_key(document, wanted)
@@ -179,7 +179,7 @@ def written_path(document: object, path: KeyPath) -> KeyPath:
 
 
 def explain(error: ValidationError, table: type[ConfigTable], report: Callable[[KeyPath, str], None]) -> None:
-    """Tell `report(path, message)` each error in the words of a configuration file. `table` is what was validated."""
+    """Call `report(path, message)` for each error, in the words of a configuration file. table: the validated one."""
     for details in error.errors(include_url=False, include_input=True):
         path = tuple(details["loc"])
         report(path, _message(details, _table_of(path, table)))
@@ -192,7 +192,7 @@ def _table_of(path: KeyPath, table: type[ConfigTable]) -> type[ConfigTable]:
 
 
 def _message(details: ErrorDetails, table: type[ConfigTable]) -> str:
-    """One error in words. Only of words from a closed list is the written text looked at, for a suggestion."""
+    """Return one error in words. The configured text is read only for keys with a closed list of words."""
     match details["type"]:
         case "extra_forbidden":
             names = [name for key, field in table.model_fields.items() for name in (field.alias or key,)]

@@ -1,4 +1,4 @@
-"""How an MCP server is reached: which transport a configuration means, and whether its parts can be used at all.
+"""The connection of a configured MCP server: its transport, and checks of its parts.
 
 Messages name the part and never its value, which may be or contain a secret.
 """
@@ -18,12 +18,12 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # token of RFC 9110, 
 
 
 def transport_of_url(url: str) -> str:
-    """`sse` where the path ends in `/sse`, as servers of the older HTTP transport do by custom, else `http`."""
+    """Return `sse` if the path ends in `/sse`, as is the custom of the older HTTP transport, else `http`."""
     return "sse" if re.search(r"/sse/?(?:[?#]|\Z)", url) else "http"
 
 
 def looks_like_command_line(command: str, env: Mapping[str, str]) -> str | None:
-    """What is wrong with the `command` of a file that holds white space and names no program; None if all is well."""
+    """Return the fault of a `command` that has white space and names no program, or None."""
     if not any(map(str.isspace, command.strip())):
         return None
     if shutil.which(command, path=env.get("PATH", os.environ.get("PATH"))) is not None:
@@ -42,7 +42,7 @@ def make_server(
     headers: Mapping[str, str] | None = None,
     problem: Callable[[KeyPath, str], None],
 ) -> McpServer | None:
-    """The server, or None after `problem(path, message)` was told what is wrong. Paths begin at the server's keys."""
+    """Return the server, or None after `problem(path, message)` got its faults. Paths begin at the server's keys."""
     if command is not None and url is not None:
         return problem((), "has both 'command' and 'url'; a server is either started or connected to")
     if command is None and url is None:

@@ -1,6 +1,6 @@
-"""Where the cache that machines share is: `[cache] shared` and the keys beside it.
+"""The address of the cache that machines share: `[cache] shared` and the keys beside it.
 
-Messages name the part that is wrong and never its value, which may be or hold a secret.
+Messages name the wrong part and never its value, which may be or hold a secret.
 """
 
 import os
@@ -20,7 +20,7 @@ _FORMS = "expected redis://HOST:PORT/DATABASE, rediss://… for TLS, or unix:///
 def shared_cache(
     table: CacheTable, resolved: dict[str, str | None], problem: Callable[[KeyPath, str], None]
 ) -> SharedCache | None:
-    """The shared cache that a table names, or None. `problem(path, message)` is told what is wrong.
+    """Return the shared cache of a table, or None. `problem(path, message)` gets its faults.
 
     resolved: the values of `shared` and `shared_password` with their references resolved.
     """
@@ -52,7 +52,7 @@ def shared_cache(
 
 
 def _address(parts: SplitResult) -> dict[str, object]:
-    """Where the server is. Raises ValueError, whose text holds nothing of the URL."""
+    """Return the address of the server. Raise ValueError, whose text holds no part of the URL."""
     if parts.scheme not in ("redis", "rediss", "unix") or parts.fragment:
         raise ValueError(_FORMS)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -75,7 +75,7 @@ def _address(parts: SplitResult) -> dict[str, object]:
 
 
 def _login(netloc: str) -> tuple[str | None, str | None]:
-    """User and password of a URL, percent-decoded (RFC 3986, 3.2.1)."""
+    """Return user and password of a URL, percent-decoded (RFC 3986, 3.2.1)."""
     userinfo, at, _ = netloc.rpartition("@")
     user, colon, password = userinfo.partition(":")
     return (unquote(user) or None if at else None), (unquote(password) if colon else None)

@@ -1,8 +1,7 @@
 """The system's keyring (Secret Service, KWallet, …) through the `keyring` library, every call within a bound.
 
-A locked keyring asks the user for a password, and a broken one may never answer, so each call runs in a thread of its
-own that is given up after `TIMEOUT`. The library is imported there too: it takes a tenth of a second, and most users of
-bbfs never need it.
+A locked keyring asks the user for a password, and a broken one may never answer. So each call runs in a thread of its
+own, which is abandoned after `TIMEOUT`. The thread imports the library too: that takes 0.1 s, and few users need it.
 """
 
 import threading
@@ -15,25 +14,25 @@ T = TypeVar("T")
 TIMEOUT = 60.0
 """Seconds for one call: enough for a user to type the keyring's password."""
 _LEAST_PRIORITY = 1
-"""The library's own mark of a backend that is fit for use; those that store nothing, or in plain text, are below it."""
+"""The library's priority of a usable backend; backends that store nothing, or in plain text, are below it."""
 
 
 class KeyringUnusable(Exception):
-    """There is no keyring that can be used, or it is locked, or it failed. The text says which and holds no secret."""
+    """The keyring is missing, locked or broken. The text says which and holds no secret."""
 
 
 def read(service: str, username: str) -> str | None:
-    """The password of an entry, None where there is no such entry. Raises KeyringUnusable."""
+    """Return the password of an entry, or None if there is no such entry. Raise KeyringUnusable."""
     return _bounded(lambda keyring: keyring.get_password(service, username))
 
 
 def write(service: str, username: str, password: str) -> None:
-    """Make or replace an entry. Raises KeyringUnusable."""
+    """Make or replace an entry. Raise KeyringUnusable."""
     _bounded(lambda keyring: keyring.set_password(service, username, password))
 
 
 def delete(service: str, username: str) -> None:
-    """Remove an entry; no-op where there is none. Raises KeyringUnusable."""
+    """Remove an entry, if there is one. Raise KeyringUnusable."""
 
     def remove(keyring: Any) -> None:
         if keyring.get_password(service, username) is not None:
@@ -43,7 +42,7 @@ def delete(service: str, username: str) -> None:
 
 
 def _bounded(work: Callable[[Any], T]) -> T:
-    """What `work` gives for the usable keyring, within the bound."""
+    """Return the result of `work` on the usable keyring, within the bound."""
     outcomes: SimpleQueue[tuple[T | None, KeyringUnusable | None]] = SimpleQueue()
     threading.Thread(target=lambda: outcomes.put(_outcome(work)), name="keyring", daemon=True).start()
     try:

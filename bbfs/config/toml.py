@@ -1,4 +1,4 @@
-"""The configuration file of bbfs itself: TOML, with every problem of it reported at once."""
+"""The configuration file of bbfs itself, in TOML. All its faults are reported at once."""
 
 import os
 import re
@@ -42,7 +42,7 @@ _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
 
 @dataclass(frozen=True, slots=True)
 class MountOptions:
-    """Ownership and access of the mount. None means: of the mounting user, and no bits masked."""
+    """Ownership and access of the mount. None means the mounting user, and no masked bits."""
 
     uid: int | None = None
     gid: int | None = None
@@ -52,11 +52,11 @@ class MountOptions:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A whole configuration. path: the file it came from, if any.
+    """A whole configuration. path: its file, if any.
 
-    cache_bytes: the memory budget of contents. disk_bytes: what they may take on disk; 0 for nothing there.
-    shared: the cache that machines share. lines: for each source of the file, by its id, the line (from 1) of each of
-    its keys, such as `config.root`, and of the source itself under no key.
+    cache_bytes: the memory budget of contents. disk_bytes: their budget on disk; 0 turns that cache off. shared: the
+    cache that machines share. lines: for each source of the file, by its id, the line (from 1) of each of its keys,
+    such as `config.root`, and of the source itself under the empty key.
     """
 
     sources: tuple[DataSource, ...] = ()
@@ -69,7 +69,7 @@ class Config:
     lines: Mapping[str, Mapping[str, int]] = field(default_factory=dict, repr=False, compare=False)
 
     def located(self, source_id: str, problems: str) -> str:
-        """What a handler says of the options of a source (`sources[ID].config.KEY: …; …`), with file and line."""
+        """Return a handler's message about options of a source (`sources[ID].config.KEY: …; …`) with file and line."""
         lines = self.lines.get(source_id)
         if self.path is None or lines is None:
             return problems
@@ -85,7 +85,7 @@ class Config:
 
 
 def default_config_path(environ: Mapping[str, str]) -> str:
-    """`$XDG_CONFIG_HOME/bbfs/config.toml`, by the XDG Base Directory Specification (a relative value is ignored)."""
+    """Return `$XDG_CONFIG_HOME/bbfs/config.toml` (XDG Base Directory Specification: ignore a relative value)."""
     base = environ.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(base):
         base = expand_user("~/.config", environ)
@@ -93,9 +93,9 @@ def default_config_path(environ: Mapping[str, str]) -> str:
 
 
 def load_config(path: str | None, *, environ: Mapping[str, str]) -> Config:
-    """The configuration of the file at `path`, or else of the default file, or else an empty one.
+    """Load the file at `path`, or else the default file if it exists; else return an empty configuration.
 
-    Relative paths inside the file are taken from its directory. Raises ConfigError naming every problem of the file.
+    Relative paths inside the file start at its directory. Raise ConfigError with every fault of the file.
     """
     if path is None:
         path = default_config_path(environ)
@@ -115,7 +115,7 @@ def load_config(path: str | None, *, environ: Mapping[str, str]) -> Config:
 
 
 def _syntax_hint(path: str, message: str, text: str) -> str:
-    """What to do about what tomllib does not take, as far as that can be told."""
+    """Return a remedy for a syntax error, or an empty text."""
     if _looks_like_json(path, text):
         return "; the JSON file of an MCP host is given with --mcp-config"
     if message.startswith(("Cannot declare", "Cannot mutate")):  # `config = { … }`, and then `[sources.config.queries]`
@@ -130,7 +130,7 @@ def _looks_like_json(path: str, text: str) -> bool:
 
 
 def _syntax_error(path: str, message: str, text: str) -> str:
-    """`file:line: what` of a message of tomllib, which ends in its place."""
+    """Return a message of tomllib, which ends in its place, as `file:line: message`."""
     place = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)\Z", message)
     if place is None:
         return f"{path}: {message}"
@@ -138,7 +138,7 @@ def _syntax_error(path: str, message: str, text: str) -> str:
 
 
 def read_text(path: str) -> str:
-    """The UTF-8 text of a configuration file. Raises ConfigError."""
+    """Return the UTF-8 text of a configuration file. Raise ConfigError."""
     try:
         with open(path, encoding="utf-8-sig") as file:
             return file.read()
@@ -150,7 +150,7 @@ def read_text(path: str) -> str:
 
 
 class _Loader:
-    """Makes the values of one parsed file; what is wrong goes to `problems`, and what it concerns is left out."""
+    """Makes the values of one parsed file. Faults go to `problems`; a faulty source is left out."""
 
     def __init__(self, path: str, document: dict[str, Any], problems: Problems, environ: Mapping[str, str]) -> None:
         self._document = document
@@ -251,7 +251,7 @@ class _Loader:
         )
 
     def _with_options(self, mcp: McpServer | None, table: SourceTable, path: KeyPath) -> McpServer | None:
-        """The server with what the source's own keys say of its connection; no other source may have these keys."""
+        """Return the server with its source's keys for the connection. No other source may have these keys."""
         if mcp is None:
             for key in _MCP_KEYS if table.mcp_config is None else ():
                 if getattr(table, key) is not None:
@@ -265,7 +265,7 @@ class _Loader:
     def _uri_prefix(
         self, table: SourceTable, access_method: str, source_type: str, config: Mapping[str, Any], path: KeyPath
     ) -> str:
-        """config: with its references resolved, as the scheme may follow from one."""
+        """Return the URI prefix of a source. config: with references resolved, as the scheme may come from one."""
         try:
             scheme = config.get("scheme") if access_method == "mcp" else fixed_scheme(source_type, config)
         except ConfigError as error:

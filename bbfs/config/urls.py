@@ -1,4 +1,4 @@
-"""Sources named by what they are at: `--source [NAME=]URL`. The URL says of which type it is."""
+"""Sources named by a URL: `--source [NAME=]URL`. The URL decides the type."""
 
 import os
 import re
@@ -19,21 +19,21 @@ _FILES = (
     (re.compile(r"\.(?:zip|jar|whl|epub|docx|xlsx|pptx|odt|ods)\Z"), "zip://"),
     (re.compile(r"\.(?:tar|tgz|tbz2|txz|tar\.(?:gz|bz2|xz))\Z"), "tar://"),
 )
-"""What the name of a file says of what it is, and how its URL begins."""
+"""Patterns of file names, with the beginning of the URL that each stands for."""
 _PAGES = (
     (re.compile(r"/llms(?:-\w+)?\.txt\Z"), "url", "llms_txt"),
     (re.compile(r"/sitemap[\w.-]*\.xml(?:\.gz)?\Z"), "url", "sitemap"),
     (re.compile(r"/(?:openapi|swagger)[\w.-]*\.(?:json|ya?ml)\Z|/openapi\Z"), "api", "document"),
 )
-"""What the path of a web page says of what it is: type and option. Any other is a page to be mounted by itself."""
+"""Patterns of the paths of URLs, with the type and option of each. Any other URL is a single page."""
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})=(.*)", re.DOTALL)
 
 
 def source_from_url_argument(text: str, *, environ: Mapping[str, str] | None = None) -> DataSource:
-    """The source of `NAME=URL`, or of a URL, which is named after what it leads to. A path of a known kind is one too.
+    """Return the source of `NAME=URL`, of a URL, or of the path of a database or archive.
 
-    References (`${env:…}`) are resolved. Raises ConfigError, whose text names the argument by its name alone: the rest
-    may hold a secret.
+    Without `NAME=`, the URL gives the name. References (`${env:…}`) are resolved. Raise ConfigError, whose text names
+    the argument by its name alone: the rest may hold a secret.
     """
     environ = os.environ if environ is None else environ
     named = _NAMED.fullmatch(text.strip())
@@ -57,7 +57,7 @@ def source_from_url_argument(text: str, *, environ: Mapping[str, str] | None = N
 
 
 def _as_url(text: str, environ: Mapping[str, str]) -> str:
-    """The URL of a file that is named by its path; any other text as it is."""
+    """Return the URL of a file that is named by its path, and any other text unchanged."""
     if native_scheme(text) is None:
         path = os.path.abspath(expand_user(text, environ))
         for pattern, opening in _FILES:
@@ -67,7 +67,7 @@ def _as_url(text: str, environ: Mapping[str, str]) -> str:
 
 
 def _kind(url: str) -> tuple[str | None, str]:
-    """The type of a source at a URL, and the option that takes it; no type if nobody knows."""
+    """Return the type of a source at a URL, and the option that takes it; no type if it is unknown."""
     scheme = (native_scheme(url) or "").partition("+")[0].lower()
     found = of_url_scheme(scheme)
     if found is not None:
@@ -79,7 +79,7 @@ def _kind(url: str) -> tuple[str | None, str]:
 
 
 def _name(url: str) -> str:
-    """What a source is called that nobody has named: the database, the archive, the bucket, or the host."""
+    """Return the name of a source without one: the database, the archive, the bucket, or the host."""
     parts = urlsplit(url)
     last = parts.path.rstrip("/").rpartition("/")[2]
     is_file = any(pattern.search(last) for pattern, _ in _FILES)

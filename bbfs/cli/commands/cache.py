@@ -81,14 +81,14 @@ def _directory() -> Path:
 
 
 def _open(directory: Path) -> "DiskCache | None":
-    """What is kept on disk; None if nothing ever was. Raises OSError."""
+    """Open the disk cache. Return None if there never was one. Raise OSError."""
     from bbfs.resources.cache.disk import DiskCache  # noqa: PLC0415 - trio
 
     return DiskCache(directory, 0) if directory.is_dir() else None
 
 
 def _usage(directory: Path) -> tuple[int, list[tuple[str, int, int]]]:
-    """The bytes on disk, and for each source its URI prefix, resources and bytes, whatever its definition was."""
+    """Return the bytes on disk, and for each source its URI prefix, resources and bytes."""
     kept = _open(directory)
     if kept is None:
         return 0, []
@@ -105,6 +105,6 @@ def _usage(directory: Path) -> tuple[int, list[tuple[str, int, int]]]:
 
 
 def _is_called(fingerprint: str, name: str) -> bool:
-    """Whether a source has this URI prefix (with or without a scheme), or this name."""
+    """Return whether a source has this URI prefix (with or without a scheme), or this name."""
     prefix = fingerprint.partition(" ")[0]
     return name in (prefix, prefix.partition("+")[2]) or name.startswith(prefix + "+")

@@ -1,7 +1,7 @@
 """`bbfs demo`: a knowledge base over MCP, a database and a folder, all small, mounted and read with plain tools.
 
-Everything it does is what a user would type; each command runs in a shell with a bound, and the demo fails with the
-first step that does not do what it should.
+A user could type each of its commands. They run in a shell with a bound. The demo fails with the first step whose
+result is wrong.
 """
 
 import hashlib
@@ -83,7 +83,7 @@ Changed a moment ago: sixty-five grams of coffee to a litre, at 92 °C.
 
 
 class StepFailed(Exception):
-    """A step of the demo did not do what it should; the text names the step and what happened."""
+    """A failed step of the demo; the text names the step and its result."""
 
 
 @click.command(epilog=_EXAMPLES, short_help="Show a session on a small knowledge base.")
@@ -128,7 +128,7 @@ def _remove(folder: Path, keep: bool) -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Take SIGTERM as an end like any other, so that it unmounts too."""
+    """Make SIGTERM an ordinary end, which unmounts too."""
 
     def leave(_number: int, _frame: object) -> None:
         raise SystemExit
@@ -173,7 +173,7 @@ def _prepare(folder: Path, database: Path) -> None:
 
 
 def _knowledge(database: Path, step: str, command: str, *arguments: str) -> None:
-    """Run a command of the knowledge base, showing it."""
+    """Show and run a command of the knowledge base."""
     line = [sys.executable, "-m", "bbfs.knowledge", command, "--db", str(database), *arguments]
     _prompt(shlex.join(["python", *line[1:]]))
     try:
@@ -189,7 +189,7 @@ def _knowledge(database: Path, step: str, command: str, *arguments: str) -> None
 
 @contextmanager
 def _mounted(command: list[str], mount_point: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The daemon in a process of its own, until the block ends; then it has unmounted and exited."""
+    """Run the daemon in a process of its own until the block ends. It has unmounted and exited afterwards."""
     log = folder / "mount.log"
     # A session of its own, so that Ctrl-C reaches the demo alone and things end in order.
     with log.open("wb") as stderr:
@@ -221,7 +221,7 @@ def _until_mounted(daemon: subprocess.Popen[bytes], mount_point: str, log: Path)
 
 
 def _stop(daemon: subprocess.Popen[bytes], mount_point: str) -> None:
-    """End the daemon, if need be by force; whoever still waits for its mount is freed by that."""
+    """End the daemon, if need be by force. That frees programs that wait for its mount."""
     if daemon.poll() is None:
         daemon.terminate()
         try:
@@ -238,7 +238,7 @@ def _last_words(log: Path) -> str:
 
 
 class Terminal:
-    """Shell commands below a mount, each shown with what it printed."""
+    """Shell commands below a mount, shown with their output."""
 
     def __init__(self, mount_point: str) -> None:
         self._mount_point = mount_point
@@ -246,7 +246,7 @@ class Terminal:
         _prompt(f"cd {mount_point}")
 
     def show(self, step: str, command: str, *, status: int = 0, expect: str | None = None) -> str:
-        """Run and show a command. Raises StepFailed when its status is another, or its output lacks `expect`."""
+        """Run and show a command. Raise StepFailed if its status differs, or its output lacks `expect`."""
         _prompt(command)
         done = self.run(step, command)
         said = done.stdout.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""`bbfs doctor`: what this machine, the mounts, the configuration and the sources lack, and what to do about it."""
+"""`bbfs doctor`: faults of this machine, the mounts, the configuration and the sources, with remedies."""
 
 import os
 import platform
@@ -40,7 +40,7 @@ Exit status: 1 if anything is FAIL, else 0.
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding. remedy: what the user can do, where something is wrong."""
+    """One finding. remedy: an action of the user, if something is wrong."""
 
     check: str
     level: Literal["ok", "warn", "FAIL"]
@@ -191,7 +191,7 @@ def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> It
 
 
 def _shared_cache(shared: "SharedCache", sources: "Sequence[DataSource]") -> Check:
-    """A server that is away is no failure: mounts go on without it."""
+    """Check the shared cache. A server that is away is no failure: mounts go on without it."""
     import trio  # noqa: PLC0415 - a tenth of a second
 
     from bbfs.resources.cache.shared import connection  # noqa: PLC0415 - trio

@@ -134,7 +134,7 @@ def load(
 
 
 def _combinations(each: Sequence[tuple[str, str]]) -> list[Values]:
-    """`id=a,b` and `lang=x,y` → four mappings; nothing → one that is empty."""
+    """Return all combinations of values: `id=a,b` and `lang=x,y` give four mappings, no variables an empty one."""
     choices = [[(name, value) for value in texts.split(",")] for name, texts in each]
     return [dict(combination) for combination in product(*choices)]
 

@@ -106,7 +106,7 @@ def logout(choice: SourceChoice, source: str) -> None:
 
 
 def find_source(choice: SourceChoice, name: str) -> "DataSource":
-    """The configured source of this name, id or prefix. Raises ConfigError."""
+    """Return the configured source with this name, id or prefix. Raise ConfigError."""
     config = choice.load_some()
     found = [s for s in config.sources if name in (s.id, s.name, s.base_prefix, s.uri_prefix)]
     if len(found) > 1:
@@ -118,5 +118,5 @@ def find_source(choice: SourceChoice, name: str) -> "DataSource":
 
 
 def _has_browser() -> bool:
-    """Whether there is a browser that would not take over this terminal."""
+    """Return whether there is a browser that does not run in this terminal."""
     return any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))

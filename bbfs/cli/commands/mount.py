@@ -21,7 +21,7 @@ _USER_ID = click.IntRange(0, 2**32 - 2)
 
 
 class _Directory(click.ParamType):
-    """A directory's path, which is completed but never touched: the mount there may be dead, or hang."""
+    """The path of a directory. It is completed but never touched: the mount there may be dead, or hang."""
 
     name = "directory"
 
@@ -118,7 +118,7 @@ def mount(
 
 
 def _warn_of_hiding(mount_point: str) -> None:
-    """Tell that a directory is not empty, as far as that can be seen without touching a mount."""
+    """Warn if a directory is not empty, unless something is mounted there."""
     path = _followed(mount_point)
     if mountpoint.mount_at(path) is not None:
         return
@@ -131,7 +131,7 @@ def _warn_of_hiding(mount_point: str) -> None:
 
 
 def _followed(mount_point: str) -> str:
-    """The canonical path of a mount point, which may be a symbolic link to one. A mount itself is not touched."""
+    """Return the canonical path of a mount point, which may be a symbolic link to one. Do not touch a mount."""
     path = mountpoint.canonical(mount_point)
     if mountpoint.mount_at(path) is None and os.path.islink(path):
         return mountpoint.canonical(os.path.join(os.path.dirname(path), os.readlink(path)))
@@ -139,7 +139,7 @@ def _followed(mount_point: str) -> str:
 
 
 def set_up_log(verbosity: Verbosity, config: "Config", file: str | None) -> None:
-    """Log to a file or to standard error, as much as the options and the configuration say. Raises OSError."""
+    """Log to a file or to standard error, at the level of the options and the configuration. Raise OSError."""
     written = logging.WARNING if config.path is None and file is None else getattr(logging, config.log_level.upper())
     level = verbosity.level(written)
     if file is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _DOWN = (errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENOTCONN)
 _UNKNOWABLE = (NoSources, NoSuchSource, Unreachable, DeadlineExceeded, LoginRequired, MountError)
-"""Nobody can say what the source lists; any other error is an answer."""
+"""Errors that leave the listing of the source unknown; any other error is an answer."""
 
 _RULE = click.option("--rule", is_flag=True, help="By the rule alone, without asking anything.")
 
@@ -94,7 +94,7 @@ def uri(choice: SourceChoice, path: str, rule: bool) -> None:
 
 
 def _told(operand: str, work: Callable[[], None]) -> None:
-    """Do something with an operand; what fails is told with its name, and ends the command with 1."""
+    """Work on an operand. Report a failure with its name, and end the command with status 1."""
     try:
         work()
     except ConfigError:
@@ -107,7 +107,7 @@ def _told(operand: str, work: Callable[[], None]) -> None:
 def _exact_or_rule(
     choice: SourceChoice, operand: str, exact: "Callable[[Trees], Awaitable[str]]", by_rule: Callable[[], str]
 ) -> None:
-    """Print what the listing says; where nobody can say, what the rule says."""
+    """Print the answer of the listing, or that of the rule if the source cannot be asked."""
     _told(operand, lambda: _print_exact_or_rule(choice, exact, by_rule))
 
 

@@ -1,4 +1,4 @@
-"""`bbfs put`: put resources into a mount's sources that take them in."""
+"""`bbfs put`: put resources into those sources of a mount that accept them."""
 
 import base64
 import os
@@ -69,7 +69,7 @@ def put(
 
 
 def _source(name: str) -> IO[bytes]:
-    """The file to put. Raises OSError."""
+    """Return the file to put. Raise OSError."""
     return open(sys.stdin.fileno() if name == "-" else name, "rb", closefd=name != "-")
 
 
@@ -82,7 +82,7 @@ def _where(where: str, name: str) -> str:
 
 
 def _inside(where: str) -> str:
-    """An operand that begins with a directory of this one is a path, though what it ends with may not be there yet."""
+    """Mark an operand as a path if its first name exists in this directory; its last name may be new."""
     first, slash, _ = where.partition("/")
     plain = not where.startswith(("/", ".", "~")) and "://" not in where
     return f"./{where}" if plain and slash and os.path.lexists(first) else where
@@ -96,7 +96,7 @@ def _putter(file: IO[bytes], said: dict[str, Any]) -> Callable[[Target], Awaitab
 
 
 async def _ask(target: Target, said: dict[str, Any], file: IO[bytes] | None = None) -> None:
-    """Have the daemon of the target's mount put what is in a file, a piece at a time. Raises BbfsError, OSError."""
+    """Send a file to the daemon of the target's mount, a piece at a time. Raise BbfsError, OSError."""
     import trio  # noqa: PLC0415 - for those who put
 
     from bbfs.cli.target import control_client  # noqa: PLC0415 - trio

@@ -79,7 +79,7 @@ class _Lister:
                     self.complete = False
 
     async def _say_why_empty(self, target: Target, path: tuple[str, ...]) -> None:
-        """A source can list nothing because something is wrong, such as what it should begin with, and yet be up."""
+        """Report why a source lists nothing: it may be up and have a fault, such as a wrong option."""
         error = (await target.tree.document(Target(target.tree, path))).get("error")
         if error is not None:
             output.message(f"{path[0]}: {error}")

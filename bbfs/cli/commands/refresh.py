@@ -1,4 +1,4 @@
-"""`bbfs refresh`: have a mount ask its sources anew."""
+"""`bbfs refresh`: make a mount ask its sources again."""
 
 from typing import TYPE_CHECKING
 

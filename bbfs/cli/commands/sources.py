@@ -1,4 +1,4 @@
-"""`bbfs sources`: each source, and how it fares."""
+"""`bbfs sources`: each source and its state."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -60,12 +60,12 @@ def sources(choice: SourceChoice, as_json: bool, offline: bool, check: bool, tim
 
 
 def _fails(row: dict[str, Any]) -> bool:
-    """Whether a source does not answer. One that is up and listed may tell of one resource that could not be had."""
+    """Return whether a source fails. One that is up and listed may report an error of a single resource."""
     return bool(row.get("error")) and (row.get("state") != "up" or row.get("resources") is None)
 
 
 def gather(choice: SourceChoice, timeout: float | None) -> list[dict[str, Any]]:
-    """A row for each source; `timeout` in seconds, None to contact none. Raises BbfsError."""
+    """Return a row for each source. timeout: seconds for a contact, None for no contact. Raise BbfsError."""
     from bbfs.cli.target import operand  # noqa: PLC0415 - trio
 
     async def work(opened: "Trees") -> list[dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""What the operand of a command means, and how the command reaches it: through a mount, or directly."""
+"""The operands of commands, and the ways to their resources: through a mount, or directly."""

@@ -1,5 +1,5 @@
-"""What a command can ask of a tree of sources, however it is reached: through a mount that serves them (`mounted`), or
-opened in this process (`direct`).
+"""The requests of commands to a tree of sources. A mount serves the sources (`mounted`), or this process opens them
+(`direct`).
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ class NoSuchSource(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """One name of a tree. size: bytes, None where it is not known. error: why it is not."""
+    """One name of a tree. size: bytes, None if unknown. error: the reason why it is unknown."""
 
     path: Path
     kind: Literal["directory", "file", "symlink"]
@@ -31,41 +31,41 @@ class TreeEntry:
 class SourceTree(Protocol):
     """The names, metadata and contents of some sources. Paths are from the root, beginning with a source's directory.
 
-    Everything raises BbfsError or OSError.
+    All methods raise BbfsError or OSError.
     """
 
     mount: str | None
 
     async def locate(self, uri: str) -> Path:
-        """The path of a bbfs URI."""
+        """Return the path of a bbfs URI."""
         ...
 
     async def children(self, path: Path, *, exact: bool) -> list[TreeEntry]:
-        """The entries of a directory; `exact` learns sizes and all else that a plain listing leaves open."""
+        """Return the entries of a directory. exact: load the sizes and other fields that a listing leaves open."""
         ...
 
     async def entry(self, path: Path, *, exact: bool) -> TreeEntry: ...
 
     async def document(self, target: "Target") -> dict[str, Any]:
-        """All metadata, under the names of the data model, with `kind`."""
+        """Return all metadata, under the names of the data model, with `kind`."""
         ...
 
     async def copy(self, target: "Target", write: Callable[[bytes], object]) -> None:
-        """Write the content, of several contents all in order."""
+        """Write the content, or several contents in order."""
         ...
 
     async def why(self, path: Path, error: OSError) -> str | None:
-        """What the source says of an error at a path, where it says more than the error does. Bounded."""
+        """Return the source's reason for an error at a path, if it says more than the error. The wait is bounded."""
         ...
 
     async def sources(self, timeout: float | None) -> list[dict[str, Any]]:
-        """Every source with its state, after contact with it for at most `timeout` seconds (None: no contact)."""
+        """Return each source with its state, after a contact of at most `timeout` seconds (None: no contact)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What one operand means. path: from the root of the tree; None where only the URI is known yet."""
+    """The resource of one operand. path: from the root of the tree; None while only the URI is known."""
 
     tree: SourceTree
     path: Path | None

@@ -1,4 +1,4 @@
-"""What `bbfs watch` does: hear of changes, through the daemon of a mount or directly, and tell them."""
+"""The work of `bbfs watch`: receive changes, from the daemon of a mount or directly, and print them."""
 
 import errno
 import json
@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 TIMED_OUT = 124
 """The exit status of timeout(1)."""
 _BURST = 0.05
-"""Seconds for which a command waits for what else changes at once."""
+"""Seconds for which a command waits for further changes."""
 
 
 class Teller:
     """Prints changes, or runs a command for each.
 
-    command: of the shell. Commands run one at a time; what changes meanwhile at one path is one change. once: end after
+    command: of the shell. Commands run one at a time; changes at one path in the meantime count as one. once: end after
     the first change.
     """
 
@@ -50,7 +50,7 @@ class Teller:
         self._news = trio.Event()
 
     def hear(self, message: dict[str, Any]) -> None:
-        """Take in a change, with event, path, and what else is known of it."""
+        """Take a change, with event, path, and its other fields."""
         self._heard += 1
         key = self._heard if self._command is None else message["path"]
         before = self._waiting.get(key)
@@ -60,7 +60,7 @@ class Teller:
         self._news.set()
 
     async def run(self) -> None:
-        """Tell until there is nothing more to do. Raises OSError where nothing can be written."""
+        """Print changes until the watch ends. Raise OSError if the output fails."""
         while True:
             await self._news.wait()
             self._news = trio.Event()
@@ -84,7 +84,7 @@ class Teller:
         click.echo(json.dumps(known))
 
     async def _run(self, command: str, message: dict[str, Any]) -> None:
-        """Run the command for one change. That it fails is told, and nothing more."""
+        """Run the command for one change. Report a failure, and go on."""
         path = message["path"]
         names = {"BBFS_EVENT": "event", "BBFS_PATH": "path", "BBFS_URI": "uri", "BBFS_SOURCE": "source"}
         environ = {**os.environ, **{name: str(message.get(key, "")) for name, key in names.items()}}
@@ -97,14 +97,14 @@ class Teller:
 
 
 def _both(before: str, after: str) -> str:
-    """What two changes of one path amount to."""
+    """Return the sum of two changes of one path."""
     return {("added", "changed"): "added", ("removed", "added"): "changed"}.get((before, after), after)
 
 
 async def watch(opened: Trees, operands: Sequence[str], teller: Teller, timeout: float | None) -> int:
-    """Tell what changes at and below the operands until there is nothing more to do. Returns the exit status.
+    """Print changes at and below the operands until the watch ends. Return the exit status.
 
-    timeout: seconds. Raises BbfsError, OSError.
+    timeout: seconds. Raise BbfsError, OSError.
     """
     ends = inf if timeout is None else trio.current_time() + timeout
     targets: list[Target] = []
@@ -140,7 +140,7 @@ async def watch(opened: Trees, operands: Sequence[str], teller: Teller, timeout:
 
 
 async def _through_mount(mount: str, targets: list[Target], teller: Teller) -> None:
-    """Have the daemon of a mount tell, until it ends. Raises BbfsError, OSError."""
+    """Watch through the daemon of a mount, until it ends. Raise BbfsError, OSError."""
     paths = ["/".join(await control_client.resolved(mount, await target.located())) for target in targets]
     shown = ", ".join(os.path.join(mount, path) if path else mount for path in paths)
     async with control_client.daemon_of(mount) as link:
@@ -161,7 +161,7 @@ async def _through_mount(mount: str, targets: list[Target], teller: Teller) -> N
 
 
 async def _directly(_: None, targets: list[Target], teller: Teller) -> None:
-    """Watch sources that are opened here. Raises BbfsError."""
+    """Watch sources that this process opens. Raise BbfsError."""
     tree = targets[0].tree
     assert isinstance(tree, DirectTree)
     paths = [await tree.resolved(await target.located()) for target in targets]
@@ -188,6 +188,6 @@ def _stdout_is_pipe() -> bool:
 
 
 async def _until_nobody_reads() -> None:
-    """Raises BrokenPipeError when the reader of standard output is gone, before there is anything to write to it."""
+    """Raise BrokenPipeError as soon as the reader of standard output is gone, even without output."""
     await trio.lowlevel.wait_readable(sys.stdout.fileno())  # whoever waits for anything is told that it broke
     raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))

@@ -1,4 +1,4 @@
-"""Talking to the daemon of a mount through its control socket."""
+"""The client of a daemon's control socket."""
 
 import errno
 import os
@@ -17,14 +17,14 @@ from bbfs.model.errors import BbfsError, Denied, NotFound, NotSupported, Unreach
 T = TypeVar("T")
 
 _ANSWERS_WITHIN = 5.0
-"""Seconds for what a daemon answers from memory."""
+"""Seconds for an answer that a daemon gives from memory."""
 
 
 @asynccontextmanager
 async def daemon_of(mount: str) -> AsyncGenerator[MessageStream]:
-    """A connection to the daemon that serves a mount.
+    """Yield a connection to the daemon of a mount.
 
-    Raises DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation.
+    Raise DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation.
     """
     await trio.to_thread.run_sync(mountpoint.names, mount)
     async with control.connect(await _address(mount)) as link:
@@ -43,7 +43,7 @@ async def _address(mount: str) -> str:
 
 
 async def resolved(mount: str, path: Path) -> Path:
-    """A path of a mount without symbolic links. Raises Denied where they lead out of it, OSError, MountError."""
+    """Return a path of a mount without symbolic links. Raise Denied if they lead out of it, OSError, MountError."""
     here = os.path.join(mount, *path)
     real = await _asked(mount, lambda: os.path.realpath(here))
     if real != mount and not real.startswith(mount.rstrip("/") + "/"):
@@ -52,7 +52,7 @@ async def resolved(mount: str, path: Path) -> Path:
 
 
 def require_ok(answer: dict[str, Any] | None, about: str | None = None) -> None:
-    """Raises what a daemon answered instead of `ok`. about: what it was asked for."""
+    """Raise the error in a daemon's answer, unless it is `ok`. about: the operand of the request."""
     if answer is None:
         raise Unreachable("the daemon has ended")
     if "error" in answer:

@@ -1,4 +1,4 @@
-"""The sources opened in this process, where no mount serves them."""
+"""Sources that this process opens, if no mount serves them."""
 
 import errno
 import os
@@ -31,9 +31,9 @@ class DirectTree:
         self.manager = manager
 
     async def source_directory(self, source: str) -> Path:
-        """The directory of a source named by its prefix, name or id.
+        """Return the directory of a source named by its prefix, name or id.
 
-        Raises NoSuchSource, and ConfigError where several have the name.
+        Raise NoSuchSource, or ConfigError if several have the name.
         """
         if source in self.manager.roots():
             return (source,)
@@ -53,7 +53,7 @@ class DirectTree:
         return (found[0].uri_prefix,)
 
     async def _roots(self, *bases: str) -> list[str]:
-        """The directories at the root, after a listing of the sources with these base prefixes; by default of all.
+        """List the sources with these base prefixes, by default all, and return the directories at the root.
 
         A source with a scheme of its own has a directory for each other scheme that it lists.
         """
@@ -86,7 +86,7 @@ class DirectTree:
         return (f"{source.data.base_prefix}+{record.path[0]}", *record.path[1:])
 
     async def resolved(self, path: Path) -> Path:
-        """`path` with its symbolic links followed, as the kernel does on a mount. Raises BbfsError."""
+        """Return `path` with its symbolic links followed, as the kernel does on a mount. Raise BbfsError."""
         done, rest, links = await self.source_directory(path[0]), list(path[1:]), 0
         while rest:
             name = rest.pop(0)
@@ -184,9 +184,9 @@ class DirectTree:
         return {**document, "kind": "directory" if is_directory else "symlink" if kind == "symlink" else "file"}
 
     async def _record(self, target: Target) -> "tuple[Record | None, Path | None]":
-        """The record of a resource with its path, or None for a directory that only URIs make.
+        """Return the record of a resource and its path. The record is None for a directory that only URIs make.
 
-        A resource that no listing has is none the less one to be asked for; it has no path then.
+        A resource may exist without being listed; then it has no path.
         """
         try:
             path = await self.resolved(await target.located())

@@ -1,4 +1,4 @@
-"""The sources as a mount shows them: plain file operations and extended attributes."""
+"""Sources through a mount: plain file operations and extended attributes."""
 
 import errno
 import json
@@ -19,13 +19,13 @@ from bbfs.model.uri import parse_uri_prefix
 
 _CHUNK = 1 << 20
 _GONE = (errno.ENOTCONN, errno.ECONNABORTED)
-"""What the kernel answers for a mount whose daemon is gone."""
+"""Answers of the kernel for a mount whose daemon is gone."""
 _TOLD_WITHIN = 2.0
 """Seconds for an attribute, which a daemon answers from memory."""
 _REASONED = (
     errno.EHOSTDOWN, errno.ETIMEDOUT, errno.EPROTO, errno.EIO, errno.EACCES, errno.EFBIG, errno.EOPNOTSUPP, errno.EINVAL
 )  # fmt: skip
-"""Errors whose words say less than what the source told the daemon."""
+"""Errors whose text says less than the source's error in the daemon."""
 
 
 class MountedTree:
@@ -42,7 +42,7 @@ class MountedTree:
         return _attribute(self._at(path), "user.bbfs.uri")
 
     def source_directory(self, source: str, names: list[str]) -> Path | None:
-        """The directory of a source named by its prefix, name or id. Raises ConfigError where several have it."""
+        """Return the directory of a source named by its prefix, name or id. Raise ConfigError if several have it."""
         for name in names:
             if source == name or source.startswith(name + "+"):
                 return (source,)  # with a scheme it is a link that lookup finds
@@ -74,7 +74,7 @@ class MountedTree:
         return [await self._learnt(entry.path) for entry in found] if exact else found
 
     async def _learnt(self, path: Path) -> TreeEntry:
-        """An entry of a listing, which is there even where the source does not say more of it."""
+        """Return an entry of a listing with its size, or with the error if the source does not give one."""
         try:
             return self._exact(path)
         except OSError as error:
@@ -95,7 +95,7 @@ class MountedTree:
         return replace(listed, uri=uri)
 
     def _listed(self, path: Path) -> list[TreeEntry]:
-        """The names of a directory with their kinds, which cost no content, unlike a stat of each."""
+        """Return the names of a directory with their kinds. That loads no content, unlike a stat of each."""
         with os.scandir(self._at(path)) as scan:
             found = [TreeEntry((*path, entry.name), _kind(entry)) for entry in scan]
         return sorted(found, key=lambda entry: entry.path)
@@ -137,7 +137,7 @@ class MountedTree:
 
     @staticmethod
     def _has_several_contents(directory: str) -> bool:
-        """Whether a directory is one resource: a server's, since a folder's directories have URIs as well."""
+        """Return whether a directory is one resource of a server. (A folder's directories have URIs as well.)"""
         return (
             bool(_attribute(directory, "user.bbfs.uri")) and _attribute(directory, "user.bbfs.access_method") == "mcp"
         )
@@ -173,7 +173,7 @@ class MountedTree:
         return [rows[name] for name in names]
 
     async def _names(self) -> list[str]:
-        """The names at the root. Raises MountError, DeadMount where nobody serves them any more."""
+        """Return the names at the root. Raise MountError, DeadMount if the daemon is gone."""
         return await trio.to_thread.run_sync(mountpoint.names, self._root)
 
     async def why(self, path: Path, error: OSError) -> str | None:
@@ -188,7 +188,7 @@ class MountedTree:
         return None
 
     async def _told(self, path: Path, name: str) -> tuple[str | None, str | None]:
-        """An extended attribute, or None and why it cannot be had within `_TOLD_WITHIN` seconds."""
+        """Return an extended attribute, or None and the error that prevents it within `_TOLD_WITHIN` seconds."""
         with trio.move_on_after(_TOLD_WITHIN):
             try:
                 read = partial(_attribute, self._at(path), name)
@@ -199,7 +199,7 @@ class MountedTree:
 
 
 def _source_of(path: Path) -> Path:
-    """The directory of the source without a scheme of its own, to which a name with a scheme is a link."""
+    """Return the directory of the source to which a name with a scheme is a link."""
     try:
         return (parse_uri_prefix(path[0]).base,)
     except InvalidUri:
@@ -224,7 +224,7 @@ def _is_directory(path: str) -> bool:
 
 
 def _attribute(path: str, name: str) -> str | None:
-    """An extended attribute, or None where there is none, or no such file."""
+    """Return an extended attribute, or None if the attribute or the file does not exist."""
     try:
         return os.getxattr(path, name).decode("utf-8", "surrogateescape")
     except OSError as error:
@@ -241,7 +241,7 @@ def _names(directory: str) -> list[str]:
 
 
 def _count(directory: str) -> int:
-    """How many resources there are below a directory. Listing costs no content. Raises OSError."""
+    """Return the number of resources below a directory. Listing loads no content. Raise OSError."""
     total = 0
     for entry in os.scandir(directory):
         if entry.is_dir(follow_symlinks=False):

@@ -1,4 +1,4 @@
-"""What the operands of a command mean: a path inside a mount, a bbfs URI, or a source with a path below it."""
+"""The operands of a command: a path inside a mount, a bbfs URI, or a source with a path below it."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ MOUNT_VARIABLE = "BBFS_MOUNT"
 
 
 def _lazy(config: "Config") -> "Config":
-    """Without `start = "eager"`: a command contacts what it needs, no other source."""
+    """Return the configuration without `start = "eager"`: a command contacts only the sources that it needs."""
     return replace(
         config,
         sources=tuple(
@@ -39,7 +39,7 @@ def _lazy(config: "Config") -> "Config":
 
 
 class Trees:
-    """The trees that a command may use. Sources are opened here only when something is asked of them."""
+    """The trees that a command may use. It opens sources in this process only when the command needs them."""
 
     def __init__(self, choice: SourceChoice, stack: AsyncExitStack, config: "Config | None" = None) -> None:
         self._choice = choice
@@ -49,7 +49,7 @@ class Trees:
         self._answering: list[tuple[str, list[str]]] | None = None
 
     async def target(self, operand: str) -> Target:
-        """What an operand means. Raises NotFound, ConfigError, MountError."""
+        """Return the target of an operand. Raise NotFound, ConfigError, MountError."""
         inside = inside_mount(operand)
         if inside is not None:
             return Target(MountedTree(inside[0]), inside[1])
@@ -64,7 +64,7 @@ class Trees:
         return await self._target_of_uri(operand, parsed.base_prefix)
 
     async def _target_of_uri(self, uri: str, base: str) -> Target:
-        """What a URI means: several mounts may have its source, and not all need list it."""
+        """Return the target of a URI. Several mounts may have its source, and not all of them may list it."""
         having = self._mounts_with(base) if not self._choice.given else []
         if len(having) < 2:
             return Target(having[0][0] if having else (await self._tree_of(base))[0], None, uri)
@@ -81,7 +81,7 @@ class Trees:
         raise NotFound(f"not listed at {', '.join(str(tree.mount) for tree, _ in having)}")
 
     async def roots(self) -> list[SourceTree]:
-        """The trees of all sources there are: those that options name, else all mounts, else the configuration's."""
+        """Return the trees of all sources: those of the options, else of all mounts, else of the configuration."""
         if not self._choice.given:
             mounted: list[SourceTree] = [MountedTree(mount) for mount, _ in self._mounts()]
             if mounted:
@@ -105,7 +105,7 @@ class Trees:
         return self._answering
 
     def _mounts_with(self, source: str) -> list[tuple[MountedTree, Path]]:
-        """The live mounts that have a source, by prefix, name or id, each with the source's directory there."""
+        """Return the live mounts that have a source, by prefix, name or id, each with the source's directory."""
         found: list[tuple[MountedTree, Path]] = []
         for mount, names in self._mounts():
             tree = MountedTree(mount)
@@ -119,7 +119,7 @@ class Trees:
         return found
 
     async def _tree_of(self, source: str) -> tuple[SourceTree, Path]:
-        """The tree that has a source, by prefix, name or id, and the path of the source's directory in it."""
+        """Return the tree that has a source, by prefix, name or id, and the path of the source's directory in it."""
         if not self._choice.given and (having := self._mounts_with(source)):
             return having[0]
         try:
@@ -132,9 +132,9 @@ class Trees:
 
 
 def run(choice: SourceChoice, work: Callable[[Trees], Awaitable[T]], config: "Config | None" = None) -> T:
-    """Do asynchronous work on trees, then close what it opened. Raises what the work raises, unwrapped.
+    """Do asynchronous work on trees, then close the sources that it opened. Raise the errors of the work, unwrapped.
 
-    config: what `choice` was loaded as, if it was already.
+    config: the configuration of `choice`, if it is already loaded.
     """
     results: list[T] = []
     failures: list[BaseException] = []
@@ -154,7 +154,7 @@ def run(choice: SourceChoice, work: Callable[[Trees], Awaitable[T]], config: "Co
 
 
 async def each(trees: Trees, operands: tuple[str, ...], work: Callable[[Target], Awaitable[None]]) -> bool:
-    """Do something with each operand in order, telling what fails; whether all went well."""
+    """Work on each operand in order and report failures. Return whether there were none."""
     well = True
     for operand in operands:
         target: Target | None = None
@@ -173,7 +173,7 @@ async def each(trees: Trees, operands: tuple[str, ...], work: Callable[[Target],
 
 
 async def each_root(trees: Trees, work: Callable[[SourceTree], Awaitable[None]]) -> None:
-    """Do something with the tree of every root; a mount that died since it was found is told and passed over."""
+    """Work on the tree of every root. Report a mount that died in the meantime, and go on."""
     for tree in await trees.roots():
         try:
             await work(tree)
@@ -184,7 +184,7 @@ async def each_root(trees: Trees, work: Callable[[SourceTree], Awaitable[None]])
 
 
 def _pass_over(mount: str, error: Exception) -> None:
-    """Tell that a mount is dead or does not answer. Raises any other error."""
+    """Report that a mount is dead or does not answer. Raise any other error."""
     if isinstance(error, OSError):
         if error.errno not in (errno.ENOTCONN, errno.ECONNABORTED):
             raise error
@@ -193,7 +193,7 @@ def _pass_over(mount: str, error: Exception) -> None:
 
 
 async def why(target: Target, error: OSError) -> str | None:
-    """What the source says of an error with a target, where that is more than the error says."""
+    """Return the source's reason for an error with a target, if it says more than the error."""
     path = target.path
     if path is None and target.uri is not None:
         path = path_by_rule(target.uri)
@@ -201,7 +201,7 @@ async def why(target: Target, error: OSError) -> str | None:
 
 
 def inside_mount(operand: str) -> tuple[str, Path] | None:
-    """The bbfs mount that an operand leads into and the path there, if it is a path that does."""
+    """Return the bbfs mount that an operand leads into, and the path in it, or None."""
     plain = operand.startswith(("/", ".", "~"))
     absolute = os.path.abspath(os.path.expanduser(operand))
     found = _mount_of(absolute)
@@ -214,7 +214,7 @@ def inside_mount(operand: str) -> tuple[str, Path] | None:
 
 
 def _mount_of(absolute: str) -> tuple[str, Path] | None:
-    """The bbfs mount that holds an absolute path, by comparing texts: nothing is touched."""
+    """Return the bbfs mount that holds an absolute path, by a comparison of texts. Do not touch any file."""
     holding: mountpoint.Mount | None = None
     for mount in mountpoint.mounts():
         is_above = mount.path == "/" or absolute == mount.path or absolute.startswith(mount.path + "/")
@@ -226,9 +226,9 @@ def _mount_of(absolute: str) -> tuple[str, Path] | None:
 
 
 def _answering() -> list[tuple[str, list[str]]]:
-    """The bbfs mounts that answer, each with the names at its root; others of this user are told.
+    """Return the bbfs mounts that answer, each with the names at its root. Report the others of this user.
 
-    The variable `BBFS_MOUNT` names the one that is meant, where there are several.
+    The variable `BBFS_MOUNT` selects one of several.
     """
     found: list[tuple[str, list[str]]] = []
     meant = os.environ.get(MOUNT_VARIABLE)

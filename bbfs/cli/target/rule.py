@@ -1,7 +1,7 @@
-"""URI ↔ path by the rule alone (`docs/semantics.md`, S2 to S5): pure, without asking a source what it lists.
+"""URI ↔ path by the rule alone (`docs/semantics.md`, S2 to S5). Pure: no source is asked.
 
-Paths are those below the root of a mount. Where several URIs of a listing want one name, or one is a directory as well,
-only the listing knows the path; everywhere else the rule and the listing agree.
+Paths start at the root of a mount. If several URIs of a listing need one name, or one of them is a directory as well,
+only the listing knows the path. Otherwise the rule and the listing agree.
 """
 
 from bbfs.model import file_names
@@ -13,13 +13,13 @@ Path = tuple[str, ...]
 
 
 def path_by_rule(uri: str) -> Path:
-    """The path of a bbfs URI. Raises InvalidUri."""
+    """Return the path of a bbfs URI. Raise InvalidUri."""
     parsed = parse_data_source_uri(uri)
     return (parsed.uri_prefix, *file_names.plain_path(parsed.original_uri).path[1:])
 
 
 def uri_by_rule(path: Path) -> str:
-    """The bbfs URI of a path. Raises InvalidUri for a bare URI prefix, and for what does not begin with one."""
+    """Return the bbfs URI of a path. Raise InvalidUri for a bare URI prefix, and for a path without one."""
     prefix = parse_uri_prefix(path[0] if path else "")
     below = path[1:] if prefix.scheme is None else (prefix.scheme, *path[1:])
     if not below or (prefix.scheme is not None and len(below) == 1):
@@ -30,5 +30,5 @@ def uri_by_rule(path: Path) -> str:
 
 
 def components(path: str) -> Path:
-    """The names of a path as the kernel takes them: empty ones and `.` vanish."""
+    """Return the names of a path as the kernel reads them: empty ones and `.` vanish."""
     return tuple(name for name in path.split("/") if name not in ("", "."))

@@ -1,8 +1,8 @@
-"""The MCP servers of another program's configuration file, read as it is.
+"""The MCP servers of another program's configuration file.
 
 Known forms: `mcpServers` (Claude Code, Claude Desktop, `.mcp.json`, Cursor, Windsurf), Claude Code's
 `projects.{path}.mcpServers`, `servers` and `mcp.servers` (VS Code), `context_servers` (Zed), and lists of servers
-(Continue). Keys that are not about reaching a server are the host's own business and are passed over.
+(Continue). Keys that do not say how to reach a server are ignored.
 """
 
 import json
@@ -48,7 +48,7 @@ _HOLDERS = ("transport", "command")
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One server as its host has it. folder: where relative paths start; None where the host leaves it open."""
+    """One server in its host's form. folder: the start of relative paths; None if the host leaves it open."""
 
     name: str
     path: KeyPath
@@ -64,12 +64,12 @@ def import_mcp_hosts(
     on_refused: Callable[[ConfigError], None] | None = None,
     on_elsewhere: Callable[[Mapping[str, int]], None] | None = None,
 ) -> tuple[DataSource, ...]:
-    """The servers of an MCP host's file, in its order; disabled ones are left out.
+    """Return the enabled servers of an MCP host's file, in its order.
 
-    cwd: the directory whose project (of a `~/.claude.json`) is taken; default: the current one.
-    on_refused: told each server that cannot be used, while the others go on; without it, any such server fails the
-        import. Raises ConfigError, then or when the file itself cannot be read.
-    on_elsewhere: told of the projects in other directories how many servers each has, if there are any.
+    cwd: the directory whose project (of a `~/.claude.json`) counts; default: the current one.
+    on_refused: called with the error of each unusable server, while the import goes on. Without it, any such server
+        fails the import. Raise ConfigError then, and if the file itself cannot be read.
+    on_elsewhere: called with the number of servers of each project in another directory, if there are any.
     """
     here = os.path.realpath(cwd or os.getcwd())
     document = _read(path)
@@ -110,7 +110,7 @@ def _read(path: str) -> Any:
 
 
 def _entries(document: Any, path: str, here: str, environ: Mapping[str, str]) -> list[_Entry]:
-    """Every server of the file. A project's server takes the place of a global one with the same name."""
+    """Return every server of the file. A project's server replaces a global one with the same name."""
     folder = _project_folder(path, environ)
     found: dict[str, _Entry] = {}
     containers = [(keys, value) for keys in _CONTAINERS if (value := _get(document, keys)) is not None]
@@ -134,7 +134,7 @@ def _entries(document: Any, path: str, here: str, environ: Mapping[str, str]) ->
 
 
 def _elsewhere(document: Any, here: str, environ: Mapping[str, str]) -> dict[str, int]:
-    """The directories other than `here` that have servers of their own, with how many each has."""
+    """Return the directories other than `here` that have servers of their own, with the number of each."""
     projects = document.get("projects") if isinstance(document, dict) else None
     counts: dict[str, int] = {}
     for place, project in (projects if isinstance(projects, dict) else {}).items():
@@ -151,7 +151,7 @@ def _get(value: Any, keys: Sequence[str]) -> Any:
 
 
 def _named(container: Any, keys: KeyPath, file: str, folder: str | None) -> Iterator[_Entry]:
-    """The servers of a table (by name) or of a list (with names inside, or named by what they run)."""
+    """Yield the servers of a table (by name) or of a list (with names inside, or numbered)."""
     if isinstance(container, dict):
         items = [(name, (*keys, name), value) for name, value in container.items()]
     elif isinstance(container, list):
@@ -172,7 +172,7 @@ def _list_name(value: Any, index: int) -> str:
 
 
 def _project_folder(path: str, environ: Mapping[str, str]) -> str | None:
-    """The folder whose project a file belongs to, or None for a file of the user (such as `~/.cursor/mcp.json`)."""
+    """Return the folder of the project that a file belongs to, or None for a user's (such as `~/.cursor/mcp.json`)."""
     folder, name = os.path.split(os.path.realpath(path))
     parts = folder.split(os.sep)
     for index, part in enumerate(parts):
@@ -187,7 +187,7 @@ def _is_disabled(value: Mapping[str, Any]) -> bool:
 
 
 class _Reader:
-    """Makes the McpServer of one entry; what is wrong with it goes to `problems`."""
+    """Makes the McpServer of one entry, and adds its faults to `problems`."""
 
     def __init__(self, entry: _Entry, problems: Problems, environ: Mapping[str, str], here: str, base: str) -> None:
         self._entry = entry
@@ -232,7 +232,7 @@ class _Reader:
         self._problems.add((*self._entry.path, *path), message)
 
     def _parts(self) -> dict[str, Any]:
-        """The entry's keys with those of nested forms lifted up: `transport: {…}`, `command: {path, args, env}`."""
+        """Return the entry's keys, with those of `transport: {…}` and `command: {path, args, env}` lifted up."""
         parts = dict(self._entry.value)
         for holder in _HOLDERS:
             inner = parts.get(holder)
@@ -282,7 +282,7 @@ class _Reader:
         return {name: self._expand(item, (key, name)) for name, item in value.items() if item is not None}
 
     def _nested_headers(self, parts: Mapping[str, Any]) -> dict[str, str]:
-        """Continue's `requestOptions: {headers: {…}}`."""
+        """Return the headers of Continue's `requestOptions: {headers: {…}}`."""
         options = parts.get("requestOptions")
         return self._table(options, "headers") if isinstance(options, dict) else {}
 

@@ -11,10 +11,10 @@ _NOT_NEWLINE = re.compile(r"[^\r\n]")
 
 
 def strip_comments(text: str) -> str:
-    """`text` with comments and trailing commas blanked out, every other character at its place.
+    """Return `text` with comments and trailing commas blanked out, and every other character at its place.
 
-    Lines and columns of a later syntax error are therefore those of the file. Text that is not JSON stays what it is:
-    an unterminated comment, and a comma with nothing before it, are left for the parser to refuse.
+    So the lines and columns of a later syntax error are those of the file. The parser refuses what is no JSON: an
+    unterminated comment, and a comma with nothing before it, stay.
     """
     out: list[str] = []
     comma: int | None = None  # where in `out` a comma stands that would be a trailing one, if a bracket came next
@@ -33,5 +33,5 @@ def strip_comments(text: str) -> str:
 
 
 def loads(text: str) -> Any:
-    """The value of a JSON text that may have comments and trailing commas. Raises json.JSONDecodeError."""
+    """Return the value of a JSON text with comments and trailing commas. Raise json.JSONDecodeError."""
     return json.loads(strip_comments(text.removeprefix("\ufeff")))

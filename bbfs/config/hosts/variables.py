@@ -2,7 +2,7 @@
 
 `${VAR}` and `${VAR:-default}` (Claude Code), `${env:VAR}` (VS Code, Cursor, Windsurf), `${file:PATH}` (Windsurf),
 `${workspaceFolder}`, `${workspaceFolderBasename}`, `${cwd}`, `${userHome}`, `${pathSeparator}`, `${/}`, `${input:id}`
-(VS Code, Cursor). Text in braces that no host gives a meaning, such as a shell's `${#list}`, is left as it is.
+(VS Code, Cursor). Other text in braces, such as a shell's `${#list}`, stays.
 """
 
 import os
@@ -24,8 +24,8 @@ class HostVariables:
     def __init__(
         self, environ: Mapping[str, str], workspace: str, base: str, left_to_server: Container[str] = ()
     ) -> None:
-        """left_to_server: variables that the server itself gets and may expand (a habit of `mcp-remote`'s users): where
-        `environ` has them not, a reference to them is left as it is.
+        """Take the folder and the variables. left_to_server: variables that the server gets and may expand itself (a
+        habit of `mcp-remote`'s users). If `environ` lacks one, a reference to it stays.
         """
         self._environ = environ
         self._left_to_server = left_to_server
@@ -41,7 +41,7 @@ class HostVariables:
         }
 
     def expand(self, text: str) -> str:
-        """`text` with its variables. Raises UnresolvedReference, which names what is missing and holds no value."""
+        """Return `text` with its variables expanded. Raise UnresolvedReference, which names the variable only."""
         if "${" not in text:
             return text
         values: list[str] = []
@@ -93,9 +93,9 @@ class HostVariables:
 
 
 def read_env_file(path: str, shown: str) -> dict[str, str]:
-    """The variables of a `.env` file: `NAME=value` lines, `export` allowed, quotes removed, nothing expanded.
+    """Return the variables of a `.env` file: `NAME=value` lines, `export` allowed, quotes removed, nothing expanded.
 
-    Raises UnresolvedReference. Every value is kept out of `repr`.
+    Raise UnresolvedReference. No value appears in a `repr`.
     """
     variables: dict[str, str] = {}
     for number, line in enumerate(read_secret_file(path, shown).splitlines(), 1):
