@@ -19,7 +19,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from bbfs.model.errors import ProtocolViolation
-from bbfs.sources.mcp.transport.lines import LineSplitter
+from bbfs.sources.mcp.transport.jsonrpc import LineSplitter
 
 log = logging.getLogger(__name__)
 

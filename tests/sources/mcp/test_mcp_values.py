@@ -24,8 +24,8 @@ from bbfs.sources.mcp.client.decode import (
     ttl_seconds,
 )
 from bbfs.sources.mcp.client.errors import server_redactor
-from bbfs.sources.mcp.transport.lines import Event, EventParser, LineSplitter
-from bbfs.sources.mcp.transport.stdio import decode
+from bbfs.sources.mcp.transport.events import Event, EventParser
+from bbfs.sources.mcp.transport.jsonrpc import LineSplitter, decode
 
 chunks = st.lists(st.binary(max_size=12) | st.sampled_from([b"\n", b"a\nb", b"\n\n"]))
 json_values = st.recursive(

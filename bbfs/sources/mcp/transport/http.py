@@ -27,8 +27,8 @@ from bbfs.sources.http.responses import BodyDecoder
 from bbfs.sources.http.statuses import status_line
 from bbfs.sources.mcp.client.errors import HttpFault
 from bbfs.sources.mcp.login.refresh import Login
-from bbfs.sources.mcp.transport.lines import Event, EventParser
-from bbfs.sources.mcp.transport.stdio import ServerStreams, decode
+from bbfs.sources.mcp.transport.events import Event, EventParser
+from bbfs.sources.mcp.transport.jsonrpc import ServerStreams, decode
 
 SESSION_ID = "mcp-session-id"
 INITIALIZED_TIMEOUT = 5.0

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic_core import from_json
 
 LONG = 1 << 20
-"""Bytes of a message from which on it is looked through for long texts, and of a text that counts as one."""
+"""Bytes from which a message is read in a thread and searched for long texts, and from which a text is long."""
 PIECE = 1 << 17
 _DIGITS = 1 << 18  # a multiple of 4: as much of base64 as decodes alone
 _VALUE = re.compile(rb'"(?:text|blob)"\s*:\s*"')

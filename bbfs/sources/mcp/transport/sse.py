@@ -9,6 +9,7 @@ import trio
 from bbfs.model.errors import ProtocolViolation, Unreachable
 from bbfs.sources.http.redirects import origin
 from bbfs.sources.mcp.client.errors import HttpFault
+from bbfs.sources.mcp.transport.events import Event
 from bbfs.sources.mcp.transport.http import (
     INITIALIZED_TIMEOUT,
     Faulty,
@@ -16,8 +17,7 @@ from bbfs.sources.mcp.transport.http import (
     Outgoing,
     is_event_stream,
 )
-from bbfs.sources.mcp.transport.lines import Event
-from bbfs.sources.mcp.transport.stdio import decode_aside
+from bbfs.sources.mcp.transport.jsonrpc import decode_aside
 
 
 class Sse(HttpTransport):

@@ -4,32 +4,23 @@ The SDK has one too; this one takes time linear in a line's length, bounds it, s
 the end of the server's stderr, tells when the child is gone, and lets go of a stubborn child in two seconds.
 """
 
-import codecs
-import json
 import logging
 import os
-import re
 import signal
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from subprocess import PIPE
-from typing import Any
 
 import anyio
-import mcp_types as types
 import trio
 from anyio.streams.memory import MemoryObjectReceiveStream
-from pydantic import ValidationError
-from pydantic_core import from_json
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, Unreachable
 from bbfs.model.redaction import Redactor
 from bbfs.model.values import McpServer
-from bbfs.sources.mcp.client.errors import invalid_answer
-from bbfs.sources.mcp.transport.jsonrpc import Inbox, Outbox, ServerStreams
-from bbfs.sources.mcp.transport.lines import LineSplitter
-from bbfs.sources.mcp.transport.long_strings import LONG, Line, put_back, take_out
+from bbfs.sources.mcp.transport.jsonrpc import Inbox, LineSplitter, Outbox, ServerStreams, decode_aside
+from bbfs.sources.mcp.transport.long_strings import LONG, Line
 
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG")
 _GRACE = 1.0
@@ -42,18 +33,10 @@ _WRITE_STALL = 30.0
 """Seconds after which a server that does not read its input is given up."""
 _UNSENT_MESSAGES = 1024
 """Messages waiting for a server to read them; buffered so that cancelling a request never waits for the server."""
-_THREAD_FROM = 1 << 20
-"""Bytes of a line from which it is parsed in a thread, so that other servers go on meanwhile."""
 _STDERR_LINES = 20
 _STDERR_LINE_LENGTH = 4096
 _STDERR_LINES_PER_SECOND = 100
 _FOREIGN_LINES_LOGGED = 5
-_DEEPEST = 200
-"""Levels of nesting; about what pydantic's parser takes."""
-_LENIENT = json.JSONDecoder(strict=False)
-_ANSWER_START = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*,\s*"(?:result|error)"')
-_ANSWER_END = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
-"""How most servers begin or end an answer: where the rest of it cannot be read, it tells at least whose it was."""
 
 
 class Stdio:
@@ -145,7 +128,7 @@ class Stdio:
                 await self._deliver(line, inbox)
 
     async def _deliver(self, line: Line, inbox: Inbox) -> None:
-        if len(line) < _THREAD_FROM and not line.strip():
+        if len(line) < LONG and not line.strip():
             return
         messages = await decode_aside(line)
         if messages is None:
@@ -223,80 +206,6 @@ class Stdio:
         ending = f"exited with status {status}" if status >= 0 else f"was killed by {_signal_name(-status)}"
         last = next((line for line in reversed(self._stderr) if line), None)
         return f"the server {ending}" + (f": {last[:200]}" if last else "")
-
-
-def decode(line: Line) -> list[types.JSONRPCMessage] | None:
-    """The messages on one line (several in a batch), or None when it holds none.
-
-    What the SDK's parser refuses gets a second chance: bytes that are not UTF-8 are replaced, halves of surrogate pairs
-    and control characters in texts let through, a byte order mark is skipped, and an answer with an id but no valid
-    shape fails its request instead of leaving it to its deadline. Parsing first and validating then takes a fifth of
-    the time of `jsonrpc_message_adapter.validate_json`. Long texts in a result are `LongText`.
-    """
-    if len(line) >= LONG and (parted := take_out(line)) is not None:
-        rest, texts = parted
-        found = decode(rest)
-        for message in found or ():
-            if isinstance(message, types.JSONRPCResponse):
-                put_back(message.result, texts)
-        return found
-    if line.startswith(codecs.BOM_UTF8):
-        line = line[len(codecs.BOM_UTF8) :]
-    try:
-        value = from_json(line)
-    except ValueError:
-        try:
-            value = _LENIENT.decode(line.decode("utf-8", "replace").strip())
-            _require_shallow(value)
-        except (ValueError, RecursionError):
-            broken = _ANSWER_START.match(line) or _ANSWER_END.search(line[-100:])
-            return [invalid_answer(int(broken[1]), "not JSON")] if broken else None
-    found = [message for item in (value if isinstance(value, list) else [value]) if (message := _message(item))]
-    return found or None
-
-
-async def decode_aside(line: Line) -> list[types.JSONRPCMessage] | None:
-    """As `decode`, a long line in a thread."""
-    return await trio.to_thread.run_sync(decode, line) if len(line) >= _THREAD_FROM else decode(line)
-
-
-def _require_shallow(value: Any) -> None:
-    """Raises ValueError for what is nested so deep that writing it as JSON again could fail."""
-    level = [value]
-    for _ in range(_DEEPEST):
-        inner = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list))
-        level = [item for items in inner for item in items]
-        if not level:
-            return
-    raise ValueError("nested too deep")
-
-
-def _message(item: Any) -> types.JSONRPCMessage | None:
-    if not isinstance(item, dict):
-        return None
-    try:
-        return types.jsonrpc_message_adapter.validate_python(item, by_name=False)
-    except ValidationError:
-        return _answer(item)
-
-
-def _answer(item: dict[str, Any]) -> types.JSONRPCMessage | None:
-    """The answer that an object which is no JSON-RPC message is meant to be, or None: programs log in JSON too."""
-    request_id, result, error = item.get("id"), item.get("result"), item.get("error")
-    if isinstance(request_id, float) and request_id.is_integer():
-        request_id = int(request_id)  # all numbers of some languages are floats
-    if item.get("method") is not None or not ("result" in item or "error" in item):
-        return None
-    if not isinstance(request_id, int | str) or isinstance(request_id, bool):
-        return None
-    match error:
-        case None if isinstance(result, dict):
-            return types.JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result)
-        case {"code": int(code)} if not isinstance(code, bool):
-            text = error.get("message")
-            data = types.ErrorData(code=code, message=text if isinstance(text, str) else "")
-            return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
-    return invalid_answer(request_id, "not a JSON-RPC response")
 
 
 async def _end(process: trio.Process) -> None:

@@ -11,6 +11,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from bbfs.model.errors import Unreachable
 from bbfs.sources.mcp.client.errors import HttpFault
+from bbfs.sources.mcp.transport.events import Event
 from bbfs.sources.mcp.transport.http import (
     INITIALIZED_TIMEOUT,
     SESSION_ID,
@@ -19,9 +20,8 @@ from bbfs.sources.mcp.transport.http import (
     Outgoing,
     is_event_stream,
 )
-from bbfs.sources.mcp.transport.lines import Event
+from bbfs.sources.mcp.transport.jsonrpc import decode_aside
 from bbfs.sources.mcp.transport.long_strings import LONG
-from bbfs.sources.mcp.transport.stdio import decode_aside
 
 _PROTOCOL_VERSION = "mcp-protocol-version"
 _FAREWELL_TIMEOUT = 1.0

@@ -1,32 +1,10 @@
-"""Splitting byte streams: lines, and the events of `text/event-stream` made of them. In time linear in their length."""
+"""Server-sent events (`text/event-stream`) out of chunks of bytes, in time linear in their length."""
 
 from dataclasses import dataclass
 
 from bbfs.model.errors import ProtocolViolation
-from bbfs.sources.mcp.transport.long_strings import LONG, Line
-
-
-class LineSplitter:
-    """Lines out of chunks. limit: bytes of one line; more raise ProtocolViolation."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        # One block, not a list of chunks: what is freed of it goes back to the system.
-        self._pending = bytearray()
-
-    def feed(self, chunk: bytes) -> list[Line]:
-        """The lines that end within `chunk`, without their line feeds. A long one is not copied once more."""
-        first, *others = chunk.split(b"\n")
-        self._pending += first
-        if len(self._pending) > self._limit:
-            self._pending.clear()  # or it would stay for as long as the traceback does
-            raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
-        if not others:
-            return []
-        pending = self._pending
-        lines: list[Line] = [pending if len(pending) >= LONG else bytes(pending), *others[:-1]]
-        self._pending = bytearray(others[-1])
-        return lines
+from bbfs.sources.mcp.transport.jsonrpc import LineSplitter
+from bbfs.sources.mcp.transport.long_strings import Line
 
 
 @dataclass(frozen=True, slots=True)
