@@ -114,18 +114,7 @@ class McpHandler:
         except BbfsError as error:
             problems.append(f"resources/templates/list: {error}")
             return
-        self._templates = tuple(
-            ResourceTemplate(
-                entry.uri_template,
-                entry.name,
-                entry.title,
-                entry.description,
-                entry.mime_type,
-                entry.annotations,
-                entry.mcp_data,
-            )
-            for entry in entries.entries
-        )
+        self._templates = entries.entries
         problems.append(entries.problem)
         ttls.append(entries.ttl)
 

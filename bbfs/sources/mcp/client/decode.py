@@ -14,7 +14,7 @@ from mcp_types import SERVER_INFO_META_KEY
 
 from bbfs.model.errors import NotSupported, ProtocolViolation
 from bbfs.model.listing import Description, Rows, last_part
-from bbfs.model.values import Completion, Loaded, Part
+from bbfs.model.values import Completion, Loaded, Part, ResourceTemplate
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.mcp.transport.long_strings import LongText
 
@@ -36,19 +36,6 @@ class ResourceEntry:
     mime_type: str | None = None
     size: int | None = None
     modified_ns: int | None = None
-    annotations: Mapping[str, Any] | None = None
-    mcp_data: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateEntry:
-    """One template of `resources/templates/list`."""
-
-    uri_template: str
-    name: str
-    title: str | None = None
-    description: str | None = None
-    mime_type: str | None = None
     annotations: Mapping[str, Any] | None = None
     mcp_data: Mapping[str, Any] | None = None
 
@@ -167,12 +154,12 @@ def add_resources(raw: Iterable[Any], rows: Rows) -> int:
     return invalid
 
 
-def template_entry(raw: Any) -> TemplateEntry | None:
+def template_entry(raw: Any) -> ResourceTemplate | None:
     """A listed template, or None when it has no usable template."""
     uri_template = usable_text(raw, "uriTemplate")
     if uri_template is None:
         return None
-    return TemplateEntry(
+    return ResourceTemplate(
         uri_template=uri_template,
         name=text_of(raw.get("name")) or uri_template,
         title=text_of(raw.get("title")),

@@ -14,12 +14,20 @@ import trio
 
 from bbfs.model.errors import NotFound, NotSupported
 from bbfs.model.listing import Rows
-from bbfs.model.values import Completion, ListingProgress, Loaded, McpServer, Policy, SourceEvent, SourceState
+from bbfs.model.values import (
+    Completion,
+    ListingProgress,
+    Loaded,
+    McpServer,
+    Policy,
+    ResourceTemplate,
+    SourceEvent,
+    SourceState,
+)
 from bbfs.sources.mcp.client.connection import PING_AFTER, Connection, RequestCounts
 from bbfs.sources.mcp.client.decode import (
     Entries,
     ResourceEntry,
-    TemplateEntry,
     add_resources,
     completion,
     encodable,
@@ -129,7 +137,7 @@ class MCPManager:
 
         return await self._pages(server_id, "resources/list", take)
 
-    async def list_resource_templates(self, server_id: str) -> Entries[TemplateEntry]:
+    async def list_resource_templates(self, server_id: str) -> Entries[ResourceTemplate]:
         """All resource templates that the server lists. Raises BbfsError."""
         return await self._list(
             server_id,
