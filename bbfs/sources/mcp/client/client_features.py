@@ -1,8 +1,8 @@
-"""What a server may ask of its client: the configured roots, and nothing else.
+"""Answers to requests of a server: it gets the configured roots and nothing else.
 
-In the handshake era a server sends requests (`roots/list`, `sampling/createMessage`, `elicitation/create`); since
-protocol 2026-07-28 it answers a request with `resultType: input_required` and the same requests inside, and gets their
-answers with a second try of the first request (specification, "Multi round-trip requests").
+In the handshake era a server sends requests (`roots/list`, `sampling/createMessage`, `elicitation/create`). Since
+protocol 2026-07-28 it answers a request with `resultType: input_required` and puts these requests inside; the client
+sends the first request again with their answers (specification, "Multi round-trip requests").
 """
 
 import logging
@@ -18,7 +18,7 @@ from bbfs.model.errors import NotSupported
 log = logging.getLogger("bbfs.mcp")
 
 MAX_ROUNDS = 10
-"""Times that a server may ask for input before it answers one request; other clients have the same bound."""
+"""Times that a server may ask for input for one request; other clients have the same bound."""
 _WITHOUT = {
     "sampling/createMessage": "bbfs has no language model",
     "elicitation/create": "a file system cannot ask its user questions",
@@ -27,9 +27,9 @@ _WITHOUT = {
 
 
 class ClientFeatures:
-    """Answers to what one server asks. server_id: for the log; roots: absolute paths of folders.
+    """Answers requests of one server. server_id: for the log. roots: absolute paths of folders.
 
-    What is refused is logged once for each method, however often the server asks.
+    A refusal is logged once per method.
     """
 
     def __init__(self, server_id: str, roots: tuple[str, ...]) -> None:
@@ -39,11 +39,11 @@ class ClientFeatures:
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """The capabilities to declare. The roots never change while the server runs."""
+        """The capabilities to declare. The roots do not change while the server runs."""
         return {"roots": {}} if self._roots else {}
 
     def refusal(self, method: str) -> str | None:
-        """Why requests of this method are refused, or None when they are not (or not known at all)."""
+        """Return why requests of this method are refused, or None if they are not, or are unknown."""
         if method == "roots/list" and self._roots:
             return None
         reason = _WITHOUT.get(method)
@@ -68,7 +68,7 @@ class ClientFeatures:
         return {"roots": [{"uri": path.as_uri(), "name": path.name or "/"} for path in paths]}
 
     def input_responses(self, requested: Any) -> dict[str, Any]:
-        """The answers to the `inputRequests` of a result, under the same keys. Raises NotSupported."""
+        """Return answers to the `inputRequests` of a result, under the same keys. Raises NotSupported."""
         answers: dict[str, Any] = {}
         for key, request in requested.items() if isinstance(requested, Mapping) else ():
             method = request.get("method") if isinstance(request, Mapping) else None

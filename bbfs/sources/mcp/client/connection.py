@@ -1,4 +1,4 @@
-"""One server's connection: who owns it, when it is made, what becomes of requests when it breaks.
+"""The connection to one server: its owner, when it is made, and how requests survive its loss.
 
 One task, `Connection.run`, owns a connection and enters and leaves its session. Requests come from any task. Between
 two awaits a task is alone, so there are no locks.
@@ -41,9 +41,9 @@ from bbfs.sources.mcp.transport.streamable_http import StreamableHttp
 log = logging.getLogger("bbfs.mcp")
 
 PING_AFTER = 30.0
-"""Seconds of silence after which a server is asked to show that it is there."""
+"""Seconds of silence after which a server is pinged."""
 _LEAST_PING_BOUND = 10.0
-"""Seconds that a server has at least for an answer to that, however short the time for a request is."""
+"""Seconds that a server has at least to answer a ping, however short the time for a request is."""
 
 
 RequestKind = Literal["list", "read", "complete", "call"]
@@ -61,7 +61,7 @@ class RequestCounts:
 
 @dataclass(slots=True, eq=False)
 class _Attempt:
-    """One try to connect, which any number of requests may wait for."""
+    """One try to connect. Any number of requests may wait for it."""
 
     done: trio.Event = field(default_factory=trio.Event)
     session: Session | None = None
@@ -71,8 +71,8 @@ class _Attempt:
 class Connection:
     """The connection to one server: made at the first request, kept, and made again by a request after it broke.
 
-    A request that dies with its connection is tried once more on a new one: reads and listings are idempotent.
-    A server whose `start` is eager is connected to without a request; others are let go of when they are idle.
+    A request that dies with its connection is sent once more on a new one: reads and listings are idempotent.
+    A server whose `start` is eager gets a connection without a request; other connections end when they are idle.
     clock: seconds, monotonic; spaces the tries to connect. max_message: bytes of one message of the server.
     ping_after: seconds of silence before a ping.
     """
@@ -122,7 +122,7 @@ class Connection:
         self._stopped = False
 
     async def run(self) -> None:
-        """Own the connection until cancelled; nothing of it is left then."""
+        """Own the connection until cancelled, then close it."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._announcements.run)
@@ -137,7 +137,7 @@ class Connection:
             self._attempt.done.set()
 
     async def _until_wanted(self) -> None:
-        """Wait for a request, or for the end of the pause where the connection is wanted without one."""
+        """Wait for a request; for an eager server, until the end of the back-off at most."""
         with trio.CancelScope() as pause:
             if self._server.start == "eager":
                 pause.deadline = trio.current_time() + max(0.0, self._pauses.until - self._clock())
@@ -147,9 +147,9 @@ class Connection:
             self._wanted.set()
 
     async def session(self) -> Session:
-        """The live session. Connects, or waits for the connecting that is under way. Raises BbfsError.
+        """Return the live session. Connects, or waits for the attempt under way. Raises BbfsError.
 
-        During the pause after a failure it raises what went wrong at once.
+        During the back-off after a failure it raises the last error at once.
         """
         if self._session is not None:
             return self._session
@@ -169,10 +169,10 @@ class Connection:
     async def request(
         self, method: str, params: dict[str, Any] | None = None, *, kind: RequestKind = "list", repeatable: bool = True
     ) -> tuple[Session, dict[str, Any]]:
-        """A request's raw result, and the session it came from. Raises BbfsError.
+        """Send a request; return the session it went to and its raw result. Raises BbfsError.
 
-        Waits for as long as the server takes: the caller bounds it. kind: what it counts as. repeatable: whether the
-        server may get it twice, when the connection breaks before the answer.
+        It waits as long as the server takes: the caller sets a deadline. kind: the counter it adds to. repeatable:
+        whether to send it again if the connection breaks before the answer.
         """
         for last in (False, True):
             session = await self.session()
@@ -195,7 +195,7 @@ class Connection:
         return self._login.kept
 
     def emit(self, uri: str | None, *, missed: bool = False) -> None:
-        """Tell the sinks that a resource changed, or the listing (None), or that anything may have (missed)."""
+        """Report to the sinks that a resource or the listing (None) changed, or that events were missed."""
         event = SourceEvent(self._id, uri, missed)
         for sink in self.sinks:
             try:
@@ -204,7 +204,7 @@ class Connection:
                 log.exception("%s: a listener to events failed", self._id)
 
     def _after_failure(self, session: Session, exc: MCPError, *, reading: bool, last: bool) -> BbfsError | None:
-        """The error that a failed request comes to, or None when it is worth another try."""
+        """Return the error that a failed request ends with, or None if it should be sent again."""
         error = self._clean(request_error(exc, reading=reading, cut=self._redact.cut))
         if isinstance(error, LoginRequired):
             self._want_login(error)
@@ -222,7 +222,7 @@ class Connection:
         return error
 
     async def _connect(self, attempt: _Attempt) -> None:
-        """Connect, stay connected until the connection ends, and note why it ended."""
+        """Connect, hold the connection until it ends, and record why it ended."""
         error: BbfsError = Unreachable("the connection closed")
         try:
             if not await self._hold(attempt, probe=self._probe):
@@ -234,7 +234,7 @@ class Connection:
             self._lose(attempt.session, error)
 
     async def _hold(self, attempt: _Attempt, *, probe: bool) -> bool:
-        """Hold one connection from its making to its end. False when the server must be greeted with `initialize`."""
+        """Hold one connection until it ends. Return False if the server must be greeted with `initialize`."""
         with trio.move_on_after(self._timeout) as connecting:
             async with (
                 self._transport() as (streams, why_closed),
@@ -254,7 +254,7 @@ class Connection:
                     self._fail(attempt, self._handshake_error(session, exc))
                     return True
                 except trio.Cancelled:
-                    # Those who wait are told before the server is taken down, which may take seconds.
+                    # Fail the waiting requests first: ending the server may take seconds.
                     if connecting.cancel_called:
                         self._fail(attempt, self._no_answer())
                     raise
@@ -273,7 +273,7 @@ class Connection:
 
     @asynccontextmanager
     async def _transport(self) -> AsyncGenerator[tuple[Any, Callable[[], BbfsError | None]]]:
-        """The streams of a fresh connection, and a function that says why it ended. Raises BbfsError."""
+        """Yield the streams of a new connection, and a function that returns why it ended. Raises BbfsError."""
         match self._server.transport:
             case "stdio":
                 transport = Stdio(self._id, self._server, self._redact, self._max_message)
@@ -302,7 +302,7 @@ class Connection:
             self._missed_events()
 
     def _fail(self, attempt: _Attempt, error: BbfsError) -> None:
-        """Tell all who wait that this attempt came to nothing. No-op on one that has its outcome."""
+        """Fail an attempt for all requests that wait for it. No-op for one that has its outcome."""
         if attempt.done.is_set():
             return
         self._pauses.failed(self._clock())
@@ -312,7 +312,7 @@ class Connection:
         attempt.done.set()
 
     def _lose(self, session: Session, error: BbfsError) -> None:
-        """Give up a session that can answer no more. No-op on one given up already."""
+        """Give up a session that can answer no more. No-op for one given up already."""
         if self._session is not session:
             return
         self._let_go(session)
@@ -322,13 +322,13 @@ class Connection:
         self._closed.set()
 
     def _let_go(self, session: Session) -> None:
-        """Take no more requests to a session, and remember whether something may be missed without it."""
+        """Send no more requests to a session, and remember whether events may be missed without it."""
         session.on_closed = lambda: None
         self._session = None
         self._deaf = self._deaf or (self._watch is not None and self._watch.hears)
 
     async def _end_when_idle(self, session: Session) -> None:
-        """End a connection that nobody uses. It is no loss: the next request makes a new one, without a pause."""
+        """End a connection that is not in use. The next request makes a new one without a back-off."""
         watch, patience = self._watch, self._server.idle_timeout
         if not patience or self._server.start == "eager" or watch is None:
             return
@@ -343,7 +343,7 @@ class Connection:
             self._closed.set()
 
     async def _end_when_silent(self, session: Session) -> None:
-        """Give up a server that is connected but does not even answer a ping."""
+        """Give up a connected server that does not answer a ping."""
         bound = max(self._timeout, _LEAST_PING_BOUND)
         silent = await until_given_up(
             session,
@@ -363,7 +363,7 @@ class Connection:
             log.log(logging.DEBUG if repeated else logging.INFO, "%s: %s", self._id, error)
 
     def _want_login(self, error: LoginRequired) -> None:
-        """Say so once, not with every request that is refused. The session stays: a login makes it usable again."""
+        """Log once that a login is needed. The session stays: a login makes it usable again."""
         if not self._login_wanted:
             log.warning("%s: %s", self._id, error)
         self._login_wanted = True
@@ -371,13 +371,13 @@ class Connection:
         self.state = SourceState("down", str(error))
 
     def _accept_login(self, session: Session, refusals: int) -> None:
-        """A request was answered. refusals: how many there had been when it was sent; one since then counts more."""
+        """Note that a request was answered. refusals: their number when it was sent; a later one prevails."""
         if self._login_wanted and session is self._session and refusals == self._refusals:
             self._login_wanted = False
             self.state = self._up
 
     def _logged_in_since(self) -> bool:
-        """Whether the pause after a refusal has lost its reason."""
+        """Return whether a login since the last refusal ends the back-off."""
         return isinstance(self._error, LoginRequired) and self._login.changed()
 
     def _missed_events(self) -> None:
@@ -394,7 +394,7 @@ class Connection:
         return request_error(exc, reading=False, cut=self._redact.cut)
 
     def _foreseen(self, exc: Exception) -> BbfsError:
-        """The error that the end of a connection by an exception means; what nobody foresaw is logged in full."""
+        """Return the error for an exception that ended a connection. An unexpected one is logged in full."""
         error = next((leaf for leaf in _leaves(exc) if isinstance(leaf, BbfsError)), None)
         if error is not None:
             return error
@@ -403,7 +403,7 @@ class Connection:
         return Unreachable(f"the connection failed: {type(next(_leaves(exc))).__name__}")
 
     def _clean(self, error: BbfsError) -> BbfsError:
-        """The same error with no secret of the server in its text."""
+        """Return the same error without the server's secrets in its text."""
         cleaned = type(error)(self._redact(str(error)))
         for note in getattr(error, "__notes__", ()):
             cleaned.add_note(note)

@@ -1,8 +1,8 @@
-"""What went wrong at a server, as one of bbfs's errors (`docs/semantics.md` S23).
+"""Failures at a server as errors of bbfs (`docs/semantics.md` S23).
 
 A failed request is an `MCPError` with a JSON-RPC code. Codes of the protocol mean: -32602 and
--32002 on a read, no such resource; -32601, not served; -32600, the session is lost. Faults of HTTP, for which JSON-RPC
-has no code, travel as `HTTP_FAULT` with an `HttpFault` as data, so that they fail one request and not the connection.
+-32002 on a read, no such resource; -32601, not served; -32600, the session is lost. JSON-RPC has no code for faults of
+HTTP: they travel as `HTTP_FAULT` with an `HttpFault` as data, so that they fail one request and not the connection.
 """
 
 from collections.abc import Callable
@@ -19,15 +19,15 @@ from bbfs.model.values import McpServer
 HTTP_FAULT = -32019
 """In the implementation-defined band of JSON-RPC codes, which the protocol leaves free."""
 RESOURCE_NOT_FOUND = -32002
-"""Retired by protocol 2026-07-28 in favour of -32602, and what most servers of before answer."""
+"""Replaced by -32602 in protocol 2026-07-28; most older servers answer it."""
 
 _MAX_MESSAGE = 500
 
 Consequence = Literal["fail", "retry", "reconnect", "disconnect"]
-"""What a failed request means beyond itself.
+"""The effect of a failed request on the connection.
 
-fail: nothing. retry: the same connection may answer a second try. reconnect: the connection is gone, a new one may
-answer. disconnect: the connection is gone, and there is no point in trying again at once.
+fail: none. retry: the same connection may answer a second try. reconnect: the connection is gone, a new one may
+answer. disconnect: the connection is gone, and a new one would fail too.
 """
 
 
@@ -47,7 +47,7 @@ class HttpFault:
         return types.ErrorData(code=HTTP_FAULT, message=self.reason, data=asdict(self))
 
     def error(self) -> BbfsError:
-        """The error of a request that ended so."""
+        """Return the error of a request that ended with this fault."""
         if self.status == 401:
             return LoginRequired(self.reason)
         if self.status == 403:
@@ -63,7 +63,7 @@ class ConnectionClosed(MCPError):
 
 
 def http_fault(error: types.ErrorData) -> HttpFault | None:
-    """The HTTP fault that an error stands for, if it does."""
+    """Return the HTTP fault that an error stands for, or None."""
     match error.data:
         case {"kind": "connect" | "network" | "session" | "status" | "format" as kind, "reason": str(reason)} if (
             error.code == HTTP_FAULT
@@ -74,7 +74,7 @@ def http_fault(error: types.ErrorData) -> HttpFault | None:
 
 
 def consequence(exc: MCPError) -> Consequence:
-    """What to do about the connection after a request failed so."""
+    """Return the effect of a failed request on the connection."""
     fault = http_fault(exc.error)
     if fault is not None:
         by_kind: dict[str, Consequence] = {"connect": "disconnect", "network": "retry", "session": "reconnect"}
@@ -85,13 +85,13 @@ def consequence(exc: MCPError) -> Consequence:
 
 
 def was_refused(exc: MCPError) -> bool:
-    """Whether the server has certainly done nothing of what was asked: it did not even know the session."""
+    """Return whether the server certainly ignored the request, because it did not know the session."""
     fault = http_fault(exc.error)
     return exc.code == types.INVALID_REQUEST if fault is None else fault.kind == "session"
 
 
 def request_error(exc: MCPError, *, reading: bool, cut: Callable[[str, int], str] | None = None) -> BbfsError:
-    """The error that a failed request means to whoever asked. cut: shortens a text (`Redactor.cut`)."""
+    """Return the error of a failed request for its caller. cut: shortens a text (`Redactor.cut`)."""
     fault = http_fault(exc.error)
     if fault is not None:
         return fault.error()
@@ -114,12 +114,12 @@ def request_error(exc: MCPError, *, reading: bool, cut: Callable[[str, int], str
 
 
 def again(error: BbfsError) -> BbfsError:
-    """A fresh exception that says the same: one instance raised in several tasks would mix their tracebacks."""
+    """Return a copy of an error: one instance raised in several tasks would mix their tracebacks."""
     return type(error)(*error.args)
 
 
 def invalid_answer(request_id: Any, problem: str) -> types.JSONRPCError:
-    """The answer to give a waiting request whose real answer cannot be used."""
+    """Return an error for a waiting request whose real answer cannot be used."""
     error = types.ErrorData(code=types.PARSE_ERROR, message=f"invalid answer: {problem}")
     return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
 

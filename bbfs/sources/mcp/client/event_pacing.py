@@ -1,8 +1,7 @@
-"""Pacing of what servers announce: a flood of notifications becomes a few events, and no change is lost.
+"""Pacing of announcements: a flood of notifications becomes a few events, and no change is lost.
 
-The first announcement of a change goes out at once, so that it is on the next read. Those that follow closely are one
-event at the end of a pause. Announcements of more resources at a time than are worth remembering become the one event
-that anything may have changed.
+The first announcement of a change is reported at once, so that the next read sees it. Those that follow within a pause
+are one event at its end. Announcements of too many resources become one event that anything may have changed.
 """
 
 from collections.abc import Callable, Hashable
@@ -16,13 +15,13 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 PAUSE = 0.05
 """Seconds between two events for the same resource, or for the listing."""
 FLOOD_PAUSE = 1.0
-"""Seconds between two events that anything may have changed: each costs a check of all that is cached."""
+"""Seconds between two events that anything may have changed: each costs a check of the whole cache."""
 MAX_AT_ONCE = 1000
 """Resources that may change within a pause before it is a flood."""
 
 
 class Announcements:
-    """What one server announces, on its way to those who listen. Synchronous but for `run`, for one event loop.
+    """Passes on what one server announces. Synchronous but for `run`, for one event loop.
 
     changed: called for a resource (its native URI) or the listing (None). flooded: called when anything may have
     changed. Neither may raise.
@@ -33,14 +32,14 @@ class Announcements:
         self._floods: _Pacer[None] = _Pacer(FLOOD_PAUSE, lambda _: flooded())
 
     def add(self, uri: str | None) -> None:
-        """The server says that a resource changed, or the listing (None)."""
+        """Note that the server announced a change of a resource or of the listing (None)."""
         if self._floods.resting or self._changes.resting >= MAX_AT_ONCE:
             self._floods.add(None)
         else:
             self._changes.add(uri)
 
     async def run(self) -> None:
-        """Tell, in time, what was held back. Runs until cancelled."""
+        """Report held-back changes at the end of their pause. Runs until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._changes.run)
             nursery.start_soon(self._floods.run)
@@ -48,14 +47,14 @@ class Announcements:
 
 @dataclass(slots=True)
 class _Rest:
-    """The pause after an event was told. until: trio's clock; again: whether the same came in meanwhile."""
+    """The pause after an event was reported. until: trio's clock. again: whether the same change came meanwhile."""
 
     until: float
     again: bool = False
 
 
 class _Pacer(Generic[KeyT]):
-    """Tells the first of each key at once, and what follows it at the end of a pause as one."""
+    """Reports the first of each key at once, and all that follow as one at the end of a pause."""
 
     def __init__(self, pause: float, tell: Callable[[KeyT], None]) -> None:
         self._pause = pause
@@ -65,7 +64,7 @@ class _Pacer(Generic[KeyT]):
 
     @property
     def resting(self) -> int:
-        """How many keys were told within the last pause."""
+        """The number of keys reported within the last pause."""
         return len(self._rests)
 
     def add(self, key: KeyT) -> None:

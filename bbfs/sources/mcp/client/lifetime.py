@@ -1,7 +1,4 @@
-"""How long to leave a server alone after it failed, and when to end a connection that is up.
-
-Back-off (`docs/semantics.md` S24) is pure: the time comes in.
-"""
+"""Back-off after a failure (`docs/semantics.md` S24), and when to end a connection that is up."""
 
 from collections.abc import Callable
 from math import inf
@@ -15,14 +12,14 @@ from bbfs.sources.mcp.client.session import Session
 FIRST, LAST = 0.5, 60.0
 """Seconds between two tries to connect, doubling; a random part of up to half comes on top."""
 SETTLED = 10.0
-"""Seconds after which a connection counts as a good one, and its loss starts the pauses anew."""
+"""Seconds after which a connection counts as good: its loss starts the back-off from the beginning."""
 
 _BUSY_CHECK = 1.0
-"""Seconds between two looks at whether the requests are over that may keep a server from answering a ping."""
+"""Seconds between two checks of the requests that may delay the answer to a ping."""
 
 
 class Pauses:
-    """When the next try to connect is due. Times are seconds of one monotonic clock."""
+    """The back-off of one server. Pure: the caller passes the time, in seconds of one monotonic clock."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -31,17 +28,17 @@ class Pauses:
         """The end of the latest pause."""
 
     def failed(self, now: float) -> None:
-        """A try to connect came to nothing."""
+        """Note a failed try to connect."""
         self._failures += 1
         self._pause(now)
 
     def lost(self, now: float, *, lived: float, answered: bool) -> None:
-        """A connection was lost after so many seconds. answered: whether it had answered a request."""
+        """Note the loss of a connection. lived: its age in seconds. answered: whether it answered a request."""
         if lived >= SETTLED:
             self.forget()
             return
         first = self._failures == 0
-        # It works while it lasts, so it is worth starting again, if not in a tight loop.
+        # The server works while it lasts, so it is started again, but not in a tight loop.
         self._failures = 1 if answered else self._failures + 1
         if first:
             self.until = now  # this may be an accident: the next request need not wait
@@ -49,7 +46,7 @@ class Pauses:
             self._pause(now)
 
     def forget(self) -> None:
-        """Nothing is wrong: the next try is due at once."""
+        """End the back-off: the next try is due at once."""
         self._failures, self.until = 0, -inf
 
     def _pause(self, now: float) -> None:
@@ -58,7 +55,7 @@ class Pauses:
 
 
 async def until_idle(session: Session, patience: float, subscribed: Callable[[], bool]) -> None:
-    """Return when there was no request for `patience` seconds and nothing is subscribed."""
+    """Wait until there was no request for `patience` seconds and there is no subscription."""
     while True:
         left = session.last_used + patience - trio.current_time()
         if left <= 0 and not session.requests_under_way and not subscribed():
@@ -69,12 +66,12 @@ async def until_idle(session: Session, patience: float, subscribed: Callable[[],
 async def until_given_up(
     session: Session, *, after: float, bound: float, on_error: Callable[[MCPError], object]
 ) -> float:
-    """Ping a silent server; return, with the seconds of silence, when it is connected but answers nothing at all.
+    """Ping a silent server until it answers nothing more; return the seconds of silence.
 
-    A server that does one thing after the other may come to a ping late: it is not given up while a request is under
-    way that it got before the ping. Those that it got later do not count, or there might always be one.
-    after: seconds of silence before a ping. bound: seconds that anything may take to come then. on_error: gets errors
-    that answer a ping, or that say that it cannot be sent.
+    A server that handles one request at a time may answer a ping late: it is not given up while a request is under way
+    that it got before the ping. Later requests do not count, or there might always be one.
+    after: seconds of silence before a ping. bound: seconds for any message to come then. on_error: gets errors that
+    answer a ping or that prevent it.
     """
     while True:
         asked = trio.current_time()
@@ -86,7 +83,7 @@ async def until_given_up(
                 await session.ping()
             except MCPError as exc:
                 on_error(exc)
-        while session.heard_at <= asked and session.is_busy_since(asked):  # noqa: ASYNC110 - an end of either, in any order
+        while session.heard_at <= asked and session.is_busy_since(asked):  # noqa: ASYNC110 - either may end first
             await trio.sleep(_BUSY_CHECK)
         if session.heard_at > asked:
             continue

@@ -1,7 +1,7 @@
-"""The MCP servers that bbfs talks to: one supervised connection a server, listings, contents and events.
+"""The MCP servers that bbfs talks to: one supervised connection per server, its listings, contents and events.
 
-Every method belongs to the event loop's thread. Requests wait for as long as a server takes, so callers bound them with
-a deadline; connecting is bounded here as well, by the `timeout` of the source's policy.
+Call every method from the event loop's thread. A request waits as long as the server takes, so the caller sets a
+deadline. Connecting is bounded here too, by the `timeout` of the source's policy.
 """
 
 import logging
@@ -54,17 +54,17 @@ MAX_PAGES = 10_000
 """Pages of one listing (`docs/semantics.md` S25)."""
 _THREAD_FROM_CHARACTERS = 1 << 20
 _ENTRIES_AT_ONCE = 1000
-"""Entries of a page that are gone through before other tasks get their turn; about 5 ms at most."""
+"""Entries of a page that are decoded before other tasks run; this takes about 5 ms at most."""
 _LIBRARY_LOGGERS = {"httpx2": logging.WARNING, "mcp": logging.CRITICAL, "client": logging.CRITICAL}
-"""httpx2 logs whole URLs, which may hold secrets, at INFO; the SDK logs with tracebacks what it reports too."""
+"""httpx2 logs whole URLs at INFO, and they may hold secrets. The SDK logs tracebacks of errors that it also raises."""
 
 
 class MCPManager:
-    """All connections to MCP servers. `run` owns them; everything else may be called before, during and after.
+    """All connections to MCP servers. `run` owns them. Other methods may be called before, during and after it.
 
     clock: seconds, monotonic, for the pauses between tries to connect; random: for their jitter. max_message: bytes.
-    ping_after: seconds for which a connected server may be silent before it is asked whether it is still there.
-    tokens: where logins are kept; None to use none.
+    ping_after: seconds that a connected server may be silent before bbfs pings it. tokens: the store of logins; None to
+    use none.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class MCPManager:
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Own the connections until cancelled; no server process is left then. Ending them takes 3 seconds at most."""
+        """Own the connections until cancelled, then end all server processes, within 3 seconds."""
         for name, level in _LIBRARY_LOGGERS.items():
             logging.getLogger(name).setLevel(level)
         async with trio.open_nursery() as nursery:
@@ -100,9 +100,9 @@ class MCPManager:
                 self._nursery = None
 
     def add(self, server_id: str, server: McpServer, policy: Policy, settings: ClientSettings | None = None) -> None:
-        """Make a server known. It is connected to as its `start` says. Raises ValueError for an id that is taken.
+        """Add a server. Its `start` says when to connect to it. Raises ValueError for an id that is taken.
 
-        settings: of the OAuth client whose login authorises requests to it.
+        settings: of the OAuth client whose login authorises requests to the server.
         """
         if server_id in self._connections:
             raise ValueError(f"there is an MCP server '{server_id}' already")
@@ -122,11 +122,11 @@ class MCPManager:
             self._nursery.start_soon(connection.run)
 
     async def list_resources(self, server_id: str) -> Entries[ResourceEntry]:
-        """All resources that the server lists, each URI once, in its order. Raises BbfsError."""
+        """Return the resources that the server lists, each URI once, in its order. Raises BbfsError."""
         return await self._list(server_id, "resources/list", "resources", resource_entry, lambda entry: entry.uri)
 
     async def gather_resources(self, server_id: str, rows: Rows) -> End:
-        """Add all resources that the server lists to `rows`, page by page. Raises BbfsError."""
+        """Add the resources that the server lists to `rows`, page by page. Raises BbfsError."""
 
         async def take(result: dict[str, Any]) -> Taken:
             raw, before, invalid = raw_page(result, "resources"), len(rows), 0
@@ -138,7 +138,7 @@ class MCPManager:
         return await self._pages(server_id, "resources/list", take)
 
     async def list_resource_templates(self, server_id: str) -> Entries[ResourceTemplate]:
-        """All resource templates that the server lists. Raises BbfsError."""
+        """Return the resource templates that the server lists. Raises BbfsError."""
         return await self._list(
             server_id,
             "resources/templates/list",
@@ -148,7 +148,7 @@ class MCPManager:
         )
 
     async def load_resource(self, server_id: str, native_uri: str) -> Loaded:
-        """The content of one resource: one part, or several where the server answers with several. Raises BbfsError."""
+        """Load the content of one resource, of one part or more. Raises BbfsError."""
         connection = self._connection(server_id)
         if not encodable(native_uri):
             raise NotFound("a URI that cannot be written in UTF-8")
@@ -159,22 +159,22 @@ class MCPManager:
         return loaded(result, ttl)
 
     def watch_lists(self, server_id: str, *lists: str) -> None:
-        """Hear of changes of these lists (`tools`, `prompts`) as well as of that of the resources, from now on."""
+        """Report changes of these lists (`tools`, `prompts`) too, from now on; those of the resources always."""
         interests = self._connection(server_id).interests
         interests.lists = interests.lists.union(lists)
 
     async def list_tools(self, server_id: str) -> Entries[ToolEntry]:
-        """All tools that the server lists, each name once, in its order. Raises BbfsError."""
+        """Return the tools that the server lists, each name once, in its order. Raises BbfsError."""
         return await self._list(server_id, "tools/list", "tools", tool_entry, lambda entry: entry.name)
 
     async def list_prompts(self, server_id: str) -> Entries[PromptEntry]:
-        """All prompts that the server lists, each name once, in its order. Raises BbfsError."""
+        """Return the prompts that the server lists, each name once, in its order. Raises BbfsError."""
         return await self._list(server_id, "prompts/list", "prompts", prompt_entry, lambda entry: entry.name)
 
     async def call_tool(self, server_id: str, tool: ToolEntry, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Run a tool once; the result as the server sent it. Raises BbfsError.
+        """Run a tool once and return its raw result. Raises BbfsError.
 
-        Where the connection breaks before the answer, only a tool that may be repeated is run again.
+        If the connection breaks before the answer, only a repeatable tool is run again.
         """
         connection = self._connection(server_id)
         connection.parameter_headers[tool.name] = parameter_headers(tool)
@@ -183,7 +183,7 @@ class MCPManager:
         return result
 
     async def get_prompt(self, server_id: str, name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
-        """Render a prompt; the result as the server sent it. Raises BbfsError."""
+        """Render a prompt and return the raw result. Raises BbfsError."""
         params: dict[str, Any] = {"name": name, **({"arguments": dict(arguments)} if arguments else {})}
         _, result = await self._connection(server_id).request("prompts/get", params, kind="read")
         return result
@@ -191,10 +191,10 @@ class MCPManager:
     async def complete(
         self, server_id: str, ref: Mapping[str, str], variable: str, value: str, context: Mapping[str, str]
     ) -> Completion:
-        """Values for a variable of a template or an argument of a prompt that begin with `value`.
+        """Return values for a variable of a template or an argument of a prompt that begin with `value`.
 
         ref: `{"type": "ref/resource", "uri": …}` or `{"type": "ref/prompt", "name": …}`. context: the values of other
-        variables. None at all where the server completes nothing. Raises BbfsError.
+        variables. Empty for a server that completes nothing. Raises BbfsError.
         """
         connection = self._connection(server_id)
         session = await connection.session()
@@ -210,38 +210,38 @@ class MCPManager:
         return completion(result)
 
     def state(self, server_id: str) -> SourceState:
-        """How the connection to a server is doing."""
+        """Return the state of the connection to a server."""
         return self._connection(server_id).state
 
     def logged_in(self, server_id: str) -> bool:
-        """Whether requests to a server are sent with a login of this user."""
+        """Return whether requests to a server carry a login of this user."""
         return self._connection(server_id).logged_in
 
     def progress(self, server_id: str) -> ListingProgress | None:
-        """How far the latest listing of a server's resources has come."""
+        """Return the progress of the latest listing of a server's resources."""
         course = self._courses.get(server_id)
         return course.progress if course is not None else None
 
     def requests(self, server_id: str) -> RequestCounts:
-        """How many requests went to a server so far."""
+        """Return how many requests went to a server so far."""
         return replace(self._connection(server_id).counts)
 
     def subscribe_events(self, server_id: str, sink: Callable[[SourceEvent], None]) -> None:
-        """Have `sink` called, in the event loop, when the server tells of a change. It must not block."""
+        """Call `sink` in the event loop for each change that the server reports. It must not block."""
         self._connection(server_id).sinks.append(sink)
 
     def interested(self, server_id: str, native_uri: str) -> None:
-        """Ask the server to tell when this resource changes, as far as it can. The latest 256 are kept."""
+        """Subscribe to changes of this resource if the server can. The latest 256 resources are kept."""
         if encodable(native_uri):
             self._connection(server_id).interests.add(native_uri)
 
     def announces(self, server_id: str, native_uri: str | None) -> bool:
-        """Whether the server has agreed to tell when this resource changes (None: its listing), and is connected."""
+        """Return whether a connected server agreed to report changes of this resource, or of its listing (None)."""
         interests = self._connection(server_id).interests
         return interests.listing_told if native_uri is None else native_uri in interests.told
 
     async def settled(self, server_id: str) -> None:
-        """Until the server has agreed or refused to tell of all that is of interest. Wait for it with a bound."""
+        """Wait until the server has accepted or refused every subscription. Set a deadline."""
         await self._connection(server_id).interests.settled()
 
     def _connection(self, server_id: str) -> Connection:
@@ -258,7 +258,7 @@ class MCPManager:
         parse: Callable[[Any], T | None],
         identity: Callable[[T], str],
     ) -> Entries[T]:
-        """A whole listing, each identity once."""
+        """Return a whole listing, each identity once."""
         found: dict[str, T] = {}
 
         async def take(result: dict[str, Any]) -> Taken:
@@ -272,7 +272,7 @@ class MCPManager:
         return Entries(tuple(found.values()), end.ttl, end.problem)
 
     async def _pages(self, server_id: str, method: str, take: Callable[[dict[str, Any]], Awaitable[Taken]]) -> End:
-        """Hand the pages of a listing to `take` as they come, as far as the bounds allow. Raises BbfsError."""
+        """Pass the pages of a listing to `take` as they come, within the bounds. Raises BbfsError."""
         connection = self._connection(server_id)
         course = Course(server_id, method)
         if method == "resources/list":

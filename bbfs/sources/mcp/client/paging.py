@@ -1,4 +1,4 @@
-"""How a listing of many pages goes on and ends: what is missing, and progress for the log. Pure but for the log."""
+"""The course of a listing of many pages: when to stop, what is missing, progress for the log. Pure but for the log."""
 
 import logging
 import time
@@ -10,14 +10,14 @@ from bbfs.model.values import ListingProgress
 log = logging.getLogger("bbfs.mcp")
 
 MAX_REPEATED_PAGES = 10
-"""Pages in a row with nothing but what was on earlier ones: such a server does not look at the cursor."""
+"""Pages in a row that only repeat earlier entries: such a server ignores the cursor."""
 TOLD_EVERY = 5.0
-"""Seconds between two lines of the log about a listing under way."""
+"""Seconds between two log lines about a listing under way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a page brought: entries in all, those that were on no earlier page, and those that are invalid."""
+    """The counts of one page: all entries, those on no earlier page, and invalid ones."""
 
     entries: int
     new: int
@@ -26,7 +26,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a listing ended. ttl: seconds, where the server gave it; problem: what is missing."""
+    """The end of a listing. ttl: seconds, if the server gave it. problem: what is missing."""
 
     ttl: float | None = None
     problem: str | None = None
@@ -46,7 +46,7 @@ class Course:
 
     @property
     def progress(self) -> ListingProgress:
-        """As far as it has come."""
+        """The progress so far."""
         until = time.monotonic() if self._end is None else self._end
         complete = self._end is not None and self.problem is None
         return ListingProgress(self._new, self._pages, until - self._began, complete)
@@ -64,7 +64,7 @@ class Course:
             log.info("%s: %d entries on %d pages so far", self._name, self._new, self._pages)
 
     def ends_at(self, cursor: Any) -> bool:
-        """Whether there is no point in following a cursor; `problem` says why then."""
+        """Return whether to stop before following a cursor; `problem` then says why."""
         if repr(cursor) in self._seen:
             self.problem = "the server repeats a page cursor: the listing may be incomplete"
         elif self._repeats == MAX_REPEATED_PAGES:

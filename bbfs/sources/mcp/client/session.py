@@ -1,4 +1,4 @@
-"""One MCP session of the client side: era negotiation, and requests whose results come back as they were sent."""
+"""The client side of one MCP session: negotiation of the version, requests with raw results, notifications."""
 
 import itertools
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
@@ -33,12 +33,12 @@ MODERN_VERSION = "2026-07-28"
 """The protocol version without a handshake: every request names the version and the client."""
 
 _PROBE_TIMEOUT = 10.0
-"""Seconds for `server/discover`; a server of the handshake era may leave an unknown method unanswered."""
+"""Seconds for `server/discover`: a server of the handshake era may not answer an unknown method."""
 _CLIENT = {"name": "bbfs", "version": __version__}
 _NEGOTIATION = ("initialize", "server/discover")
 """Methods whose requests the protocol forbids to cancel."""
 _FIRST_ROUND_PAUSE, _LAST_ROUND_PAUSE = 0.05, 0.25
-"""Seconds before a server that needs no input, but time, is asked again; doubling."""
+"""Seconds before a server that needs time, not input, is asked again; doubling."""
 
 
 class HandshakeOnly(Exception):
@@ -46,9 +46,9 @@ class HandshakeOnly(Exception):
 
 
 class Session:
-    """A session on a connection that `connected` holds; requests may come from any task.
+    """A session on a connection that `connected` holds. Requests may come from any task.
 
-    why_closed: says why the transport ended, once it has, if it knows. features: answers what the server asks.
+    why_closed: returns why the transport ended, if it knows. features: answers requests of the server.
     on_closed: called when the transport has ended. on_event: called when the listing (None) or a resource (its native
     URI) changed. Neither may raise.
     """
@@ -81,7 +81,7 @@ class Session:
 
     @property
     def modern(self) -> bool:
-        """Whether the session is of protocol 2026-07-28: no handshake, caching hints, `listen`."""
+        """Whether the protocol is 2026-07-28: no handshake, results with a time to live, `listen`."""
         return self.server.version == MODERN_VERSION
 
     @property
@@ -95,11 +95,11 @@ class Session:
         return len(self._begun)
 
     def is_busy_since(self, moment: float) -> bool:
-        """Whether a request is under way that is as old as that."""
+        """Return whether a request is under way that began at this moment or before."""
         return any(begun <= moment for begun in self._begun.values())
 
     async def request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Send a request, return its raw result. Raises MCPError, and NotSupported for input that bbfs has not."""
+        """Send a request and return its raw result. Raises MCPError, and NotSupported for input that bbfs lacks."""
         token = object()
         self._begun[token] = self.last_used = trio.current_time()
         try:
@@ -126,18 +126,18 @@ class Session:
         return result
 
     async def ping(self) -> None:
-        """Have the server answer something. Raises MCPError, which may well be an answer.
+        """Wait for any answer of the server. Raises MCPError, which may be that answer.
 
-        Protocol 2026-07-28 has no `ping`; `server/discover` is what every server of it must answer.
+        Protocol 2026-07-28 has no `ping`, but every server of it must answer `server/discover`.
         """
         await self.exchange("server/discover" if self.modern else "ping")
 
     async def listen(
         self, wanted: types.SubscriptionFilter, acknowledged: Callable[[types.SubscriptionFilter], None]
     ) -> None:
-        """Keep a stream of changes open until the server ends it. Raises MCPError where it refuses or breaks it off.
+        """Hold a stream of changes open until the server ends it. Raises MCPError if the server refuses or drops it.
 
-        acknowledged: called with what the server agrees to notify of.
+        acknowledged: called with the notifications that the server agrees to send.
         """
         number = f"listen-{next(self._stream_numbers)}"
         self._streams[number] = acknowledged
@@ -157,9 +157,9 @@ class Session:
         version: str | None = None,
         number: str | None = None,
     ) -> dict[str, Any]:
-        """Send one message that does not count as use, and return its raw result. Raises MCPError.
+        """Send a request that does not count as use, and return its raw result. Raises MCPError.
 
-        version: of the protocol, otherwise the one agreed on. number: the id to send it under.
+        version: of the protocol, by default the negotiated one. number: the id to send it under.
         """
         version = version or self.server.version
         headers = {MCP_PROTOCOL_VERSION_HEADER: version} if version else {}
@@ -175,7 +175,7 @@ class Session:
         return await self._peer.request(method, params, headers, number=number, cancellable=cancellable)
 
     def _modern_headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-        """Return the HTTP headers that repeat what is in the message (specification, "Request metadata")."""
+        """Return the HTTP headers that repeat fields of the message (specification, "Request metadata")."""
         headers = {MCP_METHOD_HEADER: method}
         if isinstance(name := params.get(NAME_BEARING_METHODS.get(method, "")), str):
             headers[MCP_NAME_HEADER] = encode_header_value(name)
@@ -184,10 +184,10 @@ class Session:
         return headers
 
     async def negotiate(self, timeout: float, *, probe: bool) -> bool:
-        """Agree on a protocol version; whether the probe of the modern era was answered in time.
+        """Negotiate the protocol version. Return whether the server answered the probe of the modern era in time.
 
-        probe: ask `server/discover` first, else only `initialize`. timeout: seconds for the whole negotiation, of which
-        the probe gets at most half. Raises HandshakeOnly, MCPError, ProtocolViolation.
+        probe: send `server/discover` first, otherwise only `initialize`. timeout: seconds for the whole negotiation;
+        the probe gets half of it at most. Raises HandshakeOnly, MCPError, ProtocolViolation.
         """
         if not probe:
             await self._initialize()
@@ -198,7 +198,7 @@ class Session:
         try:
             await self._initialize()
         except MCPError as exc:
-            # A slow server may have answered the probe after its time: the connection is a modern one by then.
+            # A slow server may have answered the probe too late: to the server, the connection is a modern one.
             if exc.code != types.UNSUPPORTED_PROTOCOL_VERSION:
                 raise
             await self._discover()
@@ -206,7 +206,7 @@ class Session:
         return not bound.cancelled_caught
 
     async def _probe(self) -> bool:
-        """Whether the server is of the modern era. Raises when there is no point in greeting it the old way."""
+        """Return whether the server is of the modern era. Raises if `initialize` would fail as well."""
         try:
             await self._discover()
         except ConnectionClosed as exc:
@@ -255,7 +255,7 @@ class Session:
                 self._acknowledge(params)
 
     def _acknowledge(self, params: Params) -> None:
-        """Pass on what the server agrees to, once a stream. An acknowledgement of no use is ignored."""
+        """Pass on the acknowledgement of a stream. An invalid or repeated one is ignored."""
         meta = params.get("_meta")
         number = meta.get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, dict) else None
         try:
@@ -270,7 +270,7 @@ class Session:
 async def connected(
     streams: ServerStreams, why_closed: Callable[[], BbfsError | None], features: ClientFeatures
 ) -> AsyncGenerator[Session]:
-    """A session on the streams of a transport; it ends with the context."""
+    """Open a session on the streams of a transport; it ends with the context."""
     async with trio.open_nursery() as nursery:
         yield Session(streams, nursery, why_closed, features)
         nursery.cancel_scope.cancel()

@@ -1,6 +1,6 @@
-"""Asking a server to tell what changes: `resources/subscribe` before protocol 2026-07-28, `subscriptions/listen` since.
+"""Subscriptions to changes: `resources/subscribe` before protocol 2026-07-28, `subscriptions/listen` since.
 
-Notifications are a bonus on top of the time to live: a server that refuses them is left alone.
+Notifications come on top of the time to live: a server that refuses them is not asked again.
 """
 
 import logging
@@ -19,17 +19,17 @@ log = logging.getLogger("bbfs.mcp")
 
 MAX_INTERESTS = 256
 _SETTLE = 0.05
-"""Seconds to let a growing set of interests settle before it is sent."""
+"""Seconds to wait for more interests before they are sent."""
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
 """Seconds between two tries to listen, doubling."""
 _SUBSCRIBING_AT_ONCE = 8
 
 
 class Interests:
-    """The native URIs whose updates are wanted, the `MAX_INTERESTS` latest ones, and what the server is going to tell
-    while it is connected: updates of `told`, and of its listing if `listing_told`. Synchronous, for one event loop.
+    """The latest `MAX_INTERESTS` native URIs whose changes bbfs wants to hear of, and what the server agreed to report.
 
-    lists: what the listing is made of, `resources` and maybe `tools` and `prompts`.
+    A connected server reports changes of `told`, and of its listing if `listing_told`. Synchronous, for one event loop.
+    lists: the lists that make the listing: `resources`, perhaps `tools` and `prompts`.
     """
 
     def __init__(self) -> None:
@@ -59,28 +59,28 @@ class Interests:
         self.changed = trio.Event()
 
     def answered(self, *, listing: bool, told: Iterable[str], asked: Iterable[str] | None) -> None:
-        """Note what the server has agreed to tell. asked: of what it was asked to; None: it will not be asked more."""
+        """Note what the server agreed to report. asked: the URIs asked for so far; None: none will be asked for."""
         self.listing_told, self.told, self._connected = listing, frozenset(told), True
         self._asked = None if asked is None else frozenset(asked)
         self._answered.set()
         self._answered = trio.Event()
 
     def disconnected(self) -> None:
-        """Nothing is going to be told until there is a connection again."""
+        """Note that the server reports nothing until it is connected again."""
         self.listing_told, self.told, self._connected = False, frozenset(), False
 
     async def settled(self) -> None:
-        """Until a connected server has answered as to all that is wanted of it. Wait for it with a bound."""
+        """Wait until a connected server has answered for every URI. Set a deadline."""
         while not (self._connected and (self._asked is None or self._asked.issuperset(self._uris))):
             await self._answered.wait()
 
 
 class Watch:
-    """Keeps one session's server informed of what we want to hear, for as long as `run` runs.
+    """Sends the interests to the server of one session while `run` runs.
 
-    hears: whether the server may tell of changes, so that it matters when the session ends. subscribed: whether it was
-    asked to tell and agreed, so that the session is worth keeping without requests.
-    timeout: seconds for one request. on_gap: called when the stream of events was interrupted and goes on.
+    hears: whether the server may report changes, so that the end of the session is a gap. subscribed: whether it agreed
+    to a subscription, so that the session is kept without requests.
+    timeout: seconds for one request. on_gap: called when the stream of events goes on after an interruption.
     """
 
     def __init__(self, session: Session, interests: Interests, timeout: float, on_gap: Callable[[], None]) -> None:
@@ -96,7 +96,7 @@ class Watch:
         self.subscribed = False
 
     async def run(self) -> None:
-        """Ask, and ask again as the interests change, until cancelled."""
+        """Subscribe, and again when the interests change, until cancelled."""
         try:
             if not self._session.modern:
                 if self._subscribe:
@@ -111,17 +111,17 @@ class Watch:
             self._interests.disconnected()
 
     def answered(self, told: Iterable[str], asked: Iterable[str] | None, *, listing: bool | None = None) -> None:
-        """As `Interests.answered`. listing: None where it goes without asking, as it did before `listen`."""
+        """Forward to `Interests.answered`. listing: None where it follows from the capabilities, as before `listen`."""
         if listing is None:
             listing = self.covers(self._announced) and not self._session.modern
         self._interests.answered(listing=listing, told=told, asked=asked)
 
     def covers(self, announced: Collection[str]) -> bool:
-        """Whether every list that the server has for us is among these."""
+        """Return whether these are all the lists that the server has and bbfs wants."""
         return bool(self._has) and self._has <= set(announced)
 
     def asked(self, subscribed: bool) -> None:
-        """Note whether the server has agreed to tell of anything."""
+        """Note whether the server agreed to any subscription."""
         self.subscribed = subscribed
         self.hears = self.hears or subscribed
 
@@ -182,7 +182,7 @@ class _Subscriptions:
 
 
 class _Listener:
-    """One `subscriptions/listen` stream, replaced by a wider one when the interests grow, without a gap."""
+    """One `subscriptions/listen` stream. When the interests grow, a wider one replaces it without a gap."""
 
     def __init__(
         self,
@@ -274,9 +274,9 @@ class _Listener:
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """One stream of events. opened: when the server acknowledged it, in trio's clock; ended: set when it broke off.
+    """One stream of events. opened: when the server acknowledged it, in trio's clock. ended: set when it ended.
 
-    answered: set when the server acknowledged or ended it. refused: whether it knows no such streams.
+    answered: set when the server acknowledged or ended it. refused: whether the server has no such streams.
     """
 
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)

@@ -1,4 +1,4 @@
-"""From raw entries of `tools/list` and `prompts/list` to values. Pure; checked as in `decode`."""
+"""Entries of `tools/list` and `prompts/list`, decoded and checked as in `decode`. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from bbfs.model.errors import NotSupported
 from bbfs.sources.mcp.client.decode import mcp_data, text_of, ttl_seconds, usable_text
 
 ParameterHeaders = dict[tuple[str, ...], str]
-"""Of one tool: the arguments (paths of property names) that HTTP requests of protocol 2026-07-28 repeat in a header."""
+"""The arguments of a tool (paths of property names) that HTTP requests of protocol 2026-07-28 repeat in headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolEntry:
     """One tool of `tools/list`. input_schema: JSON Schema of its arguments, as the server gave it.
 
-    needs_task: the server runs it as a task only, which a plain call is not.
+    needs_task: whether the server runs it only as a task, not as a plain call.
     """
 
     name: str
@@ -31,13 +31,13 @@ class ToolEntry:
 
     @property
     def read_only(self) -> bool:
-        """Whether the server declares that it changes nothing. A hint that it destroys contradicts that."""
+        """Whether the server declares the tool read-only, and not destructive at the same time."""
         hints = self.annotations or {}
         return hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
 
     @property
     def repeatable(self) -> bool:
-        """Whether running it twice with the same arguments is as good as once."""
+        """Whether running the tool twice with the same arguments is as good as once."""
         return self.read_only or (self.annotations or {}).get("idempotentHint") is True
 
 
@@ -61,9 +61,9 @@ class PromptEntry:
 
 
 def tool_entry(raw: Any) -> ToolEntry | None:
-    """A listed tool, or None when it has no usable name or no schema.
+    """Decode a listed tool; None if it has no usable name or no schema.
 
-    Protocol 2026-07-28 wants tools left out whose schema names illegal headers (`x-mcp-header`).
+    By protocol 2026-07-28 a client leaves out tools whose schema names illegal headers (`x-mcp-header`).
     """
     name = usable_text(raw, "name")
     if name is None:
@@ -87,7 +87,7 @@ def tool_entry(raw: Any) -> ToolEntry | None:
 
 
 def prompt_entry(raw: Any) -> PromptEntry | None:
-    """A listed prompt, or None when it has no usable name, or arguments without one."""
+    """Decode a listed prompt; None if it or one of its arguments has no usable name."""
     name = usable_text(raw, "name")
     if name is None:
         return None
@@ -105,18 +105,18 @@ def prompt_entry(raw: Any) -> PromptEntry | None:
 
 
 def parameter_headers(tool: ToolEntry) -> ParameterHeaders:
-    """Which arguments of a tool go into headers as well."""
+    """Return the arguments of a tool that headers repeat."""
     return x_mcp_header_map(dict(tool.input_schema))
 
 
 def require_complete(result: Mapping[str, Any]) -> None:
-    """Raises NotSupported for an answer that asks for more instead of giving a result."""
+    """Raise NotSupported for an answer that asks for input instead of giving a result."""
     if result.get("resultType") == "input_required":
         raise NotSupported("the server asks for input before it answers")
 
 
 def result_ttl(result: Mapping[str, Any]) -> float | None:
-    """The time to live in seconds that a result itself has, as `ttlMs` or in its `_meta`, or None."""
+    """Return the time to live (seconds) of a result, from `ttlMs` or its `_meta`, or None."""
     meta = result.get("_meta")
     found = ttl_seconds(result)
     return found if found is not None or not isinstance(meta, dict) else ttl_seconds(meta)
