@@ -1,7 +1,7 @@
-"""From raw results of `resources/*` to values: entries of a listing, one by one, and the parts of a content.
+"""Decoding of raw results: the greeting, entries of a listing, the parts of a content. Pure.
 
-Pure. What a server sends is checked here, field by field: an entry without a usable URI is counted as invalid, any
-other field of the wrong type is left out, so that one mistake costs as little as possible.
+Each field is checked: an entry without a usable URI counts as invalid, any other field of the wrong type is left out,
+so that one mistake costs as little as possible.
 """
 
 import base64
@@ -21,13 +21,13 @@ from bbfs.sources.mcp.transport.long_strings import LongText
 T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_TTL = 366 * 86400.0
-"""Seconds; a server may say any number, the kernel takes no longer validity than it can count."""
+"""Seconds; a server may send any number, but the kernel's entry timeout has a limit."""
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceEntry:
-    """One resource of `resources/list`. Fields as in `ResourceMetadata`, `uri` being the native one."""
+    """One resource of `resources/list`. Fields as in `ResourceMetadata`, but `uri` is the native one."""
 
     uri: str
     name: str
@@ -42,7 +42,7 @@ class ResourceEntry:
 
 @dataclass(frozen=True, slots=True)
 class Entries(Generic[T]):
-    """A whole listing, in the server's order. ttl: seconds, where the server gave it; problem: what is missing."""
+    """A whole listing, in the server's order. ttl: seconds, if the server gave it. problem: what is missing."""
 
     entries: tuple[T, ...]
     ttl: float | None = None
@@ -51,9 +51,9 @@ class Entries(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What a server said of itself at the start of a session; before that, nothing.
+    """The version, name and capabilities that a server states at the start of a session; empty before.
 
-    server: its name and version, or None where it gave none. capabilities: the flags that are on, by capability.
+    server: its name and version, or None if it gave none. capabilities: by name, the flags that are on.
     """
 
     version: str = ""
@@ -62,7 +62,7 @@ class Greeting:
 
 
 def initialized(result: Mapping[str, Any], known: Collection[str]) -> Greeting:
-    """The answer to `initialize`, with all that is of the wrong type made good or left out. Raises ProtocolViolation.
+    """Decode the answer to `initialize`; fields of the wrong type are left out. Raises ProtocolViolation.
 
     PHP writes `[]` for `{}`, and others leave out the version of the server. known: the protocol versions to accept.
     """
@@ -75,7 +75,7 @@ def initialized(result: Mapping[str, Any], known: Collection[str]) -> Greeting:
 
 
 def discovered(result: Mapping[str, Any], wanted: str) -> Greeting:
-    """The answer to `server/discover`, as `initialized`. Raises ProtocolViolation unless it offers a version."""
+    """Decode the answer to `server/discover` like `initialized`. Raises ProtocolViolation unless it offers `wanted`."""
     versions = result.get("supportedVersions")
     if not isinstance(versions, list) or wanted not in versions:
         raise ProtocolViolation("the server's answer to a greeting is invalid")
@@ -101,7 +101,7 @@ def _capabilities(given: Any) -> dict[str, frozenset[str]]:
 
 
 def resource_entry(raw: Any) -> ResourceEntry | None:
-    """A listed resource, or None when it has no usable URI."""
+    """Decode a listed resource; None if it has no usable URI."""
     uri = usable_text(raw, "uri")
     if uri is None:
         return None
@@ -123,7 +123,7 @@ _PLAIN = frozenset(("uri", "name", "mimeType"))
 
 
 def add_resources(raw: Iterable[Any], rows: Rows) -> int:
-    """Add listed resources to `rows`, as `resource_entry` reads them. Returns how many have no usable URI."""
+    """Add listed resources to `rows`, decoded like `resource_entry`. Return how many have no usable URI."""
     invalid = 0
     plain: dict[tuple[str, bool], Description] = {}
     for item in raw:
@@ -155,7 +155,7 @@ def add_resources(raw: Iterable[Any], rows: Rows) -> int:
 
 
 def template_entry(raw: Any) -> ResourceTemplate | None:
-    """A listed template, or None when it has no usable template."""
+    """Decode a listed template; None if it has no usable URI template."""
     uri_template = usable_text(raw, "uriTemplate")
     if uri_template is None:
         return None
@@ -171,14 +171,14 @@ def template_entry(raw: Any) -> ResourceTemplate | None:
 
 
 def page(result: Mapping[str, Any], key: str, parse: Callable[[Any], T | None]) -> tuple[list[T], int]:
-    """The entries of one page and the number of invalid ones. Raises ProtocolViolation when there is no list at all."""
+    """Return the entries of one page and the number of invalid ones. Raises ProtocolViolation if there is no list."""
     raw = raw_page(result, key)
     entries = [entry for entry in map(parse, raw) if entry is not None]
     return entries, len(raw) - len(entries)
 
 
 def raw_page(result: Mapping[str, Any], key: str) -> list[Any]:
-    """The entries of one page as they were sent. Raises ProtocolViolation when there is no list at all."""
+    """Return the raw entries of one page. Raises ProtocolViolation if there is no list."""
     raw = result.get(key, ...)
     if raw is None:
         return []  # how some languages write a list that has nothing in it
@@ -188,15 +188,15 @@ def raw_page(result: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def next_cursor(result: Mapping[str, Any]) -> Any:
-    """The cursor of the next page, to be sent back as it is; an empty one means the end (None), as an absent one does.
+    """Return the cursor of the next page, or None at the end, which an empty cursor means too.
 
-    It is a text by the protocol, but some servers give numbers.
+    It is a text by the protocol, but some servers send numbers.
     """
     return result.get("nextCursor") or None
 
 
 def ttl_seconds(result: Mapping[str, Any]) -> float | None:
-    """`ttlMs` (protocol 2026-07-28) in seconds, or None when absent or not positive: then the client decides."""
+    """Return `ttlMs` (protocol 2026-07-28) in seconds; None if absent or not positive: then the client decides."""
     ttl = result.get("ttlMs")
     if isinstance(ttl, int | float) and not isinstance(ttl, bool) and ttl > 0:
         return min(ttl, _LONGEST_TTL * 1000) / 1000
@@ -204,7 +204,7 @@ def ttl_seconds(result: Mapping[str, Any]) -> float | None:
 
 
 def loaded(result: Mapping[str, Any], ttl: float | None) -> Loaded:
-    """The content of a resource. Raises ProtocolViolation, NotSupported."""
+    """Decode the content of a resource. Raises ProtocolViolation, NotSupported."""
     if result.get("resultType") == "input_required":
         raise NotSupported("the server asks for input before it answers")
     contents = result.get("contents")
@@ -214,7 +214,7 @@ def loaded(result: Mapping[str, Any], ttl: float | None) -> Loaded:
 
 
 def completion(result: Mapping[str, Any]) -> Completion:
-    """The values of `completion/complete` that are texts. Raises ProtocolViolation when there are none at all."""
+    """Return the values of `completion/complete` that are texts. Raises ProtocolViolation if there is no list."""
     found = result.get("completion")
     values = found.get("values", ...) if isinstance(found, dict) else ...
     values = [] if values is None else values  # as in `page`
@@ -231,7 +231,7 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def loaded_size(result: Mapping[str, Any]) -> int:
-    """About how many characters `loaded` has to go through."""
+    """Return about how many characters `loaded` has to decode."""
     contents = result.get("contents")
     if not isinstance(contents, list):
         return 0
@@ -242,7 +242,7 @@ def loaded_size(result: Mapping[str, Any]) -> int:
 
 
 def encodable(text: str) -> bool:
-    """Whether a text can be sent and stored: no half of a surrogate pair in it."""
+    """Return whether a text is valid Unicode: without halves of surrogate pairs."""
     if text.isascii():
         return True
     try:
@@ -272,7 +272,7 @@ def content_part(raw: Any) -> Part:
 
 
 def _hashed(data: bytes) -> MemoryContent:
-    """A content whose version is known already: finding it out takes long, and this is not the event loop."""
+    """Return a content whose version is computed already: that takes long, and this is not the event loop."""
     content = MemoryContent(data)
     assert content.version
     return content
@@ -286,7 +286,7 @@ def _long_blob(blob: LongText) -> bytes:
 
 
 def _decoded(blob: str) -> bytes:
-    """Base64, also in lines, in the alphabet for URLs (older Python servers) or without its padding."""
+    """Decode base64, also in lines, in the alphabet for URLs (older Python servers) or without its padding."""
     try:
         return base64.b64decode(blob, validate=True)
     except ValueError:
@@ -298,7 +298,7 @@ def _decoded(blob: str) -> bytes:
 
 
 def utf8(text: str) -> bytes:
-    """UTF-8; halves of a surrogate pair (JSON can hold them, UTF-8 cannot) become U+FFFD."""
+    """Encode in UTF-8; halves of a surrogate pair (JSON can hold them, UTF-8 cannot) become U+FFFD."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -306,13 +306,13 @@ def utf8(text: str) -> bytes:
 
 
 def usable_text(raw: Any, key: str) -> str | None:
-    """A field that identifies something: a text that is not empty and can be sent back, or None."""
+    """Return a field that identifies something: a non-empty text that can be sent back, or None."""
     value = raw.get(key) if isinstance(raw, dict) else None
     return value if isinstance(value, str) and value and encodable(value) else None
 
 
 def text_of(value: Any) -> str | None:
-    """A text that can be stored, or None for anything else."""
+    """Return a text that can be stored, or None for another value."""
     if not isinstance(value, str):
         return None
     return value if encodable(value) else utf8(value).decode()
@@ -323,9 +323,9 @@ def _mapping(value: Any) -> Mapping[str, Any] | None:
 
 
 def _size(value: Any) -> int | None:
-    """A declared size, or None. 0 is none: most often it is a field that the server's language cannot leave out.
+    """Return a declared size, or None. 0 counts as None: most often it is a field that a language cannot leave out.
 
-    Believed, it would have `tar` archive an empty file without a word.
+    With a size of 0, `tar` would archive an empty file without a warning.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -333,7 +333,7 @@ def _size(value: Any) -> int | None:
 
 
 def _modified_ns(annotations: Mapping[str, Any] | None) -> int | None:
-    """`lastModified` (ISO 8601, UTC where no offset is given) in nanoseconds since the epoch."""
+    """Return `lastModified` (ISO 8601, by default UTC) in nanoseconds since the epoch."""
     value = annotations.get("lastModified") if annotations else None
     if not isinstance(value, str):
         return None
@@ -347,5 +347,5 @@ def _modified_ns(annotations: Mapping[str, Any] | None) -> int | None:
 
 
 def mcp_data(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The fields of an entry that have no place elsewhere, or None."""
+    """Return the fields of an entry that no other value holds, or None."""
     return {key: raw[key] for key in ("_meta", "icons") if raw.get(key)} or None

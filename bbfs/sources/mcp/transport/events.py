@@ -1,4 +1,4 @@
-"""Server-sent events (`text/event-stream`) out of chunks of bytes, in time linear in their length."""
+"""A parser of server-sent events (`text/event-stream`), in time linear in their length."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from bbfs.sources.mcp.transport.long_strings import Line
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One server-sent event: its type, its data, and the last id that the stream gave so far."""
+    """One server-sent event. id: the latest that the stream gave so far."""
 
     type: str
     data: bytes
@@ -17,7 +17,7 @@ class Event:
 
 
 class EventParser:
-    """Events out of chunks (HTML Standard, section 9.2.6). limit: bytes of one event; more raise ProtocolViolation."""
+    """Parses chunks (HTML Standard, section 9.2.6). limit: bytes of one event; more raise ProtocolViolation."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -28,7 +28,7 @@ class EventParser:
         self._id: str | None = None
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """The events that end within `chunk`."""
+        """Return the events that end within `chunk`."""
         return [event for line in self._lines.feed(chunk) if (event := self._line(line))]
 
     def _line(self, line: Line) -> Event | None:

@@ -36,25 +36,25 @@ _DEEPEST = 200
 _LENIENT = json.JSONDecoder(strict=False)
 _ANSWER_START = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*,\s*"(?:result|error)"')
 _ANSWER_END = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
-"""How most servers begin or end an answer: where the rest of it cannot be read, it tells at least whose it was."""
+"""The beginning or end of an answer from most servers: it names the request even if the rest is not readable."""
 
 Params = Mapping[str, Any]
 
 
 class LineSplitter:
-    """Lines out of chunks. limit: bytes of one line; more raise ProtocolViolation."""
+    """Splits chunks into lines, in linear time. limit: bytes of one line; more raise ProtocolViolation."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # One block, not a list of chunks: what is freed of it goes back to the system.
+        # One block, not a list of chunks: its memory goes back to the system when freed.
         self._pending = bytearray()
 
     def feed(self, chunk: bytes) -> list[Line]:
-        """The lines that end within `chunk`, without their line feeds. A long one is not copied once more."""
+        """Return the lines that end within `chunk`, without their line feeds. A long one is not copied again."""
         first, *others = chunk.split(b"\n")
         self._pending += first
         if len(self._pending) > self._limit:
-            self._pending.clear()  # or it would stay for as long as the traceback does
+            self._pending.clear()  # otherwise the traceback would keep it
             raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
         if not others:
             return []
@@ -65,12 +65,12 @@ class LineSplitter:
 
 
 def decode(line: Line) -> list[types.JSONRPCMessage] | None:
-    """The messages on one line (several in a batch), or None when it holds none.
+    """Return the messages on one line (several in a batch), or None if it holds none.
 
-    What the SDK's parser refuses gets a second chance: bytes that are not UTF-8 are replaced, halves of surrogate pairs
-    and control characters in texts let through, a byte order mark is skipped, and an answer with an id but no valid
-    shape fails its request instead of leaving it to its deadline. Parsing first and validating then takes a fifth of
-    the time of `jsonrpc_message_adapter.validate_json`. Long texts in a result are `LongText`.
+    Mistakes are tolerated: bytes that are not UTF-8 are replaced, halves of surrogate pairs and control characters in
+    texts are kept, a byte order mark is skipped. An answer with an id but no valid shape fails its request at once,
+    instead of at its deadline. Parsing first and validating then takes a fifth of the time of
+    `jsonrpc_message_adapter.validate_json`. Long texts in a result are `LongText`.
     """
     if len(line) >= LONG and (parted := take_out(line)) is not None:
         rest, texts = parted
@@ -95,12 +95,12 @@ def decode(line: Line) -> list[types.JSONRPCMessage] | None:
 
 
 async def decode_aside(line: Line) -> list[types.JSONRPCMessage] | None:
-    """As `decode`, a long line in a thread."""
+    """Decode a line, a long one in a thread."""
     return await trio.to_thread.run_sync(decode, line) if len(line) >= LONG else decode(line)
 
 
 def _require_shallow(value: Any) -> None:
-    """Raises ValueError for what is nested so deep that writing it as JSON again could fail."""
+    """Raise ValueError for a value nested so deep that encoding it as JSON could fail."""
     level = [value]
     for _ in range(_DEEPEST):
         inner = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list))
@@ -120,10 +120,10 @@ def _message(item: Any) -> types.JSONRPCMessage | None:
 
 
 def _answer(item: dict[str, Any]) -> types.JSONRPCMessage | None:
-    """The answer that an object which is no JSON-RPC message is meant to be, or None: programs log in JSON too."""
+    """Return the answer that a malformed object is meant to be, or None: programs log in JSON too."""
     request_id, result, error = item.get("id"), item.get("result"), item.get("error")
     if isinstance(request_id, float) and request_id.is_integer():
-        request_id = int(request_id)  # all numbers of some languages are floats
+        request_id = int(request_id)  # some languages have no other numbers than floats
     if item.get("method") is not None or not ("result" in item or "error" in item):
         return None
     if not isinstance(request_id, int | str) or isinstance(request_id, bool):
@@ -150,10 +150,10 @@ class Inbox:
 
 
 class Outbox:
-    """The sending end of a pipe to a server. What the pipe takes at once is written at once.
+    """The sending end of a pipe to a server. It writes at once as much as the pipe takes.
 
-    What it has no room for waits in `backlog`, in order; the transport drains that. descriptor: the pipe's, in
-    non-blocking mode. waiting: pieces in the backlog or being written from it; the transport counts them down.
+    The rest waits in `backlog`, in order, and the transport drains that. descriptor: the pipe's, in non-blocking mode.
+    waiting: pieces in the backlog or being written from it; the transport counts them down.
     """
 
     def __init__(self, descriptor: int, backlog: MemoryObjectSendStream[bytes]) -> None:
@@ -182,12 +182,12 @@ class Outbox:
 ServerStreams = tuple[
     MemoryObjectReceiveStream[SessionMessage | Exception] | Inbox, MemoryObjectSendStream[SessionMessage] | Outbox
 ]
-"""Where messages of the server come from, and where those to it go."""
+"""The streams of messages from a server and to it."""
 
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A request that waits for its answer. Without an outcome when it is done, the connection has closed."""
+    """A request that waits for its answer. If it is done without an outcome, the connection has closed."""
 
     done: trio.Event = field(default_factory=trio.Event)
     outcome: dict[str, Any] | types.ErrorData | None = None

@@ -1,8 +1,8 @@
-"""Long texts in a JSON message: taken out before it is parsed, piece by piece, so that no step takes long.
+"""Extraction of long texts from a JSON message before it is parsed, piece by piece.
 
-A JSON parser holds Python's global lock for as long as it runs, a second for 64 MB, and every other source would wait.
-Here a string value of that length is cut out of the message, and its escapes are resolved piece by piece.
-What is left is parsed as usual. Meant for a thread of its own. In memory are the message and the text, nothing else.
+A JSON parser holds Python's global lock while it runs, a second for 64 MB, and every other source would wait. So long
+string values are cut out of the message, and their escapes are resolved piece by piece; the rest is parsed as usual.
+Call this in a thread. Memory holds the message and the text only.
 """
 
 import re
@@ -28,12 +28,12 @@ Line = bytes | bytearray
 
 @dataclass(frozen=True, slots=True)
 class LongText:
-    """A text of a message in UTF-8."""
+    """A text of a message, in UTF-8."""
 
     data: bytes
 
     def base64_decoded(self) -> bytes:
-        """What the text is the base64 of. Raises ValueError unless it is so strictly."""
+        """Decode the text as base64. Raises ValueError unless it is strictly valid."""
         out = BytesIO()
         for start in range(0, len(self.data), _DIGITS):
             digits = self.data[start : start + _DIGITS]
@@ -45,9 +45,9 @@ class LongText:
 
 
 def take_out(line: Line) -> tuple[bytes, dict[str, LongText]] | None:
-    """The message with each long text replaced by a placeholder, and the texts by these; None where there are none.
+    """Return the message with a placeholder for each long text, and the texts by placeholder.
 
-    None as well for what is no JSON.
+    None if there is no long text, or if the line is not JSON.
     """
     texts: dict[str, LongText] = {}
     rest: list[bytes] = []
@@ -55,7 +55,7 @@ def take_out(line: Line) -> tuple[bytes, dict[str, LongText]] | None:
     mark = secrets.token_hex(16)
     while (found := _VALUE.search(line, at, at + PIECE)) is not None or at + PIECE < len(line):
         if found is None:
-            at += PIECE - 64  # a value may begin across the border
+            at += PIECE - 64  # a value may begin across the boundary
             continue
         start, at = found.end(), found.end()
         if len(line) - start < LONG:
@@ -75,7 +75,7 @@ def take_out(line: Line) -> tuple[bytes, dict[str, LongText]] | None:
 
 
 def put_back(result: dict[str, Any], texts: dict[str, LongText]) -> None:
-    """Put the texts into the contents of a result; anywhere else they are plain ones."""
+    """Put the texts back: as `LongText` into the contents of a result, elsewhere as plain texts."""
     contents = result.get("contents")
     for content in contents if isinstance(contents, list) else ():
         for key in ("text", "blob") if isinstance(content, dict) else ():
@@ -96,7 +96,7 @@ def _put_back_plain(value: Any, texts: dict[str, LongText]) -> None:
 
 
 def _closing_quote(line: Line, start: int) -> int | None:
-    """Where the string ends that begins at `start`, or None."""
+    """Return the end of the string that begins at `start`, or None."""
     at = start
     while True:
         quote = line.find(b'"', at, at + PIECE)
@@ -115,7 +115,7 @@ def _closing_quote(line: Line, start: int) -> int | None:
 
 
 def _resolved(line: Line, start: int, end: int) -> bytes | None:
-    """The text between two quotes, without its escapes; None where that is no JSON string of UTF-8."""
+    """Return the text between two quotes with its escapes resolved; None if it is no JSON string in UTF-8."""
     out = BytesIO()
     at = start
     while at < end:
@@ -130,12 +130,12 @@ def _resolved(line: Line, start: int, end: int) -> bytes | None:
         except ValueError:
             return None
         at += len(piece)
-        time.sleep(0)  # lets go of the interpreter for who waits for it
+        time.sleep(0)  # releases the global lock
     return out.getvalue()
 
 
 def _whole(piece: bytes) -> bytes:
-    """A piece of a string cut so that neither an escape nor a pair of surrogates nor a character goes on beyond it."""
+    """Cut a piece of a string where no escape, pair of surrogates or character is split."""
     last = piece.rfind(b"\\", max(0, len(piece) - _LONGEST_ESCAPE))
     if last >= 0 and _begins_escape(piece, last):
         escape = piece[last : last + 6]
@@ -153,5 +153,5 @@ def _whole(piece: bytes) -> bytes:
 
 
 def _begins_escape(piece: bytes, at: int) -> bool:
-    """Whether the backslash at a position is no escaped one itself."""
+    """Return whether the backslash at a position begins an escape, and is not itself escaped."""
     return (at - len(piece[:at].rstrip(b"\\"))) % 2 == 0

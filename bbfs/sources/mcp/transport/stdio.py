@@ -1,7 +1,7 @@
 """The stdio transport: a server as a child process, one JSON-RPC message a line.
 
-The SDK has one too; this one takes time linear in a line's length, bounds it, survives bytes that are not UTF-8, keeps
-the end of the server's stderr, tells when the child is gone, and lets go of a stubborn child in two seconds.
+Unlike the SDK's, it takes time linear in a line's length, bounds that length, tolerates bytes that are not UTF-8, keeps
+the end of the server's stderr, reports the exit of the child, and kills a stubborn child after two seconds.
 """
 
 import logging
@@ -24,15 +24,15 @@ from bbfs.sources.mcp.transport.long_strings import LONG, Line
 
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG")
 _GRACE = 1.0
-"""Seconds a server has to end by itself after its stdin closes, and again after SIGTERM."""
+"""Seconds for a server to exit after its stdin closes, and again after SIGTERM."""
 _LEFTOVER_GRACE = 0.3
-"""Seconds the rest of the process group has after SIGTERM, once the server itself is gone."""
+"""Seconds for the rest of the process group to exit after SIGTERM, once the server itself is gone."""
 _EXIT_STATUS_WAIT = 0.3
-"""Seconds between the end of stdout and the exit of the process, for the exit status to be part of the reason."""
+"""Seconds to wait for the exit status after the end of stdout, to make it part of the reason."""
 _WRITE_STALL = 30.0
 """Seconds after which a server that does not read its input is given up."""
 _UNSENT_MESSAGES = 1024
-"""Messages waiting for a server to read them; buffered so that cancelling a request never waits for the server."""
+"""Messages that may wait for a server to read them: cancelling a request must not wait for the server."""
 _STDERR_LINES = 20
 _STDERR_LINE_LENGTH = 4096
 _STDERR_LINES_PER_SECOND = 100
@@ -40,9 +40,9 @@ _FOREIGN_LINES_LOGGED = 5
 
 
 class Stdio:
-    """Runs one server process for one connection.
+    """One server process for one connection.
 
-    `ending` says why the connection ended, once it has; its notes hold the last lines of the server's stderr.
+    `ending`: why the connection ended, once it has; its notes hold the last lines of the server's stderr.
     """
 
     def __init__(self, name: str, server: McpServer, redact: Redactor, max_message: int) -> None:
@@ -56,12 +56,12 @@ class Stdio:
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[ServerStreams]:
-        """The streams of a running server; the server and all it started are gone at the end. Raises Unreachable."""
+        """Start the server and yield its streams; at the end, kill it and all it started. Raises Unreachable."""
         process = await self._spawn()
         backlog, outgoing = anyio.create_memory_object_stream[bytes](_UNSENT_MESSAGES)
         assert process.stdin is not None
         inbox, outbox = Inbox(), Outbox(process.stdin.fileno(), backlog)  # type: ignore[attr-defined]
-        # No await between the spawn and this `try`, or a cancellation there would leave the process behind.
+        # No await between the spawn and this `try`: a cancellation there would leave the process behind.
         try:
             with backlog, outgoing:
                 async with trio.open_nursery() as nursery:
@@ -115,7 +115,7 @@ class Stdio:
             inbox.ended.set()
 
     async def _stop_reading_after_exit(self, process: trio.Process, reading: trio.CancelScope) -> None:
-        # A descendant may hold stdout open for ever after the server itself is gone.
+        # A descendant may keep stdout open for ever after the server is gone.
         await process.wait()
         await trio.sleep(_EXIT_STATUS_WAIT)
         reading.cancel()
@@ -153,7 +153,7 @@ class Stdio:
                 with trio.move_on_after(_WRITE_STALL) as stall:
                     await process.stdin.send_all(data)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
-                # Most often the server is gone: the reader sees the end of stdout, and knows more about the reason.
+                # Most often the server is gone: the reader of stdout then has a better reason.
                 await trio.sleep(2 * _EXIT_STATUS_WAIT)
                 if self.ending is None:
                     self.ending = Unreachable("the server closed its input")
@@ -166,7 +166,7 @@ class Stdio:
             outbox.waiting -= 1
 
     async def _drain_stderr(self, process: trio.Process, done: trio.Event) -> None:
-        """Keep the pipe empty (a full one blocks the server), the last lines, and the log within a bound."""
+        """Drain the pipe (a full one blocks the server), keep the last lines, and bound the log."""
         assert process.stderr is not None
         pending = b""
         budget, refilled, dropped = _STDERR_LINES_PER_SECOND, trio.current_time(), 0
@@ -197,7 +197,7 @@ class Stdio:
 
     @property
     def _longest_line(self) -> int:
-        """Bytes of a line on stderr that are kept, so that a secret at its cut is known for one."""
+        """Bytes of a line on stderr to keep, enough to recognise a secret at the cut."""
         return 4 * (_STDERR_LINE_LENGTH + self._redact.longest)
 
     def _exit_reason(self, status: int | None) -> str:
@@ -212,7 +212,7 @@ async def _end(process: trio.Process) -> None:
     """End a server and its process group: close its stdin, then SIGTERM, then SIGKILL. Takes 3 seconds at most."""
     streams = [stream for stream in (process.stdin, process.stdout, process.stderr) if stream is not None]
     async with trio.open_nursery() as nursery:
-        # A server that writes its last words into a full or closed pipe might not get to tidy up.
+        # A server that writes into a full or closed pipe while it exits might not finish.
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 nursery.start_soon(_discard, stream)
@@ -231,11 +231,11 @@ async def _end(process: trio.Process) -> None:
 
 
 async def _end_leftovers(pid: int) -> None:
-    """End what a server that is gone by itself has left running in its group."""
+    """Kill what a server that exited by itself left running in its group."""
     if not _signal_group(pid, signal.SIGTERM):
         return
     with trio.move_on_after(_LEFTOVER_GRACE):
-        while _signal_group(pid, 0):  # noqa: ASYNC110 - nothing tells of the end of a process group
+        while _signal_group(pid, 0):  # noqa: ASYNC110 - no event reports the end of a process group
             await trio.sleep(0.02)
     _signal_group(pid, signal.SIGKILL)
 
@@ -255,7 +255,7 @@ async def _exits(process: trio.Process, seconds: float) -> bool:
 
 
 def _signal_group(pid: int, number: int) -> bool:
-    """Whether there was anybody to signal. The group keeps the server's id taken for as long as it has members."""
+    """Return whether the group had members to signal. Until it has none, the server's id is not used again."""
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
