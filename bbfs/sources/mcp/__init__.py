@@ -1,4 +1,4 @@
-"""MCP servers, of any type: resources, and tools and prompts that are to have paths."""
+"""Sources that are MCP servers: their resources, and tools and prompts as paths."""
 
 import re
 from importlib.metadata import version

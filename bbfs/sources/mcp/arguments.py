@@ -1,15 +1,16 @@
-"""The arguments of tools and prompts: from the texts of a query to the values that a schema wants. Pure.
+"""Conversion of the texts of a query to the values that the schema of a tool wants. Pure.
 
-A property of a tool's `inputSchema` (JSON Schema) is a variable of its URI template, and what stands in the query is a
-text. How it is read follows from the property's type, strictly, so that a slip is told before anything is sent:
+A property of a tool's `inputSchema` (JSON Schema) is a variable of its URI template, and its value in the query is a
+text. The property's type decides how the text is read, strictly, so that a mistake fails before a request is sent:
 
-- string: the text as it is. integer, number, boolean, null: as JSON writes them.
-- array: JSON, or the variable repeated, or items with commas between them where these are no objects or arrays.
+- string: the unchanged text. integer, number, boolean, null: as in JSON.
+- array: JSON, or the variable repeated, or items with commas between them if these are no objects or arrays.
 - object: JSON.
 - enum and const: one of these. anyOf, oneOf and lists of types: the first that fits, in their order.
-- no type at all: JSON where it is that, else the text.
+- no type: JSON if the text is valid JSON, otherwise the text.
 
-References (`$ref`) are followed within the schema itself only. Bounds and patterns are the server's business.
+References (`$ref`) are followed within the schema only, and nothing is fetched. The server checks bounds and patterns:
+a hostile `pattern` could take for ever.
 """
 
 import json
@@ -24,11 +25,11 @@ from bbfs.sources.mcp.client.decode import encodable
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry
 
 MAX_DEPTH = 16
-"""References and alternatives inside each other; what is deeper is taken for a property without a type."""
+"""Nested references and alternatives; a deeper one counts as a property without a type."""
 MAX_STEPS = 500
-"""Schemas that are looked at for one argument: alternatives inside each other may be as many as one likes."""
+"""Schemas to visit for one argument: nested alternatives can multiply without limit."""
 MAX_SHOWN = 60
-"""Characters of a wrong value that a message repeats."""
+"""Characters of a wrong value in a message."""
 MAX_NUMBER = 400
 """Characters of a number."""
 
@@ -40,7 +41,7 @@ _ARTICLES = {"integer": "an integer", "object": "an object (JSON)"}
 
 
 class _Steps:
-    """How many schemas may still be looked at."""
+    """How many schemas may still be visited."""
 
     __slots__ = ("left",)
 
@@ -53,20 +54,20 @@ class _Steps:
 
 
 class _Misfit(Exception):
-    """A text that is not what a schema wants; the text of the exception says what that is."""
+    """A text that does not fit a schema; the text of the exception says what does."""
 
 
 def variable_of(property_name: str) -> str | None:
-    """The variable of a URI template (RFC 6570, section 2.3) for a property; None where none can stand for it."""
+    """Return the variable of a URI template (RFC 6570, section 2.3) for a property, or None if there can be none."""
     if not property_name or not encodable(property_name):
         return None
-    # A dot may stand between other characters only, a tilde nowhere; encoded, everything may.
+    # A dot may stand between other characters only, a tilde nowhere; encoded characters may stand anywhere.
     encoded = quote(property_name, safe="").replace("~", "%7E")
     return re.sub(r"^\.|\.$|\.(?=\.)", "%2E", encoded)
 
 
 def properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The arguments of a tool by name, in the schema's order, each with its own schema (references resolved)."""
+    """Return the schemas of a tool's arguments by name, in order, with references resolved."""
     found = _resolved(schema, schema).get("properties")
     if not isinstance(found, Mapping):
         return {}
@@ -74,18 +75,18 @@ def properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def required(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the arguments that a tool must have."""
+    """Return the names of the required arguments."""
     names = _resolved(schema, schema).get("required")
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
 def takes_several(schema: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
-    """Whether an argument may be a list, so that its variable may be repeated."""
+    """Return whether an argument may be a list, so that its variable may be repeated."""
     return any("array" in _types(each) for each in _alternatives(schema, root))
 
 
 def type_text(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0, steps: _Steps | None = None) -> str:
-    """What an argument is, for people: `integer`, `array of string`, `one of a, b`, `string or null`."""
+    """Describe the type of an argument: `integer`, `array of string`, `one of a, b`, `string or null`."""
     steps = steps or _Steps()
     if not steps.take():
         return "anything"
@@ -105,7 +106,7 @@ def type_text(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0
 
 
 def tool_arguments(tool: ToolEntry, query: str) -> dict[str, Any]:
-    """The arguments of a call from the query of its URI. Raises InvalidUri, which names all that is wrong."""
+    """Return the arguments of a call from the query of its URI. Raises InvalidUri, which names all problems."""
     root = tool.input_schema
     known = properties(root)
     given, problems = _given(query, known, f"tool {tool.name!r}")
@@ -121,7 +122,7 @@ def tool_arguments(tool: ToolEntry, query: str) -> dict[str, Any]:
 
 
 def prompt_arguments(prompt: PromptEntry, query: str) -> dict[str, str]:
-    """The arguments of a prompt, which are texts, from the query of its URI. Raises InvalidUri as `tool_arguments`."""
+    """Return the arguments of a prompt, all texts, from the query of its URI. Raises InvalidUri."""
     known = {argument.name: argument for argument in prompt.arguments}
     given, problems = _given(query, known, f"prompt {prompt.name!r}")
     problems += [f"argument {name!r} is given {len(texts)} times" for name, texts in given.items() if len(texts) > 1]
@@ -131,11 +132,11 @@ def prompt_arguments(prompt: PromptEntry, query: str) -> dict[str, str]:
 
 
 def _given(query: str, known: Mapping[str, Any], what: str) -> tuple[dict[str, list[str]], list[str]]:
-    """The texts of each argument in a query, and what is wrong with the query itself."""
+    """Return the texts of each argument in a query, and the problems of the query itself."""
     given: dict[str, list[str]] = {}
     problems: list[str] = []
     if "/" in query:
-        # It would be a path below the result, which an argument cannot be told from.
+        # It could also be a path below the result.
         raise InvalidUri(f"{what}: a slash in an argument is written %2F")
     for pair in filter(None, query.split("&")):
         key, equals, encoded = pair.partition("=")
@@ -173,7 +174,7 @@ def _require_none(what: str, problems: Sequence[str]) -> None:
 
 
 def _value(schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, Any], depth: int, steps: _Steps) -> Any:
-    """The value that texts stand for. Raises _Misfit."""
+    """Convert the texts of one argument. Raises _Misfit."""
     if not steps.take():
         raise _Misfit("something simpler")
     schema = _resolved(schema, root)
@@ -246,7 +247,7 @@ def _array(
 
 
 def _json(text: str) -> Any:
-    """The value of a JSON text. Raises _Misfit for what is none, or cannot be sent."""
+    """Return the value of a JSON text. Raises _Misfit if it is not JSON or cannot be sent."""
 
     def refuse(name: str) -> None:
         raise ValueError(name)
@@ -260,7 +261,7 @@ def _json(text: str) -> Any:
 
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema with its reference within `root` followed, and with what `allOf` adds."""
+    """Return a schema with its references within `root` followed and its `allOf` merged."""
     for _ in range(MAX_DEPTH):
         if not isinstance(schema, Mapping):
             return {}
@@ -281,7 +282,7 @@ def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _pointed(reference: Any, root: Mapping[str, Any]) -> Any:
-    """What a JSON pointer in `root` leads to, or None; nothing is fetched."""
+    """Return the target of a JSON pointer in `root`, or None; nothing is fetched."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     place: Any = root
@@ -294,7 +295,7 @@ def _pointed(reference: Any, root: Mapping[str, Any]) -> Any:
 
 
 def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The schemas of which one has to fit: a schema itself where it has no anyOf or oneOf."""
+    """Return the alternatives of anyOf and oneOf, or the schema itself if it has none."""
     found: list[Any] = []
     for key in ("anyOf", "oneOf"):
         each = schema.get(key)
@@ -303,7 +304,7 @@ def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Ma
 
 
 def _types(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The types that a schema names, or what its other keywords tell."""
+    """Return the types that a schema names, or that its other keywords imply."""
     named = schema.get("type")
     if isinstance(named, str):
         return (named,)
@@ -315,7 +316,7 @@ def _types(schema: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _fixed(schema: Mapping[str, Any]) -> list[Any] | None:
-    """The values that are allowed, where a schema lists them."""
+    """Return the allowed values if a schema lists them, or None."""
     if "const" in schema:
         return [schema["const"]]
     values = schema.get("enum")
@@ -323,7 +324,7 @@ def _fixed(schema: Mapping[str, Any]) -> list[Any] | None:
 
 
 def as_text(value: Any) -> str:
-    """A value as it is written in a query: a text as it is, all else as JSON."""
+    """Return a value as text for a query: a text unchanged, another value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""MCP servers as data sources: the resources of one server, under the schemes that the server uses."""
+"""The handler of MCP servers: the resources of one server, under the URI schemes that the server uses."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -31,15 +31,15 @@ from bbfs.sources.mcp.results import call_size, prompt_result, tool_result
 from bbfs.sources.mcp.tools import Offer
 
 TEMPLATES_LATER = 5.0
-"""Seconds for which a listing of resources waits for that of the templates, which is asked for at the same time."""
+"""Seconds that a listing waits for templates, tools and prompts, requested at the same time as the resources."""
 _THREAD_FROM_CHARACTERS = 1 << 20
 
 ASKED_AGAIN = 1.0
-"""Seconds for which a listing holds whose second part a broken connection has taken along."""
+"""Time to live (seconds) of a listing whose second part was lost with a broken connection."""
 
 
 class McpHandler:
-    """One MCP server. Lists, loads and watches its resources through the shared connection."""
+    """One MCP server: lists, loads and watches its resources through the shared connection."""
 
     def __init__(self, source: DataSource, services: Services) -> None:
         if source.mcp is None:
@@ -71,10 +71,9 @@ class McpHandler:
         return self._manager.progress(self.source.id)
 
     async def list(self) -> Listing:
-        """All resources and templates of the server, its tools and prompts among them as far as they are paths.
+        """List the resources and templates of the server, and those of its tools and prompts. Raises BbfsError.
 
-        A server whose templates, tools or prompts cannot be had is a server with resources all the same. Raises
-        BbfsError.
+        If templates, tools or prompts cannot be listed, the resources still are.
         """
         problems: list[str | None] = []
         ttls: list[float | None] = []
@@ -98,14 +97,14 @@ class McpHandler:
         return Listing(rows, ttl, problem, (*self._templates, *offer.templates))
 
     async def _resources(self, rows: Rows) -> End | BbfsError:
-        """A failure as a value: raised in a nursery it would be a group of one."""
+        """Return a failure as a value: raised in a nursery it would be a group of one."""
         try:
             return await self._manager.gather_resources(self.source.id, rows)
         except BbfsError as error:
             return error
 
     async def _list_templates(self, problems: "list[str | None]", ttls: "list[float | None]") -> None:
-        """Take over the templates as they are now; what was known of them stays where that cannot be told."""
+        """Store the current templates; keep the previous ones if they cannot be listed."""
         try:
             entries = await self._manager.list_resource_templates(self.source.id)
         except Unreachable:
@@ -119,7 +118,7 @@ class McpHandler:
         ttls.append(entries.ttl)
 
     async def _list_calls(self, what: str, problems: "list[str | None]", ttls: "list[float | None]") -> None:
-        """Take over the `tools` or the `prompts` as they are now; as `_list_templates`."""
+        """Store the current `tools` or `prompts`, like `_list_templates`."""
         entries: Entries[ToolEntry] | Entries[PromptEntry]
         try:
             if what == "tools":
@@ -142,7 +141,7 @@ class McpHandler:
         return self._offer
 
     async def complete(self, uri_template: str, variable: str, value: str, context: Mapping[str, str]) -> Completion:
-        """Values for a variable of one of the server's templates, or an argument of a prompt. Raises BbfsError."""
+        """Return values for a variable of a template of the server, or an argument of a prompt. Raises BbfsError."""
         prompt = mcp_calls.completed_prompt(self._offer, uri_template) if self._offer is not None else None
         if prompt is not None:
             ref = {"type": "ref/prompt", "name": prompt}
@@ -152,7 +151,7 @@ class McpHandler:
         return await self._manager.complete(self.source.id, ref, variable, value, context)
 
     async def load(self, native_uri: str) -> Loaded:
-        """The content of one resource, the result of one call of a tool, or a rendered prompt. Raises BbfsError."""
+        """Load a resource, run a tool once, or render a prompt. Raises BbfsError."""
         if self._call_lists and mcp_calls.concerns(native_uri):
             loaded = await self._load_call(native_uri)
             if loaded is not None:
@@ -160,9 +159,9 @@ class McpHandler:
         return await self._manager.load_resource(self.source.id, native_uri)
 
     async def _load_call(self, native_uri: str) -> Loaded | None:
-        """What a URI of a tool or a prompt stands for; None for one that is the server's own."""
+        """Load a URI of a tool or a prompt; None if the URI is one of the server's own resources."""
         if self._offer is None:
-            await self.list()  # what is known of an earlier mount does not say how to call it
+            await self.list()  # the listing of an earlier mount does not hold the schemas
         offer = self._offer
         if offer is None or native_uri in offer.own:
             return None
@@ -190,23 +189,23 @@ class McpHandler:
         self._manager.interested(self.source.id, native_uri)
 
     def announces(self, native_uri: str | None) -> bool:
-        """Whether the server is going to tell when this resource changes (None: when its listing does)."""
+        """Return whether the server agreed to report changes of this resource, or of its listing (None)."""
         if native_uri is not None and self._offer is not None and native_uri in self._offer.documents:
             return self._manager.announces(self.source.id, None)  # they change with the listing
         return self._manager.announces(self.source.id, native_uri)
 
     def _is_call(self, native_uri: str) -> bool:
-        """Whether a URI is none of the server's resources, so that there is no asking to be told of its changes."""
+        """Return whether a URI is a tool's or a prompt's: the server has no such resource to subscribe to."""
         own = self._offer.own if self._offer is not None else ()
         return bool(self._call_lists) and mcp_calls.concerns(native_uri) and native_uri not in own
 
     async def settled(self) -> None:
-        """Until the server has said what of all that is of interest it is going to tell. Wait for it with a bound."""
+        """Wait until the server has accepted or refused every subscription. Set a deadline."""
         await self._manager.settled(self.source.id)
 
 
 async def _read(parse: Callable[[Mapping[str, Any]], Loaded], result: Mapping[str, Any]) -> Loaded:
-    """Read a result, a long one in a thread, so that other servers go on meanwhile."""
+    """Decode a result, a long one in a thread, so that other servers go on meanwhile."""
     if call_size(result) >= _THREAD_FROM_CHARACTERS:
         return await trio.to_thread.run_sync(parse, result)
     return parse(result)

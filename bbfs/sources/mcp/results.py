@@ -1,7 +1,7 @@
-"""What tools and prompts answer, as the parts of a content. Pure.
+"""Results of tools and prompts as the parts of a content. Pure.
 
 A text, an image, a sound, an embedded resource and structured content are a part each; a link to a resource is a link.
-What says the same twice is one part: servers repeat structured content as text, for clients that know no other.
+Structured content that a text repeats is one part: servers do that for clients that only show text.
 """
 
 import json
@@ -18,7 +18,7 @@ from bbfs.sources.mcp.client.decode import content_part, text_of, usable_text, u
 from bbfs.sources.mcp.client.tool_entries import require_complete, result_ttl
 
 MAX_ERROR = 2000
-"""Characters of a tool's own account of what went wrong."""
+"""Characters of a tool's error message."""
 _ABSENT: Any = object()
 _CONTROL = re.compile(r"[\x00-\x20\x7f-\x9f]")
 _JSON = "application/json"
@@ -26,9 +26,9 @@ _SHORTCUT = "application/x-mswinurl"
 
 
 def tool_result(result: Mapping[str, Any]) -> Loaded:
-    """What a call of a tool answered. It lives for no time unless the server says otherwise.
+    """Decode the result of a tool. Its time to live is 0 unless the server gives one.
 
-    Raises BbfsError with the tool's own words where it failed, ProtocolViolation, NotSupported.
+    Raises BbfsError with the tool's own message if it failed, ProtocolViolation, NotSupported.
     """
     require_complete(result)
     blocks = _blocks(result.get("content"))
@@ -47,9 +47,9 @@ def tool_result(result: Mapping[str, Any]) -> Loaded:
 
 
 def prompt_result(result: Mapping[str, Any]) -> Loaded:
-    """A rendered prompt: one text where all its messages are texts, else a part a message.
+    """Decode a rendered prompt: one text if all its messages are texts, otherwise one part per message.
 
-    The text of a single message is that message; of several, each stands below a heading with its role.
+    Of several messages, each stands below a heading with its role.
     """
     require_complete(result)
     messages = result.get("messages")
@@ -69,7 +69,7 @@ def prompt_result(result: Mapping[str, Any]) -> Loaded:
 
 
 def call_size(result: Mapping[str, Any]) -> int:
-    """About how many characters `tool_result` and `prompt_result` have to go through."""
+    """Return about how many characters `tool_result` and `prompt_result` have to decode."""
     pending: list[Any] = [result.get("content"), result.get("structuredContent"), result.get("messages")]
     size = 0
     while pending:
@@ -92,7 +92,7 @@ def _blocks(content: Any) -> list[Mapping[str, Any]]:
 
 
 def _contents(message: Any) -> list[Mapping[str, Any]]:
-    """The content of a message of a prompt; some servers give several where the protocol has one."""
+    """Return the contents of a message of a prompt; the protocol has one, but some servers send several."""
     content = message.get("content") if isinstance(message, dict) else None
     return _blocks(content if isinstance(content, list) else [content])
 
@@ -111,13 +111,13 @@ def _failure(blocks: Sequence[Mapping[str, Any]], structured: Any) -> str:
 
 
 def _said_once(blocks: Sequence[Mapping[str, Any]], structured: Any) -> Part | None:
-    """The one part that says it all, where the texts of a result are its structured content once more."""
+    """Return the one part of a result whose texts only repeat its structured content, or None."""
     texts = [_text(block) for block in blocks]
     if len(texts) == 1 and texts[0] is not None and _parsed(texts[0]) == structured:
         return _json_part(structured, "structured.json")
     if not isinstance(structured, dict) or structured.keys() != {"result"}:
         return None
-    # How servers structure what is no object: a text is one block, the items of a list are one each, nothing is none.
+    # Servers wrap results that are no objects: a text is one block, each item of a list is one, null has none.
     inner = structured["result"]
     if inner is None and not texts:
         return _text_part("", "1")
@@ -133,7 +133,7 @@ def _says(text: str | None, value: Any) -> bool:
 
 
 def _part(number: int, block: Mapping[str, Any], suffix: str = "") -> Part:
-    """One block of a result. `number` and `suffix` make its name where it has none of its own."""
+    """Return the part of one block. `number` and `suffix` make its name."""
     name = f"{number}{suffix}"
     kind = block.get("type")
     if kind == "text" and (text := _text(block)) is not None:
@@ -159,7 +159,7 @@ def _text(block: Mapping[str, Any]) -> str | None:
 
 
 def _parsed(text: str) -> Any:
-    """The value of a JSON text, or a value that equals no other."""
+    """Return the value of a JSON text, or one that equals no other."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -177,7 +177,7 @@ def _json_part(value: Any, name: str) -> Part:
 
 
 def json_bytes(value: Any) -> bytes:
-    """A value as JSON for people: indented, in UTF-8. Raises ProtocolViolation for one that is nested too deep."""
+    """Encode a value as indented JSON in UTF-8. Raises ProtocolViolation if it is nested too deep."""
     try:
         return utf8(json.dumps(value, indent=2, ensure_ascii=False, default=dict) + "\n")
     except RecursionError as error:

@@ -1,13 +1,13 @@
 """The tools and prompts of an MCP server as resources: their URIs, the files that describe them, their templates. Pure.
 
     tool://NAME/schema.json      listed: the schemas and annotations of a tool
-    tool://NAME/description.md   listed: what it does, its arguments, how to run it
+    tool://NAME/description.md   listed: its purpose, its arguments, how to run it
     tool://NAME{?a,b}            a template: opening an expansion runs the tool with these arguments
     tool://NAME?                 runs it without any
     prompt://NAME/arguments.json listed, and prompt://NAME{?a,b}: reading an expansion renders the prompt
 
-NAME is percent-encoded where it would not be one segment of a URI. Where a server lists resources of its own with such
-URIs, these are what the URIs mean.
+NAME is percent-encoded where it would not be one segment of a URI. If a server lists a resource of its own with such a
+URI, the URI means that resource.
 """
 
 import re
@@ -37,7 +37,7 @@ _LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
 
 
 class Asked(NamedTuple):
-    """What a URI asks to run or to render, with its query as it stands there."""
+    """The tool to run or the prompt to render that a URI names, with its encoded query."""
 
     kind: Kind
     name: str
@@ -46,10 +46,10 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What of a server's tools and prompts has paths, by name, and what describes it.
+    """The tools and prompts of a server that have paths, by name, and the files that describe them.
 
     documents: the contents of the listed files, by native URI. own: URIs that the server itself lists as resources.
-    problem: what is missing, in words.
+    problem: a text that says what is missing.
     """
 
     tools: Mapping[str, ToolEntry] = field(default_factory=dict)
@@ -62,12 +62,12 @@ class Offer:
 
 
 def concerns(native_uri: str) -> bool:
-    """Whether a URI may be that of a tool or a prompt, going by its scheme."""
+    """Return whether a URI has the scheme of tools or of prompts."""
     return native_uri.startswith(("tool://", "prompt://"))
 
 
 def asked(native_uri: str) -> Asked | None:
-    """What an expansion of a tool's or a prompt's template asks for; None for any other URI."""
+    """Parse an expansion of a tool's or a prompt's template; None for another URI."""
     found = _ASKED.fullmatch(native_uri)
     if found is None:
         return None
@@ -76,7 +76,7 @@ def asked(native_uri: str) -> Asked | None:
 
 
 def completed_prompt(offer: Offer, uri_template: str) -> str | None:
-    """The name of the prompt whose template this is, or None."""
+    """Return the name of the prompt whose template this is, or None."""
     for prompt, template in zip(offer.prompts, offer.templates[len(offer.tools) :], strict=True):
         if template.uri_template == uri_template:
             return prompt
@@ -84,7 +84,7 @@ def completed_prompt(offer: Offer, uri_template: str) -> str | None:
 
 
 def allowed(option: Tools, tools: Iterable[ToolEntry]) -> tuple[list[ToolEntry], str | None]:
-    """The tools that may be run, and in words which are missing of those that are named."""
+    """Return the tools that may be run, and a text that says which of the named ones are missing."""
     if option == "off":
         return [], None
     there = {tool.name: tool for tool in tools}
@@ -100,7 +100,7 @@ def allowed(option: Tools, tools: Iterable[ToolEntry]) -> tuple[list[ToolEntry],
 def offer(
     source: DataSource, tools: Iterable[ToolEntry], prompts: Iterable[PromptEntry], listed: Iterable[str]
 ) -> Offer:
-    """What a server offers besides the resources (native URIs `listed`) that it has itself."""
+    """Return the offer of a server whose own resources have the native URIs `listed`."""
     own = frozenset(filter(concerns, listed))
     runnable, problem = allowed(source.tools, tools)
     shown = {prompt.name: prompt for prompt in prompts} if source.prompts else {}
@@ -134,7 +134,7 @@ def offer(
 
 
 def tool_template(tool: ToolEntry) -> ResourceTemplate:
-    """The template of a tool's results, whose variables are its arguments; those that may be lists explode."""
+    """Return the template of a tool's results. Its variables are the arguments; those that may be lists explode."""
     root = tool.input_schema
     variables = [
         variable + "*" if mcp_arguments.takes_several(schema, root) else variable
@@ -164,7 +164,7 @@ def prompt_template(prompt: PromptEntry) -> ResourceTemplate:
 
 
 def _base(kind: Kind, name: str) -> str:
-    """The URI without arguments. A segment that is dots alone would vanish from a path."""
+    """Return the URI without arguments. A segment of dots alone is encoded: it would vanish from a path."""
     segment = quote(name, safe=_SAFE)
     return f"{kind}://{segment.replace('.', '%2E') if set(segment) == {'.'} else segment}"
 
@@ -175,7 +175,7 @@ def _template(kind: Kind, name: str, variables: list[str]) -> str:
 
 
 def _tool_files(tool: ToolEntry) -> list[tuple[str, str, bytes]]:
-    """URI, MIME type and bytes of the files that describe a tool."""
+    """Return URI, MIME type and bytes of the files that describe a tool."""
     base = _base("tool", tool.name)
     document = {"name": tool.name, "inputSchema": tool.input_schema}
     document |= {"outputSchema": tool.output_schema} if tool.output_schema is not None else {}
@@ -203,7 +203,7 @@ def _prompt_files(prompt: PromptEntry) -> list[tuple[str, str, bytes]]:
 
 
 def describe_tool(tool: ToolEntry) -> str:
-    """A tool for people: what it does, its arguments, and the file name that runs it (Markdown)."""
+    """Describe a tool in Markdown: its purpose, its arguments, and the file name that runs it."""
     root = tool.input_schema
     needed = set(mcp_arguments.required(root))
     heading = f"{tool.title} (`{tool.name}`)" if tool.title and tool.title != tool.name else tool.name
@@ -233,7 +233,7 @@ def _argument_line(name: str, schema: Mapping[str, Any], root: Mapping[str, Any]
 
 
 def _example(tool: ToolEntry, known: Mapping[str, Mapping[str, Any]], needed: Collection[str]) -> str:
-    """The file to open, seen from the directory of the tool, quoted for a shell."""
+    """Return the path of the file to open, from the directory of the tool, quoted for a shell."""
     chosen = [name for name in known if name in needed] or list(known)[:1]
     pairs = [
         f"{variable}={quote(_sample(known[name], tool.input_schema), safe=_SAFE.replace('&', ''))}"
@@ -245,7 +245,7 @@ def _example(tool: ToolEntry, known: Mapping[str, Mapping[str, Any]], needed: Co
 
 
 def _sample(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
-    """A value that an argument could have, as it is written in a path."""
+    """Return a possible value of an argument, as text for a path."""
     for key in ("examples", "enum"):
         values = schema.get(key)
         if isinstance(values, list) and values:
