@@ -44,14 +44,14 @@ _TYPES = {"directory": stat.S_IFDIR, "file": stat.S_IFREG, "symlink": stat.S_IFL
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _XATTR_PREFIX = b"user."
 READY = select.POLLIN | select.POLLRDNORM | select.POLLOUT | select.POLLWRNORM
-"""What poll(2) says of a regular file: POSIX has them always ready, and the kernel says so where nobody is asked."""
+"""The answer of poll(2) for a regular file: always ready (POSIX), as the kernel answers without a poll method."""
 CHANGED = select.POLLPRI | select.POLLERR
-"""What it says of an open file whose content is outdated, as for /proc/self/mounts (proc_pid_mounts(5)) and sysfs."""
+"""Added for an open file whose content is outdated, as for /proc/self/mounts (proc_pid_mounts(5)) and sysfs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Who owns the tree and which permission bits are taken away (S8)."""
+    """The owner of the tree, and the permission bits that are removed (S8)."""
 
     uid: int
     gid: int
@@ -59,7 +59,7 @@ class Ownership:
 
 
 def answers(method: F) -> F:
-    """The one place where errors become errnos."""
+    """Translate errors to errnos, in this one place."""
 
     @wraps(method)
     async def answer(self: "Operations", *args: Any) -> Any:
@@ -95,7 +95,7 @@ class Operations(pyfuse3.Operations):
         self._openers: dict[int, int] = {}  # the threads that opened what reads of its source, by handle
 
     async def _waited(self, ctx: RequestContext, answer: Wait, ask: Callable[..., T | Wait], *arguments: Any) -> T:
-        """The answer of a request that waits for a source: the waiting program can be interrupted and killed."""
+        """Await the answer of a request; the waiting program can be interrupted and killed meanwhile."""
         with self.interrupts.watching(ctx.pid):
             return await answered(answer, ask, *arguments)
         raise FUSEError(errno.EINTR)
@@ -110,7 +110,7 @@ class Operations(pyfuse3.Operations):
         return entry
 
     def _packed(self, found: Attributes) -> EntryAttributes:
-        """All but the number and the timeouts."""
+        """Make an entry without the inode number and the timeouts."""
         entry = EntryAttributes()
         if found.ino == 0:
             return entry
@@ -269,7 +269,7 @@ class Operations(pyfuse3.Operations):
 
 
 def _notify(waiting: PollHandle) -> None:
-    """Have the kernel ask again for whoever polls. This waits for nobody."""
+    """Notify the kernel, which asks again for the programs that poll. This does not wait."""
     try:
         waiting.notify()
     except OSError as error:

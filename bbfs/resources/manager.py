@@ -166,9 +166,9 @@ class ResourceManager:
         return source
 
     def on_change(self, listener: Callable[[Iterable[Path]], None]) -> Callable[[], None]:
-        """`listener` hears of every path (from the mount's root) whose entry or content is not what it was.
+        """Call `listener` with every path (from the mount's root) whose entry or content has changed.
 
-        Returns what ends that. The listener must neither block nor raise.
+        Return a function that ends that. The listener must neither block nor raise.
         """
         self._listeners.append(listener)
         return partial(self._listeners.remove, listener)
@@ -184,14 +184,14 @@ class ResourceManager:
 
     @staticmethod
     def _mounted(source: Source, path: Path) -> list[Path]:
-        """Where a path of the catalog stands from the mount's root."""
+        """Return the paths from the mount's root of a path of the catalog."""
         data = source.data
         if data.scheme is None or isinstance(source.catalog, DirectoryCatalog):
             return [(data.uri_prefix, *path)]
         return [(f"{data.base_prefix}+{path[0]}", *path[1:])]
 
     def refresh(self, path: Path) -> None:
-        """Drop what is known at and below a path: the next use asks the source (S21). Raises NotFound for no source.
+        """Invalidate everything at and below a path: the next use asks the source (S21). Raise NotFound for no source.
 
         Contents stay for as long as the source does not answer (S20).
         """
@@ -203,7 +203,7 @@ class ResourceManager:
     # -- the tree, from the mount's root -----------------------------------------------------------------------------
 
     def roots(self) -> dict[str, Source]:
-        """The directories at the mount's root: one a source, and one a stray scheme of a source with a fixed one."""
+        """Return the directories at the root: one a source, and one a stray scheme of a source with a fixed scheme."""
         roots: dict[str, Source] = {}
         for source in self.sources.values():
             roots[source.data.uri_prefix] = source
@@ -213,11 +213,11 @@ class ResourceManager:
         return roots
 
     def has_source(self, name: str) -> bool:
-        """Whether a source's own directory has this name; it is there from the start to the end (S6)."""
+        """Return whether a source's own directory has this name; it exists for the whole mount (S6)."""
         return name in self._by_prefix
 
     def root_link(self, name: str) -> str | None:
-        """Where a name at the root leads that is a prefix with its scheme (S2): `docs+resource` → `docs/resource`."""
+        """Return the target of a prefix with its scheme at the root (S2): `docs+resource` → `docs/resource`."""
         base, plus, scheme = _split_scheme(name)
         source = self.sources.get(base)
         if not plus or not scheme or source is None or source.data.scheme is not None:
@@ -225,7 +225,7 @@ class ResourceManager:
         return f"{source.data.uri_prefix}/{scheme}"
 
     def place(self, path: Path) -> tuple[Source, Path]:
-        """The source of a path from the mount's root, and the path in its catalog. Raises NotFound."""
+        """Return the source of a path from the mount's root, and the path in its catalog. Raise NotFound."""
         source = self._by_prefix.get(path[0]) or self.roots().get(path[0])
         if source is None:
             raise NotFound(f"no such source: {path[0]}")
@@ -234,14 +234,14 @@ class ResourceManager:
         return source, (path[0].removeprefix(source.data.base_prefix + "+"), *path[1:])
 
     def known(self, path: Path) -> Node | None:
-        """The node at a path, without waiting; None if the source must be asked. Raises NotFound."""
+        """Return the cached node at a path, or None if the source must be asked. Raise NotFound."""
         source, below = self.place(path)
         if len(path) == 1:
             return DIRECTORY
         return source.catalog.known(below)
 
     async def find(self, path: Path) -> Node:
-        """The node at a path, after a listing if need be. Raises NotFound or the source's error."""
+        """Return the node at a path, after a listing if necessary. Raise NotFound or the source's error."""
         node = self.known(path)
         if node is None:
             source, below = self.place(path)
@@ -250,16 +250,16 @@ class ResourceManager:
         return node
 
     def lease(self, record: Record) -> Lease | None:
-        """The promise that a listed resource stays where it is; None where there is none."""
+        """Return the promise that a listed resource stays at its path; None for an unlisted one."""
         return self.source_of(record).catalog.lease(record) if record.parent is None else None
 
     def names_lease(self, path: Path) -> Lease | None:
-        """The promise that the names of a directory stay as they are; None where there is none."""
+        """Return the promise that the names of a directory do not change, or None."""
         source, below = self.place(path)
         return source.catalog.names_lease(below)
 
     async def children(self, path: Path) -> dict[str, Node]:
-        """The names of a directory in readdir's order (sorted), with their nodes."""
+        """Return the names of a directory in readdir's order (sorted), with their nodes."""
         source, below = self.place(path)
         try:
             children = source.catalog.known_children(below)
@@ -270,7 +270,7 @@ class ResourceManager:
             return {}  # S6: the directory of a fixed scheme is there, whether or not anything is listed below it
 
     async def view(self, path: Path) -> View | None:
-        """The names of a directory some at a time, where that can be had: else see `children`. Raises as that does."""
+        """Return the names of a directory in portions, or None (see `children`). Raise as that does."""
         source, below = self.place(path)
         if not isinstance(source.catalog, FlatCatalog):
             return None
@@ -278,27 +278,27 @@ class ResourceManager:
             return await source.catalog.view(below)
 
     def validity(self, path: Path) -> float:
-        """Seconds for which the names in the directory of `path` hold; a little while they are being refreshed."""
+        """Return the seconds for which the names in the directory of `path` hold; a few while they are refreshed."""
         source, below = self.place(path)
         return max(SERVED_STALE, source.catalog.validity(below)) if len(path) > 1 else 60.0
 
     def absence(self, path: Path) -> float:
-        """Seconds for which the kernel may take a name for absent."""
+        """Return the seconds for which the kernel may cache the absence of a name."""
         source, below = self.place(path)
         return min(ABSENT_FOR, source.catalog.absence(below))
 
     def absent_until(self, record: Record) -> float | None:
-        """Until when the source's word holds that there is no such resource; None if it has not said so."""
+        """Return until when the source's word holds that a resource is absent; None if it has not said so."""
         said_so = isinstance(record.error, NotFound) and self.clock() < record.error_until
         return record.error_until if said_so else None
 
     def directory_document(self, path: Path) -> dict[str, Any]:
-        """What is known of a directory that no resource is: the templates that make names in it, if any do."""
+        """Return the metadata of a directory without a resource: the templates that make names in it."""
         source, below = self.place(path)
         return documents.directory_document(source.catalog.templates(below))
 
     def mounted(self, record: Record) -> Path:
-        """Where a listed resource stands from the mount's root."""
+        """Return the path of a listed resource from the mount's root."""
         return self._mounted(self.source_of(record), record.path)[0]
 
     def source_of(self, record: Record) -> Source:
@@ -465,7 +465,7 @@ class ResourceManager:
         return found
 
     async def below(self, source: Source, path: Path) -> dict[str, Node]:
-        """The children of a path of the source's catalog."""
+        """Return the children of a path of the source's catalog."""
         with Waiting(source):
             return await source.catalog.children(path)
 

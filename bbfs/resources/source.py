@@ -1,4 +1,4 @@
-"""A data source at work: what the ResourceManager keeps for each, and the bound on those who wait for it."""
+"""A data source at work: its state in the ResourceManager, and the bound on programs that wait for it."""
 
 import json
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ from bbfs.resources.requests import RequestSlots
 from bbfs.sources import CanList, CanListDirectory, CanLoad, CanLoadIfChanged, CanWatch, Handler, LoadsWhileWanted
 
 WAITERS_PER_SOURCE = 400
-"""Programs that may wait for one source at once, far below what the daemon serves: a hung source starves nobody."""
+"""Programs that may wait for one source at once, far fewer than the daemon serves, so a hung one starves no other."""
 
 REFRESHES_KEPT = 1000
-"""Paths that were refreshed, above which everything of the source counts as refreshed."""
+"""Refreshed paths that are kept; beyond that, the whole source counts as refreshed."""
 
 
 @dataclass(slots=True)
@@ -50,14 +50,14 @@ class Source:
         self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
 
     def refreshed_at(self, path: tuple[str, ...], now: float) -> None:
-        """From now on nothing older is to be served of what is at and below a path."""
+        """Serve nothing at and below a path from now on that was fetched before."""
         if len(self.refreshed) >= REFRESHES_KEPT:
             self.refreshed.clear()
             path = ()
         self.refreshed[path] = now
 
     def is_refreshed(self, path: tuple[str, ...], fetched_at: float) -> bool:
-        """Whether what was fetched then is not to be served, for what is at a path."""
+        """Return whether a content of a path, fetched at that time, must not be served."""
         if not self.refreshed:
             return False
         return any(fetched_at <= self.refreshed.get(path[:depth], 0.0) for depth in range(len(path) + 1))
@@ -68,13 +68,13 @@ class Source:
 
     @property
     def problem(self) -> str | None:
-        """The last thing that went wrong and has not gone right since, for people."""
+        """The last error since which nothing has succeeded, for people."""
         state = self.state
         return self.error or self.catalog.problem or (state.reason if state.state == "down" else None)
 
     @property
     def capabilities(self) -> list[str]:
-        """What the configuration grants and the handler can do."""
+        """The capabilities that the configuration grants and the handler has."""
         granted, handler = self.data.capabilities, self.handler
         can = {
             "read": granted.read and self.loads is not None,
@@ -84,7 +84,7 @@ class Source:
 
 
 class Waiting:
-    """Counts who waits for a source, so that a hung one cannot take all the places of the daemon. Raises Busy."""
+    """Counts the programs that wait for a source, so that a hung one cannot block the daemon. Raises Busy."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

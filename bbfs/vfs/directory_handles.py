@@ -1,4 +1,4 @@
-"""The directories that programs have open on a mount, and listings that are given out again while they hold.
+"""Open directories of a mount, and listings that are served again while their lease lasts.
 
 Between two awaits a task is alone; nothing here locks.
 """
@@ -20,18 +20,21 @@ from bbfs.vfs.names import ROOT, SHORT, Names
 from bbfs.vfs.waits import Ended, Wait, after
 
 ENTRIES_KEPT = 100_000
-"""Names in directories whose listing is kept ready to be given out again, about half a kilobyte each."""
+"""Names in directories whose entries are kept to be served again, about half a kilobyte each."""
 LISTED_KEPT = 1_000_000
-"""As `ENTRIES_KEPT`, of directories of which nothing but the listing is known: 24 bytes each."""
+"""As `ENTRIES_KEPT`, in directories of resources that are merely listed: 24 bytes each."""
 
 
 Tell = Callable[[Path, Node | None], Attributes]
-"""The attributes of an entry, of which the kernel is given one more reference. Without a node: of what is there now."""
+"""Return the attributes of an entry, counting one reference. Without a node, look the name up."""
 
 
 @dataclass(slots=True)
 class ListedDirectory:
-    """One that may be opened again, by any, while it is current. listed: the attributes that its listed files share."""
+    """A directory of merely listed resources, shared by all opens while it is current: an entry is a hash and a count.
+
+    listed: the attributes that these files share.
+    """
 
     path: Path
     view: View
@@ -101,7 +104,7 @@ class Directories:
         return self._opened[handle]
 
     def _current(self, ino: int) -> OpenDirectory | ListedDirectory | None:
-        """A directory as it is, where that was found out before."""
+        """Return a directory that was opened before and is still current, or None."""
         now = self._manager.clock()
         listing = self._listings.get(ino)
         if listing is not None and now < listing.lease.until:
@@ -110,9 +113,9 @@ class Directories:
         return listed if listed is not None and listed.current(now) else None
 
     def begin(self, handle: int) -> None:
-        """The names are read from the first one on; once more (rewinddir(3)), those of now are, if they are known.
+        """Begin to read names from the first one. The second time (rewinddir(3)), take the current names if cached.
 
-        Else they are those of before: nobody waits here.
+        Otherwise the names stay those of the open: nothing waits here.
         """
         if handle not in self._begun:
             self._begun.add(handle)
@@ -123,7 +126,7 @@ class Directories:
             self._opened[handle] = current
 
     def opendir(self, ino: int, ended: Ended = ()) -> int | Wait:
-        """A handle on a directory's names as they are now. This may wait for a listing."""
+        """Return a handle on a directory's current names. This may wait for a listing."""
         current = self._current(ino)
         if current is not None:
             return self._added(current)
@@ -157,7 +160,7 @@ class Directories:
         return opened
 
     async def _open_listed(self, ino: int, path: Path) -> ListedDirectory | None:
-        """A directory of which most entries are merely listed, or that is too large to be looked through at once."""
+        """Return a directory with merely listed entries, or too large to go through at once; None for any other."""
         view = await self._manager.view(path)
         if view is None or not view.worthwhile:
             return None
@@ -175,10 +178,10 @@ class Directories:
         return handle
 
     def ready(self, handle: int, pack: Callable[[Attributes], Any]) -> list[Ready] | None:
-        """All entries of a directory as `pack` makes them, where that was done before and nothing has changed since.
+        """Return all entries of a directory as `pack` makes them, if that was done before and nothing has changed.
 
-        The position of the next is the place in the list, from 1 up. Who takes an entry counts a lookup of its inode,
-        which is still held (`lookups`) or the entry must be had from `readdir`. None where there is no such list.
+        The position of the next entry is the place in the list, from 1 up. The caller counts a lookup of the inode of
+        each entry that it takes. An inode without `lookups` is no longer held: take the rest from `readdir`.
         """
         opened, now = self._opened[handle], self._manager.clock()
         if isinstance(opened, ListedDirectory) or self._files or now >= opened.lease.until:
@@ -189,7 +192,7 @@ class Directories:
         return opened.ready if opened.make_ready(first, pack, now, self._kernel.changes) else None
 
     def _dots(self, path: Path) -> Iterator[tuple[bytes, Attributes]]:
-        """`.` and `..`, of which the kernel holds no reference."""
+        """Yield `.` and `..`, for which no reference is counted."""
         for name, own in ((b".", path), (b"..", path[:-1])):
             number = self._inodes.number(own, DIRECTORY_VERSION)
             yield name, Attributes(number, "directory", 0, self._names.started_ns, 0.0, 0.0)
@@ -224,7 +227,7 @@ class Directories:
             yield entry.raw, shown, position + 3
 
     def _tell(self, directory: Path, entry: DirectoryEntry, lease: Lease, now: float) -> Attributes:
-        """The attributes of an entry as they are now, kept with it where they hold for a while."""
+        """Return the current attributes of an entry, and keep them with it where they hold for a while."""
         node, path = entry.node, (*directory, entry.name)
         record = node.record
         if node.kind == "file" and record is not None and record.parts is not None:

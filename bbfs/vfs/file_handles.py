@@ -1,4 +1,4 @@
-"""What programs have open on a mount: files, each pinned to one version, and directories, each to its names.
+"""Open files of a mount, each pinned to one version, and open directories, each to its names.
 
 Between two awaits a task is alone; nothing here locks or waits.
 """
@@ -15,10 +15,10 @@ from bbfs.vfs.inode_table import Inode
 
 @dataclass(slots=True)
 class Attributes:
-    """What stat shows, and for how many seconds the kernel may keep the name (`entry_timeout`) and the rest.
+    """Attributes for stat, with the seconds for which the kernel may cache the name (`entry_timeout`) and the rest.
 
-    ino 0 says that there is no such name, which the kernel may keep as well. size: bytes. packed: what the adapter has
-    made of all but the timeouts, kept so that it need not be made again for each listing.
+    ino: 0 for an absent name, which the kernel may cache as well. size: bytes. packed: the adapter's form of the rest
+    without timeouts, kept for the next listing.
     """
 
     ino: int
@@ -32,7 +32,7 @@ class Attributes:
 
 @dataclass(slots=True)
 class Opening:
-    """What a file's inode was opened as, so that opening it again needs neither a walk nor a look at the record.
+    """What a file's inode was opened as. The next open needs neither a walk nor a look at the record.
 
     version: of the record, for which the inode stands. lease: how long its path leads to the record. key: what the
     content is kept under. All of it holds until `until` (seconds since the epoch) while nothing at all has changed
@@ -49,7 +49,7 @@ class Opening:
     holds_for: int = -1
 
     def confirmed(self, now: float, changes: int) -> bool:
-        """Whether the record still is what was opened, and fresh. changes: how much has changed so far."""
+        """Return whether the record is still what was opened, and fresh. changes: the count of `KernelCache`."""
         record = self.record
         if now >= self.lease.until or record.inode_version != self.version or record.parts is not None or record.ahead:
             return False
@@ -64,10 +64,9 @@ class Opening:
 class OpenFile:
     """One version of a content, pinned from open to release (S13).
 
-    modified_ns: when that was last modified. record, version: what it is a version of, and which. shares_inode: whether
-    other opens of the inode may have another version: its pages must not be mixed then.
-    changed: whether this is no longer what the source has, as far as it has told or was asked; once true it stays.
-    wake: whom to tell of that.
+    modified_ns: the time of this version. record, version: the resource, and its inode version. shares_inode: whether
+    other opens of the inode may have another version; the kernel must not mix their pages.
+    changed: whether this version is known to be outdated; stays true. wake: called once when it becomes so.
     """
 
     ino: int
@@ -86,7 +85,7 @@ class OpenFile:
 
 
 class OpenFiles:
-    """The files that are open, by handle (from 1 up)."""
+    """The open files, by handle (from 1 up)."""
 
     def __init__(self) -> None:
         self._files: dict[int, OpenFile] = {}
@@ -104,7 +103,7 @@ class OpenFiles:
         return iter(self._files.values())
 
     def add(self, opened: OpenFile) -> int:
-        """A handle for it."""
+        """Add an open file and return its handle."""
         handle = self._next
         self._next = handle + 1
         self._files[handle] = opened
@@ -126,18 +125,18 @@ class OpenFiles:
         self._by_path = None
 
     def holds(self, ino: int) -> bool:
-        """Whether an inode is open."""
+        """Return whether an inode is open."""
         return ino in self._by_inode
 
     def latest(self, ino: int) -> OpenFile | None:
-        """The last open of an inode that is still open."""
+        """Return the last open file of an inode, or None."""
         handles = self._by_inode.get(ino)
         return self._files[handles[-1]] if handles else None
 
     def below(self, path: Path) -> list[OpenFile]:
-        """The files that are open at and below a path.
+        """Return the open files at and below a path.
 
-        Files are opened far more often than something changes, so where they are is found out when it is asked for.
+        Opens are far more frequent than changes, so the index by path is built here.
         """
         if not self._files:
             return []
@@ -152,11 +151,11 @@ class OpenFiles:
 
 @dataclass(slots=True)
 class DirectoryEntry:
-    """One name of an open directory, and what the kernel was last told of it.
+    """One name of an open directory, and the attributes that the kernel last got for it.
 
-    inode: what the name led to then, with `attributes`. That holds until `until` (seconds since the epoch) while the
-    record, if there is one, has been neither learnt (`fetched_at`) nor described (`listed_at`) anew, nor is suspected.
-    brief: the attributes have timeouts that do not wane: of a size that nobody knows.
+    inode: the inode of the name then, with `attributes`. They hold until `until` (seconds since the epoch), unless the
+    record is learnt (`fetched_at`) or described (`listed_at`) again, or suspected. brief: the timeouts do not shrink,
+    because the size is not known.
     """
 
     name: str
@@ -171,7 +170,7 @@ class DirectoryEntry:
     brief: bool = False
 
     def holds(self, now: float) -> bool:
-        """Whether `attributes` may be told again, if the name is still there and the inode is not open."""
+        """Return whether `attributes` may be served again, if the name still exists and the inode is not open."""
         inode, record = self.inode, self.record
         if inode is None or self.attributes is None or not inode.lookups or now >= self.until:
             return False
@@ -181,9 +180,9 @@ class DirectoryEntry:
         )
 
     def again(self, now: float) -> Attributes | None:
-        """What may be told again, good for what is left, with one more lookup counted; None where it must be made anew.
+        """Return the attributes for the rest of their time, counting one lookup, or None where they are outdated.
 
-        The caller knows that the name is still there, and that the inode is not open.
+        The caller knows that the name still exists and that the inode is not open.
         """
         inode, attributes = self.inode, self.attributes
         if inode is None or attributes is None or not self.holds(now):
@@ -194,20 +193,20 @@ class DirectoryEntry:
         return attributes
 
     def tell(self, inode: Inode, attributes: Attributes, record: Record | None, until: float, *, brief: bool) -> None:
-        """Keep what the kernel was told."""
+        """Keep the attributes that the kernel got."""
         self.inode, self.attributes, self.record, self.until, self.brief = inode, attributes, record, until, brief
         if record is not None:
             self.fetched_at, self.listed_at = record.fetched_at, record.listed_at
 
 
 Ready = tuple[bytes, Any, Inode]
-"""A name, what the adapter answers for it, and its inode."""
+"""A name, the answer of the adapter for it, and its inode."""
 READY_MOST = 10_000
-"""Names of a directory that is held ready whole: more would take too long to look through at once."""
+"""Names of a directory that may be held ready: more would take too long to go through at once."""
 READY_AGAIN = 0.2
-"""Seconds after which one looks again whether a directory can be held ready."""
+"""Seconds between two attempts to hold a directory ready."""
 READY_SHARE = 0.1
-"""The part of what is left of its validity for which a listing is held ready; the kernel is told of the rest only."""
+"""The part of its remaining validity for which a listing is held ready; the kernel gets the rest as timeouts."""
 
 
 @dataclass(slots=True)
@@ -234,7 +233,7 @@ class OpenDirectory:
         return len(self.entries)
 
     def make_ready(self, first: Iterable[Ready], pack: Callable[[Attributes], Any], now: float, changes: int) -> bool:
-        """Hold all entries ready if each was told of before and still holds. Says whether they are.
+        """Hold all entries ready if the kernel got each before and each still holds. Return whether they are ready.
 
         first: what comes before the entries. pack: makes the answer of an entry. changes: how much has changed so far.
         """

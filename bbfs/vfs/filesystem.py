@@ -1,7 +1,7 @@
-"""What data sources look like as a file system: lookup, attributes, directory and file handles.
+"""Data sources as a file system: lookup, attributes, directory and file handles.
 
-It knows no FUSE: it takes inode numbers and names, gives values or what to wait for (`waits`), and raises BbfsError;
-the same scenarios run on it without a mount. Names are resolved from their path at each use, so a listing may change
+It knows no FUSE: it takes inode numbers and names, returns values or a `Wait`, and raises BbfsError. Tests run the same
+scenarios on it without a mount. Names are resolved from their path at each use, so a listing may change
 under any inode. An inode is a path and a version of the content (S7); what it answers belongs to that version, or is
 `Outdated`.
 
@@ -26,7 +26,7 @@ from bbfs.vfs.xattrs import XattrCache
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """For statfs: bytes whose size is known, and resources that are listed."""
+    """For statfs: the sum of the known sizes (bytes), and the number of listed resources."""
 
     bytes: int
     files: int
@@ -35,7 +35,7 @@ class Usage:
 class FileSystem:
     """One mounted tree over a ResourceManager.
 
-    invalidate: told (parent inode, name) when the kernel's knowledge of a name is no longer true; it must not block.
+    invalidate: called with (parent inode, name) to notify the kernel that a name has changed; must not block.
     """
 
     def __init__(self, manager: ResourceManager, invalidate: Callable[[int, bytes], None]) -> None:
@@ -59,21 +59,21 @@ class FileSystem:
     # -- names -------------------------------------------------------------------------------------------------------
 
     def refresh(self, path: Path) -> None:
-        """Drop what is known at and below a path, by the kernel as well (S21). Raises NotFound for no source."""
+        """Invalidate everything at and below a path, in the kernel as well (S21). Raise NotFound for no source."""
         self._manager.refresh(path)
         self._kernel.appear(path)
 
     def forget(self, ino: int, references: int) -> None:
-        """The kernel drops references to an inode."""
+        """Drop references of the kernel to an inode."""
         self._inodes.forget(ino, references)
 
     # -- attributes --------------------------------------------------------------------------------------------------
 
     def getattr(self, ino: int, ended: Ended = ()) -> Attributes | Wait:
-        """The attributes of an inode, its true size included: this is where an unknown one is learnt.
+        """Return the attributes of an inode with its true size, which may have to be loaded.
 
-        Raises Outdated when the inode is an earlier version of what has its name now, unless a program has it open:
-        then it answers for the version that is open.
+        Raise Outdated when the inode is an earlier version of what has its name now. An inode that a program has open
+        answers for the open version.
         """
         pinned = self._files.latest(ino)
         if pinned is not None:
@@ -106,7 +106,7 @@ class FileSystem:
         return self.names.attributes(ino, path, node)
 
     def _learn(self, path: Path, record: Record, ended: Ended) -> Wait | None:
-        """Have the size known, with the siblings loaded ahead where a program walks through them."""
+        """Learn the size, and load siblings ahead where a program walks through them. Return the wait, if any."""
         manager = self._manager
         if manager.size_now(record) is not None or manager.just_changed(record) or manager.lazy(record):
             if record.ahead:
@@ -141,10 +141,10 @@ class FileSystem:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def open(self, ino: int, ended: Ended = ()) -> int | Wait:
-        """A handle, for reading, that pins the content as it is now.
+        """Return a handle, for reading, that pins the current content.
 
-        Raises Outdated when the content is not the version that the inode stands for; the kernel then looks the name
-        up again and opens the new inode.
+        Raise Outdated when that is not the version of the inode; the kernel then looks the name up again and opens the
+        new inode.
         """
         inode = self._inodes.find(ino)
         opening: Opening | None = inode.note if inode is not None else None
@@ -187,17 +187,17 @@ class FileSystem:
         return self._open(ino, path, record, content)
 
     def _used(self, path: Path, record: Record, *, wanted: bool = False) -> None:
-        """A content has found its reader, so that more is loaded ahead. wanted: it is not there, and is loaded next."""
+        """Report the use of a content to readahead. wanted: it is not cached, and is loaded next."""
         record.ahead = False
         self._manager.accessed(path, record, wanted=wanted)
 
     def _note(self, inode: Inode, path: Path, record: Record) -> None:
-        """Remember what an inode leads to, for as long as that is promised."""
+        """Keep what an inode was opened as with it, while a lease lasts."""
         lease = self._manager.lease(record)
         inode.note = None if lease is None else Opening(path, record, record.inode_version, lease)
 
     def _open(self, ino: int, path: Path, record: Record, content: Content) -> int:
-        record.changed_at = record.awaited_until = 0.0  # whoever was sent here has arrived
+        record.changed_at = record.awaited_until = 0.0  # the program that was sent here by ESTALE has arrived
         anew, waits = opens_anew(record), getattr(content, WAITS_FOR_SOURCE, False)
         # Announced while it was loaded: what came may be older than that. (While a source is down, nothing newer is.)
         behind = record.suspected and not record.stale and not anew
@@ -209,13 +209,13 @@ class FileSystem:
         return handle
 
     def read(self, handle: int, offset: int, length: int, ended: Ended = ()) -> bytes | Wait:
-        """A slice of what the handle pins. This may wait for a disk, or for the source."""
+        """Return a slice of the pinned content. This may wait for a disk, or for the source."""
         content = self._files[handle].content
         data = content.read(offset, length)
         return after(ended, content.read_waiting, offset, length) if data is None else data
 
     def release(self, handle: int) -> None:
-        """Unpin. A content that holds a descriptor gives it back with its last reference."""
+        """Unpin the content. One that holds a descriptor closes it with its last reference."""
         self._files.remove(handle)
         if self.uncached:
             self.uncached.pop(handle, None)
@@ -223,27 +223,27 @@ class FileSystem:
     # -- changes of open files ---------------------------------------------------------------------------------------
 
     def changed(self, handle: int) -> bool:
-        """Whether the source is known to have, or has said that it has, something else than what a handle pins."""
+        """Return whether the content that a handle pins is known or said to be outdated."""
         return self._files[handle].changed
 
     def watch_handle(self, handle: int, wake: Callable[[], None]) -> None:
-        """Have `wake` called once, when `changed` becomes true; no-op if it is. It must not block, nor raise.
+        """Call `wake` once, when `changed` becomes true; do nothing if it is already. It must neither block nor raise.
 
-        A handle has one `wake`: a later one takes its place. It goes with the handle.
+        A handle has one `wake`; a later one replaces it.
         """
         opened = self._files[handle]
         if not opened.changed:
             opened.wake = wake
 
     def unwatch(self) -> None:
-        """Wake nobody any more: the mount is going, and the kernel wakes who waits for it."""
+        """Drop all `wake` calls: the mount ends, and the kernel wakes the programs that poll."""
         for opened in self._files:
             opened.wake = None
 
     # -- extended attributes -----------------------------------------------------------------------------------------
 
     def getxattr(self, ino: int, name: bytes, ended: Ended = ()) -> bytes | Wait:
-        """Raises NoAttribute. Never waits for content (S12)."""
+        """Return the value of an extended attribute. Raise NoAttribute. Never waits for content (S12)."""
         values = self._xattrs(ino, ended)
         if isinstance(values, Wait):
             return values

@@ -1,4 +1,4 @@
-"""Inode numbers: hashes of what they name, and the table of those that the kernel holds. Pure.
+"""Inode numbers, and the table of the inodes that the kernel holds. Pure.
 
 A number is a function of the path and of the content's version (`docs/semantics.md`, S7), so it is the same across
 lookups, listings and remounts while the content is the same, and new content is a new inode.
@@ -12,11 +12,11 @@ from bbfs.model.errors import Outdated
 from bbfs.model.inode_number import _FIRST, _NUMBERS, ROOT, inode_number
 
 _TABLES = 64
-"""One table of a million would stop everything for a tenth of a second when it grows."""
+"""Number of dicts: one of a million entries would stop the daemon for a tenth of a second when it grows."""
 
 
 class InodeKey(NamedTuple):
-    """What an inode is: the path below the mount's root, and the version of the content (`""` for directories)."""
+    """The identity of an inode: the path below the mount's root, and the version of the content."""
 
     path: tuple[str, ...]
     version: str = ""
@@ -29,7 +29,7 @@ plain tuple of texts takes little, and nothing that Python's cyclic garbage coll
 
 @dataclass(slots=True)
 class Inode:
-    """An inode that is held. note: what its owner wants to find again with it, and drops with it."""
+    """An inode that the kernel holds. note: a value of the table's owner, dropped with the inode."""
 
     key: InodeKey
     lookups: int = field(default=0)
@@ -37,9 +37,9 @@ class Inode:
 
 
 def _table() -> dict[int, Inode | Shown]:
-    """An empty table that the cyclic garbage collector sees from now on, so that it can be told to pass it by.
+    """Return an empty table that the cyclic garbage collector tracks already, so that `gc.freeze` applies to it.
 
-    (An empty dict it does not see; `gc.freeze` would not hold for what it becomes.)
+    It does not track an empty dict.
     """
     table: dict[int, Inode | Shown] = {0: Inode(InodeKey(()))}
     table.clear()
@@ -54,7 +54,7 @@ class InodeTable:
     """
 
     def __init__(self, number_of: Callable[[tuple[str, ...], str], int] = inode_number) -> None:
-        """number_of: the hash, from 2 up; any other than `inode_number` is for tests."""
+        """number_of: the hash, from 2 up; tests give another than `inode_number`."""
         self._number_of = number_of
         self._held: list[dict[int, Inode | Shown]] = [_table() for _ in range(_TABLES)]  # by number modulo their number
         self._of(ROOT)[ROOT] = Inode(InodeKey(()))
@@ -71,14 +71,14 @@ class InodeTable:
         return self._held[ino % _TABLES]
 
     def number(self, path: tuple[str, ...], version: str = "") -> int:
-        """The number that this inode has, or would get now; nothing is remembered. For listings without lookups."""
+        """Return the number that this inode has, or would get now. Changes nothing."""
         if not path:
             return ROOT
         known = self._numbers.get(InodeKey(path, version))
         return self._free(path, version) if known is None else known
 
     def held(self, path: tuple[str, ...], version: str = "") -> int | None:
-        """The number of this inode if it is held, else None."""
+        """Return the number of this inode if it is held, else None."""
         if not path:
             return ROOT
         known = self._numbers.get(InodeKey(path, version))
@@ -88,11 +88,11 @@ class InodeTable:
         return ino if self._is_shown(ino, path, version) else None
 
     def hashed(self, path: tuple[str, ...], version: str) -> int:
-        """The number that this inode has unless another one has it."""
+        """Return the number that this inode has unless another one has it."""
         return self._number_of(path, version)
 
     def remember(self, path: tuple[str, ...], version: str = "") -> int:
-        """Count one lookup of this inode by the kernel. Returns its number."""
+        """Count one lookup of this inode by the kernel. Return its number."""
         if not path:
             return ROOT
         key = InodeKey(path, version)
@@ -168,7 +168,7 @@ class InodeTable:
         held = self._of(ino).get(ino)
         if held is None:
             raise Outdated(f"inode {ino} is not held")
-        if isinstance(held, tuple):  # more is wanted of it than to be shown
+        if isinstance(held, tuple):  # more is asked of it than to be listed
             key = InodeKey(*held)
             held = self._of(ino)[ino] = Inode(key, 1 + self._again[ino % _TABLES].pop(ino, 0))
             self._numbers[key] = ino
@@ -180,7 +180,7 @@ class InodeTable:
         return isinstance(held, tuple) and held == (path, version)
 
     def _free(self, path: tuple[str, ...], version: str) -> int:
-        """The hash, if this inode has it or none; else the next number above it that no other holds."""
+        """Return the hash if it is free or this inode's, else the next free number above it."""
         ino = self._number_of(path, version)
         if self._is_shown(ino, path, version):
             return ino

@@ -1,8 +1,8 @@
-"""Tells the kernel, and the programs that have files open, what is no longer true.
+"""Invalidates what the kernel has cached, and wakes the programs that poll an open file, when something changes.
 
-The kernel believes what it was told for as long as it was told to. What changes before then is ended here: names that
-lead elsewhere now, directories that came or went, absent names that a refresh asks for anew. Between two awaits a task
-is alone; nothing here waits.
+The kernel caches an answer for as long as its timeout says. What changes before that is invalidated here: names that
+lead elsewhere, directories that were added or removed, absent names that a refresh looks up again. Between two awaits a
+task is alone; nothing here waits.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,15 +16,14 @@ from bbfs.vfs.file_handles import OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
 
 ABSENT_KEPT = 10_000
-"""Absent names that programs have asked for and that a refresh has the kernel look up again."""
+"""Absent names that the kernel may have cached, and that a refresh invalidates."""
 
 
 class KernelCache:
-    """What the kernel holds of one mount, beside what is so.
+    """The kernel's cache of one mount: compares what it may hold with the current state, and invalidates what differs.
 
-    invalidate: told (parent inode, name) when the kernel's knowledge of a name is no longer true; it must not block.
-    changes: how often anything at all has changed: while it stays the same, what was true still is, for as long as it
-    was said to be.
+    invalidate: called with (parent inode, name) to notify the kernel; must not block. changes: counts all changes;
+    while it stays the same, every answer holds until its own timeout.
     """
 
     def __init__(
@@ -42,11 +41,11 @@ class KernelCache:
         self._absent: LRUCache[tuple[Path, bytes], None] = LRUCache(ABSENT_KEPT)
 
     def note_absent(self, directory: Path, raw_name: bytes) -> None:
-        """The kernel was told that a directory has no such name."""
+        """Remember that the kernel may cache the absence of a name."""
         self._absent[directory, raw_name] = None
 
     def appear(self, path: Path) -> None:
-        """Absent names at and below a path may be there now."""
+        """Invalidate the absent names at and below a path."""
         self.changes += 1
         for directory, raw_name in [*self._absent]:
             parent = self._inodes.held(directory, DIRECTORY_VERSION)
@@ -56,7 +55,7 @@ class KernelCache:
                     self._invalidate(parent, raw_name)
 
     def changed(self, paths: Iterable[Path]) -> None:
-        """Tell the kernel about the names that are not what they were, and about ancestors that came or went."""
+        """Notify the kernel of names that have changed, and of ancestors that were added or removed."""
         self.changes += 1
         told: set[Path] = set()
         for path in paths:
@@ -64,7 +63,7 @@ class KernelCache:
             for depth in range(1, len(path) + 1):
                 parent = self._inodes.held(path[: depth - 1], DIRECTORY_VERSION)
                 if parent is None:
-                    break  # the kernel holds nothing below what it does not hold
+                    break  # without the directory, the kernel has nothing below it
                 place = path[:depth]
                 if place not in told and (depth == len(path) or self._came_or_went(place)):
                     told.add(place)
@@ -80,7 +79,7 @@ class KernelCache:
             return known
 
     def _outdate(self, told: Path) -> None:
-        """Wake those who hold a file open at a path, or below it, that is no longer what they opened."""
+        """Wake the programs that poll an open file at or below a path, if its version is outdated."""
         for opened in self._files.below(told):
             if not opened.changed and self._is_outdated(opened, told):
                 opened.changed = True
@@ -89,11 +88,11 @@ class KernelCache:
                     wake()
 
     def _is_outdated(self, opened: OpenFile, told: Path) -> bool:
-        """Whether an open file is another version than its path has, now that something is new at `told`."""
+        """Return whether an open file is another version than its path has, after a change at `told`."""
         record, node = opened.record, None
         if not opened.shares_inode and (record.suspected or record.inode_version != opened.version):
             return True
-        for place in (told, opened.path):  # a directory that is gone takes with it what is below
+        for place in (told, opened.path):  # a directory that is gone takes its entries with it
             try:
                 node = self._manager.known(place)
             except (NotFound, NotADirectory):

@@ -1,4 +1,4 @@
-"""The names of a mounted tree: what each leads to, which inode that is, and for how long the kernel may believe it.
+"""The names of a mounted tree: their nodes, their inodes, and for how long the kernel may cache them.
 
 Names are resolved from their path at each use, so a listing may change under any inode. An inode is a path and a
 version of the content (S7). Between two awaits a task is alone; nothing here locks.
@@ -17,14 +17,15 @@ from bbfs.vfs.waits import Ended, Wait, after
 ROOT: Path = ()
 FOREVER = 3600.0
 SHORT = 1.0
-"""Seconds for which the kernel may keep a name that leads to a version of which nothing is known yet."""
+"""Seconds for which the kernel may cache a name whose version has not been loaded yet."""
 NAME_MAX = 255
 
 
 class Names:
-    """The names of one mount. note_absent: told (directory, name) of each name that the kernel is told not to be there.
+    """The names of one mount.
 
-    started_ns: when the mount began, which stands in for the times of what has none.
+    note_absent: called with (directory, name) for each absence that the kernel may cache. started_ns: when the mount
+    began; the time of directories that have none.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Names:
         self.started_ns = int(manager.clock() * NANOSECONDS)
 
     def lookup(self, parent: int, raw_name: bytes, ended: Ended = ()) -> Attributes | Wait:
-        """The attributes of a name, counting one reference, or of its absence. Never waits for content (S12)."""
+        """Return the attributes of a name, counting one reference, or of its absence. Never waits for content (S12)."""
         directory = self.path(parent)
         if len(raw_name) > NAME_MAX:
             raise NameTooLong(f"{len(raw_name)} bytes")
@@ -56,7 +57,7 @@ class Names:
         return node if type(node) is Wait else self.counted(path, node)
 
     def find(self, path: Path, ended: Ended = ()) -> Node | Wait:
-        """The node at a path. Raises NotFound or the source's error."""
+        """Return the node at a path. Raise NotFound or the source's error."""
         if len(path) > 1:
             node = self._manager.known(path)
             return after(ended, self._manager.find, path) if node is None else node
@@ -71,15 +72,15 @@ class Names:
         return Node("symlink", target=target)
 
     def counted(self, path: Path, node: Node) -> Attributes:
-        """The attributes of an entry that the kernel is given: one more reference to its inode."""
+        """Return the attributes of an entry for the kernel, counting one reference to its inode."""
         return self.attributes(self._inodes.remember(path, self._entry_version(path, node)), path, node)
 
     def _entry_version(self, path: Path, node: Node) -> str:
-        """The version part of the inode that a name leads to.
+        """Return the version part of the inode that a name leads to.
 
-        While a program has the file open, its inode answers for the open version. If that may not be the source's any
-        more, the name leads to a stand-in, whose getattr and open find out which inode is the right one; so a stat of
-        the name is true although the open file keeps its version.
+        While a program has the file open, its inode answers for the open version. If the source may have another one by
+        now, the name leads to a stand-in. Its getattr and open find out which inode is the right one, so a stat of the
+        name is true although the open file keeps its version.
         """
         version = inode_version(node)
         if node.kind != "file" or node.record is None or not self._files:
@@ -95,7 +96,7 @@ class Names:
         return self._absence(path[:-1], raw_name, most)
 
     def _absence(self, directory: Path, raw_name: bytes, most: float) -> Attributes:
-        """Says that there is no such name, which the kernel may keep for a while."""
+        """Return the answer for an absent name, with the seconds for which the kernel may cache it."""
         self._note_absent(directory, raw_name)
         return Attributes(0, "file", 0, 0, self.validity(directory, most=most), 0.0)
 
@@ -103,11 +104,11 @@ class Names:
         return self._inodes.get(ino).path
 
     def validity(self, directory: Path, most: float = FOREVER) -> float:
-        """Seconds for which the kernel may keep a name of a directory, or its absence."""
+        """Return the seconds for which the kernel may cache a name of a directory, or its absence."""
         return most if directory == ROOT else min(most, self._manager.validity((*directory, "")))
 
     def attributes(self, ino: int, path: Path, node: Node) -> Attributes:
-        """What is known now; a size that only a load can tell is shown without validity (S9)."""
+        """Return the attributes as cached. A size that only a load can tell has no validity (S9)."""
         entry_timeout = self.validity(path[:-1]) if path else FOREVER
         record = node.record
         if node.kind == "symlink":
@@ -116,7 +117,7 @@ class Names:
             return Attributes(ino, "symlink", length, modified, entry_timeout, entry_timeout)
         if node.kind == "directory":
             modified = record.modified_ns if record is not None else self.started_ns
-            if node.candidate is not None:  # the next walk finds out again, which costs nothing while that is known
+            if node.candidate is not None:  # the next walk decides again, at no cost while the answer is cached
                 return Attributes(ino, "directory", 0, modified, 0.0, 0.0)
             return Attributes(ino, "directory", 0, modified, entry_timeout, entry_timeout)
         assert record is not None
@@ -126,10 +127,10 @@ class Names:
         return Attributes(ino, "file", size, record.modified_ns, entry_timeout, validity)
 
     def decide(self, node: Node, ended: Ended) -> Wait | None:
-        """Have the source say whether a name is a resource, where it may as well be a directory above others.
+        """Ask the source whether a name is a resource, where it may also be a directory above others.
 
-        LOOKUP calls it a directory, so that a program can walk through it. If it is a resource after all, the name
-        leads to that from now on.
+        LOOKUP answers a directory, so that a program can walk through it. If it is a resource, its name leads to that
+        from now on.
         """
         if node.candidate is None:
             return None
@@ -137,7 +138,7 @@ class Names:
         return exists if isinstance(exists, Wait) else None
 
     def shown(self, path: Path, node: Node | None) -> Attributes:
-        """The attributes of an entry, with one more reference: as it is now, where no node is given."""
+        """Return the attributes of an entry, counting one reference. Without a node, look it up."""
         if node is None:
             found = self.find(path)
             if isinstance(found, Wait):
@@ -150,5 +151,5 @@ class Names:
 
 
 def as_bytes(target: str) -> bytes:
-    """A link's target as the source has it; a folder's may hold any bytes."""
+    """Return a link's target as the source has it; that of a folder may hold any bytes."""
     return target.encode("utf-8", "surrogateescape")

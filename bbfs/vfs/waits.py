@@ -1,7 +1,7 @@
 """Requests that may have to wait for a source: a plain function is asked, and again when what it needs is there.
 
-The function returns its answer or a `Wait`. Whoever asked awaits that and asks again with all waits that have ended,
-so an answer that needs no wait costs no coroutine.
+The function returns its answer or a `Wait`. The caller awaits that and asks again with all waits that have ended. So an
+answer that is cached costs no coroutine.
 """
 
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ Ended = tuple[Wait, ...]
 
 
 def after(ended: Ended, request: Callable[[*Ts], Awaitable[T]], *arguments: *Ts) -> T | Wait:
-    """Return the outcome of a request if it is among those that have ended, else the wait for it. Raises its error."""
+    """Return the outcome of a request that has ended, else the wait for it. Raise its error."""
     for wait in ended:
         if wait.request == request and wait.arguments == arguments:
             if wait.error is not None:
@@ -41,7 +41,7 @@ def after(ended: Ended, request: Callable[[*Ts], Awaitable[T]], *arguments: *Ts)
 
 
 async def answered(answer: T | Wait, ask: Callable[..., T | Wait], *arguments: Any) -> T:
-    """Await what `answer` waits for and ask again, until there is an answer. Raises BbfsError.
+    """Await what `answer` waits for and ask again, until there is an answer. Raise BbfsError.
 
     ask: takes the waits that have ended after its arguments. No request is awaited twice, so this ends.
     """

@@ -50,9 +50,9 @@ _NAMES = {
     "uriPrefix": "user.bbfs.uri_prefix",
 }
 HELD = 0.05
-"""Seconds for which what was made is given out again, where nothing has changed: a program asks faster than that."""
+"""Seconds for which the attributes of an unchanged file are served again: `cp -a` asks for one after the other."""
 AT_ONCE = 64
-"""Files whose attributes are kept."""
+"""Files whose attributes are cached."""
 
 
 def attributes(document: Mapping[str, Any]) -> dict[str, bytes]:
@@ -87,7 +87,7 @@ def _bytes(value: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Description:
-    """What was made of a record, and the record's state (`_state`) and time (seconds since the epoch) then."""
+    """The attributes of a record, the state (`_state`) they were made from, and their end (seconds since the epoch)."""
 
     record: Record
     state: tuple[Any, ...]
@@ -96,14 +96,14 @@ class _Description:
 
 
 class XattrCache:
-    """The attributes of what inodes lead to; those of the files asked for last are kept."""
+    """The extended attributes of inodes; those of the last files are cached."""
 
     def __init__(self, manager: ResourceManager) -> None:
         self._manager = manager
         self._kept: dict[int, _Description] = {}
 
     def again(self, ino: int) -> dict[str, bytes] | None:
-        """What was made a moment ago for a file, if it is true still; else None."""
+        """Return the cached attributes of a file if they are still true, else None."""
         kept = self._kept.get(ino)
         if kept is None:
             return None
@@ -113,7 +113,7 @@ class XattrCache:
         return None
 
     def make(self, ino: int, path: Path, node: Node) -> dict[str, bytes]:
-        """The attributes as they are now, of all but the mount's root."""
+        """Return the current attributes of anything but the mount's root."""
         manager = self._manager
         if len(path) == 1 and node.kind == "directory":
             return attributes(manager.source_document(path))
@@ -130,7 +130,7 @@ class XattrCache:
 
 
 def _state(record: Record) -> tuple[Any, ...]:
-    """What the attributes depend on, time and memory aside."""
+    """Return everything that the attributes depend on but time and memory."""
     owner = record.parent or record
     learnt = (record.fetched_at, record.size, record.digest, record.modified_ns, record.error, owner.error)
     return (*learnt, record.metadata, record.suspected, record.stale)

@@ -1,4 +1,4 @@
-"""What a source holds, as a tree of names: the listings, their freshness, and what changed between two of them.
+"""The tree of names of a source: its listings, their freshness, and the changes between two of them.
 
 Two kinds, after the two ways in which sources list. A flat source lists everything at once and its URIs make the tree;
 a hierarchical one lists a directory at a time. Both answer the same questions, once without waiting (`known`,

@@ -1,4 +1,4 @@
-"""What both kinds of catalog are to those above, and what they share with the rest of the daemon."""
+"""The interface of both kinds of catalog, and what they share with the rest of the daemon."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,17 +13,17 @@ from bbfs.resources.requests import SingleFlight
 
 Children = dict[str, Node]
 LATE_FOR = 2.0
-"""Seconds for which a source that has not answered in time is not asked the same again."""
+"""Seconds for which a source that did not answer in time is not asked the same again."""
 SERVED_STALE = 1.0
-"""Seconds for which the kernel may keep what is served while it is being refreshed."""
+"""Seconds for which the kernel may cache a stale answer that is being refreshed."""
 
 
 @dataclass(slots=True)
 class CatalogContext:
-    """What a catalog shares with the rest: the clock (seconds since the epoch), the flights, who hears of changes.
+    """What a catalog shares with the rest of the daemon: the clock (seconds since the epoch), the flights, callbacks.
 
-    listed: told of a listing, when it was fetched, and what is new in it. outdated: told when the listing is known not
-    to be the source's any more. completed: told of a directory for which the source has completed other names.
+    changed: called with changed paths. listed: called with the time of a listing, the listing and its changes.
+    outdated: called when the listing is invalidated. completed: called with a directory that has other completed names.
     """
 
     clock: Callable[[], float]
@@ -35,10 +35,10 @@ class CatalogContext:
 
 
 class LateAnswers:
-    """Directories of which a source has not answered in time a moment ago.
+    """Directories for which a source did not answer in time a moment ago.
 
-    The kernel looks up one name of a directory after the other: without this, each program that wants one would wait as
-    long again. clock: seconds since the epoch.
+    The kernel looks up the names of a directory one by one; without this, each lookup would wait for the whole timeout.
+    clock: seconds since the epoch.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -46,14 +46,14 @@ class LateAnswers:
         self._until: dict[Path, tuple[float, str]] = {}
 
     def refuse(self, directory: Path) -> None:
-        """Raises DeadlineExceeded again, where it is true still."""
+        """Raise DeadlineExceeded again within `LATE_FOR` seconds."""
         until, text = self._until.get(directory, (0.0, ""))
         if self._clock() < until:
             raise DeadlineExceeded(text)
 
     @contextmanager
     def noted(self, directory: Path) -> Iterator[None]:
-        """What waits for an answer of the source about a directory."""
+        """Note the directory if the source does not answer within the block."""
         try:
             yield
         except DeadlineExceeded as error:
@@ -68,7 +68,7 @@ class LateAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is new in a listing: native URIs of those described anew (added or otherwise), and of those gone."""
+    """The changes of a listing: native URIs of resources added or described otherwise, and of those gone."""
 
     described: tuple[str, ...]
     gone: tuple[str, ...]
@@ -82,7 +82,7 @@ class Catalog(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """What went wrong with listing last, or is missing from what is listed, in words."""
+        """The error of the last listing, or why the listing is incomplete, in words."""
         ...
 
     @property
@@ -91,15 +91,15 @@ class Catalog(Protocol):
         ...
 
     def held(self) -> Collection[Record]:
-        """The records of which more may be known than the listing says."""
+        """Return the records that may hold more than the listing says."""
         ...
 
     def usage(self) -> tuple[int, int]:
-        """Bytes whose size is known, and how many resources are listed."""
+        """Return the sum of the known sizes (bytes), and the number of listed resources."""
         ...
 
     def count(self) -> int:
-        """How many resources are listed; where a directory is listed at a time, in those that were looked at."""
+        """Return the number of listed resources, in a hierarchical source those of the cached directories."""
         ...
 
     def known(self, path: Path) -> Node | None: ...
@@ -109,7 +109,7 @@ class Catalog(Protocol):
         ...
 
     def large(self, path: Path) -> LargeEntries | None:
-        """The entries of a directory that is too large for `known_children`; None for any other."""
+        """Return the entries of a directory that is too large for `known_children`; None for any other."""
         ...
 
     async def find(self, path: Path) -> Node: ...
@@ -119,11 +119,11 @@ class Catalog(Protocol):
     def validity(self, path: Path) -> float: ...
 
     def lease(self, record: Record) -> Lease | None:
-        """The promise that a record stays at its path; None for one that no listing holds."""
+        """Return the promise that a record stays at its path; None for an unlisted one."""
         ...
 
     def names_lease(self, path: Path) -> Lease | None:
-        """The promise that a directory's children stay as they are; None where anything but a listing makes some."""
+        """Return the promise that the children of a directory do not change; None if templates make some of them."""
         ...
 
     def record(self, native_uri: str) -> Record | None: ...
@@ -137,11 +137,11 @@ class Catalog(Protocol):
     def templates(self, path: Path) -> list[ResourceTemplate]: ...
 
     def all_templates(self) -> tuple[ResourceTemplate, ...]:
-        """All templates of the source as last listed, those that make no paths among them."""
+        """Return all templates of the last listing, including those that make no paths."""
         ...
 
     def expire(self) -> None: ...
 
     def forget(self, path: Path) -> None:
-        """Drop what is known at and below a path, and tell that it may have changed."""
+        """Invalidate everything at and below a path, and report it as changed."""
         ...

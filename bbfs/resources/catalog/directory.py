@@ -20,16 +20,16 @@ from bbfs.sources import CanFind, CanListDirectory, CanStat
 
 DIRECTORIES_KEPT = 10_000
 PORTION = 1000
-"""Entries that are taken over in one go."""
+"""Entries that are taken over before other tasks get their turn."""
 UNLISTED_KEPT = 10_000
-"""Files that were asked for by URI alone."""
+"""Files that were opened by URI alone."""
 
 
 @dataclass(slots=True)
 class _Listed:
     """One directory as last listed: name → record, and the raw segments behind the names.
 
-    open: whether it may have other names as well. problem: what is missing.
+    open: whether other names may exist. problem: why the listing is incomplete.
     """
 
     fetched_at: float
@@ -40,13 +40,13 @@ class _Listed:
     problem: str | None = None
 
     def expire(self) -> None:
-        """It is to be asked for again; until then it is what there was (S20)."""
+        """Have it listed again at the next use; until then it serves as stale (S20)."""
         self.fetched_at = 0.0
         self.lease.end()
 
 
 class _Listings(LRUCache[Path, _Listed]):
-    """The listings used last. What leaves it, or is replaced, promises nothing any more."""
+    """The listings used last. The lease of one that is evicted or replaced ends."""
 
     def __init__(self, most: int, past: Past) -> None:
         super().__init__(most)
@@ -73,7 +73,7 @@ class DirectoryCatalog:
         self.source = source
         self.records: dict[str, Record] = {}
         self.beginning: str | None = None
-        """What the native URIs of the root's entries begin with (`zip://`), once it has been listed."""
+        """The beginning of the native URIs of the root's entries (`zip://`), once it has been listed."""
         self._failure: str | None = None  # what the latest listing ended with
         self._handler = handler
         self._literal = source.scheme == "file"  # links and programs lead to file names as they are
@@ -86,7 +86,7 @@ class DirectoryCatalog:
 
     @property
     def problem(self) -> str | None:
-        """What the latest listing ended with, or what is missing from one of those that are known."""
+        """The error of the last listing, or why one of the cached ones is incomplete."""
         listed = self._directories.values()
         return self._failure or next((each.problem for each in listed if each.problem is not None), None)
 
@@ -110,13 +110,13 @@ class DirectoryCatalog:
 
     @staticmethod
     def _entry(record: Record | None, path: Path) -> Node:
-        """The entry at `path`. No other spelling of a name will do: links of the source lead to names as they are."""
+        """Return the entry at `path`, by its exact name: links of the source lead to names as shown. Raise NotFound."""
         if record is None:
             raise NotFound(f"no such file: {'/'.join(path)}")
         return record_node(record)
 
     async def _unlisted_entry(self, listed: "_Listed", path: Path) -> Record | None:
-        """What the source has at a path beside what it lists, or None. Raises what else goes wrong."""
+        """Return the unlisted record at a path, or None. Raise the source's error."""
         if self._found is None or not listed.open:
             return None
         segments = await self._segments(path[:-1])
@@ -144,7 +144,7 @@ class DirectoryCatalog:
         return None if listed is None else listed.lease
 
     def large(self, path: Path) -> None:
-        """None: a directory is listed and held as a whole."""
+        """Return None: a directory is listed and held as a whole."""
 
     async def find(self, path: Path) -> Node:
         node = self.known(path)
@@ -162,7 +162,7 @@ class DirectoryCatalog:
         return _nodes(self._fresh(path) or (await self._current(path))[0])
 
     async def _current(self, path: Path) -> tuple[_Listed, BbfsError | None]:
-        """A directory as it is, or with the outage as it was last known (S6, S20)."""
+        """Return a directory as listed now, or as listed last with the outage (S6, S20)."""
         try:
             return await self._list(path), None
         except (Unreachable, DeadlineExceeded) as outage:
@@ -178,7 +178,7 @@ class DirectoryCatalog:
         return () if self._literal else self.all_records()  # of files, all that is to be known is asked for again
 
     def recall(self, rows: Iterable[Remembered]) -> None:
-        """Take over what an earlier mount has learnt."""
+        """Take over the state that an earlier mount has learnt."""
         self._past.take_in(rows)
 
     def usage(self) -> tuple[int, int]:
@@ -218,7 +218,7 @@ class DirectoryCatalog:
             self._found.forget(())
 
     def forget(self, path: Path) -> None:
-        """End the listings at and below a path and the one that holds it; what is there is asked for again."""
+        """Invalidate the listings and contents at and below a path, and the listing that holds it."""
         found: list[Path] = []
         for directory, listed in self._directories.items():
             for name, record in listed.entries.items():
@@ -269,7 +269,7 @@ class DirectoryCatalog:
         return tuple(segments)
 
     def _own_uri(self, path: Path) -> str | None:
-        """The native URI of a directory that is listed, without a slash at its end; None for the root."""
+        """Return the native URI of a listed directory, without a slash at its end; None for the root."""
         listed = self._directories.get(path[:-1]) if path else None
         record = listed.entries.get(path[-1]) if listed is not None else None
         return None if record is None else record.metadata.native_uri.rstrip("/")
@@ -321,7 +321,7 @@ class DirectoryCatalog:
             del self._directories[known]
 
     async def confirm(self, record: Record) -> None:
-        """Ask the source for the metadata of one file. Raises BbfsError."""
+        """Ask the source for the metadata of one file. Raise BbfsError."""
         assert isinstance(self._handler, CanStat)
         version = record.inode_version
         try:

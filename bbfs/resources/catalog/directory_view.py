@@ -1,7 +1,7 @@
-"""What a directory of many resources shows: its names in order, some at a time, and as little as possible of each.
+"""The names of a large directory in order, in portions, with as little memory for each as possible.
 
-Of most of them nothing is known but that they are listed, and that is the same of all: such a name is shown with the
-native URI alone, without a node, a record or attributes of its own.
+Most of the resources are merely listed, and have the same attributes. Such a name comes with the native URI alone,
+without a node, a record or attributes of its own.
 """
 
 from array import array
@@ -14,11 +14,11 @@ from bbfs.resources.catalog.folding import Directory
 from bbfs.resources.catalog.record import Node
 
 Shown = Node | str
-"""A name's node; or the native URI of a file of which nothing is known, not even a size or a time from the listing."""
+"""A name's node, or the native URI of a merely listed file without a size or a time."""
 
 
 class Portion:
-    """Some names of a directory, in order. numbers: their inode numbers as far as they were made, 0 for others.
+    """Some names of a directory, in order. numbers: their inode numbers, 0 where not computed yet.
 
     Tuples of texts, which Python's cyclic garbage collector does not go through.
     """
@@ -32,10 +32,10 @@ class Portion:
 
 
 class View:
-    """The names of one directory, taken as they are come to.
+    """The names of one directory, taken in portions as a reader reaches them.
 
-    Names that are there all the while come once. portions: in order; none is empty, and each is what it is when it is
-    asked for. modified_ns: the time of those that are merely listed.
+    A name that exists all the time comes once. portions: in order; none is empty; each is made when it is reached.
+    modified_ns: the time of merely listed resources.
     """
 
     __slots__ = ("_changes", "_directory", "_end", "_portions", "_starts", "_taken", "modified_ns")
@@ -51,23 +51,23 @@ class View:
 
     @property
     def unchanged(self) -> bool:
-        """Whether the directory shows what it showed, so that a view may be gone through again. As long as its tree
-        stands.
+        """Return whether the directory is the same as at first, so that the view may be read again. Only while its
+        tree is current.
         """
         return self._directory.changes == self._changes
 
     def __len__(self) -> int:
-        """How many names the directory has."""
+        """Return the number of names of the directory."""
         return len(self._directory.children)
 
     @property
     def worthwhile(self) -> bool:
-        """Whether it is large, or has files that are merely listed: of all else more can be kept for the next time."""
+        """Return whether it is large, or has merely listed files. The entries of any other can be kept."""
         first = self.at(0)
         return first is not None and (len(first[0].names) < len(self) or any(type(s) is str for s in first[0].shown))
 
     def at(self, position: int) -> tuple[Portion, int] | None:
-        """The portion that has a position, and the position in it; None at the end."""
+        """Return the portion with a position, and the position in it; None at the end."""
         while position >= self._end:
             portion = next(self._portions, None)
             if portion is None:
@@ -80,7 +80,7 @@ class View:
 
 
 class _Places(Mapping[str, int]):
-    """The places of the names of a large directory, found out as they are asked for."""
+    """The positions of the names of a large directory, computed on demand."""
 
     def __init__(self, children: Buckets[Any]) -> None:
         self._children = children
@@ -102,7 +102,7 @@ class _Places(Mapping[str, int]):
 
 
 class LargeEntries(Sequence[tuple[str, bool]]):
-    """The entries of a directory that is too large to be looked through at once; they are what they are at each use."""
+    """The current entries of a directory that is too large to go through at once."""
 
     def __init__(self, children: Buckets[Any], is_directory: Callable[[Any], bool]) -> None:
         self._children = children

@@ -26,7 +26,7 @@ CHASES = 3
 
 
 def part_node(node: Node, rest: Path) -> Node:
-    """The node below a resource that answered several contents. Raises NotFound, NotADirectory."""
+    """Return the node below a resource that answered several contents. Raise NotFound or NotADirectory."""
     for name in rest:
         parts = node.record.parts if node.record is not None else None
         if parts is None:
@@ -76,14 +76,14 @@ class FlatCatalog:
         return len(self._held.rows)
 
     def _from_unlisted(self, uri: str) -> Remembered | None:
-        """What is known of a resource that was asked for by its name before it was listed."""
+        """Return the state of a resource that was looked up before it was listed."""
         record = self._unlisted.pop(uri, None)
         return record.to_remember() if record is not None and record.digest is not None else None
 
     # -- without waiting ---------------------------------------------------------------------------------------------
 
     def _servable(self) -> Tree | None:
-        """The tree, if it may be served now; refreshed behind when it has expired (S19)."""
+        """Return the tree if it may be served now. An expired one is refreshed in the background (S19)."""
         root, until = self._held.tree, self._held.fetched_at + self._ttl
         if root is None:
             return None
@@ -96,7 +96,7 @@ class FlatCatalog:
         return None
 
     def known(self, path: Path) -> Node | None:
-        """The node at `path`, None if the source must be asked. Raises NotFound only when the listing is fresh."""
+        """Return the node at `path`, or None if the source must be asked. Raise NotFound if the listing is fresh."""
         root = self._servable()
         if root is None:
             return DIRECTORY if not path else None
@@ -151,7 +151,7 @@ class FlatCatalog:
         return self._held.view(place, path, beyond)
 
     def validity(self, path: Path) -> float:
-        """Seconds for which names and their absence hold."""
+        """Return the seconds for which names and their absence hold."""
         if self._held.tree is None:
             return 0.0
         return max(0.0, self._held.fetched_at + self._ttl - self._context.clock())
@@ -176,7 +176,7 @@ class FlatCatalog:
         return DIRECTORY if isinstance(place, Directory) else self._held.node(place, path)
 
     def _unlisted_node(self, path: Path) -> Node:
-        """What is at a path that the listing does not have. Raises NotFound."""
+        """Return the node at a path that is not in the listing. Raise NotFound."""
         node = self._templated.node(path)
         if node is not None:
             return node
@@ -186,7 +186,7 @@ class FlatCatalog:
         return part_node(record_node(above[0]), above[1])
 
     def _children(self, root: Directory, path: Path) -> Children:
-        """Return the names of a directory as listed. Raises as `_place`."""
+        """Return the names of a directory as listed. Raise as `_place`."""
         return self._nodes(self._place(root, path), path)
 
     def _nodes(self, place: Directory | Children, path: Path) -> Children:
@@ -225,7 +225,7 @@ class FlatCatalog:
         self._context.flights.begin(("list", self.source.id), self._refresh, self.source.policy.timeout)
 
     async def refresh(self) -> None:
-        """List the source now, or join the listing under way. Raises BbfsError."""
+        """List the source now, or join the listing under way. Raise BbfsError."""
         try:
             await self._context.flights.do(("list", self.source.id), self._refresh, self.source.policy.timeout)
         except DeadlineExceeded as error:
@@ -233,7 +233,7 @@ class FlatCatalog:
             raise
 
     async def _current(self) -> tuple[Tree, BbfsError | None]:
-        """The tree as it is, or with the outage as it was last known (S6, S20)."""
+        """Return the tree as listed now, or as listed last with the outage (S6, S20)."""
         outage: BbfsError | None = None
         try:
             await self.refresh()
@@ -269,7 +269,7 @@ class FlatCatalog:
             return _merged(listed, {})
 
     async def _listed_children(self, path: Path) -> Children:
-        """The names of a directory as listed now, or as they are served while that is found out."""
+        """Return the names of a directory as listed now, or as served while the source is asked."""
         root = self._servable()
         if root is not None:
             with suppress(NotFound):
@@ -281,29 +281,29 @@ class FlatCatalog:
             raise outage or absence from None
 
     def record(self, native_uri: str) -> Record | None:
-        """What is known of a resource, listed or not."""
+        """Return the record of a resource, listed or not, or None."""
         return self._held.record(native_uri) or self._unlisted.get(native_uri)
 
     def all_records(self) -> list[Record]:
         return [*self._held.held(), *self._unlisted.values()]
 
     def record_of(self, uri: str, native_uri: str) -> Record:
-        """The record of a resource by its URIs, made for one that nobody has listed."""
+        """Return the record of a resource by its URIs, made for an unlisted one."""
         return self._held.record(native_uri) or self._templated.of_uri(uri, native_uri)
 
     def absence(self, path: Path) -> float:
-        """Seconds for which the absence of a name holds beyond that of the listing; infinite where nothing ends it."""
+        """Return the seconds for which a name is absent beyond the listing's own time; infinite if unbounded."""
         return self._templated.absence(path)
 
     def templates(self, path: Path) -> list[ResourceTemplate]:
-        """The templates that make names in a directory."""
+        """Return the templates that make names in a directory."""
         return self._templated.given_at(path)
 
     def all_templates(self) -> tuple[ResourceTemplate, ...]:
         return self._templates
 
     def expire(self) -> None:
-        """The source says that its listing changed: ask again at the next use, and now if it was ever used."""
+        """Invalidate the listing: ask again at the next use, and now if it was ever used."""
         self._ttl = 0.0
         self._lease.end()
         self._expiries += 1
@@ -315,7 +315,7 @@ class FlatCatalog:
             self._begin()
 
     def forget(self, path: Path) -> None:
-        """As `expire`; and the contents at and below the path are asked for again as well."""
+        """Invalidate the listing, and the contents at and below the path."""
         found = [record for record in self.all_records() if _at_or_below(record.path, path)]
         for record in found:
             record.suspect()
@@ -336,7 +336,7 @@ class FlatCatalog:
             if expiries == self._expiries:
                 return
         self._lease.end()
-        self._ttl = 0.0  # it changes faster than it can be asked for
+        self._ttl = 0.0  # it changes faster than it can be listed
         self._context.outdated()
 
     async def _is_recalled(self) -> None:
@@ -345,7 +345,7 @@ class FlatCatalog:
             await self._recalled.wait()
 
     async def recalling(self, recall: Callable[[], Awaitable[None]]) -> None:
-        """Run `recall`, which takes long; who would ask the source waits for it meanwhile."""
+        """Run `recall`, which takes long; requests for names wait for it meanwhile."""
         self._recalled = trio.Event()
         try:
             await recall()
@@ -354,9 +354,9 @@ class FlatCatalog:
             self._recalled = None
 
     async def recall(self, fetched_at: float, listing: Listing, rows: Iterable[Remembered] = ()) -> None:
-        """Take over the listing that an earlier mount had seen; it stands in while the source does not answer.
+        """Take over the listing of an earlier mount; it serves while the source does not answer.
 
-        rows: what that mount had learnt of its resources.
+        rows: the state that the earlier mount had learnt of its resources.
         """
         if self._held.tree is None:
             await self._install(listing, fetched_at, confirmed=False)
@@ -390,10 +390,10 @@ class FlatCatalog:
 
 
 def _at_or_below(resource: Path, path: Path) -> bool:
-    """Whether a resource is at or below a path, or is the one of several contents that the path is one of."""
+    """Return whether a resource is at or below a path, or has several contents of which the path is one."""
     return bool(resource) and (resource[: len(path)] == path or path[: len(resource)] == resource)
 
 
 def _merged(listed: Children, beyond: Children) -> Children:
-    """All names of a directory in readdir's order; what is listed comes before what is not."""
+    """Return all names of a directory in readdir's order; a listed name takes precedence."""
     return dict(sorted({**beyond, **listed}.items())) if beyond else listed

@@ -23,7 +23,7 @@ from bbfs.model.file_names import (
 from bbfs.model.listing import LARGEST, Buckets
 
 PORTION = 1000
-"""Names that are compared without a word."""
+"""Names that are compared before other tasks get their turn."""
 Leaf: TypeAlias = str
 """A resource in the tree: its native URI."""
 Children: TypeAlias = "dict[str, Directory | Leaf] | Buckets[Directory | Leaf]"
@@ -33,7 +33,7 @@ class Directory:
     """A directory of the folded tree. `children` is in listing order, a directory's own content before all else.
 
     More children than a bucket's are in `Buckets`. in_order: whether others have been sorted by their names since.
-    changes: counted up by whoever knows that something else is to be shown of the children.
+    changes: counted up when a child has other attributes to show.
     """
 
     __slots__ = ("changes", "children", "in_order")
@@ -44,7 +44,7 @@ class Directory:
         self.changes = 0
 
     def sorted_children(self) -> "Iterator[list[tuple[str, Directory | Leaf]]]":
-        """The children by name, some at a time; those of a small directory are in this order from now on."""
+        """Yield the children by name, in portions; a small directory keeps this order from now on."""
         if isinstance(self.children, Buckets):
             yield from self.children.in_order()
             return
@@ -54,12 +54,12 @@ class Directory:
         yield list(self.children.items())
 
     def grown(self) -> None:
-        """To be called when a child was added."""
+        """Call after a child was added: a directory that is large now gets buckets."""
         if len(self.children) > LARGEST and isinstance(self.children, dict):
             self.children = Buckets(self.children)
 
     def lookup(self, path: Sequence[str]) -> "Directory | Leaf | None":
-        """What is at `path` below this directory (itself for the empty path), or None."""
+        """Return the node at `path` below this directory (itself for the empty path), or None."""
         node: Directory | Leaf | None = self
         for name in path:
             if not isinstance(node, Directory):
@@ -68,7 +68,7 @@ class Directory:
         return node
 
     def alias(self, name: str) -> str | None:
-        """The child that `name`, written as in a URI (`a%20b`), stands for (`a b`), or None where there is none.
+        """Return the child that `name`, written as in a URI (`a%20b`), stands for (`a b`), or None.
 
         With it the rule of S2 holds for what a user copies out of a URI; a child called `name` itself comes first.
         """
@@ -80,7 +80,7 @@ _name = itemgetter(0)
 
 
 class _Moved(NamedTuple):
-    """Where a resource is whose path is not the plain one: `name` inside the directory there, or beside that name."""
+    """The place of a resource without its plain path: `name` inside the directory there, or beside it."""
 
     inside: bool
     name: str
@@ -104,7 +104,7 @@ class Tree(Directory):
     def change(self, added: Sequence[str], removed: Sequence[str]) -> list[tuple[str, ...]] | None:
         """Add and remove resources by their native URIs, where that changes no other's name.
 
-        Returns the paths that are new or gone, or None: nothing is done then, the whole is to be folded anew.
+        Return the paths that are new or gone, or None: then nothing is done, and the listing is to be folded again.
         """
         paths: list[tuple[str, ...]] = []
         for uri, change in (*((uri, self.remove) for uri in removed), *((uri, self.place) for uri in added)):
@@ -120,7 +120,7 @@ class Tree(Directory):
         return list(dict.fromkeys(paths))
 
     def place(self, native_uri: str) -> tuple[str, ...] | None:
-        """Add a resource where that changes no other's name; its path then, or None: the whole is to be folded anew."""
+        """Add a resource where that changes no other's name. Return its path, or None as `change` does."""
         path, inside = plain_path(native_uri)
         if inside:
             return None
@@ -144,7 +144,7 @@ class Tree(Directory):
         return path
 
     def remove(self, native_uri: str) -> tuple[str, ...] | None:
-        """Take away a resource, and the directories that it alone made; returns as `place` does."""
+        """Remove a resource, and the directories that it alone made. Return as `place` does."""
         path, inside = plain_path(native_uri)
         if inside or native_uri in self.moved:
             return None
@@ -167,7 +167,7 @@ class Tree(Directory):
         return path
 
     def path_of(self, native_uri: str) -> tuple[str, ...] | None:
-        """The path of a resource of this listing, or None when it is not in the listing."""
+        """Return the path of a listed resource, or None."""
         path = plain_path(native_uri).path
         if (moved := self.moved.get(native_uri)) is not None:
             return (*(path if moved.inside else path[:-1]), moved.name)
@@ -214,7 +214,7 @@ class Folding:
             self._rivals.setdefault(parent, {}).setdefault(name, [child]).append(uri)
 
     def add_directory(self, path: Sequence[str]) -> None:
-        """Have a directory, whatever is listed."""
+        """Add a directory that exists whatever is listed."""
         for depth in range(1, len(path) + 1):
             self._tree.kept.add(self._directory(path[:depth]))
 
@@ -297,7 +297,7 @@ def _resolve(
 
 
 def _halves(child: Directory | Leaf | None) -> tuple[Directory | None, str | None]:
-    """A child as the directory or as the resource that it is."""
+    """Return a child as a directory or as a resource."""
     if child is None or isinstance(child, Directory):
         return child, None
     return None, child

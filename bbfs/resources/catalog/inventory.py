@@ -1,8 +1,8 @@
-"""What a flat source has listed, at any number: rows, the tree folded out of them, and records of what was looked at.
+"""The listing of a flat source of any size: rows, the tree folded from them, and records of used resources.
 
-A row becomes a `Record` when something asks for the resource by name, and stays one; a directory that is merely listed
-makes none that last. A new listing is compared with the one before, and what is the same in both stays as it is. All
-long work here gives other tasks their turn every few milliseconds; what they see meanwhile is the listing before.
+A row becomes a `Record` when its name is looked up, and stays one; listing a directory makes none that last. A new
+listing is compared with the one before, and equal resources are kept. All long work here gives other tasks their turn
+every few milliseconds; meanwhile they see the previous listing.
 """
 
 import gc
@@ -26,22 +26,22 @@ from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, Listed, Node, 
 
 _T = TypeVar("_T")
 GONE_KEPT = 100_000
-"""Resources that left the listing and whose version is remembered, lest they come back changed under the same inode."""
+"""Resources that left the listing whose version is kept, lest they come back changed under the same inode."""
 AT_ONCE = 1000
-"""Resources that are gone through before other tasks get their turn; about 3 ms at most."""
+"""Resources that are processed before other tasks get their turn; about 3 ms at most."""
 IN_PLACE = 1000
-"""Changes of a tree that are made in it; more make a new one. They are made without letting another task in between."""
+"""Changes that are made in a tree, without another task in between; more make a new tree."""
 SETTLED_FROM = 50_000
-"""Resources of a listing that the garbage collector is to pass by; it takes 50 ms and more for a million."""
+"""Size of a listing from which the garbage collector skips it; a million take it 50 ms and more."""
 NAMED_APART = 10_000
-"""Resources below a path that are told of one by one; of more, their directories are: the kernel lets go of both."""
+"""Resources below a path that are invalidated one by one; of more, their directories are."""
 
 Directories = Callable[[list[Path]], list[Path]]
-"""Which directories there are besides those that URIs make, given the plain paths of some resources."""
+"""Return the directories besides those of URIs, given the plain paths of some resources."""
 
 
 class Records(Mapping[str, Record]):
-    """The records of all listed resources by native URI, made as they are asked for."""
+    """The records of all listed resources by native URI, made on demand."""
 
     def __init__(self, inventory: "Inventory") -> None:
         self._inventory = inventory
@@ -64,7 +64,7 @@ class Records(Mapping[str, Record]):
 
 @dataclass(slots=True)
 class _Difference:
-    """Native URIs of resources that are new, that are gone, and that are described anew, with what was said before."""
+    """Native URIs of resources that are new, gone, or described otherwise, the last with their old description."""
 
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -77,8 +77,8 @@ class _Difference:
 class Inventory:
     """The resources of one flat source as last listed.
 
-    tree: None until there is a listing. fetched_at: seconds since the epoch. unlisted: takes out what is known of a
-    resource that was asked for before it was listed.
+    tree: None until there is a listing. fetched_at: seconds since the epoch. unlisted: pops the state of a resource
+    that was looked up before it was listed.
     """
 
     def __init__(self, source_id: str, base_prefix: str, unlisted: Callable[[str], Remembered | None]) -> None:
@@ -98,14 +98,14 @@ class Inventory:
     # -- records and nodes -------------------------------------------------------------------------------------------
 
     def record(self, uri: str, path: Path | None = None) -> Record | None:
-        """The record of a listed resource, None for any other. path: where it is in the tree, if that is known."""
+        """Return the record of a listed resource, None for any other. path: in the tree, if the caller knows it."""
         record = self._touched.get(uri)
         if record is None and uri in self.rows:
             record = self._touch(uri, path)
         return record
 
     def holds(self, record: Record) -> bool:
-        """Whether this is the record of a listed resource."""
+        """Return whether this is the record of a listed resource."""
         return self._touched.get(record.metadata.native_uri) is record
 
     def _touch(self, uri: str, path: Path | None) -> Record:
@@ -127,7 +127,7 @@ class Inventory:
         return record
 
     def _shows_anew(self, path: Path) -> None:
-        """At a path is shown something else from now on."""
+        """Mark the directory of a path: an entry has other attributes to show."""
         directory = self.tree.lookup(path[:-1]) if self.tree is not None else None
         if isinstance(directory, Directory):
             directory.changes += 1
@@ -137,7 +137,7 @@ class Inventory:
         return record_node(self._touched.get(uri) or self._touch(uri, path))
 
     def view(self, directory: Directory, path: Path, beyond: Children) -> View:
-        """The names of a directory at `path`, sorted, some at a time. beyond: those that are not of the listing."""
+        """Return the names of a directory at `path`, sorted, in portions. beyond: names that are not listed."""
         return View(directory, self._shown(directory, path, beyond), self._first_seen)
 
     def _shown(self, directory: Directory, path: Path, beyond: Children) -> Iterator[Portion]:
@@ -178,7 +178,7 @@ class Inventory:
         return shown
 
     def nodes(self, directory: Directory, path: Path) -> Children:
-        """The names of a directory at `path`, sorted, with nodes that last no longer than the answer."""
+        """Return the names of a directory at `path`, sorted, with nodes that last no longer than the answer."""
         children: Children = {}
         for items in directory.sorted_children():
             children.update(self._nodes(items, path))
@@ -204,16 +204,16 @@ class Inventory:
         return children
 
     def held(self) -> Collection[Record]:
-        """The records of which more may be known than the listing says."""
+        """Return the records that may hold more than the listing says."""
         return self._touched.values()
 
     def usage(self) -> tuple[int, int]:
-        """Bytes whose size is known, and how many resources are listed."""
+        """Return the sum of the known sizes (bytes), and the number of listed resources."""
         learnt = sum(record.best_size() - (record.metadata.size or 0) for record in self._touched.values())
         return self._declared + learnt, len(self.rows)
 
     def at_and_below(self, path: Path) -> list[Path]:
-        """The paths of what is at and below a path, as far as there is a name for it."""
+        """Return the listed paths at and below a path, at most `NAMED_APART` resources, else their directories."""
         found = self.tree.lookup(path) if self.tree is not None else None
         if not isinstance(found, Directory):
             return [path] if found is not None else []
@@ -225,7 +225,7 @@ class Inventory:
     # -- listings ----------------------------------------------------------------------------------------------------
 
     def remember(self, rows: Iterable[Remembered]) -> None:
-        """Take over what an earlier mount had learnt of listed resources."""
+        """Take over the state that an earlier mount had learnt of listed resources."""
         self._remembered.update((row.uri, row) for row in rows if row.uri in self.rows)
 
     async def update(
@@ -233,8 +233,8 @@ class Inventory:
     ) -> tuple[list[Path], Changes | None]:
         """Take over a listing fetched at `at`.
 
-        anew: `directories` may give others than before. Returns the paths at which something is new (none for the first
-        listing), and what has to be remembered of it (None: all).
+        anew: `directories` may give others than before. Return the changed paths (none for the first listing), and the
+        changes to be remembered (None: all).
         """
         rows = listed if isinstance(listed, Rows) else await _rows(self.rows.base_prefix, listed)
         if self.tree is None:
@@ -277,7 +277,7 @@ class Inventory:
     async def _take_over(
         self, rows: Rows, difference: _Difference, at: float, directories: Directories | None, *, anew: bool
     ) -> list[Path]:
-        """Take over a listing that differs. Returns the paths at which something is new."""
+        """Take over a listing that differs. Return the changed paths."""
         told = None if anew else self._change_in_place(rows, difference, directories)
         if told is None:
             told = await self._replace(rows, directories)
@@ -342,7 +342,7 @@ class Inventory:
         return told
 
     def _describe(self, uri: str, before: Description, rows: Rows, at: float) -> Path | None:
-        """Take over a newer description; the path, if it hints at another content."""
+        """Take over a newer description. Return the path if it hints at another content."""
         description = rows.descriptions[uri]
         self.rows.replace(uri, description)
         record = self._touched.get(uri)
@@ -370,16 +370,16 @@ class Inventory:
 
 
 def _settle(rows: Rows) -> None:
-    """Have no garbage collection go through a large listing that was just taken over.
+    """Make the garbage collector skip a large listing that was just taken over.
 
-    Nothing in it is part of a cycle, and it is given back without the collector when it is replaced.
+    Nothing in it is part of a cycle, so it is freed without the collector when it is replaced.
     """
     if len(rows) >= SETTLED_FROM:
         gc.freeze()
 
 
 def _moved(records: list[tuple[str, Record]], folded: Tree) -> Iterator[tuple[str, Path]]:
-    """Those of the records whose resource has another path now."""
+    """Yield the records whose resource has another path now."""
     for uri, record in records:
         path = folded.path_of(uri)
         if path is not None and path != record.path:
@@ -387,14 +387,14 @@ def _moved(records: list[tuple[str, Record]], folded: Tree) -> Iterator[tuple[st
 
 
 def _portions(items: Collection[_T]) -> Iterator[list[_T]]:
-    """What a collection holds now, a few items at a time."""
+    """Yield the current items of a collection in portions."""
     everything = list(items)
     for start in range(0, len(everything), AT_ONCE):
         yield everything[start : start + AT_ONCE]
 
 
 def _portions_of(items: Buckets[_T]) -> Iterator[list[tuple[str, _T]]]:
-    """As `_portions`, of many; what is there all the while comes once."""
+    """As `_portions`, of many; an item that exists all the time comes once."""
     for portion in items.portions():
         yield from _portions(portion)
 

@@ -1,6 +1,6 @@
-"""Names that a hierarchical source has beside those it lists, as programs have asked for them.
+"""Names that a hierarchical source has beside those it lists, and that programs have looked up.
 
-The answer to each is believed as long as a listing is, that there is no such thing for a few seconds.
+An answer is fresh as long as a listing is; that a name does not exist, for a few seconds.
 """
 
 import re
@@ -20,7 +20,7 @@ from bbfs.sources import CanFind
 
 NAMES_KEPT = 10_000
 ABSENT_FOR = 5.0
-"""Seconds for which a name that the source has not is not asked for again."""
+"""Seconds for which the absence of a name is fresh."""
 _PROBES = frozenset(
     """
     .git .hg .svn .bzr .jj .pijul _darcs CVS .fslckout _FOSSIL_ .sl
@@ -40,7 +40,7 @@ _PROBE_FORMS = re.compile(
 
 @dataclass(slots=True)
 class _Answer:
-    """What was answered at a time (seconds since the epoch); no record: there is no such thing."""
+    """The answer to a lookup at a time (seconds since the epoch); record: None for an absent name."""
 
     at: float
     record: Record | None
@@ -61,7 +61,7 @@ class _Answers(LRUCache[Path, _Answer]):
 
 
 class FoundNames:
-    """The names that were asked for last."""
+    """The names that were looked up last."""
 
     def __init__(self, source: DataSource, handler: CanFind, context: CatalogContext, past: Past) -> None:
         self._source = source
@@ -72,7 +72,7 @@ class FoundNames:
         self._late = LateAnswers(context.clock)
 
     def known(self, path: Path) -> Record | None:
-        """What is at a path, without asking; None if the source must be asked. Raises NotFound."""
+        """Return the cached record at a path, or None if the source must be asked. Raise NotFound."""
         if is_probe(path[-1]):
             raise NotFound(f"no such file: {'/'.join(path)}")
         answer = self._answers.get(path)
@@ -86,7 +86,7 @@ class FoundNames:
         return answer.record
 
     async def find(self, path: Path, segments: Path) -> Record:
-        """What the source has at a path, of whose directory these are the URI segments. Raises BbfsError."""
+        """Return the record at a path, asking the source. segments: of the directory's URI. Raise BbfsError."""
         known = self.known(path)
         if known is not None:
             return known
@@ -118,7 +118,7 @@ class FoundNames:
         return [answer.record for answer in self._answers.values() if answer.record is not None]
 
     def forget(self, path: Path) -> list[Path]:
-        """Ask again for what is at and below a path. Returns the paths of what may have changed."""
+        """Invalidate the answers at and below a path. Return the paths that may have changed."""
         self._late.forget()
         changed: list[Path] = []
         for known, answer in self._answers.items():
@@ -132,12 +132,12 @@ class FoundNames:
 
 
 def last_segment(native_uri: str) -> str:
-    """The part of a native URI that names it in its directory."""
+    """Return the segment of a native URI that names the resource in its directory."""
     return native_uri.rstrip("/").rpartition("/")[2]
 
 
 def own_segment(metadata: ResourceMetadata, directory_uri: str | None) -> str | None:
-    """What names the own content of a directory in it (S5), None for any other entry.
+    """Return the segment for the own content of a directory in it (S5), None for any other entry.
 
     directory_uri: without a slash at its end. The content has the same URI, or one with an empty last segment, which is
     written `%2F`. The segment shows as `index` with its extension, and gives way to an entry whose name that is.
@@ -154,7 +154,7 @@ def own_segment(metadata: ResourceMetadata, directory_uri: str | None) -> str | 
 
 
 def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -> None:
-    """A description with an etag is as good as a load: the version, and so the inode, follow from it."""
+    """Take a description with an etag for a load: the version, and so the inode, follow from it."""
     size = usable_size(metadata.size)
     if metadata.etag is not None and size is not None and metadata.kind == "resource":
         record.size, record.digest, record.inode_version = size, metadata.etag, metadata.etag

@@ -1,4 +1,4 @@
-"""What is known of each resource while the daemon runs: one mutable record a resource, and the nodes of the tree.
+"""The state of each resource while the daemon runs: one mutable record a resource, and the nodes of the tree.
 
 A record outlives listings: a resource that is listed again keeps its learnt size, version and inode. Everything here is
 synchronous; between two awaits a task is alone.
@@ -32,13 +32,12 @@ class Record:
         seen to change. fetched_at, ttl: when the content was last confirmed, and for how many seconds that holds,
         unless it is `suspected`: the source has hinted since then that it changed. suspicions: how often it has, so
         that a load under way can tell.
-    declared: size, time and etag as the source last described them. listed_at: when it did. hinted_at: when it last
-        described it so that its content seemed to be another one. error: what the last load ended with, until
-        `error_until`.
+    declared: size, time and etag as the source last described them. listed_at: when it did. hinted_at: when a
+        description last hinted at another content. error: the error of the last load, until `error_until`.
     changed_at: when a load last found another version.
-    ahead: loaded before anything asked for it, and not asked for yet.
+    ahead: loaded ahead, and not used yet.
     parts: the contents of a resource that answered several, by name: it is a directory then.
-    provisional: nobody has said yet that there is such a resource; the first load tells.
+    provisional: the source has not confirmed yet that the resource exists; the first load tells.
     """
 
     __slots__ = (
@@ -99,36 +98,37 @@ class Record:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What the content is cached and loaded under: a part is loaded with the resource it belongs to."""
+        """The key of the content in caches and flights: a part is loaded with its resource."""
         owner = self if self.parent is None else self.parent
         return (owner.source_id, owner.metadata.native_uri)
 
     @property
     def on_open(self) -> bool:
-        """Whether nothing but an open loads it, each open anew. A part of it was loaded with it, once and for all."""
+        """Whether only an open loads it, and each open again. A part was loaded with its resource, once."""
         return (self if self.parent is None else self.parent).metadata.on_open
 
     def fresh(self, now: float) -> bool:
-        """Whether the content last seen may be taken for the source's without asking."""
+        """Return whether the last content may be served without asking the source."""
         return self.fetched_at is not None and not self.suspected and now < self.fetched_at + self.ttl
 
     def confirmed_within(self, seconds: float, now: float) -> bool:
-        """Whether the source has been asked for the content so lately that asking again would tell nothing."""
+        """Return whether a load less than `seconds` ago is still good: asking again would tell nothing."""
         return self.fetched_at is not None and not self.suspected and now < self.fetched_at + seconds
 
     def loaded_within(self, seconds: float, now: float) -> bool:
-        """As `confirmed_within`, whatever the source has said since."""
+        """As `confirmed_within`, even if the source has announced a change since."""
         return self.fetched_at is not None and now < self.fetched_at + seconds
 
     def changed_within(self, seconds: float, now: float) -> bool:
-        """Whether a load has found another version so lately that who was sent to it must still find it there.
+        """Return whether the last load found a new version less than `seconds` ago.
 
-        Without that, a content that differs at each load could never be opened where its time to live is 0.
+        It is served even if expired: the kernel retries a lookup only once after ESTALE, so a content that differs at
+        each load could never be opened with a time to live of 0.
         """
         return now < self.awaited_until or (not self.suspected and now < self.changed_at + seconds)
 
     def known_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
-        """The size in bytes with the seconds for which it holds, or None if only a load can tell.
+        """Return the size in bytes with the seconds for which it holds, or None if only a load can tell.
 
         A learnt size holds as long as its content is fresh. The source's own size holds while its description is
         fresh; once a content was seen, only if it is the size of that, for another size is another version.
@@ -143,16 +143,16 @@ class Record:
         return None
 
     def best_size(self) -> int:
-        """The size that a listing shows while the true one is not known: the learnt, else the declared, else 0.
+        """Return the size for a listing while the true one is not known: the learnt, else the declared, else 0.
 
-        What each open loads anew has no size until then.
+        A resource that each open loads has no size before.
         """
         if self.size is not None and not self.metadata.on_open:
             return self.size
         return self.metadata.size or 0
 
     def describe(self, metadata: ResourceMetadata, path: Path, now: float) -> bool:
-        """Take over a newer description by the source. Says whether it hints at a new content."""
+        """Take over a newer description by the source. Return whether it hints at a new content."""
         metadata = _usable(metadata)
         old, self.path, self.listed_at = self.metadata, path, now
         if metadata.mime_type is None and old.mime_type is not None:
@@ -174,7 +174,7 @@ class Record:
 
     @property
     def doubted_until(self) -> float:
-        """What was fetched before this may not be what its source now describes; 0 while nothing says so."""
+        """The time before which fetched contents are in doubt; 0 while there is no hint of a change."""
         if not self.suspected:
             return 0.0
         return self.hinted_at if self.suspicions else self.listed_at  # one that is back was doubted from the start
@@ -192,9 +192,9 @@ class Record:
             part.suspect()
 
     def learn(self, size: int, digest: str, now: float, ttl: float, *, outdated: bool = False) -> bool:
-        """Take over what a load found. Says whether this is another version than the one last seen.
+        """Take over the result of a load. Return whether this is another version than the last one.
 
-        outdated: whether it was said to change since the load began; then it stays suspected.
+        outdated: whether a change was announced since the load began; then the record stays suspected.
 
         A declared size that the content contradicts counts as another version: the kernel may have cached it.
         """
@@ -213,7 +213,7 @@ class Record:
         return changed
 
     def adopt(self, said: ResourceMetadata) -> None:
-        """Take over what a source says of a resource only when it is loaded; a size is nothing that need be said."""
+        """Take over metadata that the source gives only with a load, without its size."""
         given = {
             "title": said.title,
             "description": said.description,
@@ -227,14 +227,14 @@ class Record:
             self.modified_ns = self.metadata.modified_ns
 
     def settle_type(self, part: Part) -> None:
-        """Some servers give the MIME type only with the content."""
+        """Take over the MIME type of a content: some servers give it only there."""
         m = self.metadata
         mime_type = part.mime_type if m.on_open else m.mime_type or part.mime_type
         if (mime_type, part.content_type) != (m.mime_type, m.content_type):
             self.metadata = replace(m, mime_type=mime_type, content_type=part.content_type)
 
     def recall(self, row: Remembered) -> None:
-        """Take over what an earlier mount had learnt."""
+        """Take over the state that an earlier mount had learnt."""
         self.size, self.digest = row.size, row.digest
         self.inode_version = row.inode_version or self.inode_version
         self.fetched_at, self.ttl = row.fetched_at, row.ttl or 0.0
@@ -242,7 +242,7 @@ class Record:
             self.modified_ns = row.modified_ns
 
     def to_remember(self) -> Remembered:
-        """What the next mount is to know; a content that is suspected is not fresh for it either."""
+        """Return the row for the next mount; a suspected content is not fresh for it either."""
         ttl = None if self.fetched_at is None else 0.0 if self.suspected else self.ttl
         return Remembered(
             self.metadata.native_uri, self.size, self.digest, self.inode_version, self.modified_ns, self.fetched_at, ttl
@@ -250,10 +250,7 @@ class Record:
 
 
 class Listed(Record):
-    """A resource of which nothing is known but what the listing says: for showing many at once, and not to be changed.
-
-    Whoever is to learn something of it looks its name up and gets a record that lasts.
-    """
+    """A listed resource that has not been opened or stat'ed yet. Read-only; a lookup creates its `Record`."""
 
     __slots__ = ("_declared", "_rows")
 
@@ -263,7 +260,7 @@ class Listed(Record):
     ttl = changed_at = awaited_until = error_until = 0.0  # type: ignore[assignment]
 
     def __init__(self, source_id: str, rows: Rows, uri: str, path: Path, listed_at: float, seen_ns: int) -> None:
-        """seen_ns: when it was first seen; stands in for the time that the source does not give."""
+        """seen_ns: when it was first seen, the time of a resource for which the source gives none."""
         self.source_id = source_id
         self.path = path
         self.inode_version = uri
@@ -300,7 +297,7 @@ def usable_time(modified_ns: int | None) -> int | None:
 
 
 def _usable(metadata: ResourceMetadata) -> ResourceMetadata:
-    """Without numbers that no file system can show."""
+    """Return metadata without numbers that no file system can show."""
     size, modified_ns = usable_size(metadata.size), usable_time(metadata.modified_ns)
     if size != metadata.size or modified_ns != metadata.modified_ns:
         return replace(metadata, size=size, modified_ns=modified_ns)
@@ -309,10 +306,10 @@ def _usable(metadata: ResourceMetadata) -> ResourceMetadata:
 
 @dataclass(slots=True)
 class Lease:
-    """A promise that names lead to what they led to when it was given, unlisted ones aside.
+    """A promise: while it lasts, every listed name resolves to the same resource.
 
-    until: seconds since the epoch; whoever changes what a name leads to before then sets it to 0 first. So whoever has
-    walked a path once need not walk it again while the lease lasts.
+    until: seconds since the epoch. A change of any name sets it to 0 first. So a path that was walked once need not be
+    walked again while the lease lasts.
     """
 
     until: float = 0.0
@@ -323,9 +320,9 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One name of the tree. A directory that only URIs make has no record; a resource of several parts is one with.
+    """One name of the tree. A directory that follows from URIs has no record; a resource of several parts has one.
 
-    candidate: the resource that a directory would be if the source had it; only a load can tell.
+    candidate: the resource that a directory may be instead, if the source has it; only a load can tell.
     """
 
     kind: Literal["directory", "file", "symlink"]
@@ -346,16 +343,15 @@ def record_node(record: Record) -> Node:
 
 
 def opens_anew(record: Record) -> bool:
-    """Whether each open of a file is a load of its own (S31).
+    """Return whether each open of a file is a load of its own (S31).
 
-    All of them are the same inode, so that a program which has looked at the file finds the one it looked at when it
-    opens it: the version that it gets is made by the open.
+    All opens share one inode, so that a program opens the file that it has looked up; the open makes the version.
     """
     return record.on_open and record.parent is None
 
 
 def inode_version(node: Node) -> str:
-    """The version part of the inode number of what a name leads to."""
+    """Return the version part of the inode number of a node."""
     if node.kind == "directory":
         return DIRECTORY_VERSION
     if node.kind == "symlink":

@@ -1,8 +1,8 @@
-"""What a source has beyond its listing: resources of its templates, each known from the moment it is asked for.
+"""Resources of a source's templates, beyond its listing; each gets a record when it is looked up.
 
-Any name that fits a template may be a resource. Nothing is asked when a name is looked up; the resource's record stands
-for it until a load tells whether it exists, and that answer is kept for a while. The names that a directory shows are
-those that the source completes (`completion/complete`), gathered within bounds.
+Any name that fits a template may be a resource. A lookup asks the source nothing; the record stands for the resource
+until a load tells whether it exists, and that answer is cached for a while. A directory shows the names that the source
+completes (`completion/complete`), within bounds.
 
 Between two awaits a task is alone; nothing here locks.
 """
@@ -31,21 +31,21 @@ from bbfs.sources import CanComplete
 log = logging.getLogger(__name__)
 
 MAX_UNLISTED = 10_000
-"""Resources without a place in a listing of which the state is kept; beyond that, only their versions."""
+"""Unlisted resources whose record is kept; beyond that, only their versions."""
 DIRECTORIES_KEPT = 1000
 MAX_REQUESTS = 300
-"""Completions asked for to list one directory: a source answers at most 100 values each."""
+"""Completions requested to list one directory: a source answers at most 100 values each."""
 TIME_SHARE = 0.5
-"""The part of a source's timeout after which the names found so far have to do."""
+"""The part of a source's timeout after which the names found so far are taken."""
 MAX_VALUES = 10_000
 REQUESTS_AT_ONCE = 8
 _USUAL = "0123456789abcdefghijklmnopqrstuvwxyz"
-"""What values may go on with, besides what is seen that they do."""
+"""Characters with which values may continue, besides those seen."""
 _DIRECTORY_TYPES = frozenset(("inode/directory", "application/x-directory", "httpd/unix-directory", "text/directory"))
 
 
 class Unlisted(LRUCache[str, Record]):
-    """The records of resources that no listing holds, by native URI. `dropped` hears of each that has to go."""
+    """The records of unlisted resources, by native URI. `dropped` is called with each that is evicted."""
 
     def __init__(self, dropped: Callable[[str, Remembered], None]) -> None:
         super().__init__(MAX_UNLISTED)
@@ -68,7 +68,7 @@ class _Template:
 
 @dataclass(slots=True)
 class _Names:
-    """The names that completion gave for one directory: a resource each, or None for a directory."""
+    """The completed names of one directory: a resource each, or None for a directory."""
 
     fetched_at: float
     found: dict[str, tuple[_Template, Match] | None] = field(default_factory=dict)
@@ -99,8 +99,8 @@ def _sorted_out(places: _Placed) -> tuple[_Placed, _Placed]:
 class Templated:
     """The resources of one source's templates.
 
-    listed: the record of a resource that the listing holds, by its native URI, or None. recalled: what is known from
-    before of one that is not held any more.
+    listed: returns the record of a listed resource by its native URI, or None. recalled: returns the learnt state of an
+    evicted one, or None.
     """
 
     def __init__(
@@ -159,9 +159,9 @@ class Templated:
         return [(template, place) for template, place in found if place is not None]
 
     def node(self, path: Path) -> Node | None:
-        """What is at a path that no listing has, as far as is known; None where nothing can be.
+        """Return the node at an unlisted path as far as cached, or None where no template fits.
 
-        Raises NotFound for what the source has lately said not to have.
+        Raise NotFound for a resource that the source said a moment ago not to have.
         """
         names = self._names.get(path[:-1])
         if names is not None and path[-1] in names.found:
@@ -192,7 +192,7 @@ class Templated:
         return isinstance(record.error, NotFound) and self._context.clock() < record.error_until
 
     def _undecided(self, path: Path, record: Record) -> Node:
-        """A name that may be a resource or the beginning of others, of which only the source knows."""
+        """Return the node of a name that may be a resource or the beginning of others; only the source can tell."""
         if any(known[: len(path)] == path and names.found for known, names in self._names.items()):
             return DIRECTORY
         if self._absent(record) and self._has_below(path):
@@ -202,7 +202,7 @@ class Templated:
         return Node("directory", candidate=record)
 
     def _has_below(self, path: Path) -> bool:
-        """Whether a resource below a path is known to exist."""
+        """Return whether a resource below a path is known to exist."""
         return any(
             record.path[: len(path)] == path and not record.provisional and not self._absent(record)
             for record in self._unlisted.values()
@@ -210,14 +210,14 @@ class Templated:
         )
 
     def _own_content(self, path: Path) -> Node | None:
-        """The resource that is a directory itself, by the name that its content has inside (S5)."""
+        """Return the own content of a directory, by its name in there (S5), or None."""
         for template, match in self._owners(path[:-1]):
             if path[-1] == file_names.index_name(template.given.mime_type):
                 return self._resource(self._record(template, match, path))
         return None
 
     def _owners(self, directory: Path) -> list[tuple[_Template, Match]]:
-        """The resources at a path that is a directory because others are below it for certain."""
+        """Return the resources at a path that is a directory for certain, because others are below it."""
         files, leading = _sorted_out(self._places(directory))
         return [
             (template, place.match)
@@ -226,7 +226,7 @@ class Templated:
         ]
 
     def above(self, path: Path) -> tuple[Record, Path] | None:
-        """The resource of several contents above a path, with the rest of the path."""
+        """Return the resource of several contents above a path, with the rest of the path, or None."""
         for depth in range(len(path) - 1, 0, -1):
             for _, place in self._places(path[:depth]):
                 record = self._unlisted.get(place.match.native_uri) if place.match is not None else None
@@ -262,7 +262,7 @@ class Templated:
         )
 
     def of_uri(self, uri: str, native_uri: str) -> Record:
-        """The record of a resource that no listing holds, with its path if a template has it."""
+        """Return the record of an unlisted resource, with its path if a template has it."""
         record = self._unlisted.get(native_uri)
         if record is not None:
             return record
@@ -276,7 +276,7 @@ class Templated:
         return record
 
     def absence(self, path: Path) -> float:
-        """Seconds for which a resource that the source has said not to have may be taken for absent; else infinite."""
+        """Return the seconds for which the source's word holds that a resource is absent; infinite without it."""
         now = self._context.clock()
         left = [
             record.error_until - now
@@ -288,7 +288,7 @@ class Templated:
         return min(left, default=inf)
 
     def given_at(self, path: Path) -> list[ResourceTemplate]:
-        """The templates whose resources, or next variables, are the names of a directory."""
+        """Return the templates whose resources, or next variables, are the names of a directory."""
         found: list[ResourceTemplate] = []
         for template, place in self._places(path):
             following = place.following
@@ -297,7 +297,7 @@ class Templated:
         return found
 
     def expire(self) -> list[Path]:
-        """The source says that what it has changed. Returns the paths of what it was said not to have."""
+        """Invalidate completed names and absences. Return the paths that were absent."""
         self._names.clear()
         absent = [record for record in self._unlisted.values() if self._absent(record)]
         for record in absent:
@@ -307,11 +307,11 @@ class Templated:
     # -- the names of a directory ------------------------------------------------------------------------------------
 
     def completes(self, path: Path) -> bool:
-        """Whether the source may be asked for names in a directory beyond those listed."""
+        """Return whether the source may be asked for unlisted names of a directory."""
         return bool(self._completing(self._places(path)))
 
     def known_children(self, path: Path) -> Children | None:
-        """The names of a directory beyond those listed, or None if the source must be asked for them."""
+        """Return the unlisted names of a directory, or None if the source must be asked for them."""
         places = self._places(path)
         if not self._completing(places):
             return self._literal(path, places)
@@ -326,7 +326,7 @@ class Templated:
         return self._children(path, places, names)
 
     async def children(self, path: Path) -> Children:
-        """As `known_children`, asking the source. Raises its error where there is nothing else to show."""
+        """As `known_children`, asking the source. Raise its error if there are no names to show."""
         known = self.known_children(path)
         if known is not None:
             return known
@@ -348,7 +348,7 @@ class Templated:
     def _completing(
         self, places: Sequence[tuple[_Template, Position]]
     ) -> list[tuple[_Template, Position, Segment, str]]:
-        """The templates whose next names the source may complete, each with the segment and its variable."""
+        """Return the templates whose next names the source may complete, with the segment and its variable."""
         if self._handler is None:
             return []
         return [
@@ -358,7 +358,7 @@ class Templated:
         ]
 
     def _literal(self, path: Path, places: Sequence[tuple[_Template, Position]]) -> Children:
-        """The names that are there whatever the variables are, and a directory's own content."""
+        """Return the names that exist for any variables, and the directory's own content."""
         children: Children = {}
         for template, place in places:
             if place.following is None or place.following.name is None:
@@ -384,7 +384,7 @@ class Templated:
         return children
 
     async def _gather(self, path: Path) -> None:
-        """Ask for the names of a directory, within bounds, and keep them."""
+        """Ask for the names of a directory, within bounds, and cache them."""
         names = _Names(self._context.clock())
         for template, place, segment, variable in self._completing(self._places(path)):
             prefix = ""
@@ -418,7 +418,7 @@ class Templated:
         variable: str,
         value: str,
     ) -> None:
-        """Add the name that a value makes in the directory at `path`, if it makes one there."""
+        """Add the name that a value makes in the directory at `path`, if any."""
         known = {**place.variables, variable: value}
         try:
             if not template.pattern.ends_with(segment) or template.pattern.has_query:
@@ -449,12 +449,11 @@ class Templated:
 async def _all_values(
     complete: Callable[[str], Awaitable[Completion]], prefix: str, timeout: float
 ) -> tuple[list[str], bool]:
-    """The values that begin with `prefix`, and whether these are all. Raises the source's error where it has none.
+    """Return the values that begin with `prefix`, and whether these are all. Raise the source's error if none came.
 
     complete: asks for the values that begin with a text. timeout: seconds for one request.
 
-    A source answers at most 100. Where it says that there are more, what they go on with is asked for, letter by
-    letter, as long as that brings new ones.
+    A source answers at most 100. If it has more, ask for each next letter, as long as that brings new values.
     """
     found: dict[str, None] = {}
     asked, cut = 0, False

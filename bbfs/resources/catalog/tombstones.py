@@ -1,7 +1,7 @@
-"""What was learnt of resources that no listing holds: not any more, or not yet in this mount.
+"""Records of resources that were dropped from the listing, or that this mount has not listed yet.
 
-A resource that is listed again goes on from there. Else one whose content has changed meanwhile would begin with the
-inode of the content before, of which the kernel may have pages.
+A resource that is listed again continues with its record. Otherwise one whose content has changed in between would get
+the inode of the old content, of which the kernel may have cached pages.
 """
 
 from collections.abc import Iterable
@@ -17,28 +17,28 @@ KEPT = 100_000
 
 
 class Past:
-    """The resources that were loaded and left last, and those that are there, by native URI."""
+    """The loaded resources that were dropped last, and those that are held, by native URI."""
 
     def __init__(self) -> None:
         self._rows: LRUCache[str, Remembered] = LRUCache(KEPT)
         self._there: WeakValueDictionary[str, Record] = WeakValueDictionary()
 
     def take_in(self, rows: Iterable[Remembered]) -> None:
-        """What an earlier mount has learnt."""
+        """Take over the records of an earlier mount."""
         for row in rows:
             self._rows.setdefault(row.uri, row)
 
     def there(self, native_uri: str) -> Record | None:
-        """The record of a resource that is still held, by a listing or by whoever asked for its name."""
+        """Return the record of a resource that a listing or a lookup still holds, or None."""
         return self._there.get(native_uri)
 
     def left(self, record: Record) -> None:
-        """A record is let go."""
+        """Keep the learnt state of a record that is dropped."""
         if record.digest is not None and record.parent is None:
             self._rows[record.metadata.native_uri] = record.to_remember()
 
     def record(self, source_id: str, metadata: ResourceMetadata, path: Path, now: float) -> Record:
-        """The record of a resource that had none, or had one of another kind."""
+        """Make the record of a resource that had none, or had one of another kind."""
         record = Record(source_id, metadata, path, now)
         if metadata.kind == "resource":
             self._there[metadata.native_uri] = record
