@@ -89,12 +89,12 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        if sys.stdout is None and command not in _PRINT_NOTHING:  # closed by whoever started us; see sys.__stdout__
+        if sys.stdout is None and command not in _PRINT_NOTHING:  # the parent process closed it; see sys.__stdout__
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
         return name, command, rest
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)  # in the order of a first acquaintance, not of the alphabet
+        return list(self.commands)  # in the order of a first use, not of the alphabet
 
 
 def _only(group: BaseException) -> BaseException:
@@ -106,7 +106,7 @@ def _only(group: BaseException) -> BaseException:
 
 def _fail(ctx: click.Context, error: BbfsError | OSError) -> NoReturn:
     if isinstance(error, BrokenPipeError):
-        raise error  # whoever reads has had enough; click ends quietly
+        raise error  # the reader has ended; click ends quietly
     about = error.filename if isinstance(error, OSError) and isinstance(error.filename, str) else None
     output.failure(error, about)
     ctx.exit(_status(ctx, error))

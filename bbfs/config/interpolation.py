@@ -143,7 +143,7 @@ def read_secret_file(path: str, shown: str) -> str:
         raise UnresolvedReference(f"{where}: not a regular file")
     if len(data) > SECRET_FILE_MAX:
         raise UnresolvedReference(f"{where}: larger than {SECRET_FILE_MAX} bytes")
-    # A strict decoder would raise a UnicodeDecodeError, which carries all the bytes.
+    # A strict decoder would raise a UnicodeDecodeError, which holds all the bytes.
     text = data.decode("utf-8", "surrogateescape")
     if any("\udc80" <= character <= "\udcff" for character in text):
         raise UnresolvedReference(f"{where}: not UTF-8 text")

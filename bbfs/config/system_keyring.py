@@ -63,6 +63,6 @@ def _outcome(work: Callable[[Any], T]) -> tuple[T | None, KeyringUnusable | None
             return None, KeyringUnusable("this session has no usable system keyring")
         return work(backend), None
     except Exception as error:  # noqa: BLE001 - backends raise whatever their desktop's bus raises
-        # The texts of other exceptions could quote what was to be stored.
+        # The texts of other exceptions could quote the password.
         said = str(error) if type(error).__module__ == "keyring.errors" else type(error).__name__
         return None, KeyringUnusable(f"the system keyring failed: {said or type(error).__name__}")

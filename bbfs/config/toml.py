@@ -194,7 +194,7 @@ class _Loader:
         if table is not None:
             return self._source(table, path) if table.enabled else None
         if raw.get("enabled") is not False:
-            # Tell what its references lack as well, so that one run shows everything.
+            # Report unresolved references as well, so that one run shows all faults.
             mcp = raw.get("mcpConfig", raw.get("mcp_config"))
             strings = {key: mcp[key] for key in _MCP_STRINGS if key in mcp} if isinstance(mcp, dict) else {}
             for key, value in (("auth", raw.get("auth")), ("config", raw.get("config")), ("mcpConfig", strings)):
@@ -299,7 +299,7 @@ class _Loader:
         if parts["cwd"] is not None:
             parts["cwd"] = as_path(parts["cwd"], self._base, self._environ)
         if parts["command"] is not None and "/" in parts["command"]:
-            # A name without a slash is looked up in PATH; anything else would depend on where the daemon was started.
+            # A name without a slash is looked up in PATH; a relative path would depend on the daemon's directory.
             parts["command"] = as_path(parts["command"], self._base, self._environ)
         wrong = looks_like_command_line(parts["command"] or "", parts["env"])
         if wrong is not None:

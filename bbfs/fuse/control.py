@@ -163,7 +163,7 @@ class Control:
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             log.debug("a client of the control socket is gone")
         except* Exception:
-            log.exception("unforeseen error on the control socket")  # which harms the mount in nothing
+            log.exception("unforeseen error on the control socket")  # the mount goes on
         finally:
             self._clients -= 1
 
@@ -296,7 +296,7 @@ def _is_ours(stream: trio.SocketStream) -> bool:
 def runtime_directory() -> str:
     """Return the directory of this user's control sockets. Make it if need be, for this user alone. Raise OSError."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says that the variable is not set; what it falls back to will do
+        warnings.simplefilter("ignore")  # it warns that the variable is not set; its fallback is fine
         directory = platformdirs.user_runtime_dir("bbfs", ensure_exists=True)
     os.makedirs(directory, mode=0o700, exist_ok=True)
     found = os.lstat(directory)

@@ -69,7 +69,7 @@ def mount(
         if isinstance(forked, int):
             return forked
         told = forked
-    gc.collect()  # before anybody is kept waiting by it
+    gc.collect()  # now, while no request waits
     early: list[int] = []
     for number in ENDING:
         signal.signal(number, lambda number, _frame: early.append(number))  # until and after the loop handles them
@@ -188,12 +188,12 @@ async def _serve(
                     files.root_attributes[control.ATTRIBUTE] = os.fsencode(address)
                 nursery.start_soon(_loop, adapter, nursery.cancel_scope)
                 nursery.start_soon(_tune, adapter, path)
-                gc.freeze()  # what is there by now lives as long as the daemon: no collection need walk through it
+                gc.freeze()  # these objects live as long as the daemon: no collection need walk through them
                 service.tell(READY="1", STATUS=f"serving {path}", MAINPID=str(os.getpid()))
                 ready()
                 log.info("mounted on %s", path)
         service.tell(STOPPING="1", STATUS="unmounting")
-        # Unmount before the sources go: nobody can ask any more while they close.
+        # Unmount before the sources close, so that no request comes meanwhile.
         files.unwatch()
         adapter.unmount()
     log.info("unmounted %s", path)

@@ -39,7 +39,7 @@ def wants_out(pid: int, proc: Path = Path("/proc")) -> bool:
         status = (proc / str(pid) / "status").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return True
-    except OSError:  # another user's process under hidepid (proc(5)), or no descriptor is left to look with
+    except OSError:  # another user's process under hidepid (proc(5)), or no descriptor is free
         return False
     masks = {
         key: int(value, 16)

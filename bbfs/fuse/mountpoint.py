@@ -46,7 +46,7 @@ class Mount:
 def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
     """Return all mounts that this process sees, the topmost of a stack last."""
     found: list[Mount] = []
-    # Only spaces and line feeds separate: a path may hold any other white space as it is.
+    # Only spaces and line feeds separate: a path may hold any other white space.
     for line in mountinfo.read_bytes().decode("utf-8", "surrogateescape").rstrip("\n").split("\n"):
         before, _, after = line.partition(" - ")
         fields = before.split(" ")
@@ -103,7 +103,7 @@ def unmount(path: str) -> None:
         said: list[str] = []
         for command in commands:
             if mount_at(path) != mount:
-                break  # one command too many would take what lies below
+                break  # a second unmount would remove the mount below
             if shutil.which(command[0]):
                 said.append(_run(command))
         if mount_at(path) == mount:
@@ -124,7 +124,7 @@ def names(path: str, timeout: float = 2.0) -> list[str]:
         lister.kill()
         if lister.stdout is not None:
             lister.stdout.close()
-        # The hung mount holds it until its daemon answers or is gone; a thread that nobody waits for sees its end.
+        # The hung mount blocks it until its daemon answers or is gone; a background thread waits for its end.
         threading.Thread(target=lister.wait, daemon=True).start()
         raise MountError(f"{path} does not answer: its daemon hangs or is stopped") from None
     if lister.returncode in (errno.ENOTCONN, errno.ECONNABORTED):

@@ -105,7 +105,7 @@ class Readable:
         self._burst = 0
         began = trio.current_time()
         await trio.lowlevel.wait_readable(descriptor)
-        # Whoever has just waited that short a time is asked by a program that does one thing after the other.
+        # After such a short wait, the requests come from a program that does one step after another.
         self._looks = LOOKS if trio.current_time() - began < BRISK else 1
 
 

@@ -24,7 +24,7 @@ class ServiceManager:
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         message = "\n".join(f"{name}={value}".replace("\n", " ") for name, value in fields.items())
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-            sock.setblocking(False)  # its queue holds a few messages (net.unix.max_dgram_qlen): nobody waits for it
+            sock.setblocking(False)  # its queue holds a few messages (net.unix.max_dgram_qlen), and we must not wait
             try:
                 sock.sendto(message.encode("utf-8", "surrogateescape"), address)
             except OSError:

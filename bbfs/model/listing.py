@@ -265,7 +265,7 @@ class Rows(Sequence[ResourceMetadata]):
             if len(shared) >= _SHARED_AT_MOST:
                 return shared.get(description, description)
             return shared.setdefault(description, description)
-        except TypeError:  # it holds an object of the server's
+        except TypeError:  # it holds an unhashable object of the server
             return description
 
     def described(self, uri: str, name: str, *rest: Any) -> Description:

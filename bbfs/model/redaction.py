@@ -58,7 +58,7 @@ class Redactor:
 def _spellings(secret: str) -> set[str]:
     """Return other spellings of a secret that a server may use."""
     encoded = b64encode(secret.encode()).decode()
-    lines = (line.strip() for line in secret.splitlines())  # logs are read line by line, and a key has many
+    lines = (line.strip() for line in secret.splitlines())  # logs show single lines, and a key has many
     parts = {line for line in lines if len(line) >= _SHORTEST_LINE}
     return {encoded, encoded.rstrip("="), quote(secret, safe=""), json.dumps(secret)[1:-1], *parts}
 

@@ -229,7 +229,7 @@ def _stop(daemon: subprocess.Popen[bytes], mount_point: str) -> None:
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait(STOP_TIMEOUT)
-    with suppress(MountError):  # what is still mounted is told at the end
+    with suppress(MountError):  # the end reports a remaining mount
         mountpoint.unmount(mount_point)
 
 

@@ -76,7 +76,7 @@ def login(choice: SourceChoice, source: str, no_browser: bool, port: int, scope:
         output.message(f"to log in to {data.id}, open this in a browser:")
         click.echo(url, err=True)
         if not no_browser and _has_browser():
-            # Some browsers run until they are closed: nobody waits for them.
+            # Some browsers run until the user closes them, so do not wait.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
     async def work() -> str:

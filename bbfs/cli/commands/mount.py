@@ -125,7 +125,7 @@ def _warn_of_hiding(mount_point: str) -> None:
     try:
         entries = os.listdir(path)
     except OSError:
-        return  # missing, or no directory: mounting makes it, or says what is wrong
+        return  # missing, or no directory: mounting makes it, or reports the fault
     if entries:
         output.message(f"{path} is not empty; while it is mounted on, what is in it is hidden")
 

@@ -50,7 +50,7 @@ def serve(
 
     settings = running.Settings(depth, max_result or running.MAX_RESULT)
     if http is None:
-        if sys.stdin is None:  # what is opened next would be descriptor 0, and be taken for the client
+        if sys.stdin is None:  # the next opened file would be descriptor 0, and count as the client
             raise click.UsageError("standard input is closed: a host starts this and writes to it; or give --http")
         if sys.stdin.isatty():
             output.message("waiting for an MCP client on standard input, which a host starts this for; Ctrl-C ends")

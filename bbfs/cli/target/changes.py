@@ -112,7 +112,7 @@ async def watch(opened: Trees, operands: Sequence[str], teller: Teller, timeout:
     async def collect(target: Target) -> None:
         targets.append(target)
 
-    # In no scope of ours: sources that this opens stay open in a nursery of the trees.
+    # Outside the scopes below: opened sources stay open in a nursery of the trees.
     if not await operand.each(opened, tuple(operands), collect):
         return 1
     by_mount: dict[str | None, list[Target]] = {}
@@ -189,5 +189,5 @@ def _stdout_is_pipe() -> bool:
 
 async def _until_nobody_reads() -> None:
     """Raise BrokenPipeError as soon as the reader of standard output is gone, even without output."""
-    await trio.lowlevel.wait_readable(sys.stdout.fileno())  # whoever waits for anything is told that it broke
+    await trio.lowlevel.wait_readable(sys.stdout.fileno())  # readable also when the reader is gone
     raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))

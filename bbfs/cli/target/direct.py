@@ -59,7 +59,7 @@ class DirectTree:
         """
 
         async def listed(source: "Source") -> None:
-            with suppress(BbfsError):  # its own directory is there all the same, and tells when it is asked for
+            with suppress(BbfsError):  # its own directory exists anyway, and a read of it reports the error
                 await self.manager.below(source, ())
 
         async with trio.open_nursery() as nursery:
@@ -171,7 +171,7 @@ class DirectTree:
             assert path is not None
             if len(path) > 1:
                 return {"path": "/".join(path), "kind": "directory"}
-            with suppress(BbfsError):  # which the document tells
+            with suppress(BbfsError):  # the document has it
                 await self.manager.children(path)
             return {**self.manager.source_document(path), "kind": "directory"}
         kind = record.metadata.kind
@@ -211,7 +211,7 @@ class DirectTree:
         return None
 
     async def why(self, path: Path, error: OSError) -> str | None:
-        return None  # what the source said is in the error itself
+        return None  # the error itself has the source's reason
 
     async def sources(self, timeout: float | None) -> list[dict[str, Any]]:
         rows: dict[str, dict[str, Any]] = {}

@@ -91,7 +91,7 @@ class MountedTree:
             return TreeEntry(path, "directory")
         listed = next((entry for entry in self._listed(path[:-1]) if entry.path == path), None)
         if listed is None:
-            return self._exact(path)  # not listed, but of a template, a tool or a prompt perhaps
+            return self._exact(path)  # not listed: perhaps of a template, a tool or a prompt
         return replace(listed, uri=uri)
 
     def _listed(self, path: Path) -> list[TreeEntry]:
@@ -113,7 +113,7 @@ class MountedTree:
     async def document(self, target: Target) -> dict[str, Any]:
         path = await target.located()
         here = self._at(path)
-        status = os.stat(here)  # learns the size where it is not known
+        status = os.stat(here)  # loads the content if the size is unknown
         text = _attribute(here, "user.bbfs.metadata")
         document: dict[str, Any] = json.loads(text) if text is not None else {"path": "/".join(path)}
         if stat.S_ISREG(status.st_mode):
@@ -128,7 +128,7 @@ class MountedTree:
             try:
                 return _copy_file(here, write)
             except IsADirectoryError:
-                pass  # the open has run a tool that answered several parts, which are in it now
+                pass  # the open ran a tool with several contents, which are in the directory now
         if not self._has_several_contents(here):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         for name in sorted(os.listdir(here)):
@@ -169,7 +169,7 @@ class MountedTree:
             for name in names:
                 nursery.start_soon(contact, name)
         if any("error" in row for row in rows.values()):
-            await self._names()  # raises where the mount died meanwhile: its sources are not down, it is no mount
+            await self._names()  # raises if the mount died: then its sources are not down
         return [rows[name] for name in names]
 
     async def _names(self) -> list[str]:
@@ -179,7 +179,7 @@ class MountedTree:
     async def why(self, path: Path, error: OSError) -> str | None:
         if error.errno not in _REASONED:
             return None
-        # An argument that does not fit is told of at the file; what is wrong with the source has nothing to do with it.
+        # The file itself has the error of a wrong argument; an error of the source is unrelated to it.
         above = () if error.errno == errno.EINVAL else (path[:1], _source_of(path))
         for place in dict.fromkeys((path, *above)):
             text, _ = await self._told(place, "user.bbfs.error")

@@ -75,7 +75,7 @@ class Trees:
             except NotFound:
                 continue
             except OSError:
-                failed = failed or Target(tree, None, uri)  # which tells when it is used
+                failed = failed or Target(tree, None, uri)  # its use reports the error
         if failed is not None:
             return failed
         raise NotFound(f"not listed at {', '.join(str(tree.mount) for tree, _ in having)}")
@@ -141,7 +141,7 @@ def run(choice: SourceChoice, work: Callable[[Trees], Awaitable[T]], config: "Co
 
     async def main() -> None:
         async with AsyncExitStack() as stack:
-            # Inside the stack, whose nurseries would wrap it into a group.
+            # Catch it inside the stack, whose nurseries would wrap it into a group.
             try:
                 results.append(await work(Trees(choice, stack, config)))
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - raised again below, unwrapped

@@ -255,7 +255,7 @@ class _Reader:
                     expected = "'stdio', 'http', 'streamable-http' or 'sse'"
                     self._problem((key,), f"transport {quote(kind)} is not supported; expected {expected}")
                 if kind == "remote":
-                    return None  # says that there is a URL, not which of the two transports it serves
+                    return None  # there is a URL, with either of the two transports
                 return known
         return None
 

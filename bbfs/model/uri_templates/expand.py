@@ -104,7 +104,7 @@ def _expand(expression: Expression, values: Mapping[str, Value], *, keep_slashes
 def _expand_simple(variable: Variable, value: Value, keep_slashes: bool) -> str:
     text = URITemplate(f"{{{variable.name}{variable.modifier}}}").expand({variable.name: _plain(value)})
     wildcard = variable.modifier == "*" and isinstance(value, str)
-    # A `%2F` of the value itself has become `%252F`: what is here stands for a slash.
+    # A `%2F` of the value itself has become `%252F`, so this one stands for a slash.
     return text.replace("%2F", "/") if keep_slashes or wildcard else text
 
 

@@ -309,7 +309,7 @@ def _split_query(parts: Sequence[Atom]) -> tuple[list[Atom], TemplateQuery | Non
             before, _, after = part.partition("?")
             rest = parts[index + 1 :]
             queried = any(isinstance(other, Expression) and other.operator in ("?", "&") for other in rest)
-            if not queried and (after or rest):  # a `?` at the very end is a query that has nothing to ask for
+            if not queried and (after or rest):  # a `?` at the very end is an empty query
                 continue
             return [*parts[:index], *([before] if before else [])], _query(after, rest)
     return list(parts), None
