@@ -335,7 +335,7 @@ async def test_a_listing_in_pieces_skips_and_repeats_nothing_and_counts_what_was
     async with World(nursery, source) as world:
         adapter = serving(world)
         directory = (await world.kernel.walk("mcp-server+docs/x/d")).ino
-        held = len(world.files._inodes)
+        held = world.files.held()[0]
         handle = await adapter.opendir(pyfuse3.InodeT(directory), NOBODY)
         position = 0
         while True:
@@ -346,9 +346,9 @@ async def test_a_listing_in_pieces_skips_and_repeats_nothing_and_counts_what_was
                 break
             position = buffer.taken[-1][2]
         assert [name for name, _, _ in buffer.taken[2:]] == [*(f"{n:04}".encode() for n in range(20)), b"p"]
-        assert len(world.files._inodes) == held + 21
+        assert world.files.held()[0] == held + 21
         await adapter.forget([(pyfuse3.InodeT(ino), 1) for _, ino, _ in buffer.taken[2:]])
-        assert len(world.files._inodes) == held
+        assert world.files.held()[0] == held
         await adapter.releasedir(handle)
 
 

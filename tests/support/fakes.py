@@ -240,6 +240,10 @@ class Files:
     def __init__(self, core: FileSystem) -> None:
         self.core = core
 
+    def held(self) -> tuple[int, int, int]:
+        """Inodes (without the root), open files and open directories that the file system still holds."""
+        return len(self.core._inodes) - 1, len(self.core._files), len(self.core.directories)
+
     def __getattr__(self, name: str) -> Any:
         places: tuple[object, ...] = (self.core, self.core.names)
         ask = getattr(next((place for place in places if hasattr(place, name)), self.core.directories), name)

@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 import trio
-from fakes import Clock, Files, FlatSource, TreeSource, World, data_source, settled, several, uris
+from fakes import Clock, FlatSource, TreeSource, World, data_source, settled, several, uris
 
 from bbfs.model.errors import (
     Denied,
@@ -26,11 +26,6 @@ TREE = "bb-scripted+tree+file/"
 
 def flat(**contents: bytes) -> FlatSource:
     return FlatSource(contents={f"x://{name}": data for name, data in contents.items()})
-
-
-def held(files: Files) -> tuple[int, int, int]:
-    """Inodes (without the root), open files and open directories that a file system still holds."""
-    return len(files._inodes) - 1, len(files._files), len(files.directories)
 
 
 # -- the root ----------------------------------------------------------------------------------------------------------
@@ -434,19 +429,19 @@ async def test_readdir_resumes_at_any_position_without_skip_or_repeat(nursery: t
 async def test_readdir_counts_what_it_gives_out_and_not_the_dots(nursery: trio.Nursery) -> None:
     async with World(nursery, flat(a=b"", b=b"", c=b"")) as world:
         directory = await world.kernel.walk("mcp-server+docs/x")
-        before = held(world.files)[0]
+        before = world.files.held()[0]
         handle = await world.files.opendir(directory.ino)
         entries = world.files.readdir(handle, 0)
         taken = [(found.ino, following) for _, found, following in islice(entries, 4)]
-        assert held(world.files)[0] == before + 2, "an entry that is not taken counts nothing"
+        assert world.files.held()[0] == before + 2, "an entry that is not taken counts nothing"
         for number, following in taken:
             assert number != 0
             if following > 2:
                 world.files.forget(number, 1)
-        assert held(world.files)[0] == before
+        assert world.files.held()[0] == before
         world.files.releasedir(handle)
         world.kernel.forget_all()
-        assert held(world.files) == (0, 0, 0)
+        assert world.files.held() == (0, 0, 0)
 
 
 async def test_an_open_directory_goes_on_whatever_happens_to_the_listing(nursery: trio.Nursery) -> None:

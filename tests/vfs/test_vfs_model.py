@@ -333,7 +333,7 @@ class FileSystemMachine(RuleBasedStateMachine):
                 files.releasedir(handle)
             for ino, count in self.held.items():
                 files.forget(ino, count)
-            assert (len(files._inodes), len(files._files), len(files.directories)) == (1, 0, 0)
+            assert files.held() == (0, 0, 0)
             self.loop.run(settled)
             assert all(source.waiting == 0 for source in self.world.manager.sources.values())
         finally:
