@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import click
 
 from bbfs import __version__
-from bbfs.cli import output
-from bbfs.cli.commands import cache, demo, doctor, load, login, mount, path, put, read, refresh, serve, sources, watch
+from bbfs.cli import demo, output
+from bbfs.cli.commands import cache, doctor, load, login, mount, path, put, read, refresh, serve, sources, watch
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError
 
