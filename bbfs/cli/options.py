@@ -72,7 +72,7 @@ class SourceChoice:
 
     @property
     def given(self) -> bool:
-        """Whether an option names sources. Otherwise a mount or the default configuration file has them."""
+        """Return whether an option names sources. Otherwise a mount or the default configuration file has them."""
         return bool(self.config_file or self.mcp_config or self.mcp or self.folders or self.others)
 
     def load(self, left_out: Callable[[str], object] | None = None) -> "Config":

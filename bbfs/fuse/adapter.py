@@ -215,7 +215,7 @@ class Operations(pyfuse3.Operations):
         opener = self._openers.get(fh)
         if opener is None:
             return await answered(data, self._files.read, fh, off, size)
-        # A read does not say who waits for it. Mostly it is whoever opened the file.
+        # A READ does not name the waiting program. Mostly it is the one that opened the file.
         with self.interrupts.watching(opener, until_gone=False):
             return await answered(data, self._files.read, fh, off, size)
         raise FUSEError(errno.EINTR)
@@ -228,7 +228,7 @@ class Operations(pyfuse3.Operations):
     @answers
     async def poll(self, inode: InodeT, fh: FileHandleT, poll_handle: PollHandle | None, ctx: RequestContext) -> int:
         """A file can always be read, as any regular file can. `CHANGED` comes on top, and wakes who waits, once its
-        source has something else than the version that is open; it stays until the file is opened anew.
+        source has another version than the open one; it stays until the file is opened again.
         """
         if self._files.changed(fh):
             return READY | CHANGED
@@ -273,4 +273,4 @@ def _notify(waiting: PollHandle) -> None:
     try:
         waiting.notify()
     except OSError as error:
-        log.debug("nobody to wake: %s", error)
+        log.debug("no program to wake: %s", error)

@@ -21,7 +21,7 @@ def _empty() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the configuration grants. A capability holds when it is granted **and** the handler has the ability."""
+    """An ability that the configuration grants. It holds when it is granted **and** the handler has the ability."""
 
     read: bool = True
     write: bool = False
@@ -40,7 +40,7 @@ class Policy:
     max_stale: seconds after expiry for which a listing is still served while it is refreshed, and content is served
         while the source is down.
     concurrency: requests in flight at the source at once.
-    sizes: `exact` loads a content when something asks for a size that nobody gave; `lazy` says 0 until it is opened.
+    sizes: `exact` loads a content when something asks for an unknown size; `lazy` says 0 until it is opened.
     disk: whether contents may be kept on disk.
     """
 
@@ -272,7 +272,7 @@ class Loaded:
 
     @property
     def is_versioned(self) -> bool:
-        """Whether the source itself gives the version."""
+        """Return whether the source itself gives the version."""
         said = self.metadata
         return said is not None and said.etag is not None and said.size is not None
 

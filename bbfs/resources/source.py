@@ -20,13 +20,13 @@ REFRESHES_KEPT = 1000
 
 @dataclass(slots=True)
 class Source:
-    """A data source at work: its handler, its tree, its bound on requests in flight, and how it fares.
+    """A running data source: its handler, its catalog, its request slots, and its state.
 
-    misstates_sizes: whether one of its contents did not have the size that it had declared.
-    loads, revalidates, watches: the handler, if it can; to find that out takes a good part of a load's time.
-    refreshed: when somebody wanted what is at and below a path of the catalog fetched anew (seconds since the epoch):
-        what was fetched before that is not to be served, wherever it is kept.
-    loads_while_wanted: whether a load ends with the last program that waits for it.
+    misstates_sizes: a content did not have its stated size.
+    loads, revalidates, watches: the handler, if it has the ability. Checking each time would slow a load.
+    refreshed: when a user refreshed a path of the catalog (seconds since the epoch). No tier serves what was fetched
+        before.
+    loads_while_wanted: a load ends with the last program that waits for it.
     """
 
     data: DataSource

@@ -48,7 +48,7 @@ class _Followed:
 
     @property
     def announced(self) -> bool:
-        """Whether the source notifies of its changes. A watchable source that cannot say so is assumed to."""
+        """Return whether the source notifies of its changes. A watchable source that cannot say so is assumed to."""
         handler = self.source.handler
         if isinstance(handler, CanAnnounce):
             return handler.announces(self.native_uri)

@@ -37,7 +37,7 @@ _INSTRUCTIONS = (
 )
 _STATIC_TTL = 3600.0
 _WRONG = (NotFound, InvalidUri, IsADirectory, NotADirectory, Fault)
-"""What the client has asked wrongly for."""
+"""The errors of a wrong request."""
 
 
 class Service(NotifyingServer[Any]):

@@ -22,7 +22,7 @@ from bbfs.sources import CanComplete
 MOST_VALUES = 100
 """Values of one answer, as the protocol has it."""
 FOLDER_VARIABLE = "path"
-"""What stands for all names below the root of a source."""
+"""The variable for all names below the root of a source."""
 
 
 def own_template(source: Source, operator: str = "") -> str | None:

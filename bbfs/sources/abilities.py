@@ -117,7 +117,7 @@ class CanLogIn(Protocol):
 
     @property
     def logged_in(self) -> bool:
-        """Whether a login of this user is stored now. Cheap."""
+        """Return whether a login of this user is stored now. Cheap."""
         ...
 
 

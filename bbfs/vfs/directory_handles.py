@@ -95,7 +95,7 @@ class Directories:
         self._listings: LRUCache[int, OpenDirectory] = LRUCache(ENTRIES_KEPT, getsizeof=_charge)
         self._listed: LRUCache[int, ListedDirectory] = LRUCache(LISTED_KEPT, getsizeof=lambda kept: len(kept.view))
         self._next = 1
-        self._uncounted = Inode(InodeKey(ROOT), lookups=1)  # counts what nobody counts
+        self._uncounted = Inode(InodeKey(ROOT), lookups=1)  # stands for entries without lookup counts
 
     def __len__(self) -> int:
         return len(self._opened)

@@ -32,7 +32,7 @@ class Attributes:
 
 @dataclass(slots=True)
 class Opening:
-    """What a file's inode was opened as. The next open needs neither a walk nor a look at the record.
+    """The last open of a file's inode. The next open needs neither a walk nor a look at the record.
 
     version: of the record, for which the inode stands. lease: how long its path leads to the record. key: what the
     content is kept under. All of it holds until `until` (seconds since the epoch) while nothing at all has changed

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 
 from bbfs.model.errors import BbfsError, IsADirectory, NoAttribute, NotSupported, Outdated
 from bbfs.model.values import WAITS_FOR_SOURCE, Content
-from bbfs.resources.catalog.record import DIRECTORY_VERSION, STAND_IN, Node, Path, Record, inode_version, opens_anew
+from bbfs.resources.catalog.record import (
+    DIRECTORY_VERSION,
+    STAND_IN,
+    Node,
+    Path,
+    Record,
+    inode_version,
+    loads_each_open,
+)
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.directory_handles import Directories
 from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles, Opening
@@ -198,13 +206,13 @@ class FileSystem:
 
     def _open(self, ino: int, path: Path, record: Record, content: Content) -> int:
         record.changed_at = record.awaited_until = 0.0  # the program that was sent here by ESTALE has arrived
-        anew, waits = opens_anew(record), getattr(content, WAITS_FOR_SOURCE, False)
+        each_open, waits = loads_each_open(record), getattr(content, WAITS_FOR_SOURCE, False)
         # Announced while it was loaded: what came may be older than that. (While a source is down, nothing newer is.)
-        behind = record.suspected and not record.stale and not anew
+        behind = record.suspected and not record.stale and not each_open
         handle = self._files.add(
-            OpenFile(ino, content, record.modified_ns, path, record, record.inode_version, anew, behind)
+            OpenFile(ino, content, record.modified_ns, path, record, record.inode_version, each_open, behind)
         )
-        if anew or waits:
+        if each_open or waits:
             self.uncached[handle] = waits
         return handle
 

@@ -156,7 +156,7 @@ class InodeTable:
         return True
 
     def get(self, ino: int) -> InodeKey:
-        """What the number stands for. Raises Outdated when it is not held."""
+        """Return the key of an inode number. Raise Outdated when it is not held."""
         held = self._of(ino).get(ino)
         return InodeKey(*held) if isinstance(held, tuple) else self._find(ino).key
 

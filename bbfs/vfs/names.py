@@ -7,7 +7,7 @@ version of the content (S7). Between two awaits a task is alone; nothing here lo
 from collections.abc import Callable
 
 from bbfs.model.errors import NameTooLong, NotADirectory, NotFound
-from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, STAND_IN, Node, Path, inode_version, opens_anew
+from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, STAND_IN, Node, Path, inode_version, loads_each_open
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.publish import ABSENT_FOR
 from bbfs.vfs.file_handles import Attributes, OpenFiles
@@ -87,7 +87,7 @@ class Names:
             return version
         if not self._files.holds(self._inodes.number(path, version)):
             return version
-        if opens_anew(node.record):
+        if loads_each_open(node.record):
             return version
         return version if self._manager.settled(node.record) else version + STAND_IN
 

@@ -19,8 +19,8 @@ An operand is
   a bbfs URI                   mcp-server+docs+resource://guide
 
 \b
-What is known of names, sizes and contents there is dropped, and that something is absent as well: the next
-use asks the source. While a source is down, what was known of it is still served.
+Cached names, sizes and contents there are dropped, also names cached as absent: the next use asks the
+source. While a source is down, its cached contents are still served.
 
 \b
 Examples:
@@ -30,11 +30,11 @@ Examples:
 """
 
 
-@click.command(epilog=_EXAMPLES, short_help="Have a mount ask its sources anew.")
+@click.command(epilog=_EXAMPLES, short_help="Have a mount ask its sources again.")
 @click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True)
 @verbosity_options
 def refresh(verbosity: Verbosity, operands: tuple[str, ...]) -> None:
-    """Drop what a mount knows at and below each path, so that the next use asks the source."""
+    """Drop what a mount has cached at and below each path, so that the next use asks the source."""
     from bbfs.cli.target import control_client, operand  # noqa: PLC0415 - trio
 
     async def drop(target: Target) -> None:

@@ -13,7 +13,7 @@ NAME = "search_knowledge"
 
 
 class Arguments(BaseModel):
-    """What `search_knowledge` takes."""
+    """The arguments of `search_knowledge`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

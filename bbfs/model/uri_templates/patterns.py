@@ -231,7 +231,7 @@ class Pattern:
 
     @property
     def has_query(self) -> bool:
-        """Whether a query may follow the last name."""
+        """Return whether a query may follow the last name."""
         return self._query is not None
 
     @property

@@ -20,7 +20,7 @@ SERVED_STALE = 1.0
 
 @dataclass(slots=True)
 class CatalogContext:
-    """What a catalog shares with the rest of the daemon: the clock (seconds since the epoch), the flights, callbacks.
+    """The part of the daemon that a catalog uses: the clock (seconds since the epoch), the flights, callbacks.
 
     changed: called with changed paths. listed: called with the time of a listing, the listing and its changes.
     outdated: called when the listing is invalidated. completed: called with a directory that has other completed names.

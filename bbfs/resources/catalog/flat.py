@@ -370,7 +370,7 @@ class FlatCatalog:
         self._templated.install(listing.templates)
         self._templates = listing.templates
         directories = self._templated.directories if listing.templates else None
-        told, changes = await self._held.update(listing.resources, at, directories, anew=before != listing.templates)
+        told, changes = await self._held.update(listing.resources, at, directories, refold=before != listing.templates)
         self._confirmed = confirmed
         self._ttl = self.source.policy.listing_ttl if listing.ttl is None else listing.ttl
         if first or told or before != listing.templates or was is not self._held.tree:

@@ -123,10 +123,10 @@ class Inventory:
                 record.recall(known)
                 record.suspected = True  # it may have changed meanwhile
         self._touched[uri] = record
-        self._shows_anew(path)
+        self._mark_directory(path)
         return record
 
-    def _shows_anew(self, path: Path) -> None:
+    def _mark_directory(self, path: Path) -> None:
         """Mark the directory of a path: an entry has other attributes to show."""
         directory = self.tree.lookup(path[:-1]) if self.tree is not None else None
         if isinstance(directory, Directory):
@@ -229,12 +229,12 @@ class Inventory:
         self._remembered.update((row.uri, row) for row in rows if row.uri in self.rows)
 
     async def update(
-        self, listed: Iterable[ResourceMetadata], at: float, directories: Directories | None, *, anew: bool
+        self, listed: Iterable[ResourceMetadata], at: float, directories: Directories | None, *, refold: bool
     ) -> tuple[list[Path], Changes | None]:
         """Take over a listing fetched at `at`.
 
-        anew: `directories` may give others than before. Return the changed paths (none for the first listing), and the
-        changes to be remembered (None: all).
+        refold: fold the whole tree again, because `directories` may give other paths than before. Return the changed
+        paths (none for the first listing), and the changes to be remembered (None: all).
         """
         rows = listed if isinstance(listed, Rows) else await _rows(self.rows.base_prefix, listed)
         if self.tree is None:
@@ -246,8 +246,8 @@ class Inventory:
             return [], None
         difference = await self._compare(rows)
         told: list[Path] = []
-        if difference or anew:
-            told = await self._take_over(rows, difference, at, directories, anew=anew)
+        if difference or refold:
+            told = await self._take_over(rows, difference, at, directories, refold=refold)
             self.records = Records(self)
         self.fetched_at = at
         for records in _portions(self._touched.values()):
@@ -275,10 +275,10 @@ class Inventory:
         return found
 
     async def _take_over(
-        self, rows: Rows, difference: _Difference, at: float, directories: Directories | None, *, anew: bool
+        self, rows: Rows, difference: _Difference, at: float, directories: Directories | None, *, refold: bool
     ) -> list[Path]:
         """Take over a listing that differs. Return the changed paths."""
-        told = None if anew else self._change_in_place(rows, difference, directories)
+        told = None if refold else self._change_in_place(rows, difference, directories)
         if told is None:
             told = await self._replace(rows, directories)
         self._seen.update(dict.fromkeys(difference.added, int(at * NANOSECONDS)))
@@ -307,7 +307,7 @@ class Inventory:
         told = self.tree.change(difference.added, difference.removed)
         for path in told or ():
             for depth in range(1, len(path) + 1):
-                self._shows_anew(path[:depth])
+                self._mark_directory(path[:depth])
         if told is not None:
             for uri in difference.removed:
                 self.rows.discard(uri)
@@ -350,7 +350,7 @@ class Inventory:
             return record.path if record.describe(self.rows.metadata(uri), record.path, at) else None
         changed = version(before) != version(description)
         path = self.tree.path_of(uri) if self.tree is not None else None
-        self._shows_anew(path or ())
+        self._mark_directory(path or ())
         return path if changed else None
 
     def _forget(self, uri: str) -> None:

@@ -166,7 +166,7 @@ def is_probe(name: str) -> bool:
     """Return whether programs look for this name in every directory, whatever it holds.
 
     Where any name can be a resource (the variables of a template), each of these would be a request to a server that
-    nobody meant to send: a prompt asks for `.git` in every directory on the way up, a file manager for `.hidden`, a
+    no user meant to send: a prompt asks for `.git` in every directory on the way up, a file manager for `.hidden`, a
     search program for `.gitignore`. So such a name exists only if the source itself names it, in its listing or its
     completions. A user who wants one all the same writes it encoded (`%2Egit`), which no program does by itself.
     """

@@ -104,7 +104,7 @@ class Record:
 
     @property
     def on_open(self) -> bool:
-        """Whether only an open loads it, and each open again. A part was loaded with its resource, once."""
+        """Return whether each open loads it, and nothing else does. A part was loaded with its resource, once."""
         return (self if self.parent is None else self.parent).metadata.on_open
 
     def fresh(self, now: float) -> bool:
@@ -342,7 +342,7 @@ def record_node(record: Record) -> Node:
     return Node("file", record)
 
 
-def opens_anew(record: Record) -> bool:
+def loads_each_open(record: Record) -> bool:
     """Return whether each open of a file is a load of its own (S31).
 
     All opens share one inode, so that a program opens the file that it has looked up; the open makes the version.

@@ -280,7 +280,7 @@ class Stream:
 
     @property
     def scattered(self) -> bool:
-        """Whether the accesses span too much without lying close together."""
+        """Return whether the accesses span too much without lying close together."""
         return self._high - self._low > _SPAN
 
     def _open(self, direction: Direction) -> None:

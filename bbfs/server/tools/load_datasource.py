@@ -19,7 +19,7 @@ LARGEST_PAGE = 1000
 
 
 class Arguments(BaseModel):
-    """What `load_datasource` takes."""
+    """The arguments of `load_datasource`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

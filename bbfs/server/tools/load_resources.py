@@ -22,7 +22,7 @@ LONGEST_TEMPLATE = 8192
 
 
 class Arguments(BaseModel):
-    """What `load_resources` takes."""
+    """The arguments of `load_resources`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -50,7 +50,7 @@ class Where:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all pages are known without a request."""
+        """Return whether all pages are known without a request."""
         return not (self.llms_txt or self.llms_path or self.sitemap)
 
 

@@ -81,7 +81,7 @@ class Session:
 
     @property
     def modern(self) -> bool:
-        """Whether the protocol is 2026-07-28: no handshake, results with a time to live, `listen`."""
+        """Return whether the protocol is 2026-07-28: no handshake, results with a time to live, `listen`."""
         return self.server.version == MODERN_VERSION
 
     @property

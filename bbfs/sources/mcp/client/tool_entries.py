@@ -31,13 +31,13 @@ class ToolEntry:
 
     @property
     def read_only(self) -> bool:
-        """Whether the server declares the tool read-only, and not destructive at the same time."""
+        """Return whether the server declares the tool read-only, and not destructive at the same time."""
         hints = self.annotations or {}
         return hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
 
     @property
     def repeatable(self) -> bool:
-        """Whether running the tool twice with the same arguments is as good as once."""
+        """Return whether running the tool twice with the same arguments has the effect of one run."""
         return self.read_only or (self.annotations or {}).get("idempotentHint") is True
 
 

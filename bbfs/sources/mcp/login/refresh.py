@@ -150,7 +150,7 @@ class Login:
 
     @property
     def kept(self) -> bool:
-        """Whether there is a stored login. Cheap."""
+        """Return whether there is a stored login. Cheap."""
         return self._store is not None and self._store.stamp(self._key) is not None
 
     async def token(self) -> str | None:
