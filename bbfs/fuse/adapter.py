@@ -1,6 +1,6 @@
 """The FUSE adapter: translates pyfuse3's requests to the file system and its answers back, and nothing else.
 
-One decorator holds the errno rule: a BbfsError answers its errno, anything unforeseen is logged and answers EIO. One
+One decorator has the errno rule: a BbfsError answers its errno; an unforeseen exception is logged and answers EIO. A
 stray exception would end the mount (S27).
 """
 
@@ -92,7 +92,7 @@ class Operations(pyfuse3.Operations):
         self._directories = files.directories
         self._uncached = files.uncached
         self._owner = owner
-        self._openers: dict[int, int] = {}  # the threads that opened what reads of its source, by handle
+        self._openers: dict[int, int] = {}  # by handle: the thread that opened a file whose reads wait for the source
 
     async def _waited(self, ctx: RequestContext, answer: Wait, ask: Callable[..., T | Wait], *arguments: Any) -> T:
         """Await the answer of a request; the waiting program can be interrupted and killed meanwhile."""
@@ -215,7 +215,7 @@ class Operations(pyfuse3.Operations):
         opener = self._openers.get(fh)
         if opener is None:
             return await answered(data, self._files.read, fh, off, size)
-        # A READ does not name the waiting program. Mostly it is the one that opened the file.
+        # A read does not name the waiting thread. Mostly it is the one that opened the file.
         with self.interrupts.watching(opener, until_gone=False):
             return await answered(data, self._files.read, fh, off, size)
         raise FUSEError(errno.EINTR)
@@ -227,12 +227,14 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def poll(self, inode: InodeT, fh: FileHandleT, poll_handle: PollHandle | None, ctx: RequestContext) -> int:
-        """A file can always be read, as any regular file can. `CHANGED` comes on top, and wakes who waits, once its
-        source has another version than the open one; it stays until the file is opened again.
+        """Return the poll events of an open file. It is always readable, as any regular file.
+
+        `CHANGED` is added, and wakes waiting programs, once the source has another version than the open one. It stays
+        until the program opens the file again.
         """
         if self._files.changed(fh):
             return READY | CHANGED
-        if poll_handle is not None:  # it wakes all who wait for one open file, so the latest is enough
+        if poll_handle is not None:  # it wakes all programs that wait for one open file, so the latest is enough
             self._files.watch_handle(fh, partial(_notify, poll_handle))
         return READY
 
@@ -243,7 +245,7 @@ class Operations(pyfuse3.Operations):
     @answers
     async def getxattr(self, inode: InodeT, name: bytes, ctx: RequestContext) -> bytes:
         if not name.startswith(_XATTR_PREFIX):
-            # `ls -l` asks for security.* and system.* of every entry, but of a file system that has no such thing once.
+            # `ls -l` asks for security.* and system.* of every entry, but only once if the file system has none.
             raise FUSEError(errno.EOPNOTSUPP)
         value = self._files.getxattr(inode, name)
         return await self._waited(ctx, value, self._files.getxattr, inode, name) if type(value) is Wait else value
