@@ -386,10 +386,10 @@ async def test_another_version_of_an_archive_is_read_anew_and_the_same_is_not(tm
     handler = handler_of(path)
     uri = f"{handler.source.scheme}://"
     first = await handler.stat(f"{uri}one")
-    archive = handler._backend._version.archive  # type: ignore[attr-defined]
+    archive = handler._backend._archive  # type: ignore[attr-defined]
     content = (await handler.load(f"{uri}one")).parts[0].content
     assert (await handler.stat(f"{uri}one")) == first
-    assert handler._backend._version.archive is archive  # type: ignore[attr-defined]
+    assert handler._backend._archive is archive  # type: ignore[attr-defined]
     write("one", b"2" * 9)
     second = await handler.stat(f"{uri}one")
     assert second.etag != first.etag
@@ -418,7 +418,7 @@ async def test_a_sparse_file_has_its_zeros(tmp_path: Path) -> None:
             assert done.returncode == 0
             handler = handler_of(path)
             content = (await handler.load("tar://hole")).parts[0].content
-            assert handler._backend._version.archive.members.find(("hole",))[1].sparse  # type: ignore[attr-defined]
+            assert handler._backend._archive.members.find(("hole",))[1].sparse  # type: ignore[attr-defined]
             assert await read_whole(content) == hole.read_bytes()
 
 

@@ -3,33 +3,26 @@
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import trio
 
-from bbfs.model.errors import BbfsError, Denied, NotFound, Unreachable
+from bbfs.model.errors import BbfsError, Denied, NotFound, ProtocolViolation, Unreachable
+from bbfs.model.values import Content
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.content.spool import Spool
-from bbfs.sources.filesystem.content import Stamp, require_regular, stamp_of
+from bbfs.sources.filesystem.content import FileContent, Stamp, require_regular, stamp_of
 from bbfs.sources.storage.addresses import Names, shown
-from bbfs.sources.storage.archives.files import Patience
+from bbfs.sources.storage.archives.files import ArchiveFile, Patience, of_disk
 from bbfs.sources.storage.archives.tar import TarArchive
 from bbfs.sources.storage.archives.zip import ZipArchive
 from bbfs.sources.storage.backend import Item, Listed, Opened, Threads
 from bbfs.sources.storage.options import Configured
 
 T = TypeVar("T")
+_Archive: TypeAlias = ZipArchive | TarArchive
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """The archive as it was read. stamp: what differs when the file does."""
-
-    stamp: Stamp
-    archive: Any
 
 
 class ArchiveBackend:
@@ -42,46 +35,41 @@ class ArchiveBackend:
         self._what = shown(configured.file)
         self._timeout = source.policy.timeout
         self._threads = Threads(source.policy.concurrency)
-        self._version: _Version | None = None
+        self._spool = spool
+        self._max_memory = configured.common.max_memory
+        self._archive: _Archive | None = None
         self._reading = trio.Lock()
-        common: dict[str, Any] = {
-            "spool": spool,
-            "limiter": self._threads.limiter,
-            "max_memory": configured.common.max_memory,
-        }
+        self._make: Callable[[ArchiveFile, Patience], _Archive] = TarArchive
         if configured.place.scheme == "zip":
-            self._make: Callable[..., Any] = partial(ZipArchive, encoding=configured.options.encoding, **common)
-        else:
-            self._make = partial(TarArchive, **common)
+            self._make = partial(ZipArchive, encoding=configured.options.encoding)
 
     async def list(self, path: Names) -> Listed:
-        return (await self._current()).archive.members.list(path)
+        return (await self._current()).members.list(path)
 
     async def stat(self, path: Names, *, is_directory: bool) -> Item:
-        members = (await self._current()).archive.members
+        members = (await self._current()).members
         return members.directory(path) if is_directory else members.find(path)[0]
 
     async def open(self, path: Names) -> Opened:
-        version = await self._current()
-        item, member = version.archive.members.find(path)
+        archive = await self._current()
+        item, member = archive.members.find(path)
         if item.kind != "resource":
             raise Denied(f"{self._what}: {shown('/'.join(path))}: a symbolic link, and links are not followed")
-        content = await self._patiently(version.archive.load, member)
-        return Opened(content, item)
+        return Opened(await self._patiently(self._load, archive, member), item)
 
     async def aclose(self) -> None:
         """The file is closed with the last content that is read from it."""
-        self._version = None
+        self._archive = None
 
-    async def _current(self) -> _Version:
+    async def _current(self) -> Any:
         """The archive as it is now. Raises BbfsError."""
         async with self._reading:
             stamp = await self._threads.run(self._look)
-            version = self._version
-            if version is None or version.stamp != stamp:
-                self._version = None  # its memory is free before the next one takes as much
-                version = self._version = await self._patiently(self._read)
-            return version
+            archive = self._archive
+            if archive is None or archive.file.stamp != stamp:
+                self._archive = None  # its memory is free before the next one takes as much
+                archive = self._archive = await self._patiently(self._read)
+            return archive
 
     async def _patiently(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run in a thread what ends by itself soon after nobody waits for it any more."""
@@ -98,16 +86,32 @@ class ArchiveBackend:
             raise self._error(error) from error
         return stamp_of(status)
 
-    def _read(self, *, patience: Patience) -> _Version:
+    def _read(self, *, patience: Patience) -> _Archive:
         try:
             descriptor = Descriptor(os.open(self._file, _OPEN))
             status = os.fstat(descriptor.number)
             require_regular(status, self._what)
-            return _Version(stamp_of(status), self._make(descriptor, status, self._what, patience=patience))
+            content = FileContent(descriptor, status, self._what, self._threads.limiter)
+            stamp = stamp_of(status)
+            file = ArchiveFile(descriptor, content, stamp, self._what, self._spool, self._max_memory)
+            return self._make(file, patience)
         except NotFound as error:
             raise Unreachable(str(error)) from error
         except OSError as error:
             raise self._error(error) from error
+
+    def _load(self, archive: Any, member: Any, *, patience: Patience) -> Content:
+        what = archive.what(member)
+        try:
+            content = archive.load(member, patience)
+        except OSError as error:
+            raise of_disk(error, what) from error
+        except BbfsError:
+            raise
+        except archive.faults as error:
+            raise ProtocolViolation(f"{what}: damaged: {error}") from error
+        archive.file.require_unchanged()
+        return content
 
     def _error(self, error: OSError) -> BbfsError:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):

@@ -4,13 +4,16 @@ import io
 import os
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded, Outdated, ProtocolViolation, TooLarge
 from bbfs.sources.content.fd import Descriptor, read_at
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.filesystem.content import Stamp, stamp_of
+from bbfs.sources.content.spool import Spool
+from bbfs.sources.filesystem.content import FileContent, Stamp, stamp_of
 
 COPY = 1 << 18
 """Bytes that are copied before anybody looks whether they are still wanted."""
@@ -101,10 +104,21 @@ class Bytes:
         return data
 
 
-def require_unchanged(descriptor: Descriptor, stamp: Stamp, what: str) -> None:
-    """Raises Outdated where an open archive was written to."""
-    if stamp_of(os.fstat(descriptor.number)) != stamp:
-        raise Outdated(f"{what}: was changed in place while it was read")
+@dataclass(frozen=True, slots=True)
+class ArchiveFile:
+    """One version of the file that an archive is. what: names it in errors. max_memory: bytes."""
+
+    descriptor: Descriptor
+    content: FileContent
+    stamp: Stamp
+    what: str
+    spool: Callable[[], Spool]
+    max_memory: int
+
+    def require_unchanged(self) -> None:
+        """Raise Outdated if somebody wrote to the file."""
+        if stamp_of(os.fstat(self.descriptor.number)) != self.stamp:
+            raise Outdated(f"{self.what}: was changed in place while it was read")
 
 
 def of_disk(error: OSError, what: str) -> BbfsError:

@@ -8,29 +8,25 @@ import io
 import math
 import os
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
-import trio
-
 from bbfs.model.errors import ProtocolViolation, TooLarge
 from bbfs.model.values import Content
-from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.slice import Slice
 from bbfs.sources.content.spool import Spool
-from bbfs.sources.filesystem.content import FileContent, etag_of, stamp_of
 from bbfs.sources.storage.archives.compression import compression_of, decompressed, faults
 from bbfs.sources.storage.archives.files import (
     COPY,
     LARGEST_HEADER,
+    ArchiveFile,
     Bytes,
     Patience,
     Positioned,
     of_disk,
-    require_unchanged,
 )
 from bbfs.sources.storage.archives.members import Members, names_of, stays_inside
 
@@ -48,51 +44,38 @@ class TarMember:
 class TarArchive:
     """One version of an archive. Made in a thread, as `load` is called in one."""
 
-    def __init__(
-        self,
-        descriptor: Descriptor,
-        status: os.stat_result,
-        what: str,
-        *,
-        spool: Callable[[], Spool],
-        limiter: trio.CapacityLimiter,
-        max_memory: int,
-        patience: Patience,
-    ) -> None:
+    def __init__(self, file: ArchiveFile, patience: Patience) -> None:
         """Reads all headers. Raises ProtocolViolation for what is no archive."""
-        self._descriptor = descriptor
-        self._stamp = stamp_of(status)
-        self._what = what
-        self._spool = spool
-        self._max_memory = max_memory
-        self._compression = compression_of(os.pread(descriptor.number, 6, 0))
+        self.file, self._what = file, file.what
+        self._compression = compression_of(os.pread(file.descriptor.number, 6, 0))
+        self.faults = faults(self._compression)
         self._whole: Content | None = None
         self._bytes: Bytes | None = None
-        self.members: Members[TarMember] = Members(what)
-        version = etag_of(status)
-        with self._spool() as kept, self._stream() as stream:
+        self.members: Members[TarMember] = Members(file.what)
+        what = file.what
+        with file.spool() as kept, self._stream() as stream:
             if self._compression is None:
-                self._index(_Forward(stream, what, patience, seeks=True), version)
-                self._whole, self._bytes = FileContent(descriptor, status, what, limiter), Bytes(descriptor, what)
+                self._index(_Forward(stream, what, patience, seeks=True))
+                self._whole, self._bytes = file.content, Bytes(file.descriptor, what)
                 return
             keep = _Keep(kept)
-            self._index(_Forward(stream, what, patience, keep), version)
+            self._index(_Forward(stream, what, patience, keep))
             if not keep.is_too_large:
                 content = kept.content()
                 self._whole, self._bytes = content, Bytes(content, what)
 
     def _stream(self) -> BinaryIO:
         """The decompressed archive from its beginning."""
-        file = cast(BinaryIO, io.BufferedReader(Positioned(self._descriptor), COPY))
+        file = cast(BinaryIO, io.BufferedReader(Positioned(self.file.descriptor), COPY))
         return file if self._compression is None else decompressed(file, self._compression)
 
-    def _index(self, file: "_Forward", version: str) -> None:
+    def _index(self, file: "_Forward") -> None:
         try:
-            self._read_headers(file, version)
+            self._read_headers(file)
             file.finish()
         except tarfile.TarError as error:
             self._damaged(str(error))
-        except faults(self._compression) as error:
+        except self.faults as error:
             self._damaged(str(error) or type(error).__name__)
         except OSError as error:
             if error.errno is not None:
@@ -106,23 +89,23 @@ class TarArchive:
             raise ProtocolViolation(f"{self._what}: no tar archive, or a damaged one: {how}")
         self.members.damage = f"damaged, members may be missing: {how}"
 
-    def _read_headers(self, file: "_Forward", version: str) -> None:
+    def _read_headers(self, file: "_Forward") -> None:
         with tarfile.TarFile(fileobj=cast(Any, file), mode="r", encoding="utf-8", errors="surrogateescape") as archive:
             while (info := archive.next()) is not None:
                 cast(Any, archive).members = []  # it would hold all of them
-                self._add(info, version)
+                self._add(info)
             # The library takes what is no header for the end, which only a block of zeros is.
             if file.last.strip(b"\0"):
                 raise tarfile.ReadError(f"no header at byte {archive.offset}")
 
-    def _add(self, info: tarfile.TarInfo, version: str) -> None:
+    def _add(self, info: tarfile.TarInfo) -> None:
         modified_ns = _nanoseconds(info.mtime)
         if info.isdir():
             self.members.add_directory(info.name, modified_ns)
         elif info.isreg():
             parts: Any = info.sparse
             sparse = None if parts is None else tuple((int(at), int(size)) for at, size in parts if size)
-            member = TarMember(info.offset_data, info.size, f"{version}-{info.offset_data:x}", sparse)
+            member = TarMember(info.offset_data, info.size, f"{self.file.content.version}-{info.offset_data:x}", sparse)
             if info.size < 0:
                 self.members.leave_out(info.name, "has no size")
             else:
@@ -142,28 +125,24 @@ class TarArchive:
         else:
             self.members.leave_out(info.name, "no file, directory or link")
 
+    def what(self, member: TarMember) -> str:
+        """Return what names a member in errors."""
+        return self._what
+
     def load(self, member: TarMember, patience: Patience) -> Content:
-        """The content of a file. Raises BbfsError."""
-        try:
-            if member.sparse is not None:
-                content = self._spooled(self._expanded(member, member.sparse, patience))
-            elif self._whole is None or self._bytes is None:
-                content = self._spooled(self._from_stream(member.offset, member.size, patience))
-            elif member.offset + member.size > self._whole.size:
-                raise ProtocolViolation(f"{self._what}: ends before a member that it has")
-            elif member.size <= self._max_memory:
-                content = MemoryContent(self._bytes.read(member.offset, member.size))
-            else:
-                content = Slice(self._whole, member.offset, member.size, member.etag)
-        except OSError as error:
-            raise of_disk(error, self._what) from error
-        except faults(self._compression) as error:
-            raise ProtocolViolation(f"{self._what}: damaged: {error}") from error
-        require_unchanged(self._descriptor, self._stamp, self._what)
-        return content
+        """Return the content of a file. Raises BbfsError, OSError and `faults`."""
+        if member.sparse is not None:
+            return self._spooled(self._expanded(member, member.sparse, patience))
+        if self._whole is None or self._bytes is None:
+            return self._spooled(self._from_stream(member.offset, member.size, patience))
+        if member.offset + member.size > self._whole.size:
+            raise ProtocolViolation(f"{self._what}: ends before a member that it has")
+        if member.size <= self.file.max_memory:
+            return MemoryContent(self._bytes.read(member.offset, member.size))
+        return Slice(self._whole, member.offset, member.size, member.etag)
 
     def _spooled(self, pieces: Iterator[bytes]) -> MemoryContent | StoredContent:
-        with self._spool() as spool:
+        with self.file.spool() as spool:
             for piece in pieces:
                 spool.write(piece)
             return spool.content()

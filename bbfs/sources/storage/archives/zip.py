@@ -1,25 +1,18 @@
 """zip files, by the standard library's `zipfile`, whose directory is read once for each version of a file."""
 
-import os
 import stat
 import struct
 import time
 import zipfile
 import zlib
-from collections.abc import Callable
 from typing import Any, cast
 
-import trio
-
-from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation
+from bbfs.model.errors import NotSupported, ProtocolViolation
 from bbfs.model.values import Content
-from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.slice import Slice
-from bbfs.sources.content.spool import Spool
-from bbfs.sources.filesystem.content import FileContent, etag_of, stamp_of
-from bbfs.sources.storage.archives.files import COPY, Bounded, Bytes, Patience, of_disk, require_unchanged
+from bbfs.sources.storage.archives.files import COPY, ArchiveFile, Bounded, Bytes, Patience
 from bbfs.sources.storage.archives.members import Members, names_of, stays_inside
 
 _ENCRYPTED = 0x1  # of the general purpose flags, APPNOTE 4.4.4
@@ -41,28 +34,14 @@ _FAULTS = (zipfile.BadZipFile, EOFError, struct.error, zlib.error, ValueError, O
 class ZipArchive:
     """One version of an archive. Made in a thread, as `load` is called in one."""
 
-    def __init__(
-        self,
-        descriptor: Descriptor,
-        status: os.stat_result,
-        what: str,
-        *,
-        spool: Callable[[], Spool],
-        limiter: trio.CapacityLimiter,
-        max_memory: int,
-        patience: Patience,
-        encoding: str | None,
-    ) -> None:
+    faults = _FAULTS
+
+    def __init__(self, file: ArchiveFile, patience: Patience, encoding: str | None) -> None:
         """Reads the directory. Raises ProtocolViolation for what is no archive."""
-        self._descriptor = descriptor
-        self._stamp = stamp_of(status)
-        self._what = what
-        self._spool = spool
-        self._max_memory = max_memory
-        self._whole = FileContent(descriptor, status, what, limiter)
+        self.file = file
+        what = file.what
         self.members: Members[zipfile.ZipInfo] = Members(what)
-        self._version = etag_of(status)
-        bounded = Bounded(descriptor, what, patience)
+        bounded = Bounded(file.descriptor, what, patience)
         try:
             self._zip = zipfile.ZipFile(cast(Any, bounded), metadata_encoding=encoding)
             for info in self._zip.infolist():
@@ -93,7 +72,7 @@ class ZipArchive:
             )
 
     def _etag(self, info: zipfile.ZipInfo) -> str:
-        return f"{self._version}-{info.header_offset:x}-{info.CRC:x}"
+        return f"{self.file.content.version}-{info.header_offset:x}-{info.CRC:x}"
 
     def _target(self, info: zipfile.ZipInfo, patience: Patience) -> str | None:
         """What a symbolic link leads to, or None where nobody can tell."""
@@ -105,41 +84,36 @@ class ZipArchive:
         except (*_FAULTS, NotImplementedError):
             return None
 
+    def what(self, info: zipfile.ZipInfo) -> str:
+        """Return what names a member in errors."""
+        return f"{self.file.what}: {info.filename[:200]!a}"
+
     def load(self, info: zipfile.ZipInfo, patience: Patience) -> Content:
-        """The content of a file. Raises BbfsError."""
-        what = f"{self._what}: {info.filename[:200]!a}"
+        """Return the content of a file. Raises BbfsError, OSError and `faults`."""
+        what = self.what(info)
         if info.flag_bits & _ENCRYPTED:
             raise NotSupported(f"{what}: is encrypted, and bbfs reads no encrypted members")
         try:
-            if info.compress_type == zipfile.ZIP_STORED and info.file_size > self._max_memory:
-                content: Content = self._stored(info)
-            else:
-                content = self._decompressed(info, what, patience)
+            if info.compress_type == zipfile.ZIP_STORED and info.file_size > self.file.max_memory:
+                return self._stored(info)
+            return self._decompressed(info, what, patience)
         except NotImplementedError as error:
             raise NotSupported(f"{what}: {error}") from error
-        except OSError as error:
-            raise of_disk(error, what) from error
-        except _FAULTS as error:
-            if isinstance(error, BbfsError):
-                raise
-            raise ProtocolViolation(f"{what}: damaged: {error}") from error
-        require_unchanged(self._descriptor, self._stamp, self._what)
-        return content
 
     def _stored(self, info: zipfile.ZipInfo) -> Slice:
         """The range of the archive that a member is, as it is not compressed."""
-        header = Bytes(self._descriptor, self._what).read(info.header_offset, _LOCAL_HEADER.size)
+        header = Bytes(self.file.descriptor, self.file.what).read(info.header_offset, _LOCAL_HEADER.size)
         signature, name, extra = _LOCAL_HEADER.unpack(header)
         begin = info.header_offset + _LOCAL_HEADER.size + name + extra
         if signature != b"PK\3\4" or info.compress_size != info.file_size:
             raise zipfile.BadZipFile("its two headers differ")
-        if begin + info.file_size > self._whole.size:
+        if begin + info.file_size > self.file.content.size:
             raise zipfile.BadZipFile("ends beyond the archive")
-        return Slice(self._whole, begin, info.file_size, self._etag(info))
+        return Slice(self.file.content, begin, info.file_size, self._etag(info))
 
     def _decompressed(self, info: zipfile.ZipInfo, what: str, patience: Patience) -> MemoryContent | StoredContent:
         """Its bytes, no more than it says it has, with their checksum checked."""
-        with self._spool() as spool, self._zip.open(info) as member:
+        with self.file.spool() as spool, self._zip.open(info) as member:
             while piece := member.read(COPY):
                 patience.check()
                 spool.write(piece)
