@@ -138,7 +138,6 @@ class Facts:
     etag: str | None
     modified_ns: int | None
     mime_type: str | None
-    version: str | None
     properties: Mapping[str, Any]
 
 
@@ -174,7 +173,6 @@ def facts_of(status: int, headers: Mapping[str, str]) -> Facts:
         headers.get("etag", "").strip('"') or None,
         _from_http(headers.get("last-modified", "")),
         None if mime_type.partition(";")[0].strip().lower() in _GENERIC else mime_type,
-        properties["version_id"],
         {key: value for key, value in properties.items() if value is not None},
     )
 
