@@ -10,8 +10,8 @@ log = logging.getLogger(__name__)
 class Descriptor:
     """Owns an open file descriptor. It is closed by `close`, or with the last reference, whichever comes first.
 
-    So what a worker thread has opened is closed even if nobody waits for the thread any more, and never while another
-    thread still uses it through a reference of its own.
+    So a file that a worker thread opened is closed even if the request was given up, and never while another thread
+    reads it through a reference of its own.
     """
 
     __slots__ = ("number",)

@@ -7,16 +7,16 @@ from bbfs.sources.content.fd import Descriptor, read_at, read_cached
 
 
 class StoredContent:
-    """The bytes of one version of a resource, in an open file that nobody writes. Its version is their digest.
+    """The bytes of one version of a resource, in an open file that is never written. Its version is their digest.
 
-    The file may be removed by whoever keeps the cache within its bounds, of this process or another: what is open can
-    be read until it is closed, which happens with the last reference.
+    This process or another may evict the file from the cache: while it is open it can be read. The last reference
+    closes it.
     """
 
     __slots__ = ("_descriptor", "_limiter", "_size", "_version")
 
     def __init__(self, descriptor: Descriptor, size: int, version: str, limiter: trio.CapacityLimiter) -> None:
-        """Takes the descriptor over. size: bytes. limiter: for the threads that wait for the disk."""
+        """Take over the descriptor. size: bytes. limiter: for the threads that wait for the disk."""
         self._descriptor = descriptor
         self._size = size
         self._version = version
@@ -38,7 +38,7 @@ class StoredContent:
         return self._descriptor.number
 
     def read(self, offset: int, length: int) -> bytes | None:
-        """The bytes at `offset` if the kernel has them all in memory, else None. Raises BbfsError."""
+        """Return the bytes at `offset` if the kernel has them all in memory, else None. Raises BbfsError."""
         length = max(0, min(length, self._size - offset))
         if length == 0:
             return b""
@@ -48,9 +48,9 @@ class StoredContent:
             raise BbfsError(f"the disk cache: {error.strerror}") from error
 
     async def read_waiting(self, offset: int, length: int) -> bytes:
-        """As `read`, waiting for the disk in a thread. Cancelling leaves the thread to itself. Raises BbfsError."""
+        """Return the bytes at `offset`, waiting for the disk in a thread that outlives a cancel. Raises BbfsError."""
         length = max(0, min(length, self._size - offset))
-        # The thread has a reference of its own, so the file stays open until it is done.
+        # The thread has a reference of its own, so the file stays open until the thread ends.
         return await trio.to_thread.run_sync(
             self._read_in_thread, offset, length, abandon_on_cancel=True, limiter=self._limiter
         )
@@ -65,4 +65,4 @@ class StoredContent:
         return data
 
     def close(self) -> None:
-        """Gives nothing back: several open files may share the content, and the last reference closes the file."""
+        """Do nothing: several open files may share the content, and the last reference closes the file."""

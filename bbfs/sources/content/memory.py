@@ -9,7 +9,7 @@ class MemoryContent:
     __slots__ = ("_data", "_version")
 
     def __init__(self, data: bytes, version: str | None = None) -> None:
-        """version: the hash of `data`, where it is known already."""
+        """version: the hash of `data`, if known."""
         self._data = data
         self._version = version
 
@@ -33,14 +33,14 @@ class MemoryContent:
         return self._version
 
     def read(self, offset: int, length: int) -> bytes:
-        """The bytes at `offset`, fewer than `length` only at the end. Never waits."""
+        """Return the bytes at `offset`, fewer than `length` only at the end. Never waits."""
         if offset == 0 and length >= len(self._data):
             return self._data
         return self._data[offset : offset + length]
 
     async def read_waiting(self, offset: int, length: int) -> bytes:
-        """As `read`; there is nothing to wait for."""
+        """Return the same as `read`, without waiting."""
         return self.read(offset, length)
 
     def close(self) -> None:
-        """Gives nothing back: the memory goes with the last reference."""
+        """Do nothing: the last reference frees the memory."""

@@ -1,4 +1,4 @@
-"""A content that stays where it is, and is read in ranges while it is open."""
+"""A content that stays at its source, and is read in ranges while it is open."""
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -9,20 +9,20 @@ import trio
 from bbfs.model.errors import DeadlineExceeded, Outdated, ProtocolViolation
 
 BLOCK = 1 << 20
-"""Bytes that are asked for at once, where nothing says that more is wanted."""
+"""Bytes of one request, unless a program reads in order."""
 AHEAD = 4
-"""Blocks that are asked for at once at most, when a program reads in order."""
+"""Limit on the blocks of one request, when a program reads in order."""
 LARGEST = 1 << 63
-"""Bytes: the kernel has the size of a file as a signed 64-bit number."""
+"""Bytes; the kernel has the size of a file as a signed 64-bit number."""
 KEPT = 64
-"""Blocks that all open contents of a source hold."""
+"""Blocks in memory of all open contents of a source."""
 
 Fetch = Callable[[int, int], Awaitable[bytes]]
-"""The bytes from an offset, of a length, of exactly the version that was opened. Raises Outdated for another one."""
+"""Returns the bytes at an offset, of a length, of the opened version. Raises Outdated for another version."""
 
 
 class Blocks:
-    """The blocks that were read last, of all open contents of a source, within a bound."""
+    """The latest blocks of all open contents of a source, within a bound."""
 
     def __init__(self, limit: int = KEPT) -> None:
         self._limit = limit
@@ -30,7 +30,7 @@ class Blocks:
         self._numbers = count()
 
     def number(self) -> int:
-        """What stands for one content here."""
+        """Return the number of a new content."""
         return next(self._numbers)
 
     def get(self, content: int, index: int) -> bytes | None:
@@ -45,7 +45,7 @@ class Blocks:
             self._blocks.popitem(last=False)
 
     def drop(self, content: int) -> None:
-        """All of one content."""
+        """Drop all blocks of one content."""
         for key in [key for key in self._blocks if key[0] == content]:
             del self._blocks[key]
 
@@ -54,11 +54,10 @@ class Blocks:
 
 
 class RangedContent:
-    """One version of a large object, of which the blocks read last are in memory.
+    """One version of a large object, with the latest blocks in memory.
 
-    A read that needs a block asks for it and, in a walk, for more and more of those that follow. A block is asked for
-    once, however many reads wait for it. When the object was replaced, the read raises Outdated and so does each later
-    one, blocks in memory aside.
+    A read requests a block and, in a walk, more and more of the following ones. Several reads of a block share one
+    request. After the object was replaced, reads raise Outdated, except of blocks in memory.
     """
 
     def __init__(
@@ -74,10 +73,10 @@ class RangedContent:
         *,
         is_direct: bool = True,
     ) -> None:
-        """size: bytes. timeout: seconds that one read may take. first: the bytes it begins with, where known.
+        """size: bytes. timeout: seconds that one read may take. first: the bytes at its beginning, if known.
+        is_direct: the kernel must not cache it, since reads may wait for as long as `timeout`.
 
         Raises ProtocolViolation for a size that no file can have.
-        is_direct: whether the kernel must keep nothing of it, since reads may wait for as long as `timeout`.
         """
         self.waits_for_source = is_direct
         self._fetch = fetch
@@ -112,7 +111,7 @@ class RangedContent:
         return self._version
 
     def read(self, offset: int, length: int) -> bytes | None:
-        """The bytes at `offset` if they are in memory, else None."""
+        """Return the bytes at `offset` if they are in memory, else None."""
         length = max(0, min(length, self._size - offset))
         if length == 0:
             return b""
@@ -126,7 +125,7 @@ class RangedContent:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def read_waiting(self, offset: int, length: int) -> bytes:
-        """As `read`, asking the source for what is not in memory. Raises BbfsError."""
+        """Return the bytes at `offset`, requesting the blocks that are not in memory. Raises BbfsError."""
         with trio.move_on_after(self._timeout):
             return await self._read(offset, length)
         raise DeadlineExceeded(f"{self._what}: no answer within {self._timeout:g} s")
@@ -151,12 +150,12 @@ class RangedContent:
             coming = self._coming.get(index)
             if coming is not None:
                 await coming.wait()
-                continue  # whoever asked may have been cancelled, or have failed
+                continue  # the read that requested it may have been cancelled, or have failed
             await self._ask(index)
         return block
 
     async def _ask(self, index: int) -> None:
-        """Have a block and, in a walk, those that follow and are not there."""
+        """Request a block and, in a walk, the following ones that are not in memory."""
         if self._failure is not None:
             raise Outdated(*self._failure.args)
         wanted = self._ahead = min(AHEAD, 2 * self._ahead) if index == self._last + 1 else 1
@@ -170,7 +169,7 @@ class RangedContent:
             data = await self._fetch(index * self._block, length)
             if len(data) != length:
                 raise ProtocolViolation(f"{self._what}: {len(data)} bytes came of {length} that were asked for")
-            for each in reversed(range(index, end)):  # the one that is waited for last, so that it is there
+            for each in reversed(range(index, end)):  # the awaited one last, so that it is not evicted
                 begin = (each - index) * self._block
                 self._blocks.put(self._number, each, data[begin : begin + self._length(each)])
             self._last = end - 1
@@ -186,7 +185,7 @@ class RangedContent:
         return index in self._coming or self._blocks.get(self._number, index) is not None
 
     def close(self) -> None:
-        """Lets go of the blocks; whoever still reads has them fetched again."""
+        """Drop the blocks; a later read requests them again."""
         self._blocks.drop(self._number)
 
     def __del__(self) -> None:

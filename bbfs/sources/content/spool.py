@@ -1,8 +1,8 @@
-"""Contents that come as a stream: taken in as they come, in memory while they are small, else in a file without a name.
+"""Contents that come as a stream: small ones stay in memory, larger ones go to a file without a name.
 
-The file is in the directory of the disk cache, which can give it a name without copying it. One that nobody names is
-gone with its last reference, whatever becomes of the process. Where the disk takes nothing more, a content that the
-memory has room for stays there: a full cache costs requests, not contents.
+The file is in the directory of the disk cache, which can give it a name without copying it. Without a name it vanishes
+with its last reference, also if the process is killed. When the disk is full, a content that fits in memory stays
+there: a full cache costs requests, not contents.
 """
 
 import errno
@@ -28,11 +28,11 @@ _NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 
 
 class Spool:
-    """Takes in one content. `write` and `content` block and belong in a thread.
+    """Spools one content. `write` and `content` block and belong in a thread.
 
-    directory: where the file is, beyond `IN_MEMORY` bytes; None for memory alone. limit: bytes that the content may
-    have. setting: the option that sets the limit, for the error. limiter: for the threads of those who read. spare:
-    bytes that a content may have in memory when the disk takes it not.
+    directory: of the file, beyond `IN_MEMORY` bytes; None for memory alone. limit: of the content, in bytes. setting:
+    the option that sets the limit, for the error. limiter: for the threads that read. spare: memory budget (bytes) for
+    a content when the disk is full.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Spool:
 
     @property
     def size(self) -> int:
-        """Bytes that were written."""
+        """Bytes written so far."""
         return self._size
 
     def write(self, data: bytes) -> None:
-        """The next bytes. Raises TooLarge, and BbfsError for a disk that takes no more."""
+        """Add the next bytes. Raises TooLarge, and BbfsError for a full disk."""
         self._size += len(data)
         if self._size > self._limit:
             self.close()
@@ -86,7 +86,7 @@ class Spool:
             self._to_memory(view, f"a content could not be written to {directory}: {error.strerror}")
 
     def _to_memory(self, rest: memoryview, refusal: str) -> None:
-        """Go on without the disk, which has all but the rest of what was written. Raises BbfsError."""
+        """Go on in memory. rest: the bytes that are not on the disk yet. Raises BbfsError."""
         file, self._file, self._directory = self._file, None, None
         written = b""
         if file is not None:
@@ -101,7 +101,7 @@ class Spool:
         self._held = self._size
 
     def content(self) -> MemoryContent | StoredContent:
-        """All that was written. The spool is done then."""
+        """Return all bytes as a content, and end the spool."""
         version = self._hash.hexdigest()
         if self._file is not None and self._directory is not None:
             self._to_disk(self._directory)
@@ -113,7 +113,7 @@ class Spool:
         return StoredContent(file, self._size, version, self._limiter or trio.CapacityLimiter(4))
 
     def close(self) -> None:
-        """Let go of what was written. After `content`: does nothing."""
+        """Drop all bytes. After `content`: does nothing."""
         self._pieces.clear()
         self._held = 0
         if self._file is not None:
@@ -128,7 +128,7 @@ class Spool:
 
 
 class Spools:
-    """Makes spools: in memory within the memory's budget, until there is a directory for larger contents."""
+    """Makes spools: within the memory budget, until there is a directory for larger contents."""
 
     def __init__(self, memory: int) -> None:
         """memory: bytes, the budget of contents in memory."""
@@ -138,7 +138,7 @@ class Spools:
         self._limiter: trio.CapacityLimiter | None = None
 
     def use(self, directory: Path, limit: int, limiter: trio.CapacityLimiter) -> None:
-        """From now on contents may be in files there, of `limit` bytes at most."""
+        """Let later contents be in files there, of at most `limit` bytes."""
         self._directory, self._limit, self._limiter = directory, limit, limiter
 
     def __call__(self) -> Spool:
@@ -148,7 +148,7 @@ class Spools:
 
 
 def _beginning(number: int, size: int, refusal: str) -> bytes:
-    """The first bytes of a file. Raises BbfsError where they cannot be had either."""
+    """Return the first bytes of a file. Raises BbfsError if they cannot be read either."""
     try:
         data = read_at(number, 0, size)
     except OSError as error:
@@ -160,19 +160,19 @@ def _beginning(number: int, size: int, refusal: str) -> bytes:
 
 def name_file(content: StoredContent, path: Path) -> None:
     """Give the file of a content a name on the same file system. Raises OSError."""
-    # By a directory's descriptor: only linkat(2), which Python then calls, can follow the link that /proc has.
+    # With a directory's descriptor Python calls linkat(2), and only that can follow the link in /proc.
     with Descriptor(os.open("/proc/self/fd", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptors:
         os.link(str(content.fileno()), path, src_dir_fd=descriptors.number, follow_symlinks=True)
 
 
 def _unnamed(directory: Path) -> int:
-    """A new file without a name, for reading and writing. Raises OSError."""
+    """Open a new file without a name, for reading and writing. Raises OSError."""
     try:
         return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if error.errno not in _NO_UNNAMED:
             raise
-    # A file system that knows no unnamed files (overlay of old kernels, some network ones): made, and unlinked at once.
+    # A file system without unnamed files (overlay of old kernels, some network ones): make one, and unlink it.
     number, path = tempfile.mkstemp(dir=directory)
     os.unlink(path)
     return number

@@ -12,11 +12,11 @@ import trio
 from bbfs.model.errors import Busy
 
 STALLED = 10.0
-"""Seconds without a byte after which a server is given up; half the source's `timeout` if that is less."""
+"""Seconds without a byte after which a read gives up; half the source's `timeout` if that is less."""
 ROOM, CROWDED = 6, 1.0
-"""Reads that may wait at once for long; and seconds without a byte while there are more."""
+"""Reads that may wait for `STALLED` at once, and seconds without a byte while more are waiting."""
 FAILS_FOR = 5.0
-"""Seconds after a range that did not come for which reads fail at once."""
+"""Seconds for which reads fail at once after a range that did not come."""
 
 
 class Crowd:
@@ -38,11 +38,11 @@ class Crowd:
         return CROWDED if self._waiting > ROOM else STALLED
 
     def gave_up(self) -> None:
-        """A server has sent nothing for so long."""
+        """Note that a server has sent nothing for `patience`."""
         if self._waiting > ROOM:
             self._closed_until = trio.current_time() + FAILS_FOR
 
     def refuse(self) -> None:
-        """Raises Busy while too many have waited in vain."""
+        """Raise Busy for a while after too many reads have given up."""
         if trio.current_time() < self._closed_until:
             raise Busy(f"more than {ROOM} reads are waiting for a server that sends nothing")

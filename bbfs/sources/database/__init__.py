@@ -1,1 +1,1 @@
-"""Databases (`type = "database"`): SQLite, PostgreSQL, and whatever else SQLAlchemy reaches. Read-only."""
+"""Databases (`type = "database"`): SQLite, PostgreSQL, and the other databases of SQLAlchemy. Read-only."""

@@ -1,4 +1,4 @@
-"""What each database has to be able to do, in a worker thread and within one read-only snapshot."""
+"""The interface of a database, used in worker threads and within one read-only snapshot."""
 
 import logging
 import threading
@@ -33,43 +33,43 @@ class Job:
         return self._stopped
 
     def stop(self) -> None:
-        """End what the database does for it, now or as soon as that begins. Blocks, within the backend's bounds."""
+        """End the statement of the job, now or when it begins. Blocks, within the backend's bounds."""
         with self._lock:
             self._stopped = True
             if self._stop is not None:
                 self._stop()
 
     def begin(self, stop: Callable[[], None]) -> None:
-        """From now on there is something to stop. Raises DeadlineExceeded if nobody waits any more."""
+        """Set the function that ends the statement. Raises DeadlineExceeded if the job is stopped already."""
         with self._lock:
             if self._stopped:
                 raise DeadlineExceeded("nobody waits for it any more")
             self._stop = stop
 
     def end(self) -> None:
-        """There is nothing to stop any more; waits until a stop that has begun is done, so that it hits no other."""
+        """Forget that function. Waits for a stop that has begun, so that it cannot end the next statement."""
         with self._lock:
             self._stop = None
 
 
 class Session(Protocol):
-    """A read-only transaction that sees one state of the database. All of it blocks and raises what `fault` takes.
+    """A read-only transaction that sees one state of the database. All methods block and raise what `fault` takes.
 
-    `table` is where the names of a path are checked: everything else is given what it has answered.
+    `table` checks the names of a path; the other methods get the table that it returned.
     """
 
     def schemas(self) -> list[Schema]: ...
 
     def tables(self, schema: str) -> list[Table]:
-        """Return the tables without their indexes. Raises NotFound for a schema that there is not."""
+        """Return the tables without their indexes. Raises NotFound for an unknown schema."""
         ...
 
     def table(self, schema: str, name: str, *, keys_only: bool = False) -> Table:
-        """Raises NotFound. keys_only: its primary key and indexes will do, to find rows."""
+        """Return a table. keys_only: only the primary key and the indexes are needed, to find rows. Raises NotFound."""
         ...
 
     def definition(self, table: Table) -> str:
-        """SQL that makes such a table."""
+        """Return SQL that makes such a table."""
         ...
 
     def count(self, table: Table) -> int: ...
@@ -77,11 +77,11 @@ class Session(Protocol):
     def rows(self, table: Table, format: RowFormat, write: Write) -> None: ...
 
     def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
-        """The primary keys in their order, at most `limit`. by: only of the rows that have this value in a column."""
+        """Return at most `limit` primary keys, in order. by: a column, and the value that its rows must have."""
         ...
 
     def values(self, table: Table, column: str, limit: int) -> list[KeyValue]:
-        """The different values of an indexed column, at most `limit`."""
+        """Return at most `limit` different values of an indexed column."""
         ...
 
     def has_key(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> bool: ...
@@ -89,7 +89,7 @@ class Session(Protocol):
     def has_value(self, table: Table, column: str, value: KeyValue) -> bool: ...
 
     def row(self, table: Table, key: Key) -> bytes | None:
-        """A row as a JSON object, or None."""
+        """Return a row as a JSON object, or None."""
         ...
 
     def query(self, query: Query, values: QueryValues, format: RowFormat, write: Write) -> None: ...
@@ -103,25 +103,25 @@ class Backend(Protocol):
     def session(self, job: Job) -> AbstractContextManager[Session]: ...
 
     def is_system(self, schema: str) -> bool:
-        """Whether a schema is the database's own, and shown only to those who name it."""
+        """Return whether a schema is the database's own, which is shown only if the option `schemas` names it."""
         ...
 
     def fault(self, error: Exception) -> BbfsError | None:
-        """The error of bbfs for one of the driver's, or None for what is no error of the database."""
+        """Return the error of bbfs for one of the driver, or None if it is no error of the database."""
         ...
 
     def close(self) -> None: ...
 
 
 class Jobs:
-    """Runs what is asked of one database, at most `concurrency` at once; a thread that is being stopped counts."""
+    """Runs the requests to one database, at most `concurrency` at once; a thread that is being stopped counts."""
 
     def __init__(self, backend: Backend, concurrency: int) -> None:
         self._backend = backend
         self._limiter = trio.CapacityLimiter(concurrency)
 
     async def run(self, work: Callable[[Session, Job], T]) -> T:
-        """What `work` gives for a session of its own. Raises BbfsError. Cancelled, it ends the database's work too."""
+        """Return the result of `work` on a session of its own. Raises BbfsError. Cancelling ends the statement too."""
         job = Job()
         try:
             return await trio.to_thread.run_sync(self._work, job, work, abandon_on_cancel=True, limiter=self._limiter)
@@ -140,11 +140,11 @@ class Jobs:
             fault = self._backend.fault(error)
             if fault is None:
                 raise
-            # What the driver says may name more than ours: nothing of it goes on.
+            # The driver's error may name secrets: it must not be the cause of ours.
             raise fault from None
 
     async def aclose(self) -> None:
-        """Close what is open between requests."""
+        """Close the connections that are open between requests."""
         await trio.to_thread.run_sync(self._backend.close, abandon_on_cancel=True)
 
 

@@ -1,4 +1,4 @@
-"""Descriptions of what a database's tree has, with their native URIs. Pure."""
+"""Descriptions of the entries of a database's tree, with their native URIs. Pure."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ _ABOUT = {
 
 
 def types_of(name: str) -> tuple[str, ContentType]:
-    """The MIME type of a file, by the end of its name."""
+    """Return the MIME type of a file, by the end of its name."""
     mime_type = _TYPES.get(name.rpartition(".")[2], "application/octet-stream")
     return mime_type, content_type_of(mime_type)
 
@@ -53,7 +53,7 @@ class Entries:
         self._start = f"{scheme}://"
 
     def path_of(self, native_uri: str) -> tuple[str, ...]:
-        """The segments of a native URI. Raises NotFound for one of another scheme, and for the root."""
+        """Return the segments of a native URI. Raises NotFound for one of another scheme, and for the root."""
         if not native_uri.lower().startswith(self._start):
             raise NotFound(f"{shown(native_uri)}: the URIs of this source begin with {self._start}")
         path = tuple(native_uri[len(self._start) :].split("/"))
@@ -91,7 +91,7 @@ class Entries:
         return self._made(path, description=table.comment, kind="directory", properties=properties)
 
     def table(self, table: Table, lazy: bool) -> Iterator[ResourceMetadata]:
-        """What is in the directory of a table. lazy: whether what reads all rows has no size until it is opened."""
+        """Yield the entries of a table's directory. lazy: files of all rows have no size until they are opened."""
         path, properties = _path(table.schema, table.name), table.properties()
         for name, about in _ABOUT.items():
             reads_rows = name not in ("schema.sql", "columns.json")
@@ -113,7 +113,7 @@ class Entries:
         return self._made(path, kind="directory")
 
     def row(self, table: Table, below: tuple[str, ...], key: Key) -> ResourceMetadata:
-        """A row in `row/`, or the link to it in a directory of `by/`."""
+        """Return a row in `row/`, or the link to it in a directory of `by/`."""
         name = key_text(key) + ".json"
         path = [*_path(table.schema, table.name), *below, name]
         if below == ("row",):
@@ -121,7 +121,7 @@ class Entries:
         return self._made(path, kind="symlink", target="../../../row/" + show_component(segment_of(name)))
 
     def queries(self, queries: Iterable[Query]) -> Iterator[ResourceMetadata]:
-        """What is listed of the named queries: their SQL, and the results of those that need no values."""
+        """Yield the SQL of the named queries, and the results of those that need no values."""
         for query in queries:
             yield self.query(query, f"{query.name}.sql")
             if not query.required:
@@ -144,5 +144,5 @@ def _path(schema: str, table: str) -> list[str]:
 
 
 def _printable(value: Any) -> Any:
-    """A value that an attribute can hold: what is no UTF-8 in its texts is replaced."""
+    """Return a value with replacement characters for everything in its texts that is not UTF-8."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))

@@ -1,7 +1,7 @@
 """The tree of a database: schemas, tables, rows by their keys, and named queries.
 
-Native URIs are `sqlite://SCHEMA/TABLE/…` and `postgres://SCHEMA/TABLE/…`; how names and keys are written in them is in
-`bbfs.sources.database.names`. Every request is a transaction of its own, which sees one state of the database.
+Native URIs are `sqlite://SCHEMA/TABLE/…` and `postgres://SCHEMA/TABLE/…`; `bbfs.sources.database.names` writes
+the names and keys in them. Every request is a transaction of its own, which sees one state of the database.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ Path = tuple[str, ...]
 class DatabaseHandler:
     """One database, asked in worker threads, at most `policy.concurrency` at once.
 
-    Raises ConfigError for options that cannot be used. Nothing is connected to before something is asked for.
+    Raises ConfigError for options that cannot be used. The first request connects.
     """
 
     def __init__(self, source: DataSource, services: Services) -> None:
@@ -54,7 +54,7 @@ class DatabaseHandler:
 
     @property
     def loads_while_wanted(self) -> bool:
-        """A statement that nobody waits for is cancelled at the database."""
+        """Return True: when all readers have given up, the database cancels the statement."""
         return True
 
     @property
@@ -63,25 +63,25 @@ class DatabaseHandler:
         return self._health.state
 
     async def aclose(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
         await self._jobs.aclose()
 
     async def list_directory(self, path: Path) -> Listing:
-        """The entries of a directory. path: segments of the native URI."""
+        """Return the entries of a directory. path: segments of the native URI."""
         if path == (QUERIES,) and self._queries:
             return Listing(tuple(self._entries.queries(self._queries.values())), open=True)
         texts = tuple(map(text_of, path))
         return await self._ask(lambda session, _job: self._list(session, texts))
 
     async def find(self, path: Path, name: str) -> ResourceMetadata:
-        """What has a name in a directory that does not list all it has."""
+        """Return the entry of a name in a directory that does not list all its entries."""
         if path == (QUERIES,) and self._queries:
             return self._find_query(name)
         texts = (*map(text_of, path), named(name))
         return await self._ask(lambda session, _job: self._find(session, texts))
 
     async def load(self, native_uri: str) -> Loaded:
-        """The content of a file. Large ones go to the disk cache as they come."""
+        """Load the content of a file. A large one is spooled to the disk cache."""
         path = self._entries.path_of(native_uri)
         if path[0] == QUERIES and len(path) == 2 and self._queries:
             content = await self._load_query(path[1])
@@ -235,7 +235,7 @@ class DatabaseHandler:
         segment = hide_component(name)
         if show_component(segment) != name:
             raise NotFound(f"{shown(name)}: no such name")
-        # What is wrong with the values is said by the load: then the log and the file's attributes tell of it.
+        # Only load checks the values: then the log and the file's attributes have the error.
         query, _, _ = parse_file_name(segment, self._queries)
         return self._entries.query(query, segment)
 

@@ -1,8 +1,8 @@
 """Identifiers and keys of a database as parts of a native URI, and back from file names. Pure.
 
 Any text can be the name of a table or the value of a key. In a native URI it is percent-encoded, and the tree shows
-it decoded where that is a legal file name (`bbfs.model.file_names.show_component`). What no percent-encoding can tell
-apart is told by a tilde, which is doubled wherever it is part of a text itself:
+it decoded where that is a legal file name (`bbfs.model.file_names.show_component`). A tilde marks what
+percent-encoding cannot distinguish; a tilde of the text itself is doubled:
 
     ~null ~empty            NULL, and the empty text
     ~x00ff                  a blob, in hex
@@ -10,7 +10,7 @@ apart is told by a tilde, which is doubled wherever it is part of a text itself:
     a~,b                    a comma within a part of a composite key; one without a tilde is between two parts
     ~query                  the schema `query`: the name `query` belongs to the named queries
 
-So different things have different names, whatever they are called.
+So different things always have different names.
 """
 
 import re
@@ -32,18 +32,18 @@ _SPECIAL = {None: "~null", "": "~empty"}
 
 @dataclass(frozen=True, slots=True)
 class TaggedText:
-    """A text that would be taken for a number if nothing said that it is none."""
+    """A text that looks like a number."""
 
     text: str
 
 
 KeyValue: TypeAlias = str | bytes | TaggedText | None
-"""One value of a key: its text, a blob, a text marked as such, or NULL. Bytes that are no UTF-8 are surrogates."""
+"""One value of a key: a text, a blob, a text marked as such, or NULL. Surrogates stand for bytes that are not UTF-8."""
 Key: TypeAlias = tuple[KeyValue, ...]
 
 
 def value_text(value: KeyValue, *, in_composite: bool = False) -> str:
-    """A value as the text that stands for it."""
+    """Return the text for a value."""
     if isinstance(value, bytes):
         return "~x" + value.hex()
     if isinstance(value, TaggedText):
@@ -57,7 +57,7 @@ def _doubled(text: str, in_composite: bool) -> str:
 
 
 def text_value(text: str) -> KeyValue:
-    """The value that a text stands for. Raises NotFound for one that stands for none."""
+    """Return the value for a text. Raises NotFound if there is none."""
     if text in _SPECIAL.values():
         return None if text == _SPECIAL[None] else ""
     if text.startswith("~x"):
@@ -75,12 +75,12 @@ def _single(text: str) -> str:
 
 
 def key_text(key: Sequence[KeyValue]) -> str:
-    """A whole key: its parts with commas between them."""
+    """Return the text for a whole key: its parts with commas between them."""
     return ",".join(value_text(value, in_composite=len(key) > 1) for value in key)
 
 
 def text_key(text: str, parts: int) -> Key:
-    """The key of so many parts that a text stands for. Raises NotFound."""
+    """Return the key of so many parts for a text. Raises NotFound."""
     pieces = re.findall(r"(?:[^,~]|~[\s\S])+", text) if parts > 1 else [text]
     key = tuple(map(text_value, pieces))
     if len(key) != parts or key_text(key) != text:
@@ -89,12 +89,12 @@ def text_key(text: str, parts: int) -> Key:
 
 
 def identifier_text(name: str) -> str:
-    """The name of a table or column."""
+    """Return the text for the name of a table or column."""
     return value_text(name)
 
 
 def text_identifier(text: str) -> str:
-    """The table or column that a text stands for. Raises NotFound."""
+    """Return the name of a table or column for a text. Raises NotFound."""
     value = text_value(text)
     if not isinstance(value, str) or identifier_text(value) != text:
         raise NotFound(f"{shown(text)}: no name")
@@ -102,26 +102,26 @@ def text_identifier(text: str) -> str:
 
 
 def schema_text(name: str) -> str:
-    """The name of a schema, which is never that of the named queries."""
+    """Return the text for a schema, which is never that of the named queries."""
     return "~" + QUERIES if name == QUERIES else identifier_text(name)
 
 
 def text_schema(text: str) -> str:
-    """The schema that a text stands for. Raises NotFound."""
+    """Return the schema for a text. Raises NotFound."""
     if text == QUERIES:
         raise NotFound(f"{QUERIES}: no schema, but the named queries")
     return QUERIES if text == "~" + QUERIES else text_identifier(text)
 
 
 def segment_of(text: str) -> str:
-    """The segment of a native URI for a text."""
+    """Return the segment of a native URI for a text."""
     if text in (".", ".."):
         return text.replace(".", "%2E")
     return quote(text, safe=_SAFE, errors="surrogateescape")
 
 
 def text_of(segment: str) -> str:
-    """The text behind a segment of a native URI. Raises NotFound for one that stands for none."""
+    """Return the text of a segment of a native URI. Raises NotFound for a segment without one."""
     try:
         text = unquote_to_bytes(segment).decode("utf-8", "surrogateescape")
     except UnicodeError:
@@ -132,11 +132,11 @@ def text_of(segment: str) -> str:
 
 
 def named(name: str) -> str:
-    """The text that is shown as a file name. Raises NotFound for a name that no text has."""
+    """Return the text that has a file name. Raises NotFound if there is none."""
     try:
         text = unquote_to_bytes(name).decode("utf-8", "surrogateescape") if _TRIPLET.search(name) else name
         if show_component(segment_of(text)) == name:
             return text
     except UnicodeError:
-        pass  # a lone surrogate in a name that no text has either
+        pass  # a lone surrogate in a name that no text has
     raise NotFound(f"{shown(name)}: no such name")

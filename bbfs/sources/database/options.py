@@ -18,10 +18,10 @@ LISTED_ROWS = 10_000
 class DatabaseOptions(SourceOptions):
     """Options of a database.
 
-    url: where it is, as SQLAlchemy writes it; a password may also be in `auth.password`. schemas: those that are shown,
-    instead of all but the system's. row_limit: a table of more rows, as far as that is known without counting, has
-    files of size 0 until they are opened. listed_rows: names that `row/` and the directories in `by/` list at most.
-    queries: the named queries.
+    url: its address, in SQLAlchemy's form; a password may also be in `auth.password`. schemas: the schemas that are
+    shown, instead of all except the system's. row_limit: the files of a table with more rows (by estimate) have size 0
+    until they are opened. listed_rows: limit on the names in `row/` and in each directory of `by/`. queries: the named
+    queries.
     """
 
     url: SecretStr
@@ -46,7 +46,7 @@ class DatabaseOptions(SourceOptions):
 
 
 def make_backend(source: DataSource, options: DatabaseOptions) -> Backend:
-    """The database that the URL names. Nothing is connected to yet. Raises ConfigError."""
+    """Return the database of the URL, without connecting. Raises ConfigError."""
     if unknown := sorted(set(source.auth) - {"password"}):
         raise ConfigError(f"sources[{source.id}].auth.{unknown[0]}: 'password' is the only key of this type")
     where = f"sources[{source.id}].config.url"

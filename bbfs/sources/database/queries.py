@@ -27,7 +27,7 @@ _PARAMETER = re.compile(r"(?<![:\w\\]):([A-Za-z_]\w*)(?!\w)(?!:(?!:))|\\(:)")
 
 
 class ParameterOptions(BaseModel):
-    """A parameter of a query. default: the value, written as in a file name, where none is given."""
+    """A parameter of a query. default: the value if none is given, written as in a file name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     type: ParameterType = "text"
@@ -38,8 +38,8 @@ class ParameterOptions(BaseModel):
 class QueryOptions(BaseModel):
     """A named query: SQL with `:name` for each parameter (`\\:` is a colon).
 
-    parameters: those that are no required texts; a word alone is a type. lazy: whether only an open runs it, so that
-    its size is 0 until then.
+    parameters: all except required texts; a word alone is a type. lazy: only open runs it, and its size is 0 until
+    then.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -76,7 +76,7 @@ def _as_text(default: str | int | float | bool | None) -> str:
 
 
 def valid_name(name: str) -> str:
-    """Raises ValueError for what cannot be the name of a query."""
+    """Return a name. Raises ValueError if it cannot be the name of a query."""
     if not _NAME.fullmatch(name) or name.endswith((".csv", ".ndjson", ".sql")):
         raise ValueError(f"{name!r} cannot be the name of a query: letters, digits, '_', '-' and '.'")
     return name
@@ -100,15 +100,15 @@ class Query:
         return [name for name, parameter in self.parameters.items() if parameter.default is None]
 
     def pyformat(self) -> str:
-        """The statement with `%(name)s` for each parameter, and `%%` for each percent sign."""
+        """Return the statement with `%(name)s` for each parameter, and `%%` for each percent sign."""
         return self._written(lambda name: f"%({name})s", lambda text: text.replace("%", "%%"))
 
     def named(self) -> str:
-        """The statement with `:name` for each parameter, and plain colons."""
+        """Return the statement with `:name` for each parameter, and plain colons."""
         return self._written(lambda name: f":{name}", str)
 
     def escaped(self) -> str:
-        """The statement as SQLAlchemy's `text()` reads it: `:name` for each parameter, `\\:` for each other colon."""
+        """Return the statement for SQLAlchemy's `text()`: `:name` for each parameter, `\\:` for each other colon."""
         return self._written(lambda name: f":{name} ", lambda text: text.replace(":", "\\:"))
 
     def _written(self, parameter: Callable[[str], str], text: Callable[[str], str]) -> str:
@@ -125,7 +125,7 @@ class Query:
         return self.options.sql.strip().rstrip(";").rstrip()
 
     def source_text(self) -> str:
-        """The query with what there is to know of it, as SQL."""
+        """Return the query as SQL, with comments on its parameters."""
         lines = [f"-- {line}" for line in (self.options.description or "").splitlines()]
         for name, parameter in self.parameters.items():
             default = "" if parameter.default is None else f", {_as_text(parameter.default)} unless given"
@@ -134,7 +134,7 @@ class Query:
         return "\n".join([*lines, self.statement]) + ";\n"
 
     def values(self, arguments: str | None) -> QueryValues:
-        """The values in what follows the `?` of a file name. Raises InvalidUri, which says what is wrong with them."""
+        """Return the values after the `?` of a file name. Raises InvalidUri, which says which value is wrong."""
         given: dict[str, str] = {}
         parameters = self.parameters
         for pair in (arguments or "").split("&") if arguments else []:
@@ -165,7 +165,7 @@ def _decoded(name: str, value: str) -> str:
 
 
 def parse_value(name: str, type: ParameterType, text: str) -> Value:
-    """The value that is written in a file name. Raises InvalidUri."""
+    """Return the value that is written in a file name. Raises InvalidUri."""
     try:
         match type:
             case "integer":
@@ -188,7 +188,7 @@ def parse_value(name: str, type: ParameterType, text: str) -> Value:
 def parse_file_name(
     text: str, queries: Mapping[str, Query]
 ) -> tuple[Query, Literal["csv", "ndjson", "sql"], str | None]:
-    """The query, the format and the arguments that a file name means. Raises NotFound."""
+    """Return the query, the format and the arguments of a file name. Raises NotFound."""
     stem, _, ending = text.rpartition(".")
     name, question, arguments = stem.partition("?")
     query = queries.get(name)

@@ -1,8 +1,8 @@
-"""Rows as CSV and JSON, where the database does not write them itself. Pure.
+"""Rows as CSV and JSON, for databases that do not write these themselves. Pure.
 
 CSV is that of PostgreSQL's `COPY … (FORMAT csv, HEADER)`: NULL is nothing, an empty text is `""`, a value is quoted
-where it holds a comma, a quote or a line break, and lines end with a line feed. Blobs are `\\x` and hex in both forms,
-and so is in JSON a text that is no UTF-8.
+where it holds a comma, a quote or a line break, and lines end with a line feed. Blobs are `\\x` and hex in both forms;
+in JSON so is a text that is not UTF-8.
 """
 
 import json
@@ -18,12 +18,12 @@ from bbfs.sources.database.backend import RowFormat, Write
 
 P = TypeVar("P", str, bytes)
 CHUNK = 1 << 18
-"""Bytes, about, that are written at once."""
+"""Approximate bytes of one write."""
 _QUOTED = re.compile(r'[,"\n\r]')
 
 
 def write_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], format: RowFormat, write: Write) -> None:
-    """All rows in one of the formats, of CSV with a line of names first."""
+    """Write all rows in one of the formats; CSV begins with a line of names."""
     if format == "csv":
         lines = chain([csv_line(columns)], map(csv_line, rows))
     else:
@@ -47,7 +47,7 @@ def in_portions(pieces: Iterable[P], join: Callable[[list[P]], bytes], write: Wr
 
 
 def encoded(text: str) -> bytes:
-    """UTF-8; bytes that the database had in a text and that are no UTF-8 stay as they are."""
+    """Encode a text as UTF-8; surrogates become the bytes that the database had."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -67,7 +67,7 @@ def _csv_field(value: Any, alone: bool) -> str:
 
 
 def value_as_text(value: Any) -> str:
-    """A value as PostgreSQL would write it."""
+    """Return a value as PostgreSQL would write it."""
     match value:
         case bool():
             return "t" if value else "f"
@@ -83,7 +83,7 @@ def value_as_text(value: Any) -> str:
 
 
 def row_json(columns: Sequence[str], row: Sequence[Any]) -> bytes:
-    """One row as an object, with a line for each column."""
+    """Return one row as an object, with a line for each column."""
     return encoded(_object([json_text(column) for column in columns], row, ",\n ", ":") + "\n")
 
 
@@ -94,7 +94,7 @@ def _object(names: Sequence[str], row: Sequence[Any], comma: str, colon: str) ->
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON."""
+    """Return a value as JSON."""
     if isinstance(value, Decimal) and value.is_finite():
         return str(value)  # with all its digits
     return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
@@ -118,7 +118,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_text(value: str) -> bool:
-    """Whether a text came from UTF-8."""
+    """Return whether a text came from UTF-8."""
     if value.isascii():
         return True
     try:

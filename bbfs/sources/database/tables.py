@@ -1,4 +1,4 @@
-"""What is known of the schemas and tables of a database, as values. Pure."""
+"""The schemas and tables of a database as values. Pure."""
 
 import json
 from dataclasses import dataclass, field, fields
@@ -12,7 +12,7 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema; of SQLite, an attached database. comment: as the database has it."""
+    """A schema; of SQLite, an attached database. comment: of the database."""
 
     name: str
     comment: str | None = None
@@ -22,7 +22,7 @@ class Schema:
 class Column:
     """A column. type: as the database writes it. default, generated: SQL expressions. identity: always, by default.
 
-    stored: whether what is generated is stored.
+    stored: whether a generated value is stored.
     """
 
     name: str
@@ -57,7 +57,7 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table or view, as far as it is known without reading a row; in a listing without indexes and foreign keys.
+    """A table or view, without reading a row; in a listing without indexes and foreign keys.
 
     kind: `table`, `view`, `materialized view`, … estimated_rows: never counted; None where the catalog has no estimate.
     identity: the backend's own handle.
@@ -80,7 +80,7 @@ class Table:
         return f"{quoted(self.schema)}.{quoted(self.name)}"
 
     def column(self, name: str) -> Column:
-        """The column of this name, which the table must have."""
+        """Return the column of this name, which the table must have."""
         return next(column for column in self.columns if column.name == name)
 
     @property
@@ -100,7 +100,7 @@ class Table:
         return tuple(leading)
 
     def document(self) -> dict[str, Any]:
-        """Return all of it for `columns.json`, without what is not known."""
+        """Return the object of `columns.json`, without unknown values."""
         return without_none(
             schema=self.schema,
             table=self.name,
@@ -113,7 +113,7 @@ class Table:
         )
 
     def properties(self, *, listed: bool = False) -> dict[str, Any]:
-        """Return the extended attributes of its directory and files. listed: a listing knows of no indexes."""
+        """Return the extended attributes of its directory and files. listed: without indexes."""
         return without_none(
             schema=self.schema,
             table=self.name,

@@ -1,4 +1,4 @@
-"""URLs of databases, and what must not be told of them."""
+"""URLs of databases, and their secrets."""
 
 from urllib.parse import quote, quote_plus
 
@@ -11,7 +11,7 @@ HIDDEN = "***"
 
 
 class Secrets:
-    """What a URL holds that belongs in no text."""
+    """The secrets of a URL, which no message may have."""
 
     def __init__(self, url: URL) -> None:
         given = [url.password, *(value for name, value in url.query.items() if "password" in name.lower())]
@@ -19,14 +19,14 @@ class Secrets:
         self._texts = sorted({form for text in plain for form in (text, quote(text, safe=""), quote_plus(text))})
 
     def hidden(self, text: str) -> str:
-        """`text` without the secrets."""
+        """Return `text` without the secrets."""
         for secret in sorted(self._texts, key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
         return text
 
 
 def parse_url(where: str, url: str, password: str | None) -> URL:
-    """A URL of SQLAlchemy, with a password that is given apart. Raises ConfigError, which does not repeat it."""
+    """Parse a URL of SQLAlchemy, with a password from elsewhere. Raises ConfigError, whose text has no secret."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):

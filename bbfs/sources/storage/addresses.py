@@ -1,9 +1,8 @@
-"""The native URIs of storage: `scheme://authority/name/name`, and what each part of them stands for. Pure.
+"""The native URIs of storage, `scheme://authority/name/name`, and the names in them. Pure.
 
-A store knows keys, texts with slashes; here a key is the tuple of the names between its slashes. A URI has each of
-them percent-encoded, so that it is a true URI of the object, but for two kinds of names that no path can hold: `.` and
-`..` are written `%2E` and `%2E%2E`, and an empty name (of keys such as `a//b`, `/a`, `a/`) is written `%2F`. So every
-key has one URI, and every URI leads to one key at most.
+A store has keys: texts with slashes. Here a key is the tuple of the names between its slashes. A URI has each name
+percent-encoded. Two kinds of names cannot stand in a path: `.` and `..` are written `%2E` and `%2E%2E`, and an empty
+name (of keys such as `a//b`, `/a`, `a/`) is written `%2F`. So every key has one URI, and a URI has at most one key.
 """
 
 from dataclasses import dataclass
@@ -14,19 +13,19 @@ from bbfs.model.redaction import shown
 
 Names = tuple[str, ...]
 EMPTY = "%2F"
-"""How an empty name is written."""
+"""The segment of an empty name."""
 _SAFE = "!$&'()*+,;=:@-._~"  # RFC 3986, pchar
 
 
 def segment_of(name: str) -> str:
-    """The URI segment of a name. Bytes that are no UTF-8 are in the name as lone surrogates. Total."""
+    """Return the URI segment of a name, in which surrogates stand for bytes that are not UTF-8. Total."""
     if name in ("", ".", ".."):
         return EMPTY if not name else name.replace(".", "%2E")
     return quote(name, safe=_SAFE, errors="surrogateescape")
 
 
 def name_of(segment: str) -> str:
-    """The name that a URI segment stands for. Raises NotFound where it stands for none."""
+    """Return the name of a URI segment. Raises NotFound if it has none."""
     if segment == EMPTY:
         return ""
     if segment in ("", ".", ".."):
@@ -42,11 +41,11 @@ def name_of(segment: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the tree of a source begins: its URL, taken apart.
+    """The root of a source's tree: its URL, taken apart.
 
-    authority: what stands between `//` and the next slash (a bucket, a host); empty where there is none, as for the
-    archive `zip:///path/to.zip`. prefix: the names of the path that follows it. Where the archive itself is, is no part
-    of the URIs of its members (`zip://member`): it may be moved, and says more of this machine than they should.
+    authority: the text between `//` and the next slash (a bucket, a host); empty for an archive (`zip:///path/to.zip`).
+    prefix: the names of the path after it. The URIs of an archive's members (`zip://member`) leave its path out: the
+    archive may be moved, and its path says more of this machine than they should.
     """
 
     scheme: str
@@ -55,18 +54,18 @@ class Place:
 
     @property
     def above(self) -> Names:
-        """The names of the directories that lead from the root of the scheme to this place."""
+        """The names of the directories from the root of the scheme to this place."""
         return (self.authority, *self.prefix) if self.authority else ()
 
     def native_uri(self, names: Names, *, is_directory: bool = False) -> str:
-        """The native URI of what these names lead to from the root of the scheme."""
+        """Return the native URI of names below the root of the scheme."""
         path = "/".join(map(segment_of, names))
         return f"{self.scheme}://{path}" + ("/" if is_directory and names else "")
 
     def names(self, native_uri: str) -> tuple[Names, bool]:
-        """The names below the root of the scheme, and whether the URI ends like a directory. Raises NotFound.
+        """Return the names below the root of the scheme, and if the URI ends with a slash. Raises NotFound.
 
-        What an authority has in it is compared as it is written.
+        The authority is compared without decoding it.
         """
         opening = f"{self.scheme}://"
         if not native_uri.startswith(opening):
@@ -81,7 +80,7 @@ class Place:
         return tuple(name_of(segment) for segment in segments), is_directory
 
     def inside(self, names: Names) -> Names | None:
-        """The names that follow this place; None for those of a directory that leads to it. Raises NotFound."""
+        """Return the names below this place, or None for a directory that leads to it. Raises NotFound."""
         above = self.above
         if names[: len(above)] == above:
             return names[len(above) :]

@@ -1,4 +1,4 @@
-"""What a kind of storage has to be able to do, and what it says of its objects."""
+"""The interface of a kind of storage, its values, and the base of the backends that use a network."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from bbfs.sources.storage.options import Configured
 
 T = TypeVar("T")
 ATTEMPTS = 4
-"""How often an object is read that is replaced meanwhile."""
+"""Reads of an object that is replaced meanwhile, before it is Busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """One object or directory.
 
-    path: its names below the place where the source begins. size: bytes, None if unknown. etag: changes when the
-    content does. mime_type: as the store says it, for names that tell nothing. properties: what else it says, by names
-    in snake_case. target: of a symbolic link.
+    path: names below the root of the source. size: bytes, None if unknown. etag: changes when the content does.
+    mime_type: as the store says it, for names without a known ending. properties: other facts of the store, by names in
+    snake_case. target: of a symbolic link.
     """
 
     path: Names
@@ -42,7 +42,7 @@ class Item:
 class Listed:
     """The entries of a directory; an item that has the path of the directory itself is its own content (S5).
 
-    problem: in words, what is missing.
+    problem: a text that says which entries are missing.
     """
 
     items: tuple[Item, ...]
@@ -51,17 +51,17 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A content, and what is known of exactly this version of it."""
+    """A content, and the item of exactly this version."""
 
     content: Content
     item: Item
 
 
 class Backend(Protocol):
-    """One kind of storage. Paths are names below the place where the source begins. All raise BbfsError only."""
+    """One kind of storage. Paths are names below the root of the source. All methods raise only BbfsError."""
 
     async def list(self, path: Names) -> Listed:
-        """A directory. Raises NotFound where there is none."""
+        """Return the entries of a directory. Raises NotFound."""
         ...
 
     async def stat(self, path: Names, *, is_directory: bool) -> Item: ...
@@ -72,9 +72,9 @@ class Backend(Protocol):
 
 
 class Threads:
-    """Runs what blocks in worker threads, of which a source has as many as it may have requests in flight.
+    """Runs blocking functions in worker threads, as many as the source may have requests in flight.
 
-    A thread cannot be cancelled: whoever waits for it is let go, and the backend's own time-outs end the thread.
+    A thread cannot be cancelled: cancelling ends the wait, and the backend's own time-outs end the thread.
     """
 
     def __init__(self, limit: int) -> None:

@@ -1,7 +1,7 @@
 """Remote file systems through fsspec: SFTP, FTP, GitHub, and fsspec's own memory.
 
-They are used in threads, each of which ends by the time-out of its connection. A connection that has died since it was
-last used is made again once.
+They run in threads; the time-out of its connection ends each. If a connection has died since its last use, the backend
+connects again, once.
 """
 
 import ftplib
@@ -56,7 +56,7 @@ _ERRORS: dict[str, type[BbfsError]] = {
     "UnicodeError": ProtocolViolation,
     "ValueError": ProtocolViolation,
 }
-"""By the names of the exceptions and those they are made of, the nearest first, so that no package need be there."""
+"""By the names of exception classes and their bases, the nearest first, so that no package need be installed."""
 
 
 class FilesystemBackend(LibraryBackend):
@@ -64,7 +64,7 @@ class FilesystemBackend(LibraryBackend):
 
     def __init__(self, configured: Configured) -> None:
         place = configured.place
-        # ftplib has one conversation on one connection.
+        # A connection of ftplib takes one request at a time.
         super().__init__(configured, 1 if place.scheme == "ftp" else configured.source.policy.concurrency)
         self._lock = threading.Lock()
         self._made: Any = None
@@ -78,7 +78,7 @@ class FilesystemBackend(LibraryBackend):
             self._failures += (import_module("paramiko").SSHException,)
 
     async def aclose(self) -> None:
-        """Ends the connection, in a thread: that may wait for the other side."""
+        """Close the connection, in a thread: that may wait for the other side."""
         made, self._made = self._made, None
         if made is not None:
             await self._threads.run(_close, made)
@@ -113,7 +113,7 @@ class FilesystemBackend(LibraryBackend):
         return Listed(tuple(items), "; ".join(problems) or None)
 
     async def _link(self, item: Item, entry: Any) -> Item | None:
-        """A symbolic link with its target; None for one that leads out of the place."""
+        """Return a symbolic link with its target, or None for one that leads out of the source."""
         target = await self._call(item.path, lambda fs: fs.ftp.readlink(entry["name"]))
         if target is None or not stays_inside(item.path, target):
             return None
@@ -129,7 +129,7 @@ class FilesystemBackend(LibraryBackend):
     def _info(self, fs: Any, path: Names) -> Any:
         if self._place.scheme != "sftp":
             return fs.info(self._path(path))
-        # What fsspec asks follows links, and the listing does not.
+        # fsspec's own request follows links, and the listing does not.
         entry = fs._decode_stat(fs.ftp.lstat(self._path(path)))
         if entry["type"] == "link":
             raise PermissionError("a symbolic link, and links are not followed")
@@ -201,7 +201,7 @@ class FilesystemBackend(LibraryBackend):
 
     @staticmethod
     def _translated(error: Exception, what: str) -> BbfsError:
-        """An error of a library, whose text is not passed on: it may hold what the library was given."""
+        """Return the error for one of a library, whose text may have secrets in it."""
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
         if status is not None:
@@ -231,7 +231,7 @@ def _described(path: Names, entry: Any) -> Item:
 
 
 def _modified_ns(entry: Any) -> int | None:
-    """The time of the last modification: SFTP says it as a time, FTP as digits in UTC (RFC 3659, section 2.3)."""
+    """Return the time of the last modification: SFTP gives a time, FTP digits in UTC (RFC 3659, section 2.3)."""
     said = entry.get("mtime") or entry.get("modify") or entry.get("modified") or entry.get("created")
     if isinstance(said, str):
         try:
@@ -247,7 +247,7 @@ def _close(made: Any) -> None:
         if client is not None:
             client.close()
     except (OSError, EOFError):
-        pass  # it was closed by the other side
+        pass  # the other side closed it
 
 
 def _is_of_connection(error: Exception) -> bool:

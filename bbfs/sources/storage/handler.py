@@ -1,7 +1,7 @@
-"""Storage sources (`type = "storage"`): translates between the tree of bbfs and one backend.
+"""The handler of storage sources (`type = "storage"`), between the tree of bbfs and one backend.
 
-Native URIs are those of the place itself, such as `s3://bucket/prefix/key`. The tree begins at the root of the scheme:
-the directories that lead to the configured place have the next name on the way to it in them, and nothing else.
+Native URIs are those of the store, such as `s3://bucket/prefix/key`. The tree begins at the root of the scheme: each
+directory above the configured place has one entry, the next name on the way to it.
 """
 
 import logging
@@ -28,7 +28,7 @@ from bbfs.sources.storage.s3.backend import S3Backend
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _A_TURN = 1000
-"""Entries that are described before other tasks have their turn."""
+"""Entries that are described between two turns of other tasks."""
 
 
 class StorageHandler:
@@ -51,7 +51,7 @@ class StorageHandler:
         await self._backend.aclose()
 
     async def list_directory(self, path: tuple[str, ...]) -> Listing:
-        """The entries of a directory, in the store's order. path: URI segments below the root of the scheme."""
+        """Return the entries of a directory, in the store's order. path: URI segments below the root of the scheme."""
         names = tuple(name_of(segment) for segment in path)
         inner = self._place.inside(names)
         if inner is None:
@@ -102,7 +102,7 @@ class StorageHandler:
         name = _readable(names[-1] or names[-2]) if names else self.source.name
         mime_type = None
         if item.kind == "resource":
-            # The name comes first: a listing has nothing else, and the type is to be the same whoever says it.
+            # The name comes first: a listing has nothing else, and stat must give the same type.
             mime_type = mime_type_of_name(name) or item.mime_type
         return ResourceMetadata(
             uri=source_uri(self.source.base_prefix, native_uri),
@@ -124,7 +124,7 @@ def _readable(name: str) -> str:
 
 
 def backend_of(configured: Configured, services: Services) -> Backend:
-    """What reads the place of a source, by its scheme. Raises ConfigError where a package for it is missing."""
+    """Return the backend for the scheme of a source. Raises ConfigError if a package for it is missing."""
     scheme = configured.place.scheme
     if scheme == "s3":
         return S3Backend(configured)
@@ -135,7 +135,7 @@ def backend_of(configured: Configured, services: Services) -> Backend:
 
 
 def _refuse_mount_point(configured: Configured, mount_point: str | None) -> None:
-    """A process must not touch the mount that it serves."""
+    """Raise ConfigError for an archive below the mount point: a process must not read the mount that it serves."""
     if mount_point is None or configured.file is None:
         return
     mounted, file = os.path.realpath(mount_point), os.path.realpath(configured.file)

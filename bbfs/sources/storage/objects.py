@@ -1,7 +1,7 @@
 """Object stores through obstore: Google Cloud Storage, Azure Blob Storage, and WebDAV.
 
-obstore takes keys for paths: one with an empty name, `.` or `..` in it has no place there, and it refuses to list the
-directory that has such a key, which is told as what it is.
+obstore takes keys for paths. It refuses a key with an empty name, `.` or `..` in it, and a listing of its directory;
+the error says so.
 """
 
 import base64
@@ -56,15 +56,15 @@ class ObjectBackend(LibraryBackend):
             raise self._missing("obstore") from None
         try:
             self._store = _store(stores, configured)
-        except self._failures as error:  # its text may have the secret that it does not like
+        except self._failures as error:  # its text may quote a secret
             why = f"{self._place.scheme} cannot be used like this ({type(error).__name__})"
             raise self._unusable(why) from None
 
     async def aclose(self) -> None:
-        """Connections end with the store."""
+        """Do nothing: the connections end with the store."""
 
     async def list(self, path: Names) -> Listed:
-        """A directory as a whole: obstore asks for its pages by itself."""
+        """Return a whole directory: obstore asks for all pages."""
         prefix = "/".join((*self._prefix, *path))
         found = await self._call(path, self._obstore.list_with_delimiter, prefix or None)
         items: dict[Names, Item] = {}
@@ -85,7 +85,7 @@ class ObjectBackend(LibraryBackend):
         return Listed((*own, *items.values()))
 
     async def _require_directory(self, path: Names, own: tuple[Item, ...]) -> None:
-        """Raises NotFound or NotADirectory for what has nothing in it; over WebDAV, it may be there all the same."""
+        """Raise NotFound or NotADirectory if nothing is below `path`; WebDAV has empty directories."""
         if not self._has_directories:
             raise NotADirectory(self._what(path)) if own else NotFound(self._what(path))
         above = {item.path: item.kind for item in (await self.list(path[:-1])).items}
@@ -93,7 +93,7 @@ class ObjectBackend(LibraryBackend):
             raise NotADirectory(self._what(path)) if path in above else NotFound(self._what(path))
 
     async def _own(self, path: Names) -> tuple[Item, ...]:
-        """The object that has the name of a directory."""
+        """Return the object that has the name of a directory, if there is one."""
         try:
             return (await self.stat(path, is_directory=False),)
         except (NotFound, Denied, IsADirectory):

@@ -1,4 +1,4 @@
-"""The options of a storage source: its URL, taken apart, and the options and secrets that belong to its scheme."""
+"""The options of a storage source: its URL, taken apart, and the options and secrets of its scheme."""
 
 import os
 import re
@@ -24,10 +24,10 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class StorageOptions(SourceOptions):
-    """What every storage source has.
+    """The options of every storage source.
 
-    url: where the tree begins. options: of the scheme. max_memory: bytes up to which an object is read as a whole when
-    it is opened; larger ones are read in ranges. list_limit: names of one directory that are listed at most.
+    url: the root of the tree. options: of the scheme. max_memory: bytes up to which open reads an object whole; larger
+    ones are read in ranges. list_limit: limit on the names that one directory lists.
     """
 
     url: str
@@ -113,14 +113,14 @@ class GithubAuth(SchemeTable):
 
 
 class ZipOptions(SchemeTable):
-    """encoding: of member names that do not say that they are UTF-8."""
+    """encoding: of member names without the flag for UTF-8."""
 
     encoding: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """What there is to configure of a scheme. path_only: its URLs have no authority."""
+    """The options of a scheme. path_only: its URLs have no authority."""
 
     options: type[SchemeTable]
     auth: type[SchemeTable]
@@ -144,7 +144,7 @@ SCHEMES: dict[str, Scheme] = {
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """A storage source as it is configured. file: the path of an archive. auth: holds secrets, and has no `repr`."""
+    """A configured storage source. file: the path of an archive. auth: holds secrets, so `repr` leaves it out."""
 
     source: DataSource
     place: Place
@@ -156,7 +156,7 @@ class Configured:
 
 
 def configure(source: DataSource) -> Configured:
-    """The options of a source, checked. Raises ConfigError, whose text holds no value that may be secret."""
+    """Check and return the options of a source. Raises ConfigError, whose text has no value that may be secret."""
     common = parse_options(StorageOptions, source)
     where = f"sources[{source.id}].config.url"
     scheme, found, rest = common.url.partition("://")
@@ -209,10 +209,10 @@ def _check_port(url: str, where: str) -> None:
         if parts.hostname and (parts.port is None or parts.port > 0):
             return
     except ValueError:
-        pass  # told below, without the value
+        pass  # reported below, without the value
     raise ConfigError(f"{where}: no host, or a port that is none")
 
 
 def expand(source: DataSource, path: str) -> str:
-    """A path among the options as an absolute one."""
+    """Return a path of the options as an absolute one."""
     return os.fspath(local_path(source, path))

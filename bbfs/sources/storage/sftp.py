@@ -1,4 +1,4 @@
-"""SFTP by fsspec and paramiko, with hosts that are known and time-outs throughout."""
+"""SFTP by fsspec and paramiko, with known hosts only, and a time-out for every step."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ class _RefuseUnknown(paramiko.MissingHostKeyPolicy):
 
 
 class _Sftp(SFTPFileSystem):
-    """fsspec's, but that it takes no host on trust."""
+    """The file system of fsspec, which refuses unknown hosts."""
 
     def _connect(self) -> None:
         known_hosts, timeout = self.ssh_kwargs.pop("known_hosts"), self.ssh_kwargs["timeout"]
@@ -43,7 +43,7 @@ def connect(
     key_file: str | None,
     timeout: float,
 ) -> SFTPFileSystem:
-    """A connection. timeout: seconds for each step and each answer. Raises what paramiko raises, and Denied."""
+    """Connect. timeout: seconds for each step and each answer. Raises Denied, and the errors of paramiko."""
     return _Sftp(
         host,
         port=port,

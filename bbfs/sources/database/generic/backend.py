@@ -1,7 +1,7 @@
-"""Any other database that SQLAlchemy has a dialect for, by what SQLAlchemy itself knows of it.
+"""Any other database with a dialect of SQLAlchemy, by SQLAlchemy's own reflection.
 
-It opens a transaction that is read-only where the dialect has such a thing (`_READ_ONLY`), and only ever selects. The
-driver bounds and ends a statement as far as it can: not all can.
+A transaction is read-only where the dialect supports that (`_READ_ONLY`), and all statements are SELECT. Not every
+driver can bound or end a statement.
 """
 
 import logging
@@ -46,7 +46,7 @@ class GenericBackend:
 
     @contextmanager
     def session(self, job: Job) -> Iterator[GenericSession]:
-        """A transaction. Raises BbfsError, and what `fault` takes."""
+        """Open a transaction. Raises BbfsError, and what `fault` takes."""
         try:
             connection = self._engine.connect()
         except exc.DBAPIError as error:

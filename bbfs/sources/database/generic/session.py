@@ -1,4 +1,4 @@
-"""What is asked of a database through SQLAlchemy alone, in the SQL that it makes for the dialect."""
+"""The statements to a database through SQLAlchemy alone, which writes them for the dialect."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from bbfs.sources.database.rendering import is_text, row_json, value_as_text, wr
 from bbfs.sources.database.tables import Column, ForeignKey, Index, Schema, Table
 
 FETCHED = 1000
-"""Rows that are fetched at once, where the driver can do that."""
+"""Rows in one fetch, if the driver supports that."""
 _READING = re.compile(r"\s*(\(\s*)*(select|with|values|table)\b", re.IGNORECASE)
 _READ: dict[type, Callable[[str], Any]] = {
     int: int,
@@ -69,7 +69,7 @@ class GenericSession:
         try:
             return given.compile(self._connection.dialect)
         except exc.CompileError:
-            return ""  # one that this dialect of SQLAlchemy does not know
+            return ""  # a type that this dialect of SQLAlchemy does not know
 
     def table(self, schema: str, name: str, *, keys_only: bool = False) -> Table:
         if schema not in self._inspector.get_schema_names():
@@ -156,7 +156,7 @@ class GenericSession:
         return any(_key_value(known) == value for (known,) in self._found(found))
 
     def _found(self, statement: Any) -> Sequence[Any]:
-        """The rows of a look by key; none where the database says that there can be no such value."""
+        """Return the rows of a search by key; none if the database refuses the value."""
         try:
             return self._connection.execute(statement).fetchall()
         except exc.DataError:
@@ -167,7 +167,7 @@ class GenericSession:
         return None if row is None else row_json([column.name for column in table.columns], row)
 
     def _find(self, table: Table, key: Key, by: tuple[str, KeyValue] | None) -> Sequence[Any] | None:
-        """The row whose key is written exactly so, though the database may take other spellings for the same."""
+        """Return the row whose key is written exactly so; the database may take other spellings for equal."""
         names = [column.name for column in table.columns]
         conditions = [*zip(table.primary_key, key, strict=True), *([] if by is None else [by])]
         for row in self._found(self._where(select(table.identity), table, conditions).limit(9)):
@@ -201,7 +201,7 @@ def _key_value(value: Any) -> KeyValue:
 
 
 def _bound(column: "SqlColumn[Any]", value: KeyValue) -> Any:
-    """A value of a key as the column's type has it. Raises NotFound for a text that is none."""
+    """Return a value of a key in the column's type. Raises NotFound for a text that is no such value."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, TaggedText) or not is_text(value):

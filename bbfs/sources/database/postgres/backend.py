@@ -1,7 +1,7 @@
 """PostgreSQL, through psycopg and a pool of SQLAlchemy.
 
-Every request is one transaction, READ ONLY and REPEATABLE READ, with a statement_timeout. A request that nobody waits
-for is cancelled at the server; a server that does not even take that gets its connection closed.
+Every request is one transaction, READ ONLY and REPEATABLE READ, with a statement_timeout. When a request is
+given up, it is cancelled at the server; if the server does not take the cancellation, the connection is closed.
 """
 
 import logging
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 KEPT_OPEN = 4
 """Connections that stay open between requests."""
 STOPPING = 5.0
-"""Seconds that the server has for taking a cancellation, and then for ending the statement."""
+"""Seconds for the server to take a cancellation, and again to end the statement."""
 _REFUSED = ("password", "authentication failed", "no pg_hba.conf entry", "permission denied for database")
 _BY_STATE: tuple[tuple[str, type[BbfsError]], ...] = (
     ("28", Denied),  # invalid authorization
@@ -57,7 +57,7 @@ _BY_STATE: tuple[tuple[str, type[BbfsError]], ...] = (
     ("42P01", NotFound),  # no such table
     ("3F000", NotFound),  # no such schema
     ("0A", NotSupported),
-    ("22021", ProtocolViolation),  # a text that is no UTF-8, in a database that checks none
+    ("22021", ProtocolViolation),  # a text that is not UTF-8, in a database that checks nothing
     ("54", TooLarge),  # program limit
 )
 """By the beginning of SQLSTATE (PostgreSQL, appendix A)."""
@@ -96,7 +96,7 @@ class PostgresBackend:
 
     @contextmanager
     def session(self, job: Job) -> Iterator[PostgresSession]:
-        """A transaction, which sees one state of the database. Raises BbfsError, and what `fault` takes."""
+        """Open a transaction, which sees one state of the database. Raises BbfsError, and what `fault` takes."""
         pooled = self._engine.raw_connection()
         connection: psycopg.Connection[Any] = pooled.driver_connection  # type: ignore[assignment]
         ended = threading.Event()
@@ -104,7 +104,7 @@ class PostgresBackend:
             job.begin(lambda: _stop(connection, ended))
             try:
                 milliseconds = max(1, ceil(self._timeout * 1000))
-                # One round trip. A transaction that hangs in this process is ended by the server as well.
+                # One round trip. The server also ends a transaction that hangs in this process.
                 bounds = (
                     f"SET LOCAL statement_timeout = {milliseconds};"
                     f"SET LOCAL idle_in_transaction_session_timeout = {milliseconds + 5000};"
@@ -121,7 +121,7 @@ class PostgresBackend:
             pooled.close()
 
     def is_system(self, schema: str) -> bool:
-        return schema == "information_schema" or schema.startswith("pg_")  # nobody else may use that prefix
+        return schema == "information_schema" or schema.startswith("pg_")  # PostgreSQL reserves that prefix
 
     def fault(self, error: Exception) -> BbfsError | None:
         if isinstance(error, PoolTimeout):
@@ -145,11 +145,11 @@ class PostgresBackend:
 def _prepare(connection: psycopg.Connection[Any], _record: object) -> None:
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     connection.read_only = True
-    connection.prepare_threshold = None  # poolers between us and the server know no prepared statements
+    connection.prepare_threshold = None  # poolers do not support prepared statements
 
 
 def _stop(connection: psycopg.Connection[Any], ended: threading.Event) -> None:
-    """Cancel what the connection does; if that does not end it, close the connection under it."""
+    """Cancel the statement of a connection; if that does not end it, close the connection."""
     try:
         connection.cancel_safe(timeout=STOPPING)
     except psycopg.Error as error:

@@ -1,4 +1,4 @@
-"""The catalog of PostgreSQL: statements that read no row of a user's table, and values of their answers."""
+"""Statements on the catalog of PostgreSQL, which read no row of a user's table, and values of their answers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -97,7 +97,7 @@ SELECT c.relkind::text,
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 """
-"""What finds rows: the kind, the primary key, and the columns that indexes begin with."""
+"""The facts that find rows: the kind, the primary key, and the columns that indexes begin with."""
 CONSTRAINTS = """
 SELECT conname, pg_get_constraintdef(oid) FROM pg_catalog.pg_constraint
 WHERE conrelid = $1 AND contype IN ('p', 'u', 'c', 'f', 'x') ORDER BY position(contype::text in 'pucxf'), conname
@@ -118,7 +118,7 @@ WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped AND a.attcollation
 
 
 def column(given: Mapping[str, Any]) -> Column:
-    """A column of TABLE. The expression of a generated one is no default."""
+    """Return a column of TABLE. The expression of a generated one is no default."""
     default, generated = given["default"], given["generated"]
     return Column(
         given["name"],
@@ -133,11 +133,11 @@ def column(given: Mapping[str, Any]) -> Column:
 
 
 def index(given: Mapping[str, Any]) -> Index:
-    """An index of TABLE."""
+    """Return an index of TABLE."""
     return Index(given["name"], tuple(given["columns"]), given["unique"], given["leading"])
 
 
 def foreign_key(own_schema: str, given: Mapping[str, Any]) -> ForeignKey:
-    """A foreign key of TABLE."""
+    """Return a foreign key of TABLE."""
     schema = None if given["schema"] == own_schema else given["schema"]
     return ForeignKey(tuple(given["columns"]), schema, given["table"], tuple(given["references"]))

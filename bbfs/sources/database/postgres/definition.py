@@ -8,7 +8,7 @@ from bbfs.sources.database.tables import Column, Table, quoted
 
 
 def definition(table: Table, rows: Callable[[str], list[tuple[Any, ...]]]) -> str:
-    """The statements. rows: those of a statement on the catalog with the table's oid as its value."""
+    """Return the statements. rows: runs a statement on the catalog with the table's oid as its value."""
     name = table.sql_name
     if table.kind in ("view", "materialized view"):
         query = rows(catalog.VIEW)[0][0].strip().rstrip(";")

@@ -1,4 +1,4 @@
-"""What is asked of PostgreSQL, in SQL. Keys are compared with the text that the server itself makes of them."""
+"""The statements to PostgreSQL. Keys are compared with the text that the server itself makes of them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -26,7 +26,7 @@ _NO_VALUE = (
     pg.NumericValueOutOfRange,
     pg.DataException,
 )
-"""What a text that is no value of a column's type ends with; `DataException` is that of ranges."""
+"""Errors for a text that is no value of a column's type; ranges raise `DataException`."""
 
 
 class PostgresSession:
@@ -36,7 +36,7 @@ class PostgresSession:
         self._connection = connection
 
     def _all(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows of a statement with `$1`, `$2`, … for the values, whose types the server finds out."""
+        """Return the rows of a statement with `$1`, `$2`, … for the values; the server infers their types."""
         with RawCursor(self._connection) as cursor:
             return cursor.execute(cast(Any, sql), values).fetchall()
 
@@ -85,7 +85,7 @@ class PostgresSession:
         )
 
     def _planned(self, schema: str, view: str) -> int | None:
-        """How many rows the planner expects of a view; None if it may not be read. Nothing is run for that."""
+        """Return how many rows the planner expects of a view, without running it; None if it may not be read."""
         sql = f"EXPLAIN (FORMAT JSON) SELECT * FROM {quoted(schema)}.{quoted(view)}"
         try:
             with self._connection.transaction():  # a savepoint: what follows goes on if this fails
@@ -106,7 +106,7 @@ class PostgresSession:
         self._copy(f"SELECT * FROM {table.sql_name}", format, write)
 
     def _copy(self, sql: str, format: RowFormat, write: Write) -> None:
-        """What COPY writes of a statement's rows, as it comes."""
+        """Write the rows of a statement as COPY sends them."""
         make: Callable[[Any], bytes]
         if format == "ndjson":
             sql, how, make = f"SELECT row_to_json(q.*)::text FROM (\n{sql}\n) AS q", _LINES, _on_one_line
@@ -160,7 +160,7 @@ class PostgresSession:
     def _find(
         self, what: str, table: Table, key: Key, by: tuple[str, KeyValue] | None
     ) -> Sequence[Any] | None:  # fmt: skip
-        """What is selected of the row whose key is written exactly so, or None."""
+        """Return the selected parts of the row whose key is written exactly so, or None."""
         conditions, values = [], []
         for column, value in zip(table.primary_key, key, strict=True):
             name, at = quoted(column), len(values) + 1
@@ -198,7 +198,7 @@ def _on_one_line(data: bytes) -> bytes:
 
 
 def _condition(by: tuple[str, KeyValue] | None, at: int) -> tuple[str, list[Any]]:
-    """A condition on one column, with the number of its value, and the value."""
+    """Return a condition on one column, and its value. at: the number of the value."""
     if by is None:
         return "true", []
     if by[1] is None:
@@ -207,14 +207,14 @@ def _condition(by: tuple[str, KeyValue] | None, at: int) -> tuple[str, list[Any]
 
 
 def _bound(value: KeyValue) -> str:
-    """A value as the server is given it. Raises NotFound for what it knows not."""
+    """Return a value for the server. Raises NotFound for one that it cannot have."""
     if isinstance(value, str):
         return _plain(value)
     raise NotFound(f"{shown(str(value))}: no value that PostgreSQL can have")
 
 
 def _plain(text: str) -> str:
-    """A text that PostgreSQL can have. Raises NotFound for a zero byte, and for what is no UTF-8."""
+    """Return a text that PostgreSQL can have. Raises NotFound for a zero byte, and for a text that is not UTF-8."""
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise NotFound(f"{shown(text)}: no text that PostgreSQL can have")
     return text

@@ -51,11 +51,11 @@ class SqliteBackend:
 
     @contextmanager
     def session(self, job: Job) -> Iterator[SqliteSession]:
-        """A transaction, which sees one state of the file. Raises BbfsError and sqlite3.Error."""
+        """Open a transaction, which sees one state of the file. Raises BbfsError and sqlite3.Error."""
         with closing(self._open()) as connection:
             job.begin(connection.interrupt)
             try:
-                # An interrupt reaches a statement that runs; this also the next one.
+                # An interrupt ends only a statement that runs; this ends the next one too.
                 connection.set_progress_handler(lambda: job.stopped, 10_000)
                 connection.text_factory = _text
                 connection.execute("PRAGMA query_only = ON")
@@ -67,7 +67,7 @@ class SqliteBackend:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            # Named by the kernel's own words: SQLite says the same for all of them. And it would wait for a pipe.
+            # SQLite has one message for all errors of open, the kernel has one each. And SQLite would wait for a pipe.
             open_regular(self._path).close()
         except OSError as error:
             kind = Denied if error.errno in (errno.EACCES, errno.EPERM) else Unreachable
@@ -77,11 +77,11 @@ class SqliteBackend:
             uri=True,
             timeout=self._wait,
             isolation_level=None,
-            check_same_thread=False,  # interrupt() comes from another
+            check_same_thread=False,  # another thread calls interrupt()
         )
 
     def is_system(self, schema: str) -> bool:
-        """No schema is; the tables that are SQLite's own are never shown."""
+        """Return False: SQLite has no such schemas, and its own tables are never shown."""
         return False
 
     def fault(self, error: Exception) -> BbfsError | None:
@@ -98,7 +98,7 @@ class SqliteBackend:
         return kind(f"SQLite: {error}")
 
     def close(self) -> None:
-        """Nothing is open between requests."""
+        """Do nothing: no connection is open between requests."""
 
 
 def _text(data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""What is asked of a SQLite file, in SQL. Values are those that are stored, whatever the type of their column says."""
+"""The statements to a SQLite file. Values are the stored ones, whatever the type of their column."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -12,12 +12,12 @@ from bbfs.sources.database.rendering import encoded, is_text, row_json, value_as
 from bbfs.sources.database.tables import Column, ForeignKey, Index, Schema, Table, quoted
 
 FETCHED = 1000
-"""Rows that are fetched at once."""
+"""Rows in one fetch."""
 SMALLEST_ROW = 10
 VIEWED_ROW = 40
-"""Bytes of a row where the size of the file tells how many there may be: in a table, and behind a view."""
+"""Bytes of a row in a table and behind a view, for an estimate of rows by the size of the file."""
 Affinity: TypeAlias = Literal["text", "number", "none"]
-"""Of `none`, texts of digits and numbers may stand in one column, and are different."""
+"""A column of affinity `none` may have both the number 7 and the text 7, which differ."""
 _READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 _GENERATED = {2: "virtual", 3: "stored"}
 
@@ -49,7 +49,7 @@ class SqliteSession:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
                 raise
-            rows = []  # a view of what is not there any more, or a virtual table whose module is missing
+            rows = []  # a view of a table that is gone, or a virtual table whose module is missing
         for column, declared, not_null, default, position, hidden in rows:
             if hidden != 1:  # a hidden column of a virtual table is no part of SELECT *
                 columns.append(Column(column, declared, not not_null, default, generated=_GENERATED.get(hidden)))
@@ -99,7 +99,7 @@ class SqliteSession:
             yield ForeignKey(tuple(column for _, column, _ in parts), None, parts[0][0], references)
 
     def _estimate(self, schema: str, name: str, kind: str, columns: Sequence[Column]) -> int:
-        """By the last row's number and the size of the file; of a view, by that alone. One look at each, no scan."""
+        """Return an estimate of the rows by the last rowid and the size of the file, for a view by the size alone."""
         pages = self._all(f"PRAGMA {quoted(schema)}.page_count")[0][0]
         size = pages * self._all(f"PRAGMA {quoted(schema)}.page_size")[0][0]
         if kind == "view":
@@ -171,7 +171,7 @@ class SqliteSession:
         return None if row is None else row_json([column.name for column in table.columns], row)
 
     def _find(self, table: Table, key: Key, by: tuple[str, KeyValue] | None) -> Sequence[Any] | None:
-        """The row whose key is written exactly so, though the database may take other spellings for the same."""
+        """Return the row whose key is written exactly so; the database may take other spellings for equal."""
         where, values = _where(table, [*zip(table.primary_key, key, strict=True), *([] if by is None else [by])])
         affinities = _affinities(table)
         parts = ", ".join(map(quoted, table.primary_key))
@@ -211,7 +211,7 @@ def _columns(table: Table) -> str:
 
 
 def _where(table: Table, conditions: Sequence[tuple[str, KeyValue]]) -> tuple[str, list[Any]]:
-    """A condition that columns have values, and the values to bind."""
+    """Return a condition that columns have values, and the values to bind."""
     parts, values = ["true"], []
     for column, value in conditions:
         bound = stored(value, _affinity(table, column))
@@ -224,12 +224,12 @@ def _where(table: Table, conditions: Sequence[tuple[str, KeyValue]]) -> tuple[st
 
 
 def _affinities(table: Table) -> list[Affinity]:
-    """Of the columns of the primary key."""
+    """Return the affinities of the columns of the primary key."""
     return [_affinity(table, column) for column in table.primary_key]
 
 
 def _affinity(table: Table, column: str) -> Affinity:
-    """What a column makes of what is stored in it, by its declared type (sqlite.org/datatype3.html, section 3.1)."""
+    """Return the affinity of a column, by its declared type (sqlite.org/datatype3.html, section 3.1)."""
     declared = table.column(column).type.upper()
     if "INT" in declared:
         return "number"
@@ -239,7 +239,7 @@ def _affinity(table: Table, column: str) -> Affinity:
 
 
 def key_value(value: Any, affinity: Affinity) -> KeyValue:
-    """A stored value as one of a key."""
+    """Return the value of a key for a stored value."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -248,7 +248,7 @@ def key_value(value: Any, affinity: Affinity) -> KeyValue:
 
 
 def stored(value: KeyValue, affinity: Affinity) -> Any:
-    """A value of a key as it is stored."""
+    """Return the stored value for a value of a key."""
     if isinstance(value, TaggedText):
         return value.text
     if isinstance(value, str) and affinity != "text":
@@ -258,7 +258,7 @@ def stored(value: KeyValue, affinity: Affinity) -> Any:
 
 
 def _number(text: str) -> int | float | None:
-    """The number that SQLite would write as this text, or None."""
+    """Return the number that SQLite would write as this text, or None."""
     for kind in (int, float):
         try:
             number = kind(text)

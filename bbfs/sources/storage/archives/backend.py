@@ -26,7 +26,7 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class ArchiveBackend:
-    """One archive. Its file is looked at for each request, and read anew when it is another one."""
+    """One archive. Each request stats its file, and reads the members again if it is another version."""
 
     def __init__(self, configured: Configured, spool: Callable[[], Spool]) -> None:
         assert configured.file is not None
@@ -58,11 +58,11 @@ class ArchiveBackend:
         return Opened(await self._patiently(self._load, archive, member), item)
 
     async def aclose(self) -> None:
-        """The file is closed with the last content that is read from it."""
+        """Drop the archive. Its file is closed with the last content that reads from it."""
         self._archive = None
 
     async def _current(self) -> Any:
-        """The archive as it is now. Raises BbfsError."""
+        """Return the current version of the archive. Raises BbfsError."""
         async with self._reading:
             stamp = await self._threads.run(self._look)
             archive = self._archive
@@ -72,7 +72,7 @@ class ArchiveBackend:
             return archive
 
     async def _patiently(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run in a thread what ends by itself soon after nobody waits for it any more."""
+        """Run a function in a thread, and tell it to end when the request is given up."""
         patience = Patience(self._timeout)
         try:
             return await self._threads.run(function, *arguments, patience=patience)

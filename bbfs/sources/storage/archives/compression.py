@@ -11,18 +11,18 @@ from typing import Any, BinaryIO, cast
 from bbfs.model.errors import NotSupported
 
 XZ_MEMORY = 256 << 20
-"""Bytes that a decoder of xz may take: its dictionaries are as large as whoever compressed wanted (xz -9: 65 MiB)."""
+"""Bytes that a decoder of xz may take: its dictionaries are as large as the writer chose (xz -9: 65 MiB)."""
 _MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zst"}
 _CHUNK = 1 << 16
 
 
 def compression_of(beginning: bytes) -> str | None:
-    """What the first bytes of a file say that it is compressed with."""
+    """Return the compression that the first bytes of a file name, or None."""
     return next((name for magic, name in _MAGIC.items() if beginning.startswith(magic)), None)
 
 
 def decompressed(file: BinaryIO, compression: str) -> BinaryIO:
-    """A stream of what is compressed in a file. Its reads raise what `FAULTS` names."""
+    """Return the decompressed bytes of a file as a stream. Its reads raise the errors of `faults`."""
     if compression == "gz":
         return cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb"))
     if compression == "bz2":
@@ -33,7 +33,7 @@ def decompressed(file: BinaryIO, compression: str) -> BinaryIO:
 
 
 def _zstandard() -> Any:
-    """Python's own module from 3.14 on, before that the package that gives it to older ones. Raises NotSupported."""
+    """Return Python's own module (3.14 and later), or the package for older versions. Raises NotSupported."""
     for name in ("compression.zstd", "backports.zstd"):
         try:
             return import_module(name)
@@ -43,7 +43,7 @@ def _zstandard() -> Any:
 
 
 class _Xz(io.RawIOBase):
-    """An xz file, streams that follow one another and padding included, decoded within `XZ_MEMORY`."""
+    """An xz file of one or more streams with padding, decoded within `XZ_MEMORY`."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -79,6 +79,6 @@ class _Xz(io.RawIOBase):
 
 
 def faults(compression: str | None) -> tuple[type[Exception], ...]:
-    """What reading a damaged compressed file raises, besides OSError without a number."""
+    """Return the errors of reading a damaged compressed file, besides OSError without a number."""
     known: tuple[type[Exception], ...] = (EOFError, lzma.LZMAError, zlib.error, ValueError)
     return (*known, _zstandard().ZstdError) if compression == "zst" else known

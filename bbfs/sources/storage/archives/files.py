@@ -1,4 +1,4 @@
-"""What all archives need: patience with them, and bounds on what is read of them."""
+"""Deadlines and bounds for reading archives."""
 
 import io
 import os
@@ -16,13 +16,13 @@ from bbfs.sources.content.spool import Spool
 from bbfs.sources.filesystem.content import FileContent, Stamp, stamp_of
 
 COPY = 1 << 18
-"""Bytes that are copied before anybody looks whether they are still wanted."""
+"""Bytes that are copied between two looks at the deadline."""
 LARGEST_HEADER = 32 << 20
 """Bytes that a header, or the directory of a zip file, may have: some 300 000 members."""
 
 
 class Patience:
-    """Until when a thread may go on: the seconds of a request, or until nobody waits for it any more."""
+    """The deadline of work in a thread: it ends after the seconds of a request, or when the request is given up."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
@@ -32,7 +32,7 @@ class Patience:
         self._stopped.set()
 
     def check(self) -> None:
-        """Raises DeadlineExceeded."""
+        """Raise DeadlineExceeded if the thread must end."""
         if self._stopped.is_set() or time.monotonic() > self._until:
             raise DeadlineExceeded("reading the archive took too long")
 
@@ -69,10 +69,10 @@ class Positioned(io.RawIOBase):
 
 
 class Bounded(Positioned):
-    """A file for a library that reads archives: no read of more than `LARGEST_HEADER` bytes, whatever a header says."""
+    """A file for a library that reads archives; no read is larger than `LARGEST_HEADER`, whatever a header says."""
 
     def __init__(self, descriptor: Descriptor, what: str, patience: Patience | None) -> None:
-        """patience: may be taken away later."""
+        """patience: may be set to None later."""
         super().__init__(descriptor)
         self._what = what
         self.patience = patience
@@ -87,14 +87,14 @@ class Bounded(Positioned):
 
 
 class Bytes:
-    """Reads of an archive's bytes, as they are after decompression, in a thread."""
+    """Reads the decompressed bytes of an archive, in a thread."""
 
     def __init__(self, held: Descriptor | StoredContent | MemoryContent, what: str) -> None:
         self._held = held
         self._what = what
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly these bytes. Raises ProtocolViolation where the archive ends before."""
+        """Return exactly these bytes. Raises ProtocolViolation if the archive ends before."""
         if isinstance(self._held, MemoryContent):
             data = self._held.read(offset, length)
         else:
@@ -122,7 +122,7 @@ class ArchiveFile:
 
 
 def of_disk(error: OSError, what: str) -> BbfsError:
-    """The error for an OSError from a library: without a number it means that the file is damaged."""
+    """Return the error for an OSError of a library; one without a number means that the file is damaged."""
     if error.errno is None:
         return ProtocolViolation(f"{what}: damaged: {error}")
     return BbfsError(f"{what}: {os.strerror(error.errno)}")

@@ -1,7 +1,7 @@
-"""The members of an archive as a tree: whatever their names say, they stay inside, and none hides another unnoticed.
+"""The members of an archive as a tree. No name leads out of it, and a member that hides another is counted.
 
-Names are split at `/`. Empty and `.` parts vanish, so an absolute name begins at the archive's root, as tar and unzip
-have it; `..` stays as a name, which is shown as `%2E%2E` and leads nowhere else.
+Names are split at `/`. Empty and `.` parts vanish, so an absolute name begins at the archive's root, as with tar and
+unzip. `..` stays a name: it is shown as `%2E%2E` and does not lead up.
 """
 
 from collections.abc import Iterator
@@ -14,18 +14,18 @@ from bbfs.sources.storage.backend import Item, Listed
 
 M = TypeVar("M")
 MAX_NODES = 500_000
-"""Members and directories of one archive at most; a node takes about half a kilobyte of memory."""
+"""Limit on the members and directories of one archive; each takes about half a kilobyte of memory."""
 MAX_DEPTH = 256
 _TOLD = 3
 
 
 def names_of(name: str) -> Names:
-    """The path of a member inside its archive."""
+    """Return the path of a member inside its archive."""
     return tuple(part for part in name.split("/") if part not in ("", "."))
 
 
 def stays_inside(path: Names, target: str) -> bool:
-    """Whether the target of a symbolic link leads from the directory of `path` to somewhere below the root."""
+    """Return whether the target of a symbolic link at `path` is below the root."""
     if target.startswith("/") or "\0" in target or not target:
         return False
     depth = len(path) - 1
@@ -43,9 +43,9 @@ class _Directory(Generic[M]):
 
 
 class Members(Generic[M]):
-    """The tree of one version of an archive, and what reads each of its files (`M`).
+    """The tree of one version of an archive, with the archive's own member (`M`) of each file.
 
-    Filled in the order of the archive: of members with one name the last one counts, as when they are extracted.
+    Members are added in the order of the archive: of several with one name the last one counts, as in extraction.
     """
 
     def __init__(self, what: str) -> None:
@@ -76,7 +76,7 @@ class Members(Generic[M]):
             self._directory(path).modified_ns = modified_ns
 
     def add(self, name: str, member: M, **facts: Any) -> None:
-        """A file or link: `facts` are those of its Item."""
+        """Add a file or link. facts: the fields of its Item."""
         path = names_of(name)
         if not path:
             self.leave_out(name, "has no name")
@@ -112,7 +112,7 @@ class Members(Generic[M]):
             raise TooLarge(f"{self._what}: more than {MAX_NODES} members and directories")
 
     def finish(self) -> None:
-        """Sort all into directories, once everything was added."""
+        """Sort all members into directories, after the last one was added."""
         for path in self._directories:
             if path:
                 self._directories[path[:-1]].items[path[-1]] = self._directories[path]
@@ -122,7 +122,7 @@ class Members(Generic[M]):
                 self._directories[path[:-1]].items[path[-1]] = item
 
     def list(self, path: Names) -> Listed:
-        """A directory; a file of its name is its own content (S5). Raises NotFound."""
+        """Return the entries of a directory; a file of its name is its own content (S5). Raises NotFound."""
         directory = self._directories.get(path)
         if directory is None:
             raise NotFound(f"{self._what}: no directory {shown('/'.join(path))}")
@@ -135,20 +135,20 @@ class Members(Generic[M]):
         return Listed(tuple(items), self.problem if not path else None)
 
     def directory(self, path: Names) -> Item:
-        """Raises NotFound."""
+        """Return a directory. Raises NotFound."""
         found = self._directories.get(path)
         if found is None:
             raise NotFound(f"{self._what}: no directory {shown('/'.join(path))}")
         return Item(path, "directory", modified_ns=found.modified_ns)
 
     def find(self, path: Names) -> tuple[Item, M]:
-        """Raises NotFound."""
+        """Return a file and its member. Raises NotFound."""
         if path not in self._items:
             raise NotFound(f"{self._what}: no member {shown('/'.join(path))}")
         return self._items[path], self._files[path]
 
     def member(self, name: str) -> M | None:
-        """What was added last under a name: hard links lead to such."""
+        """Return the member that was added last under a name, the target of a hard link."""
         return self._files.get(names_of(name))
 
     def item(self, name: str) -> Item | None:

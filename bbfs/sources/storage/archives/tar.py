@@ -1,7 +1,7 @@
 """tar archives, compressed or not, by the standard library's `tarfile`, which here reads headers only.
 
-What is compressed cannot be read from the middle, so it is decompressed once for each version, into a file of the disk
-cache, and members are ranges of that. Where that is too large, a member is reached by decompressing all before it.
+A compressed archive cannot be read from the middle. So each version is decompressed once, into a file of the disk cache
+whose ranges are the members. If it is too large for the cache, reading a member decompresses all before it.
 """
 
 import io
@@ -33,7 +33,7 @@ from bbfs.sources.storage.archives.members import Members, names_of, stays_insid
 
 @dataclass(frozen=True, slots=True)
 class TarMember:
-    """Where the bytes of a member are in the decompressed archive. sparse: offsets in the member, and bytes there."""
+    """The range of a member in the decompressed archive. sparse: offsets in the member, and the bytes at each."""
 
     offset: int
     size: int
@@ -45,7 +45,7 @@ class TarArchive:
     """One version of an archive. Made in a thread, as `load` is called in one."""
 
     def __init__(self, file: ArchiveFile, patience: Patience) -> None:
-        """Reads all headers. Raises ProtocolViolation for what is no archive."""
+        """Read all headers. Raises ProtocolViolation for a file that is no archive."""
         self.file, self._what = file, file.what
         self._compression = compression_of(os.pread(file.descriptor.number, 6, 0))
         self.faults = faults(self._compression)
@@ -65,7 +65,7 @@ class TarArchive:
                 self._whole, self._bytes = content, Bytes(content, what)
 
     def _stream(self) -> BinaryIO:
-        """The decompressed archive from its beginning."""
+        """Return the decompressed archive as a stream."""
         file = cast(BinaryIO, io.BufferedReader(Positioned(self.file.descriptor), COPY))
         return file if self._compression is None else decompressed(file, self._compression)
 
@@ -84,7 +84,7 @@ class TarArchive:
         self.members.finish()
 
     def _damaged(self, how: str) -> None:
-        """What was read up to there can be used."""
+        """Note damage; the members before it can be used. Raises ProtocolViolation if there are none."""
         if not len(self.members):
             raise ProtocolViolation(f"{self._what}: no tar archive, or a damaged one: {how}")
         self.members.damage = f"damaged, members may be missing: {how}"
@@ -92,9 +92,9 @@ class TarArchive:
     def _read_headers(self, file: "_Forward") -> None:
         with tarfile.TarFile(fileobj=cast(Any, file), mode="r", encoding="utf-8", errors="surrogateescape") as archive:
             while (info := archive.next()) is not None:
-                cast(Any, archive).members = []  # it would hold all of them
+                cast(Any, archive).members = []  # else it keeps all of them
                 self._add(info)
-            # The library takes what is no header for the end, which only a block of zeros is.
+            # The library takes a bad header for the end; the real end is a block of zeros.
             if file.last.strip(b"\0"):
                 raise tarfile.ReadError(f"no header at byte {archive.offset}")
 
@@ -148,7 +148,7 @@ class TarArchive:
             return spool.content()
 
     def _expanded(self, member: TarMember, sparse: tuple[tuple[int, int], ...], patience: Patience) -> Iterator[bytes]:
-        """The bytes of a sparse file: its data, and zeros between."""
+        """Yield the bytes of a sparse file: its data, with zeros between."""
         at = 0
         stored = 0
         for offset, size in (*sparse, (member.size, 0)):
@@ -185,7 +185,7 @@ class TarArchive:
 
 
 class _Keep:
-    """Takes in what goes by, until that is too much."""
+    """Spools the bytes that pass, until they are too many."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -200,12 +200,12 @@ class _Keep:
 
 
 class _Forward:
-    """A file that `tarfile` reads headers from, and that only goes forward."""
+    """A file for `tarfile` to read headers from, which only goes forward."""
 
     def __init__(
         self, stream: BinaryIO, what: str, patience: Patience, keep: _Keep | None = None, *, seeks: bool = False
     ) -> None:
-        """keep: takes in all that is read and skipped. seeks: the stream can skip by itself."""
+        """keep: gets all bytes that are read or skipped. seeks: the stream can seek."""
         self._stream = stream
         self._what = what
         self._patience = patience
@@ -241,16 +241,16 @@ class _Forward:
             pass
 
     def finish(self) -> None:
-        """Read on to the end, where the checksum is, unless much follows the archive."""
+        """Read to the end, where the checksum is, unless much follows the archive."""
         if self._keep is not None:
             for _ in range(4):
                 if not self.read(COPY):
                     break
 
     def close(self) -> None:
-        """The stream is closed by who opened it."""
+        """Do nothing: the opener closes the stream."""
 
 
 def _nanoseconds(seconds: float) -> int | None:
-    nanoseconds = seconds * 1_000_000_000  # which may be infinite where the seconds are not
+    nanoseconds = seconds * 1_000_000_000  # may be infinite although the seconds are not
     return int(nanoseconds) if math.isfinite(nanoseconds) else None

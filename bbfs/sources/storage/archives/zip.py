@@ -37,7 +37,7 @@ class ZipArchive:
     faults = _FAULTS
 
     def __init__(self, file: ArchiveFile, patience: Patience, encoding: str | None) -> None:
-        """Reads the directory. Raises ProtocolViolation for what is no archive."""
+        """Read the directory. Raises ProtocolViolation for a file that is no archive."""
         self.file = file
         what = file.what
         self.members: Members[zipfile.ZipInfo] = Members(what)
@@ -75,7 +75,7 @@ class ZipArchive:
         return f"{self.file.content.version}-{info.header_offset:x}-{info.CRC:x}"
 
     def _target(self, info: zipfile.ZipInfo, patience: Patience) -> str | None:
-        """What a symbolic link leads to, or None where nobody can tell."""
+        """Return the target of a symbolic link, or None if it cannot be read."""
         if info.file_size > _LONGEST_TARGET or info.flag_bits & _ENCRYPTED:
             return None
         try:
@@ -101,7 +101,7 @@ class ZipArchive:
             raise NotSupported(f"{what}: {error}") from error
 
     def _stored(self, info: zipfile.ZipInfo) -> Slice:
-        """The range of the archive that a member is, as it is not compressed."""
+        """Return an uncompressed member as a range of the archive."""
         header = Bytes(self.file.descriptor, self.file.what).read(info.header_offset, _LOCAL_HEADER.size)
         signature, name, extra = _LOCAL_HEADER.unpack(header)
         begin = info.header_offset + _LOCAL_HEADER.size + name + extra
@@ -112,7 +112,7 @@ class ZipArchive:
         return Slice(self.file.content, begin, info.file_size, self._etag(info))
 
     def _decompressed(self, info: zipfile.ZipInfo, what: str, patience: Patience) -> MemoryContent | StoredContent:
-        """Its bytes, no more than it says it has, with their checksum checked."""
+        """Return the bytes of a member, at most as many as its header says, after checking their checksum."""
         with self.file.spool() as spool, self._zip.open(info) as member:
             while piece := member.read(COPY):
                 patience.check()
@@ -123,17 +123,17 @@ class ZipArchive:
 
 
 def _name(info: zipfile.ZipInfo, encoding: str | None) -> str:
-    """The name of a member. Without the flag for UTF-8 it is in an unknown encoding, by the standard code page 437."""
+    """Return the name of a member. Without the flag for UTF-8 the standard says code page 437."""
     if info.flag_bits & _UTF8 or encoding is not None or info.filename.isascii():
         return info.filename
     try:
-        return info.filename.encode("cp437").decode()  # many programs write UTF-8 and do not say so
+        return info.filename.encode("cp437").decode()  # many programs write UTF-8 without the flag
     except UnicodeError:
         return info.filename
 
 
 def _modified_ns(info: zipfile.ZipInfo) -> int | None:
-    """The time of the extra field in UTC, else the one of the header, which is the local time of whoever packed."""
+    """Return the time of the extra field (UTC), else of the header (the local time of the writer)."""
     extra = info.extra
     while len(extra) >= 4:
         kind, size = struct.unpack_from("<HH", extra)

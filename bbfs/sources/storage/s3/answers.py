@@ -1,4 +1,4 @@
-"""What an S3 server answers: listings and errors in XML, and the headers of objects. Pure."""
+"""The answers of an S3 server: listings and errors in XML, and the headers of objects. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ _CODES: dict[str, type[BbfsError]] = {
 }
 """By the code in the body ("Error responses" of the Amazon S3 API reference); answers to HEAD have none."""
 _GENERIC = ("", "binary/octet-stream", "application/octet-stream", "application/x-www-form-urlencoded")
-"""Types that say nothing: what servers write when nobody gave one."""
+"""Types without meaning, which servers send for objects that were stored without one."""
 _SECRET = re.compile(r"(?i)(signature|accesskeyid|token|stringtosign|canonicalrequest)")
 
 
@@ -74,7 +74,7 @@ class Page:
 
 
 def page_of(body: bytes) -> Page:
-    """A page of ListObjectsV2. Raises ProtocolViolation."""
+    """Return a page of ListObjectsV2. Raises ProtocolViolation."""
     root = _parsed(body)
     if _plain(root.tag) != "ListBucketResult":
         raise ProtocolViolation(f"the answer to a listing is <{shown(_plain(root.tag))}>")
@@ -111,14 +111,14 @@ def page_of(body: bytes) -> Page:
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes, what: str) -> BbfsError:
-    """The error that an answer says, whose text has no part of a request's signature."""
+    """Return the error for an answer. Its text has no part of a request's signature."""
     code = message = ""
     if body.lstrip()[:1] == b"<":
         try:
             root = _parsed(body)
             code, message = _text(root, "Code"), _text(root, "Message")
         except ProtocolViolation:
-            pass  # a proxy's page: the status tells
+            pass  # a proxy's page: the status decides
     if _SECRET.search(message):
         message = ""
     region = headers.get("x-amz-bucket-region")
@@ -132,7 +132,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, what: str) ->
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the headers of an object say. size: bytes of all of it."""
+    """The facts in the headers of an object. size: bytes of the whole object."""
 
     size: int
     etag: str | None
@@ -142,9 +142,9 @@ class Facts:
 
 
 def facts_of(status: int, headers: Mapping[str, str]) -> Facts:
-    """The facts in the headers of a HEAD or GET, also of a part. Raises ProtocolViolation.
+    """Return the facts in the headers of an answer to HEAD or GET, also of a part. Raises ProtocolViolation.
 
-    An ETag is without its quotes, which some servers leave out of listings.
+    The ETag is without quotes, which some servers leave out of listings.
     """
     size = headers.get("content-length", "")
     if status == 206:
@@ -178,7 +178,7 @@ def facts_of(status: int, headers: Mapping[str, str]) -> Facts:
 
 
 def _parsed(body: bytes) -> ElementTree.Element:
-    # A zero byte is in no XML but UTF-16, in which these words would not be found.
+    # Only XML in UTF-16 has zero bytes, and these words would not be found in it.
     if b"<!DOCTYPE" in body or b"<!ENTITY" in body or b"\0" in body:
         raise ProtocolViolation("an answer that defines entities of its own, or may")
     try:
@@ -192,7 +192,7 @@ def _plain(tag: str) -> str:
 
 
 def _text(element: ElementTree.Element, name: str) -> str:
-    """The text of a child, whatever its namespace; empty without one."""
+    """Return the text of a child, whatever its namespace, or an empty text."""
     return next((child.text or "" for child in element if _plain(child.tag) == name), "")
 
 
@@ -213,4 +213,4 @@ def _from_http(text: str) -> int | None:
 
 def _nanoseconds(moment: datetime) -> int:
     whole = moment.replace(microsecond=0)
-    return int(whole.timestamp()) * 1_000_000_000  # listings have fractions of a second, headers have not
+    return int(whole.timestamp()) * 1_000_000_000  # listings have fractions of a second, headers do not

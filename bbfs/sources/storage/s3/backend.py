@@ -1,8 +1,8 @@
-"""Amazon S3 and those that speak its protocol, over HTTP and nothing else.
+"""Amazon S3 and servers that speak its protocol, over HTTP.
 
-A listing is asked for page by page and ends within bounds, a cancelled request closes its connection, and every key
-that a server may have can be listed and read: those with empty names, `.` and `..` included. So requests are made here,
-by the published API, and not by a library that takes keys for paths.
+A listing comes page by page within bounds, a cancelled request closes its connection, and every key can be listed and
+read, also one with empty names, `.` or `..`. So requests are made here, by the published API: libraries take keys for
+paths.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -35,12 +35,12 @@ from bbfs.sources.storage.s3.answers import Facts, ListedObject, error_of, facts
 from bbfs.sources.storage.s3.signing import Account, Accounts
 
 _LARGEST_PAGE = 32 << 20
-"""Bytes of one page of a listing at most: a thousand keys of 1024 bytes, each byte written as three, are far fewer."""
+"""Limit on the bytes of one page of a listing: a thousand keys of 1024 bytes, each encoded as three, are far fewer."""
 _LARGEST_ERROR = 1 << 16
 _EMPTY_PAGES = 10
 _LONGEST_KEY = 1024  # bytes, "Creating object key names" of the Amazon S3 user guide
 _ANY = frozenset(range(300, 600))
-"""Statuses that are answers here: S3 says in the body what they mean, and a redirect would need another signature."""
+"""Statuses that the backend handles: the body of S3 says what they mean, and a redirect needs another signature."""
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
@@ -60,17 +60,17 @@ class S3Backend(RemoteBackend):
     # -- what there is -----------------------------------------------------------------------------------------------
 
     async def list(self, path: Names) -> Listed:
-        """The objects and prefixes below a directory, and the object that has its name."""
+        """Return the objects and prefixes below a directory, and the object that has its name."""
         failures: list[BbfsError] = []
         own: list[Item] = []
         found: list[Listed] = []
 
         async def look() -> None:
-            # An object beside others that it is a prefix of is the content of their directory.
+            # An object whose key is the prefix of others is the content of their directory.
             try:
                 own.append(await self._stat_object(path))
             except (NotFound, Denied):
-                pass  # none; to tell that, a server wants the right to list, which is asked for beside this
+                pass  # none; a server says so only to those who may list, which the other request finds out
             except BbfsError as error:
                 failures.append(error)
 
@@ -108,7 +108,7 @@ class S3Backend(RemoteBackend):
                 item = Item((*path, name), "directory") if slash else self._item(each, (*path, name))
                 if each.key == prefix:
                     is_there = True
-                    marker = [item] if item.size else []  # an empty one only says that there is a directory
+                    marker = [item] if item.size else []  # an empty one only marks a directory
                 elif each.key.startswith(prefix):
                     items.setdefault(item.path, item)
             for directory in page.prefixes:
@@ -147,7 +147,7 @@ class S3Backend(RemoteBackend):
     async def _stat_object(self, path: Names) -> Item:
         key = self._object_key(path)
         async with self._answer("HEAD", key, _NO_QUERY, {}) as response:
-            await _read(response, LARGEST, self._what(path))  # nothing, and then the connection can be used again
+            await _read(response, LARGEST, self._what(path))  # empty; then the connection can be used again
             if response.status != 200:
                 raise error_of(response.status, response.headers, b"", self._what(path))
             return _described(path, facts_of(response.status, response.headers))
@@ -155,7 +155,7 @@ class S3Backend(RemoteBackend):
     # -- contents ----------------------------------------------------------------------------------------------------
 
     async def open(self, path: Names) -> Opened:
-        """The whole of a small object with one request or two, of a large one the beginning."""
+        """Read a small object whole, with one request or two, of a large one the beginning."""
         key, what = self._object_key(path), self._what(path)
         for _ in range(ATTEMPTS):
             facts, data = await self._part(key, what, 0, min(BLOCK, self._max_memory))
@@ -184,7 +184,7 @@ class S3Backend(RemoteBackend):
     async def _part(
         self, key: str, what: str, offset: int, length: int, *, pin: str | None = None, size: int | None = None
     ) -> tuple[Facts, bytes]:
-        """Bytes of an object, fewer at its end. pin, size: the version that they must be of."""
+        """Return bytes of an object, fewer at its end. pin, size: the version that they must belong to."""
         headers = {"range": f"bytes={offset}-{offset + length - 1}"}
         if pin is not None and not pin.startswith("W/"):  # a weak one matches nothing (RFC 9110, section 13.1.1)
             headers["if-match"] = f'"{pin}"'
@@ -212,7 +212,7 @@ class S3Backend(RemoteBackend):
         return await self._empty(key, what)
 
     async def _empty(self, key: str, what: str) -> tuple[Facts, bytes]:
-        """No range can be asked for of an object without a byte."""
+        """Read an object without a byte, of which no range can be asked for."""
         async with self._answer("GET", key, _NO_QUERY, {}) as response:
             data = await _read(response, self._max_memory, what)
             if response.status != 200:
@@ -244,7 +244,7 @@ class S3Backend(RemoteBackend):
         if self._configured.options.requester_pays:
             headers = {**headers, "x-amz-request-payer": "requester"}
         signed = account.signed(method, f"{base}{path}{asked}", headers)
-        # A path with `..` would be resolved on its way; written like this it is not, and is signed as what it means.
+        # A client or proxy may resolve `..` in a path. Encoded it stays; the signature covers the decoded path.
         sent = "/".join(name.replace(".", "%2E") if name in (".", "..") else name for name in path.split("/"))
         sending = {**signed, "accept-encoding": "identity"}
         async with self._client.stream(f"{base}{sent}{asked}", method=method, headers=sending, accept=_ANY) as stream:
