@@ -36,7 +36,7 @@ import platformdirs
 import trio
 
 from bbfs.model.errors import BbfsError, NameTooLong, ProtocolViolation, Unreachable
-from bbfs.model.file_names import MAX_DEPTH
+from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.put import Puts

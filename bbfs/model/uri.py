@@ -17,7 +17,7 @@ Grammar (`scheme` is that of RFC 3986, section 3.1):
 A native text that does not begin with a scheme stands behind the marker `_:`, so every text that a server may call a
 URI has exactly one bbfs URI and comes back from it unchanged: nothing is escaped, folded or trimmed. What real servers
 send (spaces, `..`, control characters, no text at all, lone surrogates) is therefore accepted in the native part; only
-the prefix is held to the grammar. Making legal file names of all that is the business of `bbfs.model.file_names`.
+the prefix is held to the grammar. Making legal file names of all that is the business of `bbfs.model.uri_paths`.
 """
 
 import re

@@ -86,7 +86,7 @@ class DataSource:
     config: options of the source's type, validated by its handler, which may hold secrets. auth: secrets, already
         resolved. Neither is ever printed.
     tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31).
-    shared: whether its contents are shared with other machines; None leaves it to `bbfs.resources.shared`.
+    shared: whether its contents are shared with other machines; None leaves it to `bbfs.resources.shared_tier`.
     base: the directory that relative paths among the options start from: that of the configuration file, or None for
         the one that bbfs was started in.
     """

@@ -21,13 +21,20 @@ from bbfs.model.errors import (
 from bbfs.model.values import Content, Loaded, Part, Unchanged
 from bbfs.resources.cache.tier import EVERYTHING, Cached
 from bbfs.resources.catalog.record import Record
-from bbfs.resources.publish import Publisher, refuse_repeat
+from bbfs.resources.publish import Publisher
 from bbfs.resources.requests import RequestSlot, SingleFlight
-from bbfs.resources.shared import SharedContents
+from bbfs.resources.shared_tier import SharedContents
 from bbfs.resources.source import Source, Waiting
 from bbfs.resources.tiers import DiskTier, Load, Tier
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
+
+
+def refuse_repeat(record: Record, now: float) -> None:
+    """Raise the error of the last load again while it is kept: a repeated load is refused (`publish` says how long)."""
+    owner = record.parent or record
+    if owner.error is not None and now < owner.error_until:
+        raise type(owner.error)(*owner.error.args)
 
 
 class ContentLoader:

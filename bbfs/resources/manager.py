@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import trio
 
-from bbfs.model import file_names
+from bbfs.model import uri_paths
 from bbfs.model.errors import (
     BbfsError,
     DeadlineExceeded,
@@ -40,11 +40,11 @@ from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, Direct
 from bbfs.resources.catalog.directory_view import View
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record
 from bbfs.resources.invalidation import Invalidation
-from bbfs.resources.loader import ContentLoader
-from bbfs.resources.publish import ABSENT_FOR, Publisher, content_key, refuse_repeat, require_current
+from bbfs.resources.loader import ContentLoader, refuse_repeat
+from bbfs.resources.publish import ABSENT_FOR, Publisher, content_key, require_current
 from bbfs.resources.readahead.scheduler import LoadAhead
 from bbfs.resources.requests import RequestSlots, SingleFlight
-from bbfs.resources.shared import SharedContents
+from bbfs.resources.shared_tier import SharedContents
 from bbfs.resources.source import Source, Waiting, fingerprint
 from bbfs.resources.tiers import DiskTier
 from bbfs.resources.writeback import Memory
@@ -400,7 +400,7 @@ class ResourceManager:
     def _link(self, source: Source, record: Record, native_uri: str) -> str | None:
         """Return the target of a link in the directory of `record` to another resource of the source, or None."""
         linked = source.catalog.record(native_uri)
-        path = linked.path if linked is not None and linked.path else file_names.plain_path(native_uri).path
+        path = linked.path if linked is not None and linked.path else uri_paths.plain_path(native_uri).path
         try:
             node = source.catalog.known(path)
         except (NotFound, NotADirectory):
@@ -460,7 +460,7 @@ class ResourceManager:
                 if record is not None:
                     found.append(record.metadata)
                 deeper = depth is None or level < depth
-                if node.kind == "directory" and deeper and level < file_names.MAX_DEPTH:
+                if node.kind == "directory" and deeper and level < uri_paths.MAX_DEPTH:
                     pending.append(((*directory, name), level + 1))
         return found
 
@@ -502,13 +502,13 @@ class ResourceManager:
         above, _, segment = unlisted.metadata.native_uri.rpartition("/")
         known = source.catalog.record(above)
         if known is not None and known.on_open:
-            return (known.parts or {}).get(file_names.show_component(segment))
+            return (known.parts or {}).get(uri_paths.show_component(segment))
         listed = source.catalog.records.get(above) or source.catalog.records.get(above + "/")
         if listed is None:
             return None
         if listed.parts is None:
             await self._loader.contents(source, listed)
-        return (listed.parts or {}).get(file_names.show_component(segment))
+        return (listed.parts or {}).get(uri_paths.show_component(segment))
 
     def described(self, record: Record) -> ResourceMetadata:
         """The metadata with what was learnt: the true size and the time of the last change."""

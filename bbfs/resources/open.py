@@ -25,7 +25,7 @@ from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.manager import ResourceManager
 from bbfs.sources import CanClose, Handler, Services
 from bbfs.sources.content.spool import Spools
-from bbfs.sources.registry import build
+from bbfs.sources.factory import build
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from itertools import count
 
 import trio
 
-from bbfs.model import file_names
+from bbfs.model import uri_paths
 from bbfs.model.digest import version_of
 from bbfs.model.errors import (
     BbfsError,
@@ -52,13 +52,6 @@ def require_current(record: Record) -> None:
     """Raise Outdated for a part that its resource no longer has."""
     if record.parent is not None and (record.parent.parts or {}).get(record.metadata.name) is not record:
         raise Outdated(f"{record.metadata.name} is no longer a content of {record.key[1]}")
-
-
-def refuse_repeat(record: Record, now: float) -> None:
-    """Raise the error of the last load again, as long as `ERROR_KEPT` or `ABSENT_FOR` says."""
-    owner = record.parent or record
-    if owner.error is not None and now < owner.error_until:
-        raise type(owner.error)(*owner.error.args)
 
 
 class Publisher:
@@ -243,15 +236,15 @@ def name_parts(
         uri = part.link or part.native_uri or own
         target = leads(part.link) if part.link is not None else None
         if uri == own and part.link is None:
-            name = part.name or file_names.index_name(part.mime_type)
+            name = part.name or uri_paths.index_name(part.mime_type)
         else:
             below = uri.removeprefix(own).strip("/") if uri.startswith(own) else uri.rstrip("/").rpartition("/")[2]
-            name = file_names.show_component(below.replace("/", "%2F") or str(position))
+            name = uri_paths.show_component(below.replace("/", "%2F") or str(position))
         if part.link is not None and target is None:
-            name = file_names.show_component(file_names.hide_component(name) + ".url")
+            name = uri_paths.show_component(uri_paths.hide_component(name) + ".url")
         name = _free(name, named)
         # The bbfs URI follows from the path; the server may not know the part's own URI.
-        bbfs_uri = f"{record.metadata.uri.rstrip('/')}/{file_names.hide_component(name)}"
+        bbfs_uri = f"{record.metadata.uri.rstrip('/')}/{uri_paths.hide_component(name)}"
         metadata = ResourceMetadata(
             bbfs_uri,
             uri,
@@ -271,5 +264,5 @@ def name_parts(
 
 def _free(name: str, taken: Container[str]) -> str:
     """Return `name`, with the first free number before its extension if taken. Stable, as contents have an order."""
-    numbered = (file_names.suffixed(name, str(number)) for number in count(1))
+    numbered = (uri_paths.suffixed(name, str(number)) for number in count(1))
     return name if name not in taken else next(each for each in numbered if each not in taken)

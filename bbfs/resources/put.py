@@ -14,7 +14,7 @@ import base64
 import binascii
 from typing import Any, cast
 
-from bbfs.model import file_names
+from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, InvalidUri, NotADirectory, NotFound, NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.resources.catalog import FlatCatalog
@@ -87,7 +87,7 @@ class Puts:
             pass  # a resource becomes a directory when another is put below it (S5)
         if len(path) < 2:
             raise InvalidUri(f"{'/'.join(path)} is the directory of a data source, and no resource")
-        return file_names.native_of(below)
+        return uri_paths.native_of(below)
 
 
 def _taking(source: Source) -> CanPut:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from bbfs.model.file_names import native_of, plain_path
 from bbfs.model.uri import source_uri
+from bbfs.model.uri_paths import native_of, plain_path
 from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.manager import ResourceManager

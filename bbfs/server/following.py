@@ -13,7 +13,7 @@ from functools import partial
 import trio
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
-from bbfs.model import file_names
+from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound
 from bbfs.model.uri import parse_data_source_uri, source_uri
 from bbfs.model.values import SourceEvent
@@ -151,13 +151,13 @@ class Following(Subscribers):
         source, record = await self._manager.record_of(uri)
         data = source.data
         if isinstance(source.catalog, DirectoryCatalog):
-            return (data.uri_prefix, *file_names.plain_path(record.metadata.native_uri, data.scheme).path)
+            return (data.uri_prefix, *uri_paths.plain_path(record.metadata.native_uri, data.scheme).path)
         await self._manager.below(source, ())
         source, record = await self._manager.record_of(uri)
         if record.path:
             return self._manager.mounted(record)
         parsed = parse_data_source_uri(uri)
-        return (parsed.base_prefix, *file_names.plain_path(parsed.original_uri).path)
+        return (parsed.base_prefix, *uri_paths.plain_path(parsed.original_uri).path)
 
     def _found(self, uri: str, _change: Change) -> None:
         """Note another content. The record of the URI need not be the record of the path that was read."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import trio
 
 from bbfs.model.errors import BbfsError
-from bbfs.model.file_names import MAX_DEPTH
+from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.model.values import ResourceTemplate
 from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.catalog.record import Path, Record

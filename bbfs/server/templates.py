@@ -7,9 +7,9 @@ from typing import Any
 import trio
 
 from bbfs.model.errors import DeadlineExceeded, InvalidUri, NotADirectory, NotFound
-from bbfs.model.file_names import OPENING
 from bbfs.model.source_types import of_source
 from bbfs.model.uri import parse_data_source_uri, source_uri
+from bbfs.model.uri_paths import OPENING
 from bbfs.model.uri_templates.expand import template_variables
 from bbfs.model.values import Completion, ResourceTemplate
 from bbfs.resources.catalog import DirectoryCatalog

@@ -17,7 +17,7 @@ from typing import Any
 import trio
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotFound, Unreachable
-from bbfs.model.file_names import MAX_DEPTH
+from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.resources.catalog import FlatCatalog
 from bbfs.resources.catalog.directory_view import Shown, View
 from bbfs.resources.catalog.record import Node, Path, Record

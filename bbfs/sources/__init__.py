@@ -20,8 +20,8 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.file_names import show_component
 from bbfs.model.uri import parse_data_source_uri, source_uri
+from bbfs.model.uri_paths import show_component
 from bbfs.model.values import (
     Completion,
     Content,
@@ -56,9 +56,9 @@ from bbfs.sources.abilities import (
 )
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.spool import Spool
+from bbfs.sources.factory import Services
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import Bytes, SourceOptions, local_path, open_regular, parse_options, refuse_auth
-from bbfs.sources.registry import Services
 
 __all__ = [
     "BbfsError", "Busy", "Bytes", "CanAnnounce", "CanClose", "CanComplete", "CanFind", "CanList",

@@ -12,7 +12,7 @@ from bbfs.model.errors import ConfigError
 from bbfs.model.quantities import parse_duration, parse_size, parse_umask
 from bbfs.model.values import Capabilities, DataSource, McpServer, Policy
 from bbfs.resources.open import compose
-from bbfs.sources.registry import Services, build
+from bbfs.sources.factory import Services, build
 
 FULL = """
 log_level = "debug"

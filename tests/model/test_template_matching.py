@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bbfs.model.errors import InvalidUri
-from bbfs.model.file_names import plain_path
+from bbfs.model.uri_paths import plain_path
 from bbfs.model.uri_templates.expand import expand_template
 from bbfs.model.uri_templates.patterns import Pattern, shown
 
@@ -202,6 +202,6 @@ def test_no_name_takes_long_to_be_read(template: str, path: tuple[str, ...]) -> 
 
 
 def _rebuilt(path: tuple[str, ...], uri: str) -> str:
-    from bbfs.model.file_names import native_of
+    from bbfs.model.uri_paths import native_of
 
     return native_of(path, None, "://" if "://" in uri else ":")

@@ -13,7 +13,7 @@ from shared_machines import whole
 
 from bbfs.model.errors import Unreachable
 from bbfs.model.values import Loaded, McpServer, Part
-from bbfs.resources import shared as shared_contents
+from bbfs.resources import shared_tier as shared_contents
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.tier import EVERYTHING, Cached
 from bbfs.resources.source import fingerprint

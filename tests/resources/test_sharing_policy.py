@@ -7,7 +7,7 @@ import pytest
 
 from bbfs.config.interpolation import Interpolator
 from bbfs.model.values import DataSource, McpServer
-from bbfs.resources.shared import may_be_shared
+from bbfs.resources.shared_tier import may_be_shared
 from bbfs.resources.source import fingerprint
 
 PUBLIC = McpServer("http", url="https://mcp.example.org/mcp")

@@ -12,7 +12,7 @@ from postgres_server import PASSWORD, PostgresServer
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Services
 from bbfs.sources.database.handler import DatabaseHandler
-from bbfs.sources.registry import build
+from bbfs.sources.factory import build
 
 BOUND = 20
 POLICY = Policy()

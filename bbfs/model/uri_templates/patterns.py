@@ -1,6 +1,6 @@
 """URI templates as paths: which paths below a source's directory a template makes, and the URI behind each. Pure.
 
-The rule is that of `bbfs.model.file_names`: the path of an expansion is the path of that URI. Read backwards, a
+The rule is that of `bbfs.model.uri_paths`: the path of an expansion is the path of that URI. Read backwards, a
 template is a row of *segments*, one for each component of the path: literal names, names with variables in them, and,
 where a variable may hold slashes (`{+path}`, `{#path}`, `{path*}`, `{/path*}`), a segment that stands for any number
 of components. Query expressions (`{?q,limit}`, `{&q}`) belong to the last component: `search?q=ssl&limit=5`.
@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple
 from urllib.parse import unquote
 
 from bbfs.model.errors import InvalidUri
-from bbfs.model.file_names import hide_component, plain_path, show_component
 from bbfs.model.uri import NO_SCHEME
+from bbfs.model.uri_paths import hide_component, plain_path, show_component
 from bbfs.model.uri_templates.expand import Expression, Value, Variable, expand_template, parse_template
 
 Path = tuple[str, ...]

@@ -8,14 +8,14 @@ from math import inf
 import trio
 from cachetools import LRUCache
 
-from bbfs.model import file_names
+from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model.values import DataSource, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import CatalogContext, Children, LateAnswers
 from bbfs.resources.catalog.lookups import FoundNames, last_segment, own_segment, settle
+from bbfs.resources.catalog.past_records import Past
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
-from bbfs.resources.catalog.tombstones import Past
 from bbfs.sources import CanFind, CanListDirectory, CanStat
 
 DIRECTORIES_KEPT = 10_000
@@ -286,10 +286,10 @@ class DirectoryCatalog:
             native_uri = first.native_uri.rstrip("/")
             self.beginning = native_uri.removesuffix(segment) if native_uri.endswith(segment) else None
         if len(by_segment) <= PORTION:
-            segments = file_names.names(list(by_segment), literal=self._literal)
+            segments = uri_paths.names(list(by_segment), literal=self._literal)
         else:
             # Names depend on each other. In a thread, the interpreter is shared every few milliseconds.
-            named = partial(file_names.names, list(by_segment), literal=self._literal)
+            named = partial(uri_paths.names, list(by_segment), literal=self._literal)
             segments = await trio.to_thread.run_sync(named)
         entries: dict[str, Record] = {}
         changed: list[Path] = []

@@ -1,6 +1,6 @@
 """Flat listings folded into directories: a tree of names whose leaves are resources, each with a name of its own. Pure.
 
-`bbfs.model.file_names` says where a URI belongs; here is settled what happens when several want one name
+`bbfs.model.uri_paths` says where a URI belongs; here is settled what happens when several want one name
 (`docs/semantics.md`, S4 and S5). The result is total and injective: every URI of a listing has one path, and no two
 share one.
 """
@@ -10,7 +10,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
-from bbfs.model.file_names import (
+from bbfs.model.listing import LARGEST, Buckets
+from bbfs.model.uri_paths import (
     MAX_DEPTH,
     PLAIN,
     VANISHING,
@@ -20,7 +21,6 @@ from bbfs.model.file_names import (
     settle,
     show_component,
 )
-from bbfs.model.listing import LARGEST, Buckets
 
 PORTION = 1000
 """Names that are compared before other tasks get their turn."""

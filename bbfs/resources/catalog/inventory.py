@@ -15,7 +15,7 @@ from typing import TypeVar
 import trio
 from cachetools import LRUCache
 
-from bbfs.model import file_names
+from bbfs.model import uri_paths
 from bbfs.model.listing import MIME_TYPE, SIZE, Buckets, Description, Rows, is_plain_file, value, version
 from bbfs.model.values import ResourceMetadata
 from bbfs.resources.cache.metadata import Remembered
@@ -300,7 +300,7 @@ class Inventory:
         if len(difference.added) + len(difference.removed) > IN_PLACE:
             return None
         if directories is not None:
-            plain = [file_names.plain_path(uri).path for uri in difference.added]
+            plain = [uri_paths.plain_path(uri).path for uri in difference.added]
             if len(directories(plain)) > len(directories([])):
                 return None
         assert self.tree is not None
@@ -417,7 +417,7 @@ async def _folded(rows: Rows, directories: Directories | None) -> Tree:
         for uri in uris:
             folding.add(uri)
         if directories is not None:
-            always += directories([file_names.plain_path(uri).path for uri in uris])[len(directories([])) :]
+            always += directories([uri_paths.plain_path(uri).path for uri in uris])[len(directories([])) :]
         await trio.lowlevel.checkpoint()
     for path in always:
         folding.add_directory(path)

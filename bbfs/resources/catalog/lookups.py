@@ -10,12 +10,12 @@ from math import inf
 
 from cachetools import LRUCache
 
-from bbfs.model import file_names
+from bbfs.model import uri_paths
 from bbfs.model.errors import NotFound
 from bbfs.model.values import DataSource, ResourceMetadata
 from bbfs.resources.catalog.base import CatalogContext, LateAnswers
+from bbfs.resources.catalog.past_records import Past
 from bbfs.resources.catalog.record import Path, Record, usable_size
-from bbfs.resources.catalog.tombstones import Past
 from bbfs.sources import CanFind
 
 NAMES_KEPT = 10_000
@@ -98,7 +98,7 @@ class FoundNames:
     async def _ask(self, path: Path, segments: Path) -> Record:
         try:
             metadata = await self._handler.find(segments, path[-1])
-            if file_names.show_component(last_segment(metadata.native_uri)) != path[-1]:
+            if uri_paths.show_component(last_segment(metadata.native_uri)) != path[-1]:
                 raise NotFound(f"no such file: {'/'.join(path)}")
         except NotFound:
             self._answers[path] = _Answer(self._context.clock(), None)
@@ -150,7 +150,7 @@ def own_segment(metadata: ResourceMetadata, directory_uri: str | None) -> str | 
         hidden = "%69%6E"
     else:
         return None
-    return hidden + file_names.hide_component(file_names.index_name(metadata.mime_type)[hidden.count("%") :])
+    return hidden + uri_paths.hide_component(uri_paths.index_name(metadata.mime_type)[hidden.count("%") :])
 
 
 def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -> None:

@@ -16,7 +16,7 @@ from math import inf
 import trio
 from cachetools import LRUCache
 
-from bbfs.model import file_names
+from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_templates import patterns
@@ -212,7 +212,7 @@ class Templated:
     def _own_content(self, path: Path) -> Node | None:
         """Return the own content of a directory, by its name in there (S5), or None."""
         for template, match in self._owners(path[:-1]):
-            if path[-1] == file_names.index_name(template.given.mime_type):
+            if path[-1] == uri_paths.index_name(template.given.mime_type):
                 return self._resource(self._record(template, match, path))
         return None
 
@@ -266,7 +266,7 @@ class Templated:
         record = self._unlisted.get(native_uri)
         if record is not None:
             return record
-        path = file_names.plain_path(native_uri).path
+        path = uri_paths.plain_path(native_uri).path
         for template, place in self._places(path):
             if place.match is not None and place.match.native_uri == native_uri:
                 return self._record(template, place.match, path)
@@ -372,7 +372,7 @@ class Templated:
             else:
                 children[below[-1]] = DIRECTORY
         for template, match in self._owners(path):
-            name = file_names.index_name(template.given.mime_type)
+            name = uri_paths.index_name(template.given.mime_type)
             children.setdefault(name, record_node(self._record(template, match, (*path, name))))
         return children
 
@@ -389,7 +389,7 @@ class Templated:
         for template, place, segment, variable in self._completing(self._places(path)):
             prefix = ""
             if segment.many and len(path) > (start := template.pattern.many_from):
-                prefix = "/".join(map(file_names.hide_component, path[start:])) + "/"
+                prefix = "/".join(map(uri_paths.hide_component, path[start:])) + "/"
             try:
                 values, complete = await self._values(template, place, variable, prefix)
             except BbfsError as error:
@@ -425,7 +425,7 @@ class Templated:
                 whole, match = template.pattern.path_of(segment, known), None
             else:
                 uri = template.pattern.expand(known)
-                whole = file_names.plain_path(uri).path
+                whole = uri_paths.plain_path(uri).path
                 match = Match(uri, known, whole)
         except InvalidUri:
             return

@@ -1,4 +1,4 @@
-"""Readahead: turn the windows of `streams` into requests.
+"""Readahead: turn the readahead windows into requests.
 
 Each stream has a queue. A queued load begins when the source has a free request slot that no program waits for: one
 from each queue in turn, within a budget of bytes. The queue of a stream that has lost its reader is dropped. Between
@@ -14,7 +14,7 @@ from typing import Any
 from bbfs.model.errors import BbfsError, Denied, InvalidUri, NotADirectory, NotFound, TooLarge
 from bbfs.model.inode_number import inode_number
 from bbfs.resources.catalog.record import Node, Path, Record, inode_version
-from bbfs.resources.readahead.streams import Entries, Stream, Streams, TreeOrder
+from bbfs.resources.readahead.windows import Entries, Stream, Streams, TreeOrder
 from bbfs.resources.requests import RequestSlot, SingleFlight
 from bbfs.resources.source import Source
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bbfs.model.errors import NotFound
-from bbfs.model.file_names import show_component
 from bbfs.model.uri import source_uri
+from bbfs.model.uri_paths import show_component
 from bbfs.model.values import ContentType, ResourceMetadata
 from bbfs.sources.database.names import (
     QUERIES,

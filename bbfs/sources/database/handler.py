@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from bbfs.model.errors import DeadlineExceeded, IsADirectory, NotFound, Unreachable
-from bbfs.model.file_names import hide_component, show_component
+from bbfs.model.uri_paths import hide_component, show_component
 from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent

@@ -1,7 +1,7 @@
 """Identifiers and keys of a database as parts of a native URI, and back from file names. Pure.
 
 Any text can be the name of a table or the value of a key. In a native URI it is percent-encoded, and the tree shows
-it decoded where that is a legal file name (`bbfs.model.file_names.show_component`). A tilde marks what
+it decoded where that is a legal file name (`bbfs.model.uri_paths.show_component`). A tilde marks what
 percent-encoding cannot distinguish; a tilde of the text itself is doubled:
 
     ~null ~empty            NULL, and the empty text
@@ -20,8 +20,8 @@ from typing import TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
 from bbfs.model.errors import NotFound
-from bbfs.model.file_names import show_component
 from bbfs.model.redaction import shown
+from bbfs.model.uri_paths import show_component
 
 QUERIES = "query"
 """The directory of the named queries, at the root."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from bbfs.model import file_names
+from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, ProtocolViolation
 from bbfs.model.values import Loaded, Part
 from bbfs.sources.content.memory import MemoryContent
@@ -185,4 +185,4 @@ def json_bytes(value: Any) -> bytes:
 
 
 def _file_name(stem: str, mime_type: str | None) -> str:
-    return stem + file_names.index_name(mime_type).removeprefix("index")
+    return stem + uri_paths.index_name(mime_type).removeprefix("index")

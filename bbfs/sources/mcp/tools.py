@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
-from bbfs.model import file_names
+from bbfs.model import uri_paths
 from bbfs.model.uri import source_uri
 from bbfs.model.values import DataSource, Part, ResourceMetadata, ResourceTemplate, Tools
 from bbfs.sources.content.memory import MemoryContent
@@ -241,7 +241,7 @@ def _example(tool: ToolEntry, known: Mapping[str, Mapping[str, Any]], needed: Co
         if (variable := mcp_arguments.variable_of(name)) is not None
     ]
     native = f"{_base('tool', tool.name)}?{'&'.join(pairs)}"
-    return shlex.quote("../" + file_names.plain_path(native).path[-1])
+    return shlex.quote("../" + uri_paths.plain_path(native).path[-1])
 
 
 def _sample(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:

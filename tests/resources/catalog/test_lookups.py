@@ -10,8 +10,8 @@ import trio.testing
 from fakes import World, data_source
 
 from bbfs.model.errors import DeadlineExceeded, NotADirectory, NotFound, Unreachable
-from bbfs.model.file_names import hide_component
 from bbfs.model.uri import source_uri
+from bbfs.model.uri_paths import hide_component
 from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata
 from bbfs.resources.catalog.base import LATE_FOR
 from bbfs.resources.catalog.lookups import settle

@@ -9,7 +9,7 @@ from fakes import CompletingSource, FlatSource, TreeSource, World, data_source, 
 from bbfs.model.errors import BbfsError, Unreachable
 from bbfs.model.inode_number import inode_number
 from bbfs.resources.catalog.inventory import Inventory
-from bbfs.resources.readahead.streams import IDLE
+from bbfs.resources.readahead.windows import IDLE
 
 DIRECTORY = "mcp-server+docs/x/d"
 LISTED = 200

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bbfs.model.errors import NotFound
-from bbfs.model.file_names import names, show_component
+from bbfs.model.uri_paths import names, show_component
 from bbfs.sources.database.names import (
     Key,
     KeyValue,

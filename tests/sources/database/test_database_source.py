@@ -26,7 +26,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Services
-from bbfs.sources.registry import build
+from bbfs.sources.factory import build
 
 
 @pytest.mark.semantics("S23")

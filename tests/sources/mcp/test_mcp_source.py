@@ -9,8 +9,8 @@ from bbfs.model.errors import ConfigError
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.values import DataSource, Policy, SourceEvent
 from bbfs.sources import CanList, CanLoad, CanWatch, Services
+from bbfs.sources.factory import build
 from bbfs.sources.mcp.client.manager import MCPManager
-from bbfs.sources.registry import build
 
 
 def make(odd: Odd) -> DataSource:

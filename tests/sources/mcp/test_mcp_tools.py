@@ -14,9 +14,9 @@ from repository import SERVERS
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound, Unreachable
 from bbfs.model.values import DataSource, Loaded, McpServer, Policy, SourceEvent, Tools
 from bbfs.sources import CanComplete, CanLoad, Services
+from bbfs.sources.factory import build
 from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.handler import McpHandler
-from bbfs.sources.registry import build
 
 
 @dataclass

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from bbfs.model.file_names import plain_path
+from bbfs.model.uri_paths import plain_path
 from bbfs.model.uri_templates.patterns import Pattern
 from bbfs.model.values import DataSource, Tools
 from bbfs.sources.mcp.arguments import tool_arguments

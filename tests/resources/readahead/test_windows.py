@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.resources.readahead.streams import IDLE, YOUNG, YOUNG_WINDOW, Path, Plan, Streams, TreeOrder, window
+from bbfs.resources.readahead.windows import IDLE, YOUNG, YOUNG_WINDOW, Path, Plan, Streams, TreeOrder, window
 
 FILES = 1000
 LIMITS = st.sampled_from([4, 32, 64, 128])

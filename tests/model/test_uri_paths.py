@@ -10,8 +10,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from bbfs.model.errors import InvalidUri
-from bbfs.model.file_names import MAX_DEPTH, hide_component, index_name, names, native_of, plain_path, show_component
 from bbfs.model.uri import source_uri
+from bbfs.model.uri_paths import MAX_DEPTH, hide_component, index_name, names, native_of, plain_path, show_component
 from bbfs.resources.catalog.folding import Directory, Tree
 
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=()))
