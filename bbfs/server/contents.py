@@ -37,7 +37,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ContentItem:
     """One content. text: None for a binary one."""
 
     uri: str
@@ -76,11 +76,11 @@ class Item:
         return types.BlobResourceContents(uri=self.uri, mime_type=self.mime_type, blob=blob)
 
 
-async def items_of(loaded: LoadedResource, base_prefix: str, budget: Budget) -> list[Item]:
+async def items_of(loaded: LoadedResource, base_prefix: str, budget: Budget) -> list[ContentItem]:
     """Return the contents of a resource, in order. Raises TooLarge, and the errors of reading."""
     budget.take(sum(part.content.size for part in loaded.parts))
     several = len(loaded.parts) > 1
-    items: list[Item] = []
+    items: list[ContentItem] = []
     for part in loaded.parts:
         uri = loaded.uri
         if several and part.native_uri is not None:
@@ -89,7 +89,7 @@ async def items_of(loaded: LoadedResource, base_prefix: str, budget: Budget) -> 
     return items
 
 
-def _item(uri: str, part: Part, data: bytes, loaded: LoadedResource) -> Item:
+def _item(uri: str, part: Part, data: bytes, loaded: LoadedResource) -> ContentItem:
     mime_type = part.mime_type or (loaded.metadata.mime_type if loaded.metadata is not None else None)
     text: str | None = None
     if content_type_of(mime_type) != "binary":
@@ -97,7 +97,7 @@ def _item(uri: str, part: Part, data: bytes, loaded: LoadedResource) -> Item:
             text = data.decode()
         except UnicodeDecodeError:
             text = None
-    return Item(uri, mime_type, data, text)
+    return ContentItem(uri, mime_type, data, text)
 
 
 async def _bytes(content: Content) -> bytes:

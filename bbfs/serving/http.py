@@ -49,7 +49,7 @@ class ListenError(Exception):
     """The server cannot listen as asked. The message is a sentence for the user."""
 
 
-class McpServer(Protocol):
+class LowLevelServer(Protocol):
     """The low-level server of the SDK, with a way to end its `subscriptions/listen` streams."""
 
     def streamable_http_app(
@@ -91,7 +91,7 @@ class Listener:
         """Close the socket, if `run` has not."""
         self._socket.close()
 
-    async def run(self, server: McpServer, stop: trio.Event) -> None:
+    async def run(self, server: LowLevelServer, stop: trio.Event) -> None:
         """Serve until `stop` is set; open streams end before that."""
         app = server.streamable_http_app(
             streamable_http_path=PATH, host=self._listen.host, transport_security=self._known_as()

@@ -11,7 +11,7 @@ from cachetools import LRUCache
 
 from bbfs.model.errors import NotFound, Outdated
 from bbfs.resources.catalog.directory_view import View
-from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Lease, Listed, Node, Path, inode_version
+from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Lease, ListedRecord, Node, Path, inode_version
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.file_handles import Attributes, DirectoryEntry, OpenDirectory, OpenFiles, Ready
 from bbfs.vfs.inode_table import Inode, InodeKey, InodeTable
@@ -79,7 +79,7 @@ class ListedDirectory:
                 yield name.encode(), listed, position
 
 
-class Directories:
+class OpenDirectories:
     """The open directories of one mount, by handle (from 1 up)."""
 
     def __init__(
@@ -152,7 +152,7 @@ class Directories:
             return listed
         children = await self._manager.children(path)
         # What is merely listed has no record yet that could tell of a change.
-        kept = not any(isinstance(node.record, Listed) for node in children.values())
+        kept = not any(isinstance(node.record, ListedRecord) for node in children.values())
         lease = self._manager.names_lease(path) if kept else None
         opened = OpenDirectory.of(path, children.items(), lease)
         if lease is not None and _charge(opened) <= ENTRIES_KEPT:

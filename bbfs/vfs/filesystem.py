@@ -23,7 +23,7 @@ from bbfs.resources.catalog.record import (
     loads_each_open,
 )
 from bbfs.resources.manager import ResourceManager
-from bbfs.vfs.directory_handles import Directories
+from bbfs.vfs.directory_handles import OpenDirectories
 from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles, Opening
 from bbfs.vfs.inode_table import Inode, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
@@ -55,7 +55,7 @@ class FileSystem:
         self._xattr_cache = XattrCache(manager)
         self._kernel = KernelCache(manager, self._inodes, self._files, invalidate)
         self.names = Names(manager, self._inodes, self._files, self._kernel.note_absent)
-        self.directories = Directories(manager, self._inodes, self._files, self.names, self._kernel)
+        self.directories = OpenDirectories(manager, self._inodes, self._files, self.names, self._kernel)
         self.uncached: dict[int, bool] = {}
         """The open files of which the kernel is to keep no bytes, by handle; True where a read may wait for the source.
 

@@ -23,7 +23,7 @@ from cachetools import LRUCache
 
 from bbfs.model.digest import DIGEST_BYTES, digest_of
 from bbfs.model.values import Content, Part
-from bbfs.resources.cache.disk_index import Index, Presence, SourceUsage, charge
+from bbfs.resources.cache.disk_index import DiskIndex, Presence, SourceUsage, charge
 from bbfs.resources.cache.sqlite import set_aside
 from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.fd import Descriptor, read_at
@@ -86,15 +86,15 @@ class DiskCache:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.chmod(0o700)
 
-    def _open(self) -> Index:
+    def _open(self) -> DiskIndex:
         path = self._directory / "index.sqlite"
         try:
-            return Index(path)
+            return DiskIndex(path)
         except sqlite3.OperationalError:
             raise
         except sqlite3.DatabaseError as error:
             set_aside(path, error)
-            return Index(path)
+            return DiskIndex(path)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class SourceUsage:
     bytes: int
 
 
-class Index:
+class DiskIndex:
     """An open index. Raises sqlite3.Error from every method."""
 
     def __init__(self, path: Path) -> None:
@@ -224,7 +224,7 @@ class Presence:
             return None
         return known.uris is not None and (uri if uri.isascii() else as_text(uri)) not in known.uris
 
-    def look(self, source: str, index: Index) -> None:
+    def look(self, source: str, index: DiskIndex) -> None:
         """Read the URIs of a source, unless they were read just now. Raises sqlite3.Error."""
         known, now = self._known.get(source), self._clock()
         if known is not None and now < known.until:

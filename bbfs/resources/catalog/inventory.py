@@ -22,7 +22,16 @@ from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import Changes, Children
 from bbfs.resources.catalog.directory_view import Portion, Shown, View
 from bbfs.resources.catalog.folding import Directory, Folding, Leaf, Tree, below, differences
-from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, Listed, Node, Path, Record, record_node, usable_size
+from bbfs.resources.catalog.record import (
+    DIRECTORY,
+    NANOSECONDS,
+    ListedRecord,
+    Node,
+    Path,
+    Record,
+    record_node,
+    usable_size,
+)
 
 _T = TypeVar("_T")
 GONE_KEPT = 100_000
@@ -200,7 +209,7 @@ class Inventory:
                 children[name] = record_node(self._touch(uri, (*path, name)))
             else:
                 at = seen.get(uri, first) if seen else first
-                children[name] = Node("file", Listed(source_id, rows, uri, (*path, name), listed_at, at))
+                children[name] = Node("file", ListedRecord(source_id, rows, uri, (*path, name), listed_at, at))
         return children
 
     def held(self) -> Collection[Record]:

@@ -249,7 +249,7 @@ class Record:
         )
 
 
-class Listed(Record):
+class ListedRecord(Record):
     """A listed resource that has not been opened or stat'ed yet. Read-only; a lookup creates its `Record`."""
 
     __slots__ = ("_declared", "_rows")

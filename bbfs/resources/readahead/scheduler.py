@@ -14,7 +14,7 @@ from typing import Any
 from bbfs.model.errors import BbfsError, Denied, InvalidUri, NotADirectory, NotFound, TooLarge
 from bbfs.model.inode_number import inode_number
 from bbfs.resources.catalog.record import Node, Path, Record, inode_version
-from bbfs.resources.readahead.windows import Entries, Stream, Streams, TreeOrder
+from bbfs.resources.readahead.windows import Stream, Streams, TreeOrder, WalkEntries
 from bbfs.resources.requests import RequestSlot, SingleFlight
 from bbfs.resources.source import Source
 
@@ -273,7 +273,7 @@ class LoadAhead:
             return False
         return not self._flights.under_way(("load", record.key))
 
-    def _by_number(self, source: Source, directory: Path) -> Entries | None:
+    def _by_number(self, source: Source, directory: Path) -> WalkEntries | None:
         """Return the entries of a directory in the order of their inode numbers."""
         children = _children(source, directory)
         if children is None:
@@ -288,7 +288,7 @@ class LoadAhead:
         return [(name, node.kind == "directory") for name, node in sorted(children, key=number)]
 
 
-def _entries(source: Source, directory: Path) -> Entries | None:
+def _entries(source: Source, directory: Path) -> WalkEntries | None:
     """Return the files and directories of a directory in readdir's order, or None if they are not listed yet."""
     large = source.catalog.large(directory)
     if large is not None:

@@ -21,7 +21,7 @@ from bbfs.resources.catalog.directory_view import LargeEntries
 
 Path = tuple[str, ...]
 Direction = Literal[-1, 1]
-Entries = Sequence[tuple[str, bool]]
+WalkEntries = Sequence[tuple[str, bool]]
 """Names of a directory in order; True for a directory, False for a file."""
 
 EDGE_FROM = 16
@@ -59,8 +59,8 @@ class _Layout:
 
     __slots__ = ("entries", "files", "first", "index", "last")
 
-    def __init__(self, entries: Entries | LargeEntries) -> None:
-        self.entries: Entries = entries
+    def __init__(self, entries: WalkEntries | LargeEntries) -> None:
+        self.entries: WalkEntries = entries
         self.files = size = len(entries)
         ends = range(size)
         if isinstance(entries, LargeEntries):
@@ -81,7 +81,7 @@ class TreeOrder:
     """
 
     def __init__(
-        self, list_directory: Callable[[Path], Entries | None], *, opens_at: int = 3, directories: int = 256
+        self, list_directory: Callable[[Path], WalkEntries | None], *, opens_at: int = 3, directories: int = 256
     ) -> None:
         self.opens_at = opens_at
         self._list = list_directory

@@ -52,7 +52,7 @@ class Job:
             self._stop = None
 
 
-class Session(Protocol):
+class DatabaseSession(Protocol):
     """A read-only transaction that sees one state of the database. All methods block and raise what `fault` takes.
 
     `table` checks the names of a path; the other methods get the table that it returned.
@@ -95,12 +95,12 @@ class Session(Protocol):
     def query(self, query: Query, values: QueryValues, format: RowFormat, write: Write) -> None: ...
 
 
-class Backend(Protocol):
+class DatabaseBackend(Protocol):
     """One database. `session` and `close` block."""
 
     scheme: str
 
-    def session(self, job: Job) -> AbstractContextManager[Session]: ...
+    def session(self, job: Job) -> AbstractContextManager[DatabaseSession]: ...
 
     def is_system(self, schema: str) -> bool:
         """Return whether a schema is the database's own, which is shown only if the option `schemas` names it."""
@@ -116,11 +116,11 @@ class Backend(Protocol):
 class Jobs:
     """Runs the requests to one database, at most `concurrency` at once; a thread that is being stopped counts."""
 
-    def __init__(self, backend: Backend, concurrency: int) -> None:
+    def __init__(self, backend: DatabaseBackend, concurrency: int) -> None:
         self._backend = backend
         self._limiter = trio.CapacityLimiter(concurrency)
 
-    async def run(self, work: Callable[[Session, Job], T]) -> T:
+    async def run(self, work: Callable[[DatabaseSession, Job], T]) -> T:
         """Return the result of `work` on a session of its own. Raises BbfsError. Cancelling ends the statement too."""
         job = Job()
         try:
@@ -130,7 +130,7 @@ class Jobs:
             trio.lowlevel.start_thread_soon(job.stop, lambda outcome: _report(outcome.unwrap))
             raise
 
-    def _work(self, job: Job, work: Callable[[Session, Job], T]) -> T:
+    def _work(self, job: Job, work: Callable[[DatabaseSession, Job], T]) -> T:
         try:
             with self._backend.session(job) as session:
                 return work(session, job)

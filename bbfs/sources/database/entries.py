@@ -45,7 +45,7 @@ def types_of(name: str) -> tuple[str, ContentType]:
     return mime_type, content_type_of(mime_type)
 
 
-class Entries:
+class DatabaseEntries:
     """Makes the descriptions. base_prefix: of the source. scheme: of its native URIs."""
 
     def __init__(self, base_prefix: str, scheme: str) -> None:

@@ -13,7 +13,7 @@ from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, Resour
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.database import entries
-from bbfs.sources.database.backend import Job, Jobs, RowFormat, Session, Write
+from bbfs.sources.database.backend import DatabaseSession, Job, Jobs, RowFormat, Write
 from bbfs.sources.database.names import (
     QUERIES,
     named,
@@ -48,7 +48,7 @@ class DatabaseHandler:
         self._backend = backend = make_backend(source, self._options)
         self._jobs = Jobs(backend, source.policy.concurrency)
         self._spool = services.spool
-        self._entries = entries.Entries(source.base_prefix, source.scheme or backend.scheme)
+        self._entries = entries.DatabaseEntries(source.base_prefix, source.scheme or backend.scheme)
         self._queries = {name: Query(name, given) for name, given in self._options.queries.items()}
         self._health = Health(Unreachable)
 
@@ -91,13 +91,13 @@ class DatabaseHandler:
         mime_type, content_type = entries.types_of(path[-1])
         return Loaded((Part(native_uri, mime_type, content, content_type),))
 
-    async def _ask(self, work: Callable[[Session, Job], T]) -> T:
+    async def _ask(self, work: Callable[[DatabaseSession, Job], T]) -> T:
         with self._health:
             return await self._jobs.run(work)
 
     # -- in the worker's thread --------------------------------------------------------------------------------------
 
-    def _list(self, session: Session, path: Path) -> Listing:
+    def _list(self, session: DatabaseSession, path: Path) -> Listing:
         made = self._entries
         if not path:
             schemas = [schema for schema in session.schemas() if self._has(schema.name)]
@@ -145,7 +145,7 @@ class DatabaseHandler:
     def _is_lazy(self, table: Table) -> bool:
         return table.estimated_rows is None or table.estimated_rows > self._options.row_limit
 
-    def _keys(self, session: Session, table: Table, below: Path, by: Any) -> Listing:
+    def _keys(self, session: DatabaseSession, table: Table, below: Path, by: Any) -> Listing:
         limit = self._options.listed_rows
         keys = session.keys(table, limit + 1, by)
         listed = dict.fromkeys(keys[:limit])
@@ -154,14 +154,14 @@ class DatabaseHandler:
             problem = "rows whose key is NULL are not told apart"
         return Listing(tuple(self._entries.row(table, below, key) for key in listed), problem=problem, open=True)
 
-    def _values(self, session: Session, table: Table, column: str) -> Listing:
+    def _values(self, session: DatabaseSession, table: Table, column: str) -> Listing:
         limit = self._options.listed_rows
         values = session.values(table, column, limit + 1)
         problem = f"only the first {limit} values are listed (listed_rows)" if len(values) > limit else None
         found = (self._entries.value(table, column, value) for value in dict.fromkeys(values[:limit]))
         return Listing(tuple(found), problem=problem, open=True)
 
-    def _find(self, session: Session, path: Path) -> ResourceMetadata:
+    def _find(self, session: DatabaseSession, path: Path) -> ResourceMetadata:
         nothing = NotFound(f"{shown('/'.join(path))}: no such file")
         if len(path) < 4:
             raise nothing
@@ -187,7 +187,7 @@ class DatabaseHandler:
             raise NotFound(f"{shown(name)}: no such row")
         return text_key(name.removesuffix(".json"), len(table.primary_key))
 
-    def _load(self, session: Session, job: Job, path: Path) -> Content:
+    def _load(self, session: DatabaseSession, job: Job, path: Path) -> Content:
         schema = self._schema(path[0])
         if len(path) == 1:
             session.tables(schema)
@@ -211,7 +211,7 @@ class DatabaseHandler:
                 raise IsADirectory(f"{shown('/'.join(path))}: is a directory")
         raise NotFound(f"{shown('/'.join(path))}: no such file")
 
-    def _row(self, session: Session, job: Job, table: Table, name: str, by: Any) -> Content:
+    def _row(self, session: DatabaseSession, job: Job, table: Table, name: str, by: Any) -> Content:
         key = self._key(table, name)
         row = session.row(table, key) if by is None or session.has_key(table, key, by) else None
         if row is None:

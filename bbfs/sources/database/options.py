@@ -6,7 +6,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource
-from bbfs.sources.database.backend import Backend
+from bbfs.sources.database.backend import DatabaseBackend
 from bbfs.sources.database.queries import QueryOptions, valid_name
 from bbfs.sources.database.sqlite.backend import SqliteBackend
 from bbfs.sources.options import SourceOptions, local_path
@@ -45,7 +45,7 @@ class DatabaseOptions(SourceOptions):
         return queries
 
 
-def make_backend(source: DataSource, options: DatabaseOptions) -> Backend:
+def make_backend(source: DataSource, options: DatabaseOptions) -> DatabaseBackend:
     """Return the database of the URL, without connecting. Raises ConfigError."""
     if unknown := sorted(set(source.auth) - {"password"}):
         raise ConfigError(f"sources[{source.id}].auth.{unknown[0]}: 'password' is the only key of this type")

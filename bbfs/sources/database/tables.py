@@ -36,7 +36,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class TableIndex:
     """An index. columns: names, or expressions in parentheses. leading: the column by which it finds rows, if any."""
 
     name: str
@@ -68,7 +68,7 @@ class Table:
     kind: str
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...] = ()
-    indexes: tuple[Index, ...] = ()
+    indexes: tuple[TableIndex, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
     comment: str | None = None
     estimated_rows: int | None = None
@@ -135,5 +135,5 @@ def without_none(**given: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _fields(value: Column | Index | ForeignKey, *left_out: str) -> dict[str, Any]:
+def _fields(value: Column | TableIndex | ForeignKey, *left_out: str) -> dict[str, Any]:
     return without_none(**{each.name: getattr(value, each.name) for each in fields(value) if each.name not in left_out})

@@ -27,10 +27,10 @@ class WorkspaceEntry:
     modified_ns: int | None = None
 
 
-Entries = dict[str, WorkspaceEntry]
+WorkspaceEntries = dict[str, WorkspaceEntry]
 
 
-class Directories:
+class WorkspaceDirectories:
     """The directories of a workspace. roots: ids of the items at the root; if empty, all items without a visible
     parent.
 
@@ -42,7 +42,7 @@ class Directories:
         self._workspace = workspace
         self._roots = roots
         self._row_limit = row_limit
-        self._addresses: LRUCache[str | None, Entries] = LRUCache(ADDRESSES_KEPT)
+        self._addresses: LRUCache[str | None, WorkspaceEntries] = LRUCache(ADDRESSES_KEPT)
 
     # -- paths -------------------------------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class Directories:
 
     # -- what is in them ---------------------------------------------------------------------------------------------
 
-    async def list(self, item: NotionItem | None) -> tuple[Entries, str | None]:
+    async def list(self, item: NotionItem | None) -> tuple[WorkspaceEntries, str | None]:
         """Return the entries of a directory by segment, and a problem in words or None. Raise BbfsError."""
         key = None if item is None else item.id
         try:
@@ -97,7 +97,7 @@ class Directories:
         self._addresses[key] = entries
         return entries, problem
 
-    async def _listed(self, item: NotionItem | None) -> tuple[Entries, str | None]:
+    async def _listed(self, item: NotionItem | None) -> tuple[WorkspaceEntries, str | None]:
         if item is None:
             return await self._root()
         match item.kind:
@@ -107,7 +107,7 @@ class Directories:
                 return await self._database(item)
         return await self._data_source(await self._api.item(item.id, "data_source"))
 
-    async def _root(self) -> tuple[Entries, str | None]:
+    async def _root(self) -> tuple[WorkspaceEntries, str | None]:
         if not self._roots:
             return self._entries([(item, True) for item in await self._workspace.roots()]), self._workspace.problem
         items: builtins.list[NotionItem] = []
@@ -122,7 +122,7 @@ class Directories:
         await self._workspace.update()
         return self._entries([(item, True) for item in items]), "; ".join(problems) or None
 
-    async def _page(self, page: NotionItem) -> Entries:
+    async def _page(self, page: NotionItem) -> WorkspaceEntries:
         page = await self._api.item(page.id, "page")
         children = child_items(page, await self._api.blocks(page.id))
         if children:
@@ -132,14 +132,14 @@ class Directories:
         index = {INDEX: WorkspaceEntry("index", page, page.edited_ns)}
         return index | self._entries([(self._workspace.known(item), has) for item, has in children], INDEX)
 
-    async def _database(self, database: NotionItem) -> tuple[Entries, str | None]:
+    async def _database(self, database: NotionItem) -> tuple[WorkspaceEntries, str | None]:
         database = await self._api.item(database.id, "database")
         sources = [await self._api.item(one, "data_source") for one, _ in database.data_sources]
         if len(sources) != 1:
             return self._entries([(source, True) for source in sources]), None
         return await self._data_source(sources[0])
 
-    async def _data_source(self, source: NotionItem) -> tuple[Entries, str | None]:
+    async def _data_source(self, source: NotionItem) -> tuple[WorkspaceEntries, str | None]:
         rows: builtins.list[NotionItem] = []
         problem: str | None = None
         async with aclosing(self._api.query(source.id)) as answers:
@@ -160,7 +160,7 @@ class Directories:
         }
         return files | self._entries([(row, True) for row in rows], ROWS, SCHEMA), problem
 
-    def _entries(self, items: builtins.list[tuple[NotionItem, bool]], *taken: str) -> Entries:
+    def _entries(self, items: builtins.list[tuple[NotionItem, bool]], *taken: str) -> WorkspaceEntries:
         """Return the entries of items by segment. The flag of an item says whether it has content; without, it is a
         file."""
         entries = {item.id: self._entry(item, has_content=has_content) for item, has_content in items}

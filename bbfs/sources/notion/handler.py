@@ -19,7 +19,7 @@ from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.notion import naming, properties
 from bbfs.sources.notion.api import VERSION, NotionApi, child_items
-from bbfs.sources.notion.directories import Directories, WorkspaceEntry
+from bbfs.sources.notion.directories import WorkspaceDirectories, WorkspaceEntry
 from bbfs.sources.notion.markdown import document
 from bbfs.sources.notion.values import NotionItem, as_id, id_in
 from bbfs.sources.notion.workspace import Workspace
@@ -73,7 +73,7 @@ class NotionHandler:
         )
         self._api = NotionApi(self._client, options.base_url)
         self._workspace = Workspace(self._api, source.policy.listing_ttl)
-        self._directories = Directories(self._api, self._workspace, options.root, options.row_limit)
+        self._directories = WorkspaceDirectories(self._api, self._workspace, options.root, options.row_limit)
         self._row_limit = options.row_limit
 
     @property

@@ -20,7 +20,7 @@ ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class StoredItem:
     """One object or directory.
 
     path: names below the root of the source. size: bytes, None if unknown. etag: changes when the content does.
@@ -39,13 +39,13 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedItems:
     """The entries of a directory; an item that has the path of the directory itself is its own content (S5).
 
     problem: a text that says which entries are missing.
     """
 
-    items: tuple[Item, ...]
+    items: tuple[StoredItem, ...]
     problem: str | None = None
 
 
@@ -54,17 +54,17 @@ class Opened:
     """A content, and the item of exactly this version."""
 
     content: Content
-    item: Item
+    item: StoredItem
 
 
-class Backend(Protocol):
+class StorageBackend(Protocol):
     """One kind of storage. Paths are names below the root of the source. All methods raise only BbfsError."""
 
-    async def list(self, path: Names) -> Listed:
+    async def list(self, path: Names) -> ListedItems:
         """Return the entries of a directory. Raises NotFound."""
         ...
 
-    async def stat(self, path: Names, *, is_directory: bool) -> Item: ...
+    async def stat(self, path: Names, *, is_directory: bool) -> StoredItem: ...
 
     async def open(self, path: Names) -> Opened: ...
 
@@ -147,13 +147,13 @@ class LibraryBackend(RemoteBackend):
                 continue
         raise Busy(f"{self._what(path)}: changed while it was read, {ATTEMPTS} times in a row")
 
-    async def stat(self, path: Names, *, is_directory: bool) -> Item:
+    async def stat(self, path: Names, *, is_directory: bool) -> StoredItem:
         raise NotImplementedError
 
     def _with_store(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         raise NotImplementedError
 
-    def _read(self, store: Any, path: Names, item: Item, offset: int, length: int) -> bytes:
+    def _read(self, store: Any, path: Names, item: StoredItem, offset: int, length: int) -> bytes:
         """Return bytes of exactly the version that an item describes. Raises Outdated for another one."""
         raise NotImplementedError
 

@@ -27,7 +27,7 @@ from bbfs.model.errors import (
 from bbfs.sources.http.statuses import STATUS_ERRORS
 from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.archives.members import stays_inside
-from bbfs.sources.storage.backend import Item, LibraryBackend, Listed
+from bbfs.sources.storage.backend import LibraryBackend, ListedItems, StoredItem
 from bbfs.sources.storage.options import Configured, expand
 
 T = TypeVar("T")
@@ -83,9 +83,9 @@ class FilesystemBackend(LibraryBackend):
         if made is not None:
             await self._threads.run(_close, made)
 
-    async def list(self, path: Names) -> Listed:
+    async def list(self, path: Names) -> ListedItems:
         entries = await self._call(path, lambda fs: fs.ls(self._path(path), detail=True))
-        items: list[Item] = []
+        items: list[StoredItem] = []
         left_out: list[str] = []
         for entry in entries[: self._list_limit]:
             name = entry["name"].rstrip("/").rpartition("/")[2]
@@ -110,16 +110,16 @@ class FilesystemBackend(LibraryBackend):
             problems.append(f"{self._what(path)}: links that lead elsewhere are left out: {told}")
         if len(entries) > self._list_limit:
             problems.append(self._too_many(path, self._list_limit))
-        return Listed(tuple(items), "; ".join(problems) or None)
+        return ListedItems(tuple(items), "; ".join(problems) or None)
 
-    async def _link(self, item: Item, entry: Any) -> Item | None:
+    async def _link(self, item: StoredItem, entry: Any) -> StoredItem | None:
         """Return a symbolic link with its target, or None for one that leads out of the source."""
         target = await self._call(item.path, lambda fs: fs.ftp.readlink(entry["name"]))
         if target is None or not stays_inside(item.path, target):
             return None
-        return Item(item.path, "symlink", modified_ns=item.modified_ns, target=target)
+        return StoredItem(item.path, "symlink", modified_ns=item.modified_ns, target=target)
 
-    async def stat(self, path: Names, *, is_directory: bool) -> Item:
+    async def stat(self, path: Names, *, is_directory: bool) -> StoredItem:
         entry = await self._call(path, lambda fs: self._info(fs, path))
         item = _described(path, entry)
         if is_directory != (item.kind == "directory"):
@@ -135,7 +135,7 @@ class FilesystemBackend(LibraryBackend):
             raise PermissionError("a symbolic link, and links are not followed")
         return entry
 
-    def _read(self, store: Any, path: Names, item: Item, offset: int, length: int) -> bytes:
+    def _read(self, store: Any, path: Names, item: StoredItem, offset: int, length: int) -> bytes:
         data = store.cat_file(self._path(path), start=offset, end=offset + length)
         now = _described(path, self._info(store, path))
         if (now.size, now.modified_ns, now.etag) != (item.size, item.modified_ns, item.etag) or len(data) != length:
@@ -218,14 +218,14 @@ class FilesystemBackend(LibraryBackend):
         return ProtocolViolation(f"{what}: {type(error).__name__}")
 
 
-def _described(path: Names, entry: Any) -> Item:
+def _described(path: Names, entry: Any) -> StoredItem:
     kind = {"directory": "directory", "link": "symlink"}.get(entry["type"], "resource")
     sha = entry.get("sha")
     if kind == "directory":
-        return Item(path, "directory", modified_ns=_modified_ns(entry))
+        return StoredItem(path, "directory", modified_ns=_modified_ns(entry))
     properties = {"git_blob": sha} if sha else None
     size = entry.get("size")
-    return Item(
+    return StoredItem(
         path, "symlink" if kind == "symlink" else "resource", size, _modified_ns(entry), sha, properties=properties
     )
 

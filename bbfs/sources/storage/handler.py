@@ -19,7 +19,7 @@ from bbfs.sources.health import Health
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.storage.addresses import Names, name_of
 from bbfs.sources.storage.archives.backend import ArchiveBackend
-from bbfs.sources.storage.backend import Backend, Item
+from bbfs.sources.storage.backend import StorageBackend, StoredItem
 from bbfs.sources.storage.filesystems import FilesystemBackend
 from bbfs.sources.storage.objects import ObjectBackend
 from bbfs.sources.storage.options import Configured, configure
@@ -96,7 +96,7 @@ class StorageHandler:
         name = _readable(names[-1]) if names else self.source.name
         return ResourceMetadata(source_uri(self.source.base_prefix, native_uri), native_uri, name, kind="directory")
 
-    def _metadata(self, item: Item) -> ResourceMetadata:
+    def _metadata(self, item: StoredItem) -> ResourceMetadata:
         names = (*self._place.above, *item.path)
         native_uri = self._place.native_uri(names, is_directory=item.kind == "directory")
         name = _readable(names[-1] or names[-2]) if names else self.source.name
@@ -123,7 +123,7 @@ def _readable(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def backend_of(configured: Configured, services: Services) -> Backend:
+def backend_of(configured: Configured, services: Services) -> StorageBackend:
     """Return the backend for the scheme of a source. Raises ConfigError if a package for it is missing."""
     scheme = configured.place.scheme
     if scheme == "s3":

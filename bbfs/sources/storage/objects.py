@@ -27,7 +27,7 @@ from bbfs.model.errors import (
 )
 from bbfs.sources.http.statuses import STORAGE_ERRORS
 from bbfs.sources.storage.addresses import Names
-from bbfs.sources.storage.backend import Item, LibraryBackend, Listed
+from bbfs.sources.storage.backend import LibraryBackend, ListedItems, StoredItem
 from bbfs.sources.storage.options import Configured
 
 T = TypeVar("T")
@@ -63,11 +63,11 @@ class ObjectBackend(LibraryBackend):
     async def aclose(self) -> None:
         """Do nothing: the connections end with the store."""
 
-    async def list(self, path: Names) -> Listed:
+    async def list(self, path: Names) -> ListedItems:
         """Return a whole directory: obstore asks for all pages."""
         prefix = "/".join((*self._prefix, *path))
         found = await self._call(path, self._obstore.list_with_delimiter, prefix or None)
-        items: dict[Names, Item] = {}
+        items: dict[Names, StoredItem] = {}
         for meta in found["objects"]:
             name = self._last(meta["path"])
             if name is not None and meta["path"] != prefix:
@@ -75,16 +75,16 @@ class ObjectBackend(LibraryBackend):
         for directory in found["common_prefixes"]:
             name = self._last(directory)
             if name is not None:
-                items[(*path, name)] = Item((*path, name), "directory")
+                items[(*path, name)] = StoredItem((*path, name), "directory")
         own = await self._own(path) if prefix and not self._has_directories else ()
         if path and not items and not found["objects"]:
             await self._require_directory(path, own)
         if len(items) > self._list_limit:
             listed = islice(items.values(), self._list_limit)
-            return Listed((*own, *listed), self._too_many(path, self._list_limit))
-        return Listed((*own, *items.values()))
+            return ListedItems((*own, *listed), self._too_many(path, self._list_limit))
+        return ListedItems((*own, *items.values()))
 
-    async def _require_directory(self, path: Names, own: tuple[Item, ...]) -> None:
+    async def _require_directory(self, path: Names, own: tuple[StoredItem, ...]) -> None:
         """Raise NotFound or NotADirectory if nothing is below `path`; WebDAV has empty directories."""
         if not self._has_directories:
             raise NotADirectory(self._what(path)) if own else NotFound(self._what(path))
@@ -92,7 +92,7 @@ class ObjectBackend(LibraryBackend):
         if above.get(path) != "directory":
             raise NotADirectory(self._what(path)) if path in above else NotFound(self._what(path))
 
-    async def _own(self, path: Names) -> tuple[Item, ...]:
+    async def _own(self, path: Names) -> tuple[StoredItem, ...]:
         """Return the object that has the name of a directory, if there is one."""
         try:
             return (await self.stat(path, is_directory=False),)
@@ -103,14 +103,14 @@ class ObjectBackend(LibraryBackend):
     def _last(path: str) -> str | None:
         return path.rstrip("/").rpartition("/")[2] or None
 
-    async def stat(self, path: Names, *, is_directory: bool) -> Item:
+    async def stat(self, path: Names, *, is_directory: bool) -> StoredItem:
         if is_directory:
             await self.list(path)
-            return Item(path, "directory")
+            return StoredItem(path, "directory")
         result = await self._call(path, self._obstore.get, self._key(path), options={"head": True})
         return _described(path, result.meta, result.attributes)
 
-    def _read(self, store: Any, path: Names, item: Item, offset: int, length: int) -> bytes:
+    def _read(self, store: Any, path: Names, item: StoredItem, offset: int, length: int) -> bytes:
         options: dict[str, Any] = {"range": (offset, offset + length)}
         if item.etag is not None and not item.etag.startswith("W/"):
             options["if_match"] = f'"{item.etag}"'  # a weak one matches nothing (RFC 9110, section 13.1.1)
@@ -188,7 +188,7 @@ def _given(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if value is not None}
 
 
-def _described(path: Names, meta: Any, attributes: dict[str, str] | None = None) -> Item:
+def _described(path: Names, meta: Any, attributes: dict[str, str] | None = None) -> StoredItem:
     modified = meta["last_modified"]
     said = {key.lower().replace("-", "_"): value for key, value in (attributes or {}).items()}
     mime_type = said.pop("content_type", None)
@@ -201,7 +201,7 @@ def _described(path: Names, meta: Any, attributes: dict[str, str] | None = None)
     if mime_type is not None:
         properties["stored_type"] = mime_type
     is_generic = mime_type in (None, "application/octet-stream", "binary/octet-stream")
-    return Item(
+    return StoredItem(
         path,
         "resource",
         meta["size"],

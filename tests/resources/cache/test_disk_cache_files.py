@@ -16,7 +16,7 @@ from bbfs.model.values import Part
 from bbfs.resources.cache import disk as disk_module
 from bbfs.resources.cache import sqlite
 from bbfs.resources.cache.disk import DiskCache, Key
-from bbfs.resources.cache.disk_index import Index, charge
+from bbfs.resources.cache.disk_index import DiskIndex, charge
 from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
@@ -188,7 +188,7 @@ def test_a_crash_in_the_middle_leaves_nothing_that_is_served_or_stays(
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(Index, "put", die)  # the file is in its place, the row is not
+        patch.setattr(DiskIndex, "put", die)  # the file is in its place, the row is not
         with pytest.raises(Crash):
             disk.put([entry("a", b"new")])
     (directory / "new" / "123-0").write_bytes(b"half")

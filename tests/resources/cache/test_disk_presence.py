@@ -8,7 +8,7 @@ import pytest
 from bbfs.model.values import Part
 from bbfs.resources.cache import disk_index
 from bbfs.resources.cache.disk import DiskCache
-from bbfs.resources.cache.disk_index import LOOKED_EVERY, SOURCES, Index, Presence
+from bbfs.resources.cache.disk_index import LOOKED_EVERY, SOURCES, DiskIndex, Presence
 from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.memory import MemoryContent
 
@@ -24,21 +24,21 @@ class Seconds:
         return self.now
 
 
-def put(index: Index, uri: str, source: str = SOURCE) -> None:
+def put(index: DiskIndex, uri: str, source: str = SOURCE) -> None:
     with index.changing():
         index.put(source, uri, CACHED, 1.0)
 
 
 @pytest.fixture
-def indexes(tmp_path: Path) -> Iterator[tuple[Index, Index]]:
+def indexes(tmp_path: Path) -> Iterator[tuple[DiskIndex, DiskIndex]]:
     """Two processes' connections to one index."""
-    mine, others = Index(tmp_path / "index.sqlite"), Index(tmp_path / "index.sqlite")
+    mine, others = DiskIndex(tmp_path / "index.sqlite"), DiskIndex(tmp_path / "index.sqlite")
     yield mine, others
     mine.close()
     others.close()
 
 
-def test_what_is_not_there_is_absent_after_a_look(indexes: tuple[Index, Index]) -> None:
+def test_what_is_not_there_is_absent_after_a_look(indexes: tuple[DiskIndex, DiskIndex]) -> None:
     index, _ = indexes
     put(index, "x://a\udc80")
     presence = Presence(Seconds())
@@ -49,7 +49,7 @@ def test_what_is_not_there_is_absent_after_a_look(indexes: tuple[Index, Index]) 
     assert presence.absent("s 2", "x://a") is None
 
 
-def test_what_this_process_puts_is_there_at_once(indexes: tuple[Index, Index]) -> None:
+def test_what_this_process_puts_is_there_at_once(indexes: tuple[DiskIndex, DiskIndex]) -> None:
     presence = Presence(Seconds())
     presence.look(SOURCE, indexes[0])
     presence.added(SOURCE, "x://a")
@@ -58,7 +58,7 @@ def test_what_this_process_puts_is_there_at_once(indexes: tuple[Index, Index]) -
     assert presence.absent(SOURCE, "x://a") is None
 
 
-def test_what_another_process_puts_is_there_after_the_next_look(indexes: tuple[Index, Index]) -> None:
+def test_what_another_process_puts_is_there_after_the_next_look(indexes: tuple[DiskIndex, DiskIndex]) -> None:
     index, other = indexes
     clock = Seconds()
     presence = Presence(clock)
@@ -72,7 +72,9 @@ def test_what_another_process_puts_is_there_after_the_next_look(indexes: tuple[I
     assert presence.absent(SOURCE, "x://a") is False
 
 
-def test_of_many_nothing_is_known_to_be_absent(indexes: tuple[Index, Index], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_nothing_is_known_to_be_absent(
+    indexes: tuple[DiskIndex, DiskIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(disk_index, "MOST", 2)
     index, _ = indexes
     presence = Presence(Seconds())
@@ -87,7 +89,7 @@ def test_of_many_nothing_is_known_to_be_absent(indexes: tuple[Index, Index], mon
     assert presence.absent(SOURCE, "d") is False
 
 
-def test_the_sources_looked_at_first_are_let_go(indexes: tuple[Index, Index]) -> None:
+def test_the_sources_looked_at_first_are_let_go(indexes: tuple[DiskIndex, DiskIndex]) -> None:
     presence = Presence(Seconds())
     for number in range(SOURCES + 1):
         presence.look(f"s {number}", indexes[0])

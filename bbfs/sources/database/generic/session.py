@@ -19,7 +19,7 @@ from bbfs.sources.database.backend import RowFormat, Write
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown, value_text
 from bbfs.sources.database.queries import Query, QueryValues
 from bbfs.sources.database.rendering import is_text, row_json, value_as_text, write_rows
-from bbfs.sources.database.tables import Column, ForeignKey, Index, Schema, Table
+from bbfs.sources.database.tables import Column, ForeignKey, Schema, Table, TableIndex
 
 FETCHED = 1000
 """Rows in one fetch, if the driver supports that."""
@@ -89,7 +89,7 @@ class GenericSession:
             tuple(self._column(column) for column in made.columns),
             tuple(column.name for column in made.primary_key.columns) if kind == "table" else (),
             tuple(
-                Index(
+                TableIndex(
                     str(index.name), tuple(index.columns.keys()), bool(index.unique), next(iter(index.columns.keys()))
                 )
                 for index in indexes

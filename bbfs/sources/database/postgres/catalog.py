@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bbfs.sources.database.tables import Column, ForeignKey, Index
+from bbfs.sources.database.tables import Column, ForeignKey, TableIndex
 
 KINDS = {
     "r": "table",
@@ -132,9 +132,9 @@ def column(given: Mapping[str, Any]) -> Column:
     )
 
 
-def index(given: Mapping[str, Any]) -> Index:
+def index(given: Mapping[str, Any]) -> TableIndex:
     """Return an index of TABLE."""
-    return Index(given["name"], tuple(given["columns"]), given["unique"], given["leading"])
+    return TableIndex(given["name"], tuple(given["columns"]), given["unique"], given["leading"])
 
 
 def foreign_key(own_schema: str, given: Mapping[str, Any]) -> ForeignKey:

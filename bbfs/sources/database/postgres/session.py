@@ -14,7 +14,7 @@ from bbfs.sources.database.postgres import catalog
 from bbfs.sources.database.postgres.definition import definition
 from bbfs.sources.database.queries import Query, QueryValues
 from bbfs.sources.database.rendering import in_portions
-from bbfs.sources.database.tables import Column, Index, Schema, Table, quoted
+from bbfs.sources.database.tables import Column, Schema, Table, TableIndex, quoted
 
 _CSV = "FORMAT csv, HEADER"
 _LINES = "FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01'"
@@ -66,7 +66,7 @@ class PostgresSession:
             raise NotFound(f"no table {shown(name)!r} in schema {shown(schema)!r}")
         if keys_only:
             kind, key, leading = found[0]
-            indexes = tuple(Index("", (), leading=column) for column in leading)
+            indexes = tuple(TableIndex("", (), leading=column) for column in leading)
             return Table(schema, name, catalog.KINDS[kind], (), tuple(key), indexes)
         identity, kind, comment, estimate, columns, key, indexes, foreign_keys = found[0]
         if kind == "v":

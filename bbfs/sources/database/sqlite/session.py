@@ -9,7 +9,7 @@ from bbfs.sources.database.backend import RowFormat, Write
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
 from bbfs.sources.database.queries import Query, QueryValues
 from bbfs.sources.database.rendering import encoded, is_text, row_json, value_as_text, write_rows
-from bbfs.sources.database.tables import Column, ForeignKey, Index, Schema, Table, quoted
+from bbfs.sources.database.tables import Column, ForeignKey, Schema, Table, TableIndex, quoted
 
 FETCHED = 1000
 """Rows in one fetch."""
@@ -80,14 +80,14 @@ class SqliteSession:
             estimated_rows=None if keys_only else self._estimate(schema, name, kind, columns),
         )
 
-    def _indexes(self, schema: str, table: str) -> Iterator[Index]:
+    def _indexes(self, schema: str, table: str) -> Iterator[TableIndex]:
         for name, unique, partial in self._all(
             "SELECT name, [unique], partial FROM pragma_index_list(?, ?) ORDER BY name", table, schema
         ):
             parts = self._all("SELECT name FROM pragma_index_info(?, ?) ORDER BY seqno", name, schema)
             columns = tuple("(expression)" if column is None else column for (column,) in parts)
             leading = parts[0][0] if parts and not partial else None
-            yield Index(name, columns, bool(unique), leading)
+            yield TableIndex(name, columns, bool(unique), leading)
 
     def _foreign_keys(self, schema: str, table: str) -> Iterator[ForeignKey]:
         found: dict[int, list[tuple[str, str, str | None]]] = {}

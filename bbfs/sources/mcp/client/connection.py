@@ -29,8 +29,8 @@ from bbfs.sources.mcp.client.errors import (
 )
 from bbfs.sources.mcp.client.event_pacing import Announcements
 from bbfs.sources.mcp.client.lifetime import Pauses, until_given_up, until_idle
-from bbfs.sources.mcp.client.session import HandshakeOnly, Session, connected
-from bbfs.sources.mcp.client.subscriptions import Interests, Watch
+from bbfs.sources.mcp.client.session import HandshakeOnly, McpSession, connected
+from bbfs.sources.mcp.client.subscriptions import Interests, Subscriptions
 from bbfs.sources.mcp.client.tool_entries import ParameterHeaders
 from bbfs.sources.mcp.login.refresh import ClientSettings, Login
 from bbfs.sources.mcp.login.token_store import TokenStore
@@ -64,7 +64,7 @@ class _Attempt:
     """One try to connect. Any number of requests may wait for it."""
 
     done: trio.Event = field(default_factory=trio.Event)
-    session: Session | None = None
+    session: McpSession | None = None
     error: BbfsError | None = None
 
 
@@ -111,13 +111,13 @@ class Connection:
         self._probe = True
         self._wanted = trio.Event()
         self._attempt = _Attempt()
-        self._session: Session | None = None
+        self._session: McpSession | None = None
         self._closed = trio.Event()
         self._error: BbfsError | None = None
         self._pauses = Pauses(random)
         self._connected_at: float | None = None
         self._answered = False
-        self._watch: Watch | None = None
+        self._watch: Subscriptions | None = None
         self._deaf = False
         self._stopped = False
 
@@ -146,7 +146,7 @@ class Connection:
             self._attempt = _Attempt()
             self._wanted.set()
 
-    async def session(self) -> Session:
+    async def session(self) -> McpSession:
         """Return the live session. Connects, or waits for the attempt under way. Raises BbfsError.
 
         During the back-off after a failure it raises the last error at once.
@@ -168,7 +168,7 @@ class Connection:
 
     async def request(
         self, method: str, params: dict[str, Any] | None = None, *, kind: RequestKind = "list", repeatable: bool = True
-    ) -> tuple[Session, dict[str, Any]]:
+    ) -> tuple[McpSession, dict[str, Any]]:
         """Send a request; return the session it went to and its raw result. Raises BbfsError.
 
         It waits as long as the server takes: the caller sets a deadline. kind: the counter it adds to. repeatable:
@@ -203,7 +203,7 @@ class Connection:
             except Exception:
                 log.exception("%s: a listener to events failed", self._id)
 
-    def _after_failure(self, session: Session, exc: MCPError, *, reading: bool, last: bool) -> BbfsError | None:
+    def _after_failure(self, session: McpSession, exc: MCPError, *, reading: bool, last: bool) -> BbfsError | None:
         """Return the error that a failed request ends with, or None if it should be sent again."""
         error = self._clean(request_error(exc, reading=reading, cut=self._redact.cut))
         if isinstance(error, LoginRequired):
@@ -259,7 +259,7 @@ class Connection:
                         self._fail(attempt, self._no_answer())
                     raise
                 connecting.deadline = inf
-                self._watch = Watch(session, self.interests, self._timeout, self._missed_events)
+                self._watch = Subscriptions(session, self.interests, self._timeout, self._missed_events)
                 self._succeed(attempt, session)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._watch.run)
@@ -285,7 +285,7 @@ class Connection:
         async with transport.connect() as streams:
             yield streams, lambda: transport.ending
 
-    def _succeed(self, attempt: _Attempt, session: Session) -> None:
+    def _succeed(self, attempt: _Attempt, session: McpSession) -> None:
         self._connected_at = self._clock()
         self._answered = False
         self._session, self._closed = session, trio.Event()
@@ -311,7 +311,7 @@ class Connection:
         attempt.error = self._error
         attempt.done.set()
 
-    def _lose(self, session: Session, error: BbfsError) -> None:
+    def _lose(self, session: McpSession, error: BbfsError) -> None:
         """Give up a session that can answer no more. No-op for one given up already."""
         if self._session is not session:
             return
@@ -321,13 +321,13 @@ class Connection:
         self._down(self._clean(session.why_closed() or error))
         self._closed.set()
 
-    def _let_go(self, session: Session) -> None:
+    def _let_go(self, session: McpSession) -> None:
         """Send no more requests to a session, and remember whether events may be missed without it."""
         session.on_closed = lambda: None
         self._session = None
         self._deaf = self._deaf or (self._watch is not None and self._watch.hears)
 
-    async def _end_when_idle(self, session: Session) -> None:
+    async def _end_when_idle(self, session: McpSession) -> None:
         """End a connection that is not in use. The next request makes a new one without a back-off."""
         watch, patience = self._watch, self._server.idle_timeout
         if not patience or self._server.start == "eager" or watch is None:
@@ -342,7 +342,7 @@ class Connection:
             log.debug("%s: not used for %g seconds, the connection is ended", self._id, patience)
             self._closed.set()
 
-    async def _end_when_silent(self, session: Session) -> None:
+    async def _end_when_silent(self, session: McpSession) -> None:
         """Give up a connected server that does not answer a ping."""
         bound = max(self._timeout, _LEAST_PING_BOUND)
         silent = await until_given_up(
@@ -370,7 +370,7 @@ class Connection:
         self._refusals += 1
         self.state = SourceState("down", str(error))
 
-    def _accept_login(self, session: Session, refusals: int) -> None:
+    def _accept_login(self, session: McpSession, refusals: int) -> None:
         """Note that a request was answered. refusals: their number when it was sent; a later one prevails."""
         if self._login_wanted and session is self._session and refusals == self._refusals:
             self._login_wanted = False
@@ -386,7 +386,7 @@ class Connection:
     def _no_answer(self) -> BbfsError:
         return Unreachable(f"the server did not answer to a greeting within {self._timeout:g} seconds")
 
-    def _handshake_error(self, session: Session, exc: HandshakeOnly | MCPError | ProtocolViolation) -> BbfsError:
+    def _handshake_error(self, session: McpSession, exc: HandshakeOnly | MCPError | ProtocolViolation) -> BbfsError:
         if isinstance(exc, ProtocolViolation):
             return exc
         if isinstance(exc, HandshakeOnly | ConnectionClosed):

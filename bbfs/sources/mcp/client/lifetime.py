@@ -7,7 +7,7 @@ from random import Random
 import trio
 from mcp.shared.exceptions import MCPError
 
-from bbfs.sources.mcp.client.session import Session
+from bbfs.sources.mcp.client.session import McpSession
 
 FIRST, LAST = 0.5, 60.0
 """Seconds between two tries to connect, doubling; a random part of up to half comes on top."""
@@ -54,7 +54,7 @@ class Pauses:
         self.until = now + min(LAST, doubled * self._random.uniform(1.0, 1.5))
 
 
-async def until_idle(session: Session, patience: float, subscribed: Callable[[], bool]) -> None:
+async def until_idle(session: McpSession, patience: float, subscribed: Callable[[], bool]) -> None:
     """Wait until there was no request for `patience` seconds and there is no subscription."""
     while True:
         left = session.last_used + patience - trio.current_time()
@@ -64,7 +64,7 @@ async def until_idle(session: Session, patience: float, subscribed: Callable[[],
 
 
 async def until_given_up(
-    session: Session, *, after: float, bound: float, on_error: Callable[[MCPError], object]
+    session: McpSession, *, after: float, bound: float, on_error: Callable[[MCPError], object]
 ) -> float:
     """Ping a silent server until it answers nothing more; return the seconds of silence.
 

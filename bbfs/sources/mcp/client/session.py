@@ -45,7 +45,7 @@ class HandshakeOnly(Exception):
     """The server closed the connection on `server/discover`: it must be greeted with `initialize`."""
 
 
-class Session:
+class McpSession:
     """A session on a connection that `connected` holds. Requests may come from any task.
 
     why_closed: returns why the transport ended, if it knows. features: answers requests of the server.
@@ -269,10 +269,10 @@ class Session:
 @asynccontextmanager
 async def connected(
     streams: ServerStreams, why_closed: Callable[[], BbfsError | None], features: ClientFeatures
-) -> AsyncGenerator[Session]:
+) -> AsyncGenerator[McpSession]:
     """Open a session on the streams of a transport; it ends with the context."""
     async with trio.open_nursery() as nursery:
-        yield Session(streams, nursery, why_closed, features)
+        yield McpSession(streams, nursery, why_closed, features)
         nursery.cancel_scope.cancel()
 
 

@@ -13,7 +13,7 @@ import trio
 from mcp.shared.exceptions import MCPError
 
 from bbfs.sources.mcp.client.errors import http_fault
-from bbfs.sources.mcp.client.session import Session
+from bbfs.sources.mcp.client.session import McpSession
 
 log = logging.getLogger("bbfs.mcp")
 
@@ -75,7 +75,7 @@ class Interests:
             await self._answered.wait()
 
 
-class Watch:
+class Subscriptions:
     """Sends the interests to the server of one session while `run` runs.
 
     hears: whether the server may report changes, so that the end of the session is a gap. subscribed: whether it agreed
@@ -83,7 +83,7 @@ class Watch:
     timeout: seconds for one request. on_gap: called when the stream of events goes on after an interruption.
     """
 
-    def __init__(self, session: Session, interests: Interests, timeout: float, on_gap: Callable[[], None]) -> None:
+    def __init__(self, session: McpSession, interests: Interests, timeout: float, on_gap: Callable[[], None]) -> None:
         self._session = session
         self._interests = interests
         self._timeout = timeout
@@ -129,7 +129,7 @@ class Watch:
 class _Subscriptions:
     """`resources/subscribe` for each of the interests, a few at a time."""
 
-    def __init__(self, watch: Watch, session: Session, interests: Interests, timeout: float) -> None:
+    def __init__(self, watch: Subscriptions, session: McpSession, interests: Interests, timeout: float) -> None:
         self._watch = watch
         self._session = session
         self._interests = interests
@@ -186,8 +186,8 @@ class _Listener:
 
     def __init__(
         self,
-        watch: Watch,
-        session: Session,
+        watch: Subscriptions,
+        session: McpSession,
         interests: Interests,
         lists: Collection[str],
         subscribe: bool,

@@ -17,7 +17,7 @@ from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.archives.files import ArchiveFile, Patience, of_disk
 from bbfs.sources.storage.archives.tar import TarArchive
 from bbfs.sources.storage.archives.zip import ZipArchive
-from bbfs.sources.storage.backend import Item, Listed, Opened, Threads
+from bbfs.sources.storage.backend import ListedItems, Opened, StoredItem, Threads
 from bbfs.sources.storage.options import Configured
 
 T = TypeVar("T")
@@ -43,10 +43,10 @@ class ArchiveBackend:
         if configured.place.scheme == "zip":
             self._make = partial(ZipArchive, encoding=configured.options.encoding)
 
-    async def list(self, path: Names) -> Listed:
+    async def list(self, path: Names) -> ListedItems:
         return (await self._current()).members.list(path)
 
-    async def stat(self, path: Names, *, is_directory: bool) -> Item:
+    async def stat(self, path: Names, *, is_directory: bool) -> StoredItem:
         members = (await self._current()).members
         return members.directory(path) if is_directory else members.find(path)[0]
 

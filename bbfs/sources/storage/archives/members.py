@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from bbfs.model.errors import NotFound, TooLarge
 from bbfs.sources.storage.addresses import Names, shown
-from bbfs.sources.storage.backend import Item, Listed
+from bbfs.sources.storage.backend import ListedItems, StoredItem
 
 M = TypeVar("M")
 MAX_NODES = 500_000
@@ -39,7 +39,7 @@ def stays_inside(path: Names, target: str) -> bool:
 @dataclass(slots=True)
 class _Directory(Generic[M]):
     modified_ns: int | None = None
-    items: dict[str, "Item | _Directory[M]"] = field(default_factory=dict)
+    items: dict[str, "StoredItem | _Directory[M]"] = field(default_factory=dict)
 
 
 class Members(Generic[M]):
@@ -53,7 +53,7 @@ class Members(Generic[M]):
         self._what = what
         self._root: _Directory[M] = _Directory()
         self._files: dict[Names, M] = {}
-        self._items: dict[Names, Item] = {}
+        self._items: dict[Names, StoredItem] = {}
         self._directories: dict[Names, _Directory[M]] = {(): self._root}
         self._nodes = 0
         self._left_out: list[str] = []
@@ -88,7 +88,7 @@ class Members(Generic[M]):
             self._covered += 1
         else:
             self._count()
-        self._items[path] = Item(path, **facts)
+        self._items[path] = StoredItem(path, **facts)
         self._files[path] = member
 
     def _fits(self, name: str, path: Names) -> bool:
@@ -121,27 +121,29 @@ class Members(Generic[M]):
             if inside is None:
                 self._directories[path[:-1]].items[path[-1]] = item
 
-    def list(self, path: Names) -> Listed:
+    def list(self, path: Names) -> ListedItems:
         """Return the entries of a directory; a file of its name is its own content (S5). Raises NotFound."""
         directory = self._directories.get(path)
         if directory is None:
             raise NotFound(f"{self._what}: no directory {shown('/'.join(path))}")
         own = self._items.get(path)
-        items: list[Item] = [own] if own is not None else []
+        items: list[StoredItem] = [own] if own is not None else []
         for name, entry in directory.items.items():
             items.append(
-                entry if isinstance(entry, Item) else Item((*path, name), "directory", modified_ns=entry.modified_ns)
+                entry
+                if isinstance(entry, StoredItem)
+                else StoredItem((*path, name), "directory", modified_ns=entry.modified_ns)
             )
-        return Listed(tuple(items), self.problem if not path else None)
+        return ListedItems(tuple(items), self.problem if not path else None)
 
-    def directory(self, path: Names) -> Item:
+    def directory(self, path: Names) -> StoredItem:
         """Return a directory. Raises NotFound."""
         found = self._directories.get(path)
         if found is None:
             raise NotFound(f"{self._what}: no directory {shown('/'.join(path))}")
-        return Item(path, "directory", modified_ns=found.modified_ns)
+        return StoredItem(path, "directory", modified_ns=found.modified_ns)
 
-    def find(self, path: Names) -> tuple[Item, M]:
+    def find(self, path: Names) -> tuple[StoredItem, M]:
         """Return a file and its member. Raises NotFound."""
         if path not in self._items:
             raise NotFound(f"{self._what}: no member {shown('/'.join(path))}")
@@ -151,7 +153,7 @@ class Members(Generic[M]):
         """Return the member that was added last under a name, the target of a hard link."""
         return self._files.get(names_of(name))
 
-    def item(self, name: str) -> Item | None:
+    def item(self, name: str) -> StoredItem | None:
         return self._items.get(names_of(name))
 
     @property

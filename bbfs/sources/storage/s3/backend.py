@@ -29,7 +29,7 @@ from bbfs.sources.content.ranges import BLOCK, LARGEST, RangedContent
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.responses import WebStream
 from bbfs.sources.storage.addresses import Names
-from bbfs.sources.storage.backend import ATTEMPTS, Item, Listed, Opened, RemoteBackend
+from bbfs.sources.storage.backend import ATTEMPTS, ListedItems, Opened, RemoteBackend, StoredItem
 from bbfs.sources.storage.options import Configured
 from bbfs.sources.storage.s3.answers import Facts, ListedObject, error_of, facts_of, page_of
 from bbfs.sources.storage.s3.signing import Account, Accounts
@@ -59,11 +59,11 @@ class S3Backend(RemoteBackend):
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
-    async def list(self, path: Names) -> Listed:
+    async def list(self, path: Names) -> ListedItems:
         """Return the objects and prefixes below a directory, and the object that has its name."""
         failures: list[BbfsError] = []
-        own: list[Item] = []
-        found: list[Listed] = []
+        own: list[StoredItem] = []
+        found: list[ListedItems] = []
 
         async def look() -> None:
             # An object whose key is the prefix of others is the content of their directory.
@@ -89,12 +89,12 @@ class S3Backend(RemoteBackend):
         if failures:
             raise failures[0]
         listed = found[0]
-        return Listed((*own, *listed.items), listed.problem)
+        return ListedItems((*own, *listed.items), listed.problem)
 
-    async def _pages(self, path: Names) -> Listed:
+    async def _pages(self, path: Names) -> ListedItems:
         prefix = self._directory_key(path)
-        items: dict[Names, Item] = {}
-        marker: list[Item] = []
+        items: dict[Names, StoredItem] = {}
+        marker: list[StoredItem] = []
         is_there = False
         token, seen, idle = None, set[str](), 0
         while True:
@@ -105,7 +105,7 @@ class S3Backend(RemoteBackend):
             before = len(items)
             for each in page.objects:
                 name, slash, _ = each.key.removeprefix(prefix).partition("/")
-                item = Item((*path, name), "directory") if slash else self._item(each, (*path, name))
+                item = StoredItem((*path, name), "directory") if slash else self._item(each, (*path, name))
                 if each.key == prefix:
                     is_there = True
                     marker = [item] if item.size else []  # an empty one only marks a directory
@@ -114,7 +114,7 @@ class S3Backend(RemoteBackend):
             for directory in page.prefixes:
                 if directory.startswith(prefix) and directory.endswith("/"):
                     below = (*path, directory[len(prefix) : -1])
-                    items[below] = Item(below, "directory")
+                    items[below] = StoredItem(below, "directory")
             token = page.token
             idle = idle + 1 if len(items) == before else 0
             problem = None
@@ -125,26 +125,26 @@ class S3Backend(RemoteBackend):
             if token is None or problem is not None:
                 if path and not items and not is_there and problem is None:
                     raise NotFound(self._what(path))
-                return Listed((*marker, *items.values()), problem)
+                return ListedItems((*marker, *items.values()), problem)
             seen.add(token)
 
     @staticmethod
-    def _item(listed: ListedObject, path: Names) -> Item:
+    def _item(listed: ListedObject, path: Names) -> StoredItem:
         properties = {"storage_class": listed.storage_class} if listed.storage_class else None
-        return Item(path, "resource", listed.size, listed.modified_ns, listed.etag, properties=properties)
+        return StoredItem(path, "resource", listed.size, listed.modified_ns, listed.etag, properties=properties)
 
-    async def stat(self, path: Names, *, is_directory: bool) -> Item:
+    async def stat(self, path: Names, *, is_directory: bool) -> StoredItem:
         if not is_directory:
             return await self._stat_object(path)
         if not path:
-            return Item(path, "directory")
+            return StoredItem(path, "directory")
         query = {"list-type": "2", "prefix": self._directory_key(path), "max-keys": "1"}
         page = page_of(await self._body("GET", "", query, self._what(path)))
         if not page.objects and not page.prefixes:
             raise NotFound(self._what(path))
-        return Item(path, "directory")
+        return StoredItem(path, "directory")
 
-    async def _stat_object(self, path: Names) -> Item:
+    async def _stat_object(self, path: Names) -> StoredItem:
         key = self._object_key(path)
         async with self._answer("HEAD", key, _NO_QUERY, {}) as response:
             await _read(response, LARGEST, self._what(path))  # empty; then the connection can be used again
@@ -291,5 +291,7 @@ async def _read(stream: WebStream, limit: int, what: str) -> bytes:
         raise ProtocolViolation(f"{what}: the answer is longer than {limit} bytes") from None
 
 
-def _described(path: Names, facts: Facts) -> Item:
-    return Item(path, "resource", facts.size, facts.modified_ns, facts.etag, facts.mime_type, facts.properties or None)
+def _described(path: Names, facts: Facts) -> StoredItem:
+    return StoredItem(
+        path, "resource", facts.size, facts.modified_ns, facts.etag, facts.mime_type, facts.properties or None
+    )
