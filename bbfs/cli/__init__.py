@@ -40,6 +40,7 @@ Environment:
   XDG_CONFIG_HOME  where bbfs/config.toml is (by default ~/.config)
   XDG_CACHE_HOME   where bbfs/metadata.sqlite and bbfs/contents are (by default ~/.cache)
   XDG_DATA_HOME    where bbfs/logins is (by default ~/.local/share)
+  BBFS_MOUNT       which mount is meant, if several have a source of the name
   NO_COLOR         if set, nothing is coloured
 
 \b

@@ -90,7 +90,7 @@ class StepFailed(Exception):
 @click.option("--keep", is_flag=True, help="Keep the folder with the documents.")
 @verbosity_options
 def demo(_verbosity: Verbosity, keep: bool) -> None:
-    """Mount a small knowledge base and a folder, and show a session on them.
+    """Mount a small knowledge base, a database and a folder, and show a session on them.
 
     Everything is made in a temporary folder, which is removed at the end.
     """

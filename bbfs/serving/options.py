@@ -69,7 +69,7 @@ def http_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--token-file",
         metavar="FILE",
         type=click.Path(dir_okay=False),
-        help="The token that clients show over HTTP; made if missing. By default a new one is printed.",
+        help="The token that clients show over HTTP; made if missing. By default a new one is printed if needed.",
     )
     @click.option("--no-token", is_flag=True, help="Over HTTP, serve any program of this machine.")
     @click.option(

@@ -39,6 +39,7 @@ def test_paths_uris_and_names_are_read_through_the_mount(
     assert "hello.txt" in text(process("ls", "-lR", "via-mount"))
     assert text(process("path", uri)) == f"{path}\n"
     assert text(process("uri", path)) == f"{uri}\n"
+    assert text(process("cat", "bb-filesystem+via-mount+file:./sub dir/grüße.md")) == "# Grüße\n"
     document = json.loads(text(process("stat", "--json", path)))[0]
     assert (document["uri"], document["size"], document["mount"]) == (uri, 6, str(point))
     document_uri = "mcp-server+shelf+resource://knowledge/guides/document/first"

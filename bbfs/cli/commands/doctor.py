@@ -227,7 +227,7 @@ def _source(row: dict[str, Any], command: str | None) -> Check:
         kind = "is no program that can be run" if "/" in command else "is not on the PATH"
         return Check(name, "FAIL", f"{command} {kind}", "install it, or write its whole path")
     if error is not None and row.get("state") != "up":
-        return Check(name, "FAIL", error, f"'bbfs sources -vv' shows what the source says; id {row['id']}")
+        return Check(name, "FAIL", error, f"'bbfs sources -vv' shows the messages of the source {row['id']!r}")
     count = (
         ""
         if row.get("resources") is None

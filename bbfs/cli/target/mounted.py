@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
+from urllib.parse import quote
 
 import trio
 
@@ -20,6 +21,8 @@ from bbfs.model.uri import parse_uri_prefix
 _CHUNK = 1 << 20
 _GONE = (errno.ENOTCONN, errno.ECONNABORTED)
 """Answers of the kernel for a mount whose daemon is gone."""
+_URI_CHARACTERS = "%:/?#[]@!$&'()*+,;="
+"""Characters of a URI that stay as they are, beside letters, digits and `-._~` (RFC 3986, 2.2)."""
 _TOLD_WITHIN = 2.0
 """Seconds for an attribute, which a daemon answers from memory."""
 _REASONED = (
@@ -59,11 +62,12 @@ class MountedTree:
         path = path_by_rule(uri)
         here = self._at(path)
         own = self._uri(path)
-        if own == uri:
+        meant = (uri, quote(uri, safe=_URI_CHARACTERS))  # people type spaces and umlauts as they are
+        if own in meant:
             return path
         for directory, fits in ((path, "index"), (path[:-1], "")):
             for name in _names(self._at(directory)):
-                if (name.startswith(fits) if fits else "~" in name) and self._uri((*directory, name)) == uri:
+                if (name.startswith(fits) if fits else "~" in name) and self._uri((*directory, name)) in meant:
                     return (*directory, name)
         if own is None and _is_directory(here):
             return path  # the beginning of other resources' URIs
