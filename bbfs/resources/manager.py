@@ -1,9 +1,9 @@
-"""The one door to the sources: list and load across all of them, with deadlines, caches and freshness kept here once.
+"""The door to all sources: listing and loading, with deadlines, caches and freshness in one place.
 
-A handler below only translates. Whoever stands above (the file system, the command line) asks the ResourceManager and
-gets values or a BbfsError, within the source's `timeout`.
+A handler below only translates. The file system, the server and the commands above ask the ResourceManager and get
+values or a BbfsError within the source's `timeout`.
 
-Two maps hold what is known: metadata by URI (`Source.catalog.records` of each source) and names to URIs by directory
+Two maps hold the metadata: records by URI (`Source.catalog.records` of each source) and URIs by name in each directory
 (the catalog's tree). `cache.metadata` keeps both on disk. Between two awaits a task is alone; nothing here locks.
 """
 
@@ -424,7 +424,7 @@ class ResourceManager:
     # -- listing and loading by URI ----------------------------------------------------------------------------------
 
     def by_id(self, source_id: str) -> Source:
-        """The source with this id, name, URI prefix or base prefix. Raises NotFound, naming those there are."""
+        """Return the source with this id, name, URI prefix or base prefix. Raise NotFound, which names the sources."""
         for source in self.sources.values():
             if source_id in (source.data.id, source.data.name, source.data.uri_prefix, source.data.base_prefix):
                 return source
@@ -432,7 +432,7 @@ class ResourceManager:
         raise NotFound(f"no source {source_id!r}; there are: {there}")
 
     async def list_resources(self, source_id: str, path: str = "", depth: int | None = None) -> list[ResourceMetadata]:
-        """The resources of a source below `path` (names as the mount shows them), down to `depth` directories.
+        """Return the resources of a source below `path` (names as the mount shows them), down to `depth` directories.
 
         depth: 1 is the directory itself, None all of it. Directories of a hierarchical source are among the answers.
         Raises NotFound or the source's error.
@@ -470,7 +470,7 @@ class ResourceManager:
             return await source.catalog.children(path)
 
     async def record_of(self, uri: str) -> tuple[Source, Record]:
-        """The record of a bbfs URI, listed or not. Raises InvalidUri, or NotFound for an unknown source."""
+        """Return the record of a bbfs URI, listed or not. Raise InvalidUri, or NotFound for an unknown source."""
         parsed = parse_data_source_uri(uri)
         source = self.sources.get(parsed.base_prefix)
         if source is None:
@@ -497,7 +497,7 @@ class ResourceManager:
         )
 
     async def _part_of(self, unlisted: Record) -> Record | None:
-        """The content among several that a URI below a listed resource names (S2, S5), or None."""
+        """Return the part of a resource with several contents that a URI names (S2, S5), or None."""
         source = self.source_of(unlisted)
         above, _, segment = unlisted.metadata.native_uri.rpartition("/")
         known = source.catalog.record(above)
@@ -511,13 +511,13 @@ class ResourceManager:
         return (listed.parts or {}).get(uri_paths.show_component(segment))
 
     def described(self, record: Record) -> ResourceMetadata:
-        """The metadata with what was learnt: the true size and the time of the last change."""
+        """Return the metadata with the true size and the time of the last change."""
         m = record.metadata
         size = m.size if record.size is None else record.size
         return replace(m, size=size, modified_ns=record.modified_ns, etag=m.etag or record.digest)
 
     def document(self, path: Path, record: Record) -> dict[str, Any]:
-        """Everything known of a resource, as one JSON object; nothing is asked of its source."""
+        """Return the metadata of a resource as one JSON object, without a request to its source."""
         source = self.source_of(record)
         fresh = record.fresh(self.clock()) and not record.stale
         error = record.error or (record.parent.error if record.parent is not None else None)
@@ -534,7 +534,7 @@ class ResourceManager:
         )
 
     def source_document(self, path: Path) -> dict[str, Any]:
-        """Everything known of the source whose directory is at `path`, as one JSON object."""
+        """Return the description of the source whose directory is at `path`, as one JSON object."""
         source, _ = self.place(path)
         return documents.source_document(source.data, source.state, source.problem, source.capabilities)
 

@@ -68,7 +68,7 @@ class Source:
 
     @property
     def problem(self) -> str | None:
-        """The last error since which nothing has succeeded, for people."""
+        """The last error, if no request has succeeded since. For people."""
         state = self.state
         return self.error or self.catalog.problem or (state.reason if state.state == "down" else None)
 
