@@ -4,6 +4,7 @@ SIGUSR1 begins a walk: from then on each function of bbfs that is called counts.
 each of them, `module function`.
 """
 
+import math
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import bbfs
 from bbfs.cli import main
+from bbfs.resources import manager
 
 HOME = str(Path(bbfs.__file__).parent)
 
@@ -46,6 +48,7 @@ class Walk:
 
 
 if __name__ == "__main__":
+    manager.FLUSH_EVERY = math.inf  # a flush that falls into a walk is not on its way
     walk = Walk(Path(sys.argv[1]))
     signal.signal(signal.SIGUSR1, walk.begin)
     signal.signal(signal.SIGUSR2, walk.end)
