@@ -4,7 +4,7 @@ Method: a server over stdio with `--count` resources of `--size` bytes answers e
 (`tests/support/servers/slow.py`). At each `--concurrency`, the ideal is count * delay / concurrency. In each round the
 rivals are interleaved: the SDK's own client with as many requests in flight, and each command on a mount of its own,
 with a daemon and a cache that are fresh, after the directory was listed. Medians are compared. The server counts the
-reads, so what was loaded twice, or for nobody, shows. Nothing but this machine's processes is involved.
+reads, so a resource that is read twice, or that no program asked for, shows. Only processes of this machine take part.
 
     python benchmarks/cold.py [--concurrency 16 32 64] [--rounds 3] [--only NAME …] [--directories N] [--json FILE]
 """

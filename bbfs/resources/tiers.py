@@ -94,9 +94,8 @@ class DiskTier:
         self._unwritten: dict[Key, Cached] = {}
         self._unwritten_bytes = 0
         self._put_at = 0.0
-        self._expired: dict[
-            tuple[str, str | None], int
-        ] = {}  # with a number that tells an invalidation from a later one
+        # Invalidated and not yet in the index, each with a number that tells it from a later invalidation.
+        self._expired: dict[tuple[str, str | None], int] = {}
         self._numbers = count()
 
     # -- reading -----------------------------------------------------------------------------------------------------

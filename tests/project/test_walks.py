@@ -24,7 +24,7 @@ ROUNDS = 3
 
 
 class Walks:
-    """What programs on one mount, made for them, walk through in its daemon."""
+    """A mount whose daemon records the modules that a program makes it walk through."""
 
     def __init__(self, directory: Path) -> None:
         self._file = directory / "walk"
@@ -48,7 +48,7 @@ class Walks:
         return {line.split()[0] for line in lines if line}
 
     def all(self) -> dict[str, set[str]]:
-        """The modules of a first `ls`, of a `cat` of what was not read yet, and of the same `cat` again."""
+        """Return the modules of a first `ls`, of a first `cat` of a file, and of the same `cat` again."""
         directory = self.mount.path / "mcp-server+slow/test/items"
         try:
             run("ls", self.mount.path / ".bbfs")  # the daemon has begun, and no source was asked for anything

@@ -286,9 +286,8 @@ class SourceWatch:
         if record.metadata.kind != "resource" or too_large:
             return
         seen = record.fetched_at is not None and record.fetched_at >= leaf.found_at
-        before = (
-            _version(record) if seen else None
-        )  # the version that a `cat` has shown since the watch reported the resource
+        # The version that a `cat` has shown since the watch reported the resource.
+        before = _version(record) if seen else None
         async with limiter:
             try:
                 await self._manager.learn(record)
