@@ -117,18 +117,22 @@ def test_what_goes_wrong_has_its_errno_and_words(server: NotionServer, mounted: 
     for number, (status, code, _) in wrong.items():
         path = f"blocks/{id_of(f'task-{number}')}"
         server.control(fail={"path": path, "status": status, "code": code, "times": 99})
+
+    def told() -> str:
+        """Return the source's last error and the log: a load ahead that succeeds meanwhile clears the former."""
+        return run("getfattr", "--only-values", "-n", "user.bbfs.error", tree, status=None).text + mount.log()
+
     for number, (_, code, errno) in wrong.items():
         row = tree / "Handbook" / "Tasks" / f"Task {number}.md"
         assert errno_of("open(sys.argv[1]).read()", row) == errno
         if errno != "ENOENT":
-            told = run("getfattr", "--only-values", "-n", "user.bbfs.error", tree, status=None).text + mount.log()
-            assert code in told
+            assert code in told()
         assert run("cat", mount / "bb-filesystem+notes+file" / "x").text == "unharmed"
     assert run("cat", tree / "Handbook" / "Empty.md").text == "# Empty\n"
     server.control(fail={"path": f"blocks/{id_of('berlin')}", "times": 99})
     page = tree / "Handbook" / "Offices" / "Berlin.md"
     assert errno_of("open(sys.argv[1]).read()", page) == "EHOSTDOWN"
-    assert "internal_server_error" in run("getfattr", "--only-values", "-n", "user.bbfs.error", tree).text
+    assert "internal_server_error" in told()
     server.control(mend=True)
     wait_until(lambda: errno_of("open(sys.argv[1]).read()", page).startswith("OK"), "mended")
     assert TOKEN not in mount.log()
