@@ -1,0 +1,122 @@
+"""The JSON parser with bounds: what it refuses, and that it parses all else as the standard parser does."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bbfs.model.errors import ProtocolViolation, TooLarge
+from bbfs.sources.bounded import json as bounded
+from bbfs.sources.bounded.json import JsonBounds, check_json, parse_json
+
+texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('\\"[]{},'), max_size=20)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
+documents = st.recursive(scalars, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(texts, inner, max_size=5))
+
+
+def depth(value: Any) -> int:
+    match value:
+        case dict():
+            return 1 + max(map(depth, value.values()), default=0)
+        case list():
+            return 1 + max(map(depth, value), default=0)
+        case _:
+            return 0
+
+
+@given(documents, st.booleans())
+def test_it_parses_what_the_standard_parser_does(value: Any, ascii_only: bool) -> None:
+    assert parse_json(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
+
+
+@given(documents)
+def test_the_bounds_are_exact(value: Any) -> None:
+    data = json.dumps(value).encode()
+    structure = _without_strings(value)
+    deep, count = depth(value), len(structure) - structure.count("]") - structure.count("}")
+    assert parse_json(data, JsonBounds(depth=deep, values=count)) == value
+    if deep:
+        with pytest.raises(TooLarge, match="nested"):
+            check_json(data, JsonBounds(depth=deep - 1))
+        with pytest.raises(TooLarge, match="values"):
+            check_json(data, JsonBounds(values=count - 1))
+
+
+def _without_strings(value: Any) -> str:
+    match value:
+        case dict():
+            return "{" + ",".join(map(_without_strings, value.values())) + "}"
+        case list():
+            return "[" + ",".join(map(_without_strings, value)) + "]"
+        case _:
+            return ""
+
+
+@pytest.mark.parametrize("item", ["[]", "{}", '{"a":[0]}', '"[,{"', "1.5", "12345678901234567890,-0.5", '"\\u00e4\\""'])
+def test_a_document_of_many_values_is_the_same(item: str) -> None:
+    data = ("[" + ",".join([item] * 30_000) + "]").encode()
+    assert parse_json(data) == json.loads(data)
+
+
+@given(documents, st.integers(1, 40), st.sampled_from([None, 1]), st.floats(0, 0.99))
+def test_values_longer_than_a_piece_are_the_same(value: Any, size: int, indent: int | None, cut: float) -> None:
+    data = json.dumps([value, value], indent=indent)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bounded, "_PIECE", size)
+        patch.setattr(bounded, "_FEW", -1)
+        assert parse_json(data.encode()) == [value, value]
+        with pytest.raises(ProtocolViolation, match="no JSON"):
+            parse_json(data[: int(len(data) * cut)].encode())
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"[" + b"[]," * 1_000_000 + b"0]", "values"),
+        (b"[" + b"0," * 1_100_000 + b"0]", "values"),
+        (b'{"a":' * 500_000 + b"0" + b"}" * 500_000, "deep"),
+        (b"[" * 900_000, "deep"),
+        (b"[{" * 400_000, "deep"),
+        (b'["' + b"\\\\" * 70_000 + b'",' + b"[" * 200, "deep"),
+        (b'["' + b'\\"' * 70_000 + b'",' + b"[" * 200, "deep"),
+    ],
+)
+def test_many_or_deep_values_are_refused_unparsed(data: bytes, words: str) -> None:
+    with pytest.raises(TooLarge, match=words):
+        parse_json(data)
+
+
+def test_marks_in_strings_do_not_count() -> None:
+    value = ["[{," * 1_000_000, '\\"[' * 50_000]
+    assert parse_json(json.dumps(value).encode()) == value
+
+
+def test_a_long_document_is_refused() -> None:
+    with pytest.raises(TooLarge, match="11 bytes, more than 10"):
+        parse_json(b"0123456789 ", JsonBounds(size=10))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[1,]",
+        b"NaN",
+        b"[-Infinity]",
+        b"1 2",
+        b"\xff",
+        b'"a',
+        b"9" * 5_000,
+        b"[" + b"[]," * 30_000,
+        b"[" + b"[]," * 30_000 + b"0] 1",
+        b"[" + b"NaN," * 30_000 + b"0]",
+        b'["\xff"' + b",[]" * 30_000 + b"]",
+        b"[" + b"[]," * 30_000 + b"9" * 5_000 + b"]",
+    ],
+)
+def test_what_is_no_json_breaks_the_protocol(data: bytes) -> None:
+    with pytest.raises(ProtocolViolation, match="no JSON"):
+        parse_json(data)
