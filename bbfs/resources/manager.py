@@ -9,7 +9,6 @@ Two maps hold the metadata: records by URI (`Source.catalog.records` of each sou
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,7 +37,7 @@ from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.directory_view import View
-from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record
+from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, steady_time
 from bbfs.resources.invalidation import Invalidation
 from bbfs.resources.loader import ContentLoader, refuse_repeat
 from bbfs.resources.publish import ABSENT_FOR, Publisher, content_key, require_current
@@ -84,7 +83,7 @@ class ResourceManager:
         store: MetadataStore,
         disk: DiskCache | None = None,
         shared: SharedTier | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady_time,
     ) -> None:
         """Take the memory budget of contents, and the tiers below memory, if configured."""
         self.sources: dict[str, Source] = {}
@@ -95,7 +94,7 @@ class ResourceManager:
         self.cache_bytes = cache_bytes
         self._nursery = nursery
         self._flights = SingleFlight(nursery)
-        self._memory = Memory(nursery, store)
+        self._memory = Memory(nursery, store, clock)
         of_tier: dict[str, Any] = {"in_memory": cache_bytes, "clock": clock}
         self._disk = None if disk is None else DiskTier(nursery, disk, **of_tier)
         self._shared = None if shared is None else SharedContents(nursery, shared, **of_tier)

@@ -22,6 +22,7 @@ from bbfs.model.values import DataSource
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
+from bbfs.resources.catalog.record import steady_time
 from bbfs.resources.manager import ResourceManager
 from bbfs.sources import CanClose, Handler, Services
 from bbfs.sources.content.spool import Spools
@@ -74,7 +75,7 @@ def compose(config: Config, mount_point: str | None = None, *, lasting: bool = F
     if config.shared is not None and lasting:
         from bbfs.resources.cache.shared.valkey_tier import ValkeyTier  # noqa: PLC0415 - optional
 
-        shared = ValkeyTier(config.shared)
+        shared = ValkeyTier(config.shared, clock=steady_time)
     return Composition(tuple(_handler(config, source, services) for source in config.sources), mcp, shared, spools)
 
 

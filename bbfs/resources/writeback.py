@@ -26,12 +26,13 @@ CHANGES_WRITTEN = 50_000
 class Memory:
     """Writes to the store in order, and reads what earlier mounts wrote. If the store fails, only requests are lost.
 
-    nursery: runs background writes and recalls.
+    nursery: runs background writes and recalls. clock: seconds since the epoch.
     """
 
-    def __init__(self, nursery: trio.Nursery, store: MetadataStore) -> None:
+    def __init__(self, nursery: trio.Nursery, store: MetadataStore, clock: Callable[[], float]) -> None:
         self._nursery = nursery
         self._store = store
+        self._clock = clock
         self._listings = ListingMemory(store)
         self._writes: list[Callable[[], Awaitable[None]]] = []
         self._writing = trio.Lock()
@@ -46,11 +47,11 @@ class Memory:
 
     async def recall_learnt(self, source: Source, catalog: DirectoryCatalog) -> None:
         """Recall what earlier mounts stored about the resources of a hierarchical source."""
-        rows, _ = await trio.to_thread.run_sync(self._store.recall, source.fingerprint)
+        rows, _ = await trio.to_thread.run_sync(self._store.recall, source.fingerprint, self._clock())
         catalog.recall(rows)
 
     async def _recall(self, source: Source, catalog: FlatCatalog) -> None:
-        rows, listing = await trio.to_thread.run_sync(self._store.recall, source.fingerprint)
+        rows, listing = await trio.to_thread.run_sync(self._store.recall, source.fingerprint, self._clock())
         if listing is not None:
             fetched_at, whole = listing
             await catalog.recall(fetched_at, whole, rows)

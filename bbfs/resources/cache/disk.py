@@ -289,7 +289,7 @@ class DiskCache:
         self._evict()
         stamp = self._directory / "tidied"
         with suppress(OSError):
-            if self._clock() - stamp.stat().st_mtime < TIDY_EVERY:
+            if 0 <= self._clock() - stamp.stat().st_mtime < TIDY_EVERY:
                 return
         try:
             stamp.touch(mode=0o600)

@@ -9,12 +9,14 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from bbfs.model.listing import Description, Rows
 from bbfs.model.values import Listing, ResourceTemplate
 from bbfs.resources.cache.sqlite import as_text, connect, set_aside
+from bbfs.resources.cache.tier import CLOCKS_DIFFER
 
 log = logging.getLogger(__name__)
 
@@ -79,18 +81,20 @@ class MetadataStore:
             log.warning("metadata is not remembered: %s: %s", path, error)
             return connect(":memory:", SCHEMA, SCHEMA_VERSION)
 
-    def recall(self, source: str) -> tuple[list[Remembered], tuple[float, Listing] | None]:
+    def recall(self, source: str, now: float = inf) -> tuple[list[Remembered], tuple[float, Listing] | None]:
         """Return all rows of a source, and its last listing with the time of its fetch; its ttl is 0 if invalidated.
 
+        now: seconds since the epoch. A time in the future is that of a clock that was set back: the ttl is 0 then.
         Damaged rows are logged and left out.
         """
         try:
             with self._lock:
                 rows = self._db.execute(
-                    "SELECT uri, size, digest, salt, modified_ns, fetched_at, ttl FROM resource WHERE source = ?",
-                    (source,),
+                    "SELECT uri, size, digest, salt, modified_ns, min(fetched_at, ?), iif(fetched_at > ?, 0.0, ttl)"
+                    " FROM resource WHERE source = ?",
+                    (now, now + CLOCKS_DIFFER, source),
                 ).fetchall()
-            return [Remembered(*row) for row in rows], self._recall_listing(source)
+            return [Remembered(*row) for row in rows], self._recall_listing(source, now)
         except sqlite3.OperationalError as error:
             log.warning("what was remembered of %s cannot be read: %s", source, error)
         except sqlite3.DatabaseError as error:
@@ -118,7 +122,7 @@ class MetadataStore:
                 ],
             )
 
-    def _recall_listing(self, source: str) -> tuple[float, Listing] | None:
+    def _recall_listing(self, source: str, now: float) -> tuple[float, Listing] | None:
         with self._lock:
             latest = "WHERE source = ? AND complete ORDER BY id DESC LIMIT 1"
             query = f"SELECT id, fetched_at, head, outdated FROM listing {latest}"
@@ -127,7 +131,7 @@ class MetadataStore:
             return None
         number, fetched_at, text, outdated = found
         head: dict[str, Any] = json.loads(text)
-        ttl = 0.0 if outdated else head["ttl"]
+        ttl = 0.0 if outdated or fetched_at > now + CLOCKS_DIFFER else head["ttl"]
         rows = Rows(head["base_prefix"])
         descriptions: dict[str, Description] = {}
         beyond, after = ">=", ""
@@ -149,7 +153,7 @@ class MetadataStore:
                         descriptions[said] = description
                 rows.add(uri, description)
             if len(some) < ROWS_AT_ONCE:
-                return float(fetched_at), Listing(rows, ttl=ttl, templates=_templates(head["templates"]))
+                return min(fetched_at, now), Listing(rows, ttl=ttl, templates=_templates(head["templates"]))
             beyond, after = ">", some[-1][0]
 
     def listed(self, source: str) -> int:

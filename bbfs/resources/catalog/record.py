@@ -4,6 +4,7 @@ A record outlives listings: a resource that is listed again keeps its learnt siz
 synchronous; between two awaits a task is alone.
 """
 
+import time
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,6 +21,16 @@ DIRECTORY_VERSION = "/"
 """The version part of a directory's inode: never that of a file, since a name may change from one to the other."""
 STAND_IN = "\0?"
 """Ends the version part of an inode that stands in for one that is open and may be outdated."""
+_BEGAN = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def steady_time() -> float:
+    """Return seconds since the epoch as the system's clock had them when this process began, counted since then.
+
+    Freshness is measured by it: nothing sets it, and it counts while the machine sleeps. On disk and on other machines,
+    its times meet those of other clocks: a time in the future counts as expired there.
+    """
+    return _BEGAN + time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Record:
