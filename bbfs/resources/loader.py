@@ -7,6 +7,7 @@ Between two awaits a task is alone; nothing here locks.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from bbfs.model.errors import (
@@ -126,21 +127,32 @@ class ContentLoader:
 
     # -- loading -----------------------------------------------------------------------------------------------------
 
-    async def load(self, source: Source, record: Record) -> Sequence[Content]:
-        """Return fresh contents, by a load that all readers share. Raises BbfsError."""
-        owner = record.parent or record
+    async def load(self, source: Source, record: Record, deadline: float = inf) -> Sequence[Content]:
+        """Return fresh contents, by a load that all readers share. Raises BbfsError. deadline: in trio's clock."""
+        owner, key = record.parent or record, ("load", record.key)
         # The flight takes its request slot when it begins: before all readahead.
-        return await self.ask(source, ("load", record.key), lambda: self.fetch(source, owner, source.slots.ask()))
+        return await self.ask(
+            source, record, key, lambda: self.fetch(source, owner, source.slots.ask()), deadline=deadline
+        )
 
     async def ask(
-        self, source: Source, key: tuple[Any, ...], request: Callable[[], Any], *, while_wanted: bool = False
+        self,
+        source: Source,
+        record: Record,
+        key: tuple[Any, ...],
+        request: Callable[[], Any],
+        *,
+        while_wanted: bool = False,
+        deadline: float = inf,
     ) -> Any:
-        """Return the answer of a single flight to a source. Raises BbfsError."""
+        """Return the answer of a single flight to a source about a resource. Raises BbfsError."""
         while_wanted = while_wanted or source.loads_while_wanted
         try:
-            return await self._flights.do(key, request, source.data.policy.timeout, while_wanted=while_wanted)
+            return await self._flights.do(
+                key, request, source.data.policy.timeout, while_wanted=while_wanted, deadline=deadline
+            )
         except DeadlineExceeded as error:
-            source.error = str(error)
+            self._publisher.late(source, record, error)
             raise
 
     async def _load_for_open(self, source: Source, record: Record) -> Sequence[Content]:
@@ -149,7 +161,9 @@ class ContentLoader:
             self._publisher.put_away(source, record.parent)
             raise Outdated(f"{record.metadata.name} belongs to a result that is no longer kept")
         key = ("open", object())
-        return await self.ask(source, key, lambda: self.fetch(source, record, source.slots.ask()), while_wanted=True)
+        return await self.ask(
+            source, record, key, lambda: self.fetch(source, record, source.slots.ask()), while_wanted=True
+        )
 
     async def fetch(self, source: Source, record: Record, slot: RequestSlot) -> Sequence[Content]:
         """Load from disk; else, in `slot`, from another machine or the source. The body of a flight."""

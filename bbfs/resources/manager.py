@@ -341,14 +341,16 @@ class ResourceManager:
         if record.on_open:
             return
         source = self.source_of(record)
+        deadline = trio.current_time() + source.data.policy.timeout
         with Waiting(source):
             try:
                 refuse_repeat(record, self.clock())
                 if isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog):
-                    await self._loader.ask(source, ("stat", record.key), lambda: self._confirm(source, record))
+                    key = ("stat", record.key)
+                    await self._loader.ask(source, record, key, lambda: self._confirm(source, record))
                     if self.size_now(record) is not None or record.confirmed_within(JUST_NOW, self.clock()):
                         return
-                await self._loader.load(source, record)
+                await self._loader.load(source, record, deadline)
                 require_current(record)
             except (Unreachable, DeadlineExceeded):
                 known = record.size is not None and self._loader.within_stale(source, record)

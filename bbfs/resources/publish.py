@@ -15,6 +15,7 @@ from bbfs.model import uri_paths
 from bbfs.model.digest import version_of
 from bbfs.model.errors import (
     BbfsError,
+    DeadlineExceeded,
     Denied,
     InvalidUri,
     LoginRequired,
@@ -83,6 +84,12 @@ class Publisher:
         records = sorted(owner.parts.values(), key=lambda part: part.part) if owner.parts is not None else [owner]
         kept = [self._memory.get(content_key(each)) for each in records]
         return [content for content in kept if content is not None] if None not in kept else None
+
+    def late(self, source: Source, record: Record, error: DeadlineExceeded) -> None:
+        """Publish that a source did not answer in time: the open after this stat waits no second time."""
+        source.error = str(error)
+        owner = record.parent or record
+        owner.error, owner.error_until = DeadlineExceeded(*error.args), self._clock() + ERROR_KEPT
 
     def failed(self, source: Source, record: Record, error: BbfsError) -> bool:
         """Publish the error of a load. Return whether the resource existed until now and is gone."""

@@ -10,6 +10,7 @@ that a program waits for. Between two awaits a task is alone: there is no lock.
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
+from math import inf
 from typing import Any
 
 import trio
@@ -55,11 +56,18 @@ class SingleFlight:
         return flight
 
     async def do(
-        self, key: Hashable, request: Callable[[], Awaitable[Any]], timeout: float, *, while_wanted: bool = False
+        self,
+        key: Hashable,
+        request: Callable[[], Awaitable[Any]],
+        timeout: float,
+        *,
+        while_wanted: bool = False,
+        deadline: float = inf,
     ) -> Any:
         """Return the value of `request`, shared with all callers that use `key` meanwhile.
 
-        while_wanted: cancel the request with its last caller; the next caller begins another one.
+        while_wanted: cancel the request with its last caller; the next caller begins another one. deadline: in trio's
+        clock, of a caller that has waited before.
 
         Raises the request's BbfsError, or DeadlineExceeded. The deadline bounds the wait as well as the work, since a
         request may end late (an SDK that shields its clean-up).
@@ -67,7 +75,7 @@ class SingleFlight:
         flight = self.begin(key, request, timeout)
         flight.waiting += 1
         try:
-            with trio.CancelScope(deadline=flight.deadline):
+            with trio.CancelScope(deadline=min(flight.deadline, deadline)):
                 await flight.done.wait()
         except trio.Cancelled:
             if while_wanted and flight.waiting == 1:

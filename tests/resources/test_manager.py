@@ -108,6 +108,50 @@ async def test_past_the_deadline_the_caller_gets_an_error_and_the_request_is_can
         assert source.cancelled == ["x://a"]
 
 
+@pytest.mark.semantics("S20", "S22")
+async def test_stat_and_open_of_what_has_expired_wait_once_for_a_source_that_does_not_answer(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    source = FlatSource(data_source(timeout=5.0, content_ttl=10.0), contents={"x://a": b"old"})
+    async with World(nursery, source) as world:
+        assert await world.kernel.cat(ROOT + "a") == b"old"
+        world.clock.advance(11.0)
+        source.hold("x://a")
+        started = trio.current_time()
+        assert (await world.kernel.stat(ROOT + "a")).size == 3
+        await settled()
+        assert await world.kernel.cat(ROOT + "a") == b"old"
+        assert trio.current_time() - started == 5.0
+        assert await world.kernel.xattr(ROOT + "a", "user.bbfs.cache") == "stale"
+        world.clock.advance(ERROR_KEPT)
+        source.release("x://a")
+        source.contents["x://a"] = b"new"
+        assert await world.kernel.cat(ROOT + "a") == b"new"
+
+
+@pytest.mark.semantics("S22")
+async def test_asking_for_metadata_and_loading_have_one_deadline_together(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    sizeless = several((None, b"bytes"))
+    tree = TreeSource(data_source("bb-scripted+tree+file", timeout=5.0), contents={"file:./a": sizeless})
+    async with World(nursery, tree) as world:
+        a = await record(world, "bb-scripted+tree+file/a")
+        tree.hold("file:./a")
+
+        async def answer_late() -> None:
+            await trio.sleep(4.0)
+            tree.release("file:./a")
+            tree.hold("file:./a")
+
+        nursery.start_soon(answer_late)
+        started = trio.current_time()
+        with pytest.raises(DeadlineExceeded):
+            await world.manager.learn(a)
+        assert tree.stated == tree.loaded == ["file:./a"]
+        assert trio.current_time() - started == 5.0
+
+
 @pytest.mark.semantics("S22", "S6")
 async def test_a_listing_has_a_deadline_too(nursery: trio.Nursery, autojump_clock: trio.testing.MockClock) -> None:
     tree = TreeSource(data_source("bb-scripted+tree+file", timeout=5.0), contents={"file:./a": b""})
