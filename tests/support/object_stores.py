@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
 import httpx2
+from hostile_storage import HostileS3
 from repository import SERVERS
 
 PROGRAM = SERVERS / "s3.py"
@@ -156,7 +157,7 @@ class Relay:
 
 
 @contextlib.contextmanager
-def closing(*things: S3Server | Relay) -> Iterator[None]:
+def closing(*things: "S3Server | Relay | HostileS3") -> Iterator[None]:
     """Close them at the end."""
     try:
         yield

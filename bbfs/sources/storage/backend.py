@@ -1,6 +1,6 @@
 """The interface of a kind of storage, its values, and the base of the backends that use a network."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
@@ -11,12 +11,16 @@ from bbfs.model.errors import BbfsError, Busy, ConfigError, Outdated
 from bbfs.model.values import Content
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import Blocks, RangedContent
-from bbfs.sources.storage.addresses import Names, shown
+from bbfs.sources.storage.addresses import Names, Place, segment_of, shown
 from bbfs.sources.storage.options import Configured
 
 T = TypeVar("T")
 ATTEMPTS = 4
 """Reads of an object that is replaced meanwhile, before it is Busy."""
+A_TURN = 1000
+"""Entries of a listing between two turns of other tasks."""
+LISTED_BYTES = 32 << 20
+"""Limit on the bytes of the URIs in one listing, together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,53 @@ class Opened:
     item: StoredItem
 
 
+class Collected:
+    """The entries of one directory, until they are too many. Of two with one name, a directory wins, else the first.
+
+    limit: on the entries (`list_limit`). problem: a text that says which entries are missing.
+    """
+
+    def __init__(self, place: Place, path: Names, limit: int) -> None:
+        self._items: dict[str, StoredItem] = {}
+        self._limit = limit
+        self._what = place.native_uri((*place.above, *path))
+        self._above = len(self._what) + 1
+        self._bytes = 0
+        self.problem: str | None = None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def items(self) -> Iterable[StoredItem]:
+        return self._items.values()
+
+    @property
+    def is_full(self) -> bool:
+        return self.problem is not None or len(self._items) >= self._limit
+
+    def add(self, item: StoredItem) -> bool:
+        """Add an entry. Returns False, and notes the problem, if there is no room for it."""
+        name = item.path[-1]
+        if name in self._items:
+            if item.kind == "directory":
+                self._items[name] = item
+            return True
+        size = self._above + len(segment_of(name))
+        if self._bytes + size > LISTED_BYTES:
+            return self.cut(f"{LISTED_BYTES >> 20} MiB of URIs")
+        if len(self._items) >= self._limit:
+            return self.cut("list_limit")
+        self._bytes += size
+        self._items[name] = item
+        return True
+
+    def cut(self, bound: str) -> Literal[False]:
+        """Note that entries are missing. bound: the name of the limit."""
+        self.problem = f"{shown(self._what)}: only the first {len(self._items)} names are listed ({bound})"
+        return False
+
+
 class StorageBackend(Protocol):
     """One kind of storage. Paths are names below the root of the source. All methods raise only BbfsError."""
 
@@ -95,15 +146,15 @@ class RemoteBackend:
         self._prefix = configured.place.prefix
         self._timeout = configured.source.policy.timeout
         self._max_memory = configured.common.max_memory
-        self._list_limit = configured.common.list_limit
+        self._limit = configured.common.list_limit
         self._blocks = Blocks()
 
     def _what(self, path: Names) -> str:
         """Return the URI of an object for a message."""
         return shown(self._place.native_uri((*self._place.above, *path)))
 
-    def _too_many(self, path: Names, listed: int) -> str:
-        return f"{self._what(path)}: only the first {listed} names are listed (list_limit)"
+    def _collected(self, path: Names) -> Collected:
+        return Collected(self._place, path, self._limit)
 
     def _unusable(self, why: str) -> ConfigError:
         return ConfigError(f"sources[{self._configured.source.id}]: {why}")

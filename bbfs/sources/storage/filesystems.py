@@ -84,37 +84,39 @@ class FilesystemBackend(LibraryBackend):
             await self._threads.run(_close, made)
 
     async def list(self, path: Names) -> ListedItems:
-        entries = await self._call(path, lambda fs: fs.ls(self._path(path), detail=True))
-        items: list[StoredItem] = []
-        left_out: list[str] = []
-        for entry in entries[: self._list_limit]:
+        return await self._call(path, self._listed, path)
+
+    def _listed(self, fs: Any, path: Names) -> ListedItems:
+        """Return the entries of a directory. Runs in a thread."""
+        listed, left_out = self._collected(path), list[str]()
+        entries = fs.ls(self._path(path), detail=True)
+        for entry in entries:
             name = entry["name"].rstrip("/").rpartition("/")[2]
-            if name in ("", ".", ".."):
+            if name in ("", ".", "..") or "\0" in name:
                 continue
             item = _described((*path, name), entry)
             if item.kind == "symlink":
-                item = await self._link(item, entry)
+                item = self._link(fs, item, entry)
             if item is None:
                 left_out.append(name)
-            else:
-                items.append(item)
+            elif not listed.add(item):
+                break
         if (
             len(entries) == 1
             and entries[0].get("type") == "file"
             and entries[0]["name"].strip("/") == self._path(path).strip("/")
         ):
             raise NotADirectory(self._what(path))
-        problems: list[str] = []
+        problems = [listed.problem] if listed.problem is not None else []
         if left_out:
             told = ", ".join(shown(name) for name in left_out[:3])
             problems.append(f"{self._what(path)}: links that lead elsewhere are left out: {told}")
-        if len(entries) > self._list_limit:
-            problems.append(self._too_many(path, self._list_limit))
-        return ListedItems(tuple(items), "; ".join(problems) or None)
+        return ListedItems(tuple(listed.items), "; ".join(problems) or None)
 
-    async def _link(self, item: StoredItem, entry: Any) -> StoredItem | None:
+    @staticmethod
+    def _link(fs: Any, item: StoredItem, entry: Any) -> StoredItem | None:
         """Return a symbolic link with its target, or None for one that leads out of the source."""
-        target = await self._call(item.path, lambda fs: fs.ftp.readlink(entry["name"]))
+        target = fs.ftp.readlink(entry["name"])
         if target is None or not stays_inside(item.path, target):
             return None
         return StoredItem(item.path, "symlink", modified_ns=item.modified_ns, target=target)

@@ -19,7 +19,7 @@ from bbfs.sources.health import Health
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.storage.addresses import Names, name_of
 from bbfs.sources.storage.archives.backend import ArchiveBackend
-from bbfs.sources.storage.backend import StorageBackend, StoredItem
+from bbfs.sources.storage.backend import A_TURN, StorageBackend, StoredItem
 from bbfs.sources.storage.filesystems import FilesystemBackend
 from bbfs.sources.storage.objects import ObjectBackend
 from bbfs.sources.storage.options import Configured, configure
@@ -27,8 +27,6 @@ from bbfs.sources.storage.s3.backend import S3Backend
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-_A_TURN = 1000
-"""Entries that are described between two turns of other tasks."""
 
 
 class StorageHandler:
@@ -64,7 +62,7 @@ class StorageHandler:
         entries: list[ResourceMetadata] = []
         for number, item in enumerate(listed.items, 1):
             entries.append(self._metadata(item))
-            if number % _A_TURN == 0:
+            if number % A_TURN == 0:
                 await trio.lowlevel.checkpoint()
         return Listing(tuple(entries), problem=listed.problem)
 

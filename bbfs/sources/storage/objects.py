@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
-from itertools import islice
 from typing import Any, TypeVar
 
 from bbfs.model.errors import (
@@ -27,7 +26,7 @@ from bbfs.model.errors import (
 )
 from bbfs.sources.http.statuses import STORAGE_ERRORS
 from bbfs.sources.storage.addresses import Names
-from bbfs.sources.storage.backend import LibraryBackend, ListedItems, StoredItem
+from bbfs.sources.storage.backend import Collected, LibraryBackend, ListedItems, StoredItem
 from bbfs.sources.storage.options import Configured
 
 T = TypeVar("T")
@@ -66,23 +65,25 @@ class ObjectBackend(LibraryBackend):
     async def list(self, path: Names) -> ListedItems:
         """Return a whole directory: obstore asks for all pages."""
         prefix = "/".join((*self._prefix, *path))
-        found = await self._call(path, self._obstore.list_with_delimiter, prefix or None)
-        items: dict[Names, StoredItem] = {}
+        listed, is_there = await self._call(path, self._listed, path, prefix)
+        own = await self._own(path) if prefix and not self._has_directories else ()
+        if path and not listed and not is_there:
+            await self._require_directory(path, own)
+        return ListedItems((*own, *listed.items), listed.problem)
+
+    def _listed(self, store: Any, path: Names, prefix: str) -> tuple[Collected, bool]:
+        """Return the entries of a directory, and if the store has any object there. Runs in a thread."""
+        found = self._obstore.list_with_delimiter(store, prefix or None)
+        listed = self._collected(path)
         for meta in found["objects"]:
             name = self._last(meta["path"])
-            if name is not None and meta["path"] != prefix:
-                items[(*path, name)] = _described((*path, name), meta)
+            if name is not None and meta["path"] != prefix and not listed.add(_described((*path, name), meta)):
+                break
         for directory in found["common_prefixes"]:
             name = self._last(directory)
-            if name is not None:
-                items[(*path, name)] = StoredItem((*path, name), "directory")
-        own = await self._own(path) if prefix and not self._has_directories else ()
-        if path and not items and not found["objects"]:
-            await self._require_directory(path, own)
-        if len(items) > self._list_limit:
-            listed = islice(items.values(), self._list_limit)
-            return ListedItems((*own, *listed), self._too_many(path, self._list_limit))
-        return ListedItems((*own, *items.values()))
+            if name is not None and not listed.add(StoredItem((*path, name), "directory")):
+                break
+        return listed, bool(found["objects"])
 
     async def _require_directory(self, path: Names, own: tuple[StoredItem, ...]) -> None:
         """Raise NotFound or NotADirectory if nothing is below `path`; WebDAV has empty directories."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 from botocore.credentials import Credentials
+from hostile_storage import ENDLESS_S3, S3_PAGES, HostileS3, s3_page
 from object_stores import KEY, SECRET, Relay, S3Server, closing
 from programs import wait_until
 
@@ -28,6 +29,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import WAITS_FOR_SOURCE, DataSource, Policy
 from bbfs.sources import Services
+from bbfs.sources.storage import backend
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.sources.storage.s3.answers import error_of, page_of
 from bbfs.sources.storage.s3.signing import Account
@@ -323,17 +325,45 @@ def test_signatures_are_those_of_the_published_examples(monkeypatch: pytest.Monk
     assert "wJalr" not in repr(account)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"<a", b"{}", b"<Other/>", b"<!DOCTYPE a [<!ENTITY b 'c'>]><ListBucketResult/>",
-     "<?xml version='1.0' encoding='utf-16'?><!DOCTYPE a [<!ENTITY b 'c'>]><ListBucketResult/>".encode("utf-16"),
-     b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
-     b"<ListBucketResult><Contents><Key>a</Key><Size>-1</Size></Contents></ListBucketResult>"],
-)  # fmt: skip
+@pytest.mark.parametrize("hostile", S3_PAGES)
 @pytest.mark.semantics("S23")
-def test_a_listing_that_is_none_is_an_error(body: bytes) -> None:
+async def test_a_listing_that_is_none_is_an_error(hostile: str) -> None:
     with pytest.raises(ProtocolViolation):
-        page_of(body)
+        await page_of(S3_PAGES[hostile]())
+
+
+async def test_an_ordinary_listing_is_far_from_the_bounds() -> None:
+    key = "%E2%82%AC" * 341  # 1023 bytes, each encoded as three
+    entry = f"<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00Z</LastModified>"
+    entry += f"<ETag>&quot;{'0' * 32}&quot;</ETag><Size>12345</Size><StorageClass>STANDARD</StorageClass>"
+    entry += "<Owner><ID>i</ID></Owner></Contents>"
+    page = await page_of(s3_page(b"<EncodingType>url</EncodingType>" + entry.encode() * 1000))
+    assert len(page.objects) == 1000
+    assert page.objects[0].key == "\u20ac" * 341
+
+
+@pytest.mark.parametrize("hostile", ENDLESS_S3)
+@pytest.mark.semantics("S25")
+async def test_a_listing_that_never_ends_is_cut_and_says_so(hostile: str) -> None:
+    server = HostileS3(ENDLESS_S3[hostile])
+    with trio.fail_after(60), closing(server):
+        async with opened(source("s3://b", server.url, list_limit=3000)) as handler:
+            listing = await handler.list_directory(("b", "d"))
+    assert listing.problem is not None
+    assert len(listing.resources) <= 3000
+    assert server.asked <= 20
+
+
+@pytest.mark.semantics("S25")
+async def test_the_names_of_a_listing_have_a_bound_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "LISTED_BYTES", 1 << 20)
+    server = HostileS3(ENDLESS_S3["long names for ever"])
+    with trio.fail_after(60), closing(server):
+        async with opened(source("s3://b", server.url)) as handler:
+            listing = await handler.list_directory(("b", "d"))
+    assert sum(len(each.native_uri) for each in listing.resources) <= 1 << 20
+    assert listing.problem is not None
+    assert "URIs" in listing.problem
 
 
 def test_an_error_tells_the_region_but_no_signature() -> None:

@@ -1,13 +1,15 @@
-"""The answers of an S3 server: listings and errors in XML, and the headers of objects. Pure."""
+"""The answers of an S3 server: listings and errors in XML, and the headers of objects."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
+
+import trio
 
 from bbfs.model.errors import (
     BbfsError,
@@ -23,6 +25,8 @@ from bbfs.model.errors import (
 )
 from bbfs.sources.http.statuses import STORAGE_ERRORS, status_error
 from bbfs.sources.storage.addresses import shown
+from bbfs.sources.storage.backend import A_TURN
+from bbfs.sources.storage.xml import local_name, parse_small_xml, parse_xml
 
 _CODES: dict[str, type[BbfsError]] = {
     "NoSuchKey": NotFound,
@@ -50,6 +54,10 @@ _CODES: dict[str, type[BbfsError]] = {
 """By the code in the body ("Error responses" of the Amazon S3 API reference); answers to HEAD have none."""
 _GENERIC = ("", "binary/octet-stream", "application/octet-stream", "application/x-www-form-urlencoded")
 """Types without meaning, which servers send for objects that were stored without one."""
+_LONGEST_TOKEN = 2048
+"""Characters of a token that asks for the next page; Amazon's have about a hundred."""
+_LARGEST_SIZE = 1 << 63
+"""Bytes; no file can be larger."""
 _SECRET = re.compile(r"(?i)(signature|accesskeyid|token|stringtosign|canonicalrequest)")
 
 
@@ -73,41 +81,47 @@ class Page:
     token: str | None
 
 
-def page_of(body: bytes) -> Page:
+async def page_of(body: bytes) -> Page:
     """Return a page of ListObjectsV2. Raises ProtocolViolation."""
-    root = _parsed(body)
-    if _plain(root.tag) != "ListBucketResult":
-        raise ProtocolViolation(f"the answer to a listing is <{shown(_plain(root.tag))}>")
-    encoded = _text(root, "EncodingType") == "url"
+    root = await parse_xml(body)
+    if local_name(root) != "ListBucketResult":
+        raise ProtocolViolation(f"the answer to a listing is <{shown(local_name(root))}>")
+    listing = _texts(root)
+    encoded = listing.get("EncodingType") == "url"
 
     def key(text: str) -> str:
         return unquote_plus(text, errors="surrogateescape") if encoded else text
 
     objects: list[ListedObject] = []
     prefixes: list[str] = []
-    for element in root:
-        name = _plain(element.tag)
+    for number, element in enumerate(root, 1):
+        name = local_name(element)
         if name == "CommonPrefixes":
-            prefixes.append(key(_text(element, "Prefix")))
+            prefixes.append(key(_texts(element).get("Prefix", "")))
         elif name == "Contents":
-            size = _text(element, "Size")
-            if not size.isascii() or not size.isdigit():
-                raise ProtocolViolation("a listing with a size that is no number")
-            modified = _text(element, "LastModified")
-            objects.append(
-                ListedObject(
-                    key(_text(element, "Key")),
-                    int(size),
-                    _from_iso(modified),
-                    _text(element, "ETag").strip('"') or None,
-                    _text(element, "StorageClass") or None,
-                )
-            )
-    truncated = _text(root, "IsTruncated") == "true"
-    token = _text(root, "NextContinuationToken") or None
-    if truncated and token is None:
-        raise ProtocolViolation("a listing that goes on, without the token that asks for more")
+            objects.append(_object(_texts(element), key))
+        if number % A_TURN == 0:
+            await trio.lowlevel.checkpoint()
+    truncated, token = listing.get("IsTruncated") == "true", listing.get("NextContinuationToken")
+    if truncated and (not token or len(token) > _LONGEST_TOKEN):
+        raise ProtocolViolation("a listing that goes on, without a usable token that asks for more")
     return Page(tuple(objects), tuple(prefixes), token if truncated else None)
+
+
+def _object(said: Mapping[str, str], key: Callable[[str], str]) -> ListedObject:
+    return ListedObject(
+        key(said.get("Key", "")),
+        _size(said.get("Size", ""), "a listing with a size that is no number"),
+        _from_iso(said.get("LastModified", "")),
+        said.get("ETag", "").strip('"') or None,
+        said.get("StorageClass") or None,
+    )
+
+
+def _size(text: str, problem: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < _LARGEST_SIZE:
+        return int(text)
+    raise ProtocolViolation(problem)
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes, what: str) -> BbfsError:
@@ -115,8 +129,8 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, what: str) ->
     code = message = ""
     if body.lstrip()[:1] == b"<":
         try:
-            root = _parsed(body)
-            code, message = _text(root, "Code"), _text(root, "Message")
+            said = _texts(parse_small_xml(body))
+            code, message = said.get("Code", ""), said.get("Message", "")
         except ProtocolViolation:
             pass  # a proxy's page: the status decides
     if _SECRET.search(message):
@@ -126,8 +140,8 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, what: str) ->
         hint = f"; the bucket is in the region {shown(region)} (options.region)" if region else ""
         return ProtocolViolation(f"{what}: the server sends us elsewhere{hint}")
     kind = _CODES.get(code) or status_error(status, STORAGE_ERRORS)
-    said = ": ".join(text for text in (code, message) if text) or f"status {status}"
-    return kind(f"{what}: {shown(said)}")
+    told = ": ".join(text for text in (code, message) if text) or f"status {status}"
+    return kind(f"{what}: {shown(told)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +163,6 @@ def facts_of(status: int, headers: Mapping[str, str]) -> Facts:
     size = headers.get("content-length", "")
     if status == 206:
         size = headers.get("content-range", "").rpartition("/")[2]
-    if not size.isascii() or not size.isdigit():
-        raise ProtocolViolation("an object whose size the server does not say")
     mime_type = headers.get("content-type", "")
     version = headers.get("x-amz-version-id")
     properties: dict[str, Any] = {
@@ -169,7 +181,7 @@ def facts_of(status: int, headers: Mapping[str, str]) -> Facts:
     user = {key[len(prefix) :]: value for key, value in headers.items() if key.startswith(prefix)}
     properties["user_metadata"] = user or None
     return Facts(
-        int(size),
+        _size(size, "an object whose size the server does not say, or that no file can have"),
         headers.get("etag", "").strip('"') or None,
         _from_http(headers.get("last-modified", "")),
         None if mime_type.partition(";")[0].strip().lower() in _GENERIC else mime_type,
@@ -177,23 +189,9 @@ def facts_of(status: int, headers: Mapping[str, str]) -> Facts:
     )
 
 
-def _parsed(body: bytes) -> ElementTree.Element:
-    # Only XML in UTF-16 has zero bytes, and these words would not be found in it.
-    if b"<!DOCTYPE" in body or b"<!ENTITY" in body or b"\0" in body:
-        raise ProtocolViolation("an answer that defines entities of its own, or may")
-    try:
-        return ElementTree.fromstring(body)
-    except ElementTree.ParseError as error:
-        raise ProtocolViolation(f"an answer that is no XML: {error}") from None
-
-
-def _plain(tag: str) -> str:
-    return tag.rpartition("}")[2]
-
-
-def _text(element: ElementTree.Element, name: str) -> str:
-    """Return the text of a child, whatever its namespace, or an empty text."""
-    return next((child.text or "" for child in element if _plain(child.tag) == name), "")
+def _texts(element: ElementTree.Element) -> dict[str, str]:
+    """Return the texts of the children by their names, the first of each, whatever its namespace."""
+    return {local_name(child): child.text or "" for child in reversed(element)}
 
 
 def _from_iso(text: str) -> int | None:

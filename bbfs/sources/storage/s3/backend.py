@@ -29,15 +29,15 @@ from bbfs.sources.content.ranges import BLOCK, LARGEST, RangedContent
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.responses import WebStream
 from bbfs.sources.storage.addresses import Names
-from bbfs.sources.storage.backend import ATTEMPTS, ListedItems, Opened, RemoteBackend, StoredItem
+from bbfs.sources.storage.backend import A_TURN, ATTEMPTS, ListedItems, Opened, RemoteBackend, StoredItem
 from bbfs.sources.storage.options import Configured
 from bbfs.sources.storage.s3.answers import Facts, ListedObject, error_of, facts_of, page_of
 from bbfs.sources.storage.s3.signing import Account, Accounts
 
-_LARGEST_PAGE = 32 << 20
-"""Limit on the bytes of one page of a listing: a thousand keys of 1024 bytes, each encoded as three, are far fewer."""
+_LARGEST_PAGE = 4 << 20
+"""Limit on the bytes of one page of a listing: a thousand keys of 1024 bytes, each encoded as three, are fewer."""
 _LARGEST_ERROR = 1 << 16
-_EMPTY_PAGES = 10
+_EMPTY_PAGES, _MAX_PAGES = 10, 10_000
 _LONGEST_KEY = 1024  # bytes, "Creating object key names" of the Amazon S3 user guide
 _ANY = frozenset(range(300, 600))
 """Statuses that the backend handles: the body of S3 says what they mean, and a redirect needs another signature."""
@@ -93,40 +93,49 @@ class S3Backend(RemoteBackend):
 
     async def _pages(self, path: Names) -> ListedItems:
         prefix = self._directory_key(path)
-        items: dict[Names, StoredItem] = {}
-        marker: list[StoredItem] = []
-        is_there = False
+        found, marker, is_there = self._collected(path), list[StoredItem](), False
         token, seen, idle = None, set[str](), 0
         while True:
             query = {"list-type": "2", "delimiter": "/", "prefix": prefix, "encoding-type": "url"}
             if token is not None:
                 query["continuation-token"] = token
-            page = page_of(await self._body("GET", "", query, self._what(path)))
-            before = len(items)
-            for each in page.objects:
-                name, slash, _ = each.key.removeprefix(prefix).partition("/")
-                item = StoredItem((*path, name), "directory") if slash else self._item(each, (*path, name))
+            page = await page_of(await self._body("GET", "", query, self._what(path)))
+            before = len(found)
+            for number, each in enumerate(page.objects, 1):
                 if each.key == prefix:
                     is_there = True
-                    marker = [item] if item.size else []  # an empty one only marks a directory
-                elif each.key.startswith(prefix):
-                    items.setdefault(item.path, item)
-            for directory in page.prefixes:
-                if directory.startswith(prefix) and directory.endswith("/"):
-                    below = (*path, directory[len(prefix) : -1])
-                    items[below] = StoredItem(below, "directory")
+                    marker = [self._item(each, (*path, ""))] if each.size else []  # an empty one marks a directory
+                elif (name := self._name_below(prefix, each.key)) is not None:
+                    is_below = "/" in each.key[len(prefix) :]
+                    item = StoredItem((*path, name), "directory") if is_below else self._item(each, (*path, name))
+                    found.add(item)
+                if number % A_TURN == 0:
+                    await trio.lowlevel.checkpoint()
+            for number, directory in enumerate(page.prefixes, 1):
+                name = self._name_below(prefix, directory)
+                if name is not None and directory.endswith("/"):
+                    found.add(StoredItem((*path, name), "directory"))
+                if number % A_TURN == 0:
+                    await trio.lowlevel.checkpoint()
             token = page.token
-            idle = idle + 1 if len(items) == before else 0
-            problem = None
-            if token is not None and (token in seen or idle >= _EMPTY_PAGES):
-                problem = f"{self._what(path)}: the listing goes on without bringing more"
-            elif token is not None and len(items) >= self._list_limit:
-                problem = self._too_many(path, len(items))
-            if token is None or problem is not None:
-                if path and not items and not is_there and problem is None:
+            idle = idle + 1 if len(found) == before else 0
+            if token is not None and found.problem is None:
+                if found.is_full:
+                    found.cut("list_limit")
+                elif token in seen or idle >= _EMPTY_PAGES or len(seen) >= _MAX_PAGES:
+                    found.problem = f"{self._what(path)}: the listing goes on without bringing more"
+            if token is None or found.problem is not None:
+                if path and not found and not is_there and found.problem is None:
                     raise NotFound(self._what(path))
-                return ListedItems((*marker, *items.values()), problem)
+                return ListedItems((*marker, *found.items), found.problem)
             seen.add(token)
+
+    @staticmethod
+    def _name_below(prefix: str, key: str) -> str | None:
+        """Return the name of a key, or of a directory above it, below a prefix; None if it is elsewhere or too long."""
+        if not key.startswith(prefix) or len(key) > _LONGEST_KEY:
+            return None
+        return key[len(prefix) :].partition("/")[0]
 
     @staticmethod
     def _item(listed: ListedObject, path: Names) -> StoredItem:
@@ -139,7 +148,7 @@ class S3Backend(RemoteBackend):
         if not path:
             return StoredItem(path, "directory")
         query = {"list-type": "2", "prefix": self._directory_key(path), "max-keys": "1"}
-        page = page_of(await self._body("GET", "", query, self._what(path)))
+        page = await page_of(await self._body("GET", "", query, self._what(path)))
         if not page.objects and not page.prefixes:
             raise NotFound(self._what(path))
         return StoredItem(path, "directory")
