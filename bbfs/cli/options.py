@@ -1,6 +1,7 @@
 """Options of several commands: the sources, the level of the log, and its destination."""
 
 import functools
+import io
 import logging
 import os
 import sys
@@ -197,13 +198,20 @@ class _StandardError(logging.Handler):
             self.handleError(record)
 
 
+class _File(logging.FileHandler):
+    """A file of the log: one that it makes is for this user alone, because names and URIs are in it."""
+
+    def _open(self) -> io.TextIOWrapper:
+        return open(self.baseFilename, "a", encoding=self.encoding, opener=partial(os.open, mode=0o600))
+
+
 def log_to_stderr(level: int) -> None:
     _log_to(_StandardError(), level, _Format(timed=level <= logging.DEBUG))
 
 
 def log_to_file(path: str, level: int) -> None:
     """Append the log to a file, with times. Raise OSError."""
-    _log_to(logging.FileHandler(os.path.abspath(path), encoding="utf-8"), level, _Format(timed=True))
+    _log_to(_File(os.path.abspath(path), encoding="utf-8"), level, _Format(timed=True))
 
 
 _handlers: list[logging.Handler] = []

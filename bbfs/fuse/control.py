@@ -21,7 +21,6 @@ import json
 import logging
 import os
 import socket
-import stat
 import struct
 import warnings
 from collections import deque
@@ -37,6 +36,7 @@ import trio
 
 from bbfs.model.errors import BbfsError, NameTooLong, ProtocolViolation, Unreachable
 from bbfs.model.uri_paths import MAX_DEPTH
+from bbfs.private_files import own_directory
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.put import Puts
@@ -298,11 +298,7 @@ def runtime_directory() -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns that the variable is not set; its fallback is fine
         directory = platformdirs.user_runtime_dir("bbfs", ensure_exists=True)
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    found = os.lstat(directory)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise PermissionError(errno.EPERM, "not a directory of this user", directory)
-    os.chmod(directory, 0o700)
+    own_directory(directory)
     return directory
 
 

@@ -7,13 +7,12 @@ a name that was rebound to it. A client that is slow to send its request keeps n
 import hmac
 import ipaddress
 import logging
-import os
 import resource
 import secrets
 import socket
-import stat
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -26,6 +25,8 @@ from hypercorn.typing import ConnectionState
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bbfs.private_files import open_own
 
 log = logging.getLogger(__name__)
 
@@ -259,22 +260,15 @@ async def _refuse(send: Send, status: int, *headers: tuple[bytes, bytes]) -> Non
 def token_of_file(path: str) -> str:
     """Return the token in a file that only its owner can read; write a new one if there is no file.
 
-    Raises ListenError, OSError.
+    Raises ListenError, also for a file of another user and for a symbolic link.
     """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        pass
-    else:
-        with os.fdopen(descriptor, "w") as file:
+        with suppress(FileExistsError), open(path, "x", opener=open_own) as file:
             file.write(new_token() + "\n")
-    with open(path, encoding="utf-8") as file:
-        status = os.fstat(file.fileno())
-        if status.st_uid != os.geteuid():
-            raise ListenError(f"{path}: belongs to another user")
-        if stat.S_IMODE(status.st_mode) & 0o077:
-            raise ListenError(f"{path}: others can read or change it: chmod 600 {path}")
-        token = file.read(1 << 16).strip()
+        with open(path, encoding="utf-8", errors="replace", opener=open_own) as file:
+            token = file.read(1 << 16).strip()
+    except OSError as error:
+        raise ListenError(f"{path}: {error.strerror}") from None
     if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ListenError(f"{path}: a token has {SHORTEST_TOKEN} printable ASCII characters at least, and no space")
     return token

@@ -1,5 +1,6 @@
 """The database file: its tables, and how a connection to it is opened. Synchronous; used from worker threads."""
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -95,6 +96,8 @@ def prepare(path: Path, *, create: bool) -> None:
     if not create and not path.exists():
         raise StoreError(f"{path}: there is no such file")
     try:
+        if not path.exists():  # SQLite would make it readable to all; its companions get the mode of the file
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600))
         with closing(connect(path)) as connection:
             with reading(connection):
                 is_new = _is_new(connection, path)
@@ -104,6 +107,8 @@ def prepare(path: Path, *, create: bool) -> None:
                     _create(connection, path)
     except sqlite3.Error as error:
         raise StoreError(f"{path}: {error}") from error
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from cachetools import LRUCache
 
 from bbfs.model.digest import DIGEST_BYTES, digest_of
 from bbfs.model.values import Content, Part
+from bbfs.private_files import own_directory
 from bbfs.resources.cache.disk_index import DiskIndex, Presence, SourceUsage, charge
 from bbfs.resources.cache.sqlite import set_aside
 from bbfs.resources.cache.tier import Cached
@@ -83,8 +84,7 @@ class DiskCache:
 
     def _make_directories(self) -> None:
         for path in (self._directory, self.unfinished):
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path.chmod(0o700)
+            own_directory(path)
 
     def _open(self) -> DiskIndex:
         path = self._directory / "index.sqlite"

@@ -15,6 +15,7 @@ from typing import Any
 
 from bbfs.model.listing import Description, Rows
 from bbfs.model.values import Listing, ResourceTemplate
+from bbfs.private_files import own_directory
 from bbfs.resources.cache.sqlite import as_text, connect, set_aside
 from bbfs.resources.cache.tier import CLOCKS_DIFFER
 
@@ -69,7 +70,7 @@ class MetadataStore:
         if path is None:
             return connect(":memory:", SCHEMA, SCHEMA_VERSION)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            own_directory(path.parent)
             return connect(str(path), SCHEMA, SCHEMA_VERSION)
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):

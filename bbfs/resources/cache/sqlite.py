@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bbfs.private_files import own_database
+
 log = logging.getLogger(__name__)
 
 BUSY_TIMEOUT = 5.0
@@ -14,11 +16,13 @@ _WAL_ATTEMPTS = 40
 
 
 def connect(path: str, schema: Sequence[str], version: int) -> sqlite3.Connection:
-    """Return a connection in WAL mode, for any thread, to a database with this schema. Raises sqlite3.Error.
+    """Return a connection in WAL mode, for any thread, to a database with this schema.
 
     schema: statements; they must drop the tables of earlier versions. A crash of the machine may lose the last
-    transactions, never consistency.
+    transactions, never consistency. Raises sqlite3.Error, OSError if the file is not this user's.
     """
+    if path != ":memory:":
+        own_database(path)
     db = sqlite3.connect(path, timeout=BUSY_TIMEOUT, check_same_thread=False)
     try:
         _enable_wal(db)

@@ -97,7 +97,7 @@ class MemoryFile:
     def _locked(self) -> Iterator[None]:
         try:
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-            lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise self._error(error) from error
         try:
