@@ -63,7 +63,7 @@ class _Commands(click.Group):
         try:
             status = super().main(args, prog_name, **extra)
         except click.ClickException as error:
-            output.message(error.format_message())
+            output.messages(error.format_message())
             ctx = error.ctx if isinstance(error, click.UsageError) else None
             if ctx is not None:
                 click.echo(f"Try '{ctx.command_path} --help' for help.", err=True)

@@ -86,7 +86,7 @@ class SourceChoice:
 
         def refused(error: ConfigError) -> None:
             if left_out is None:
-                output.message(f"left out: {error}")
+                output.messages(f"left out: {error}")
             else:
                 left_out(str(error))
 
@@ -182,8 +182,8 @@ class _Format(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         text = output.printable(record.getMessage())
-        if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
+        if record.exc_info and record.exc_info[1] is not None:
+            text += "\n" + output.printable_traceback(record.exc_info[1])
         stamp = f"{self.formatTime(record)} " if self._timed else ""
         return f"{stamp}bbfs: {record.levelname.lower()}: {record.name}: {text}"
 

@@ -19,7 +19,9 @@ import click
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udc7f\udd00-\udfff]")
+_CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udc7f\udd00-\udfff]"
+)
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -50,20 +52,37 @@ def set_up_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="bbfs.terminal" if stream.isatty() else "bbfs.names")
+    sys.excepthook = lambda _kind, error, _trace: _report(error)
 
 
 def message(text: str) -> None:
-    """Print a message on standard error."""
-    for line in text.splitlines() or [""]:
-        click.echo(f"bbfs: {printable(line)}", err=True)
+    """Print a message on standard error, in one line: a source's text cannot begin another one."""
+    click.echo(f"bbfs: {printable(text)}", err=True)
+
+
+def messages(text: str) -> None:
+    """Print a text of bbfs on standard error, each line as a message."""
+    for each in text.split("\n"):
+        message(each)
 
 
 def failure(error: BaseException, about: str | None = None, why: str | None = None) -> None:
     """Print the reason of a failure in a line; with `--verbose` also the traceback. why: the reason of its source."""
-    message(": ".join(filter(None, (about, reason(error), why))))
+    told = messages if isinstance(error, ConfigError) else message
+    told(": ".join(filter(None, (about, reason(error), why))))
     # What is wrong with a configuration or a mount point is nowhere in the code, and mounts log at INFO unasked.
     if logging.getLogger().isEnabledFor(logging.DEBUG if isinstance(error, ConfigError | MountError) else logging.INFO):
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        _report(error)
+
+
+def _report(error: BaseException) -> None:
+    click.echo(printable_traceback(error), err=True)
+
+
+def printable_traceback(error: BaseException) -> str:
+    """Return the traceback of an error. Its lines are indented, so that none looks like a message of bbfs."""
+    lines = "".join(traceback.format_exception(error)).rstrip("\n").split("\n")
+    return "\n".join(f"  {printable(each)}" for each in lines)
 
 
 def reason(error: BaseException) -> str:
@@ -104,7 +123,7 @@ def fields(document: Mapping[str, Any]) -> None:
     width = max(map(len, document), default=0) + 1
     for key, value in document.items():
         shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        click.echo(f"{click.style(f'{key}:'.ljust(width), bold=True)} {printable(shown)}")
+        click.echo(f"{click.style(printable(f'{key}:').ljust(width), bold=True)} {printable(shown)}")
 
 
 def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:

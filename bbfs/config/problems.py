@@ -6,6 +6,8 @@ from difflib import get_close_matches
 from bbfs.model.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]
+_LONGEST_STEP = 80
+"""Characters of a key that stand as they are in a message."""
 
 
 def key_text(path: KeyPath) -> str:
@@ -15,7 +17,8 @@ def key_text(path: KeyPath) -> str:
         if isinstance(step, int):
             text += f"[{step}]"
         else:
-            text += f".{step}" if text else step
+            named = step if step.isprintable() and len(step) <= _LONGEST_STEP else quote(step)
+            text += f".{named}" if text else named
     return text
 
 

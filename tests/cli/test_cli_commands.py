@@ -7,7 +7,9 @@ import re
 import shlex
 import subprocess
 import sys
+import tty
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -467,6 +469,48 @@ def test_path_and_uri_name_what_they_were_given(bbfs: Run, only: list[str]) -> N
         result = bbfs(*arguments)
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr.startswith(begin)
+
+
+def test_no_text_of_a_source_controls_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    odd = shlex.join([sys.executable, str(SERVERS / "odd.py"), "terminal"])
+    uri = "mcp-server+odd+odd://b"
+    for command in (
+        ["ls", "-lR"], ["ls", "-l", "odd"], ["ls", "--json", "odd"], ["stat", "odd", "odd/odd/a", uri], ["cat", uri],
+        ["sources"], ["sources", "--json"], ["doctor"], ["path", uri], ["uri", "odd/odd/b"], ["load", "--direct", uri],
+        ["watch", "--once", "--timeout", "1", "odd/odd/b"], ["logout", "odd"],
+    ):  # fmt: skip
+        said = on_a_terminal([*command, "-vv", "--mcp", f"odd={odd}"])
+        assert not [c for c in said.replace("\n", "") if not c.isprintable()], (command, said)
+        assert "\nbbfs: all is well" not in said, (command, said)
+
+
+def on_a_terminal(arguments: list[str]) -> str:
+    """Run a command whose output is a terminal; return all that it writes."""
+    ours, its = os.openpty()
+    tty.setraw(its)  # no "\r" of its own
+    line = [sys.executable, "-m", "bbfs", *arguments]
+    with (
+        subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=its, stderr=its) as process,
+        os.fdopen(ours, "rb") as end,
+    ):
+        os.close(its)
+        said = b""
+        with suppress(OSError):  # EIO: the other side has ended
+            while piece := end.raw.read(1 << 16):  # type: ignore[attr-defined]
+                said += piece
+        assert process.wait(60) in (0, 1, 2, 124)
+    assert said or arguments[0] == "watch"
+    return said.decode()
+
+
+def test_an_unforeseen_error_is_printable() -> None:
+    raised = r"raise KeyError('\x1b') from OSError('x\nbbfs: \x9b')"
+    code = f"from bbfs.cli import output; output.set_up_streams(); {raised}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert "KeyError" in done.stderr
+    assert not re.search("[\x1b\x9b]|^bbfs", done.stderr, re.M)
 
 
 def test_names_that_are_not_utf_8_are_printed_as_they_are(process: Process, only: list[str]) -> None:

@@ -74,7 +74,7 @@ def login(choice: SourceChoice, source: str, no_browser: bool, port: int, scope:
 
     async def show(url: str) -> None:
         output.message(f"to log in to {data.id}, open this in a browser:")
-        click.echo(url, err=True)
+        click.echo(output.printable(url), err=True)
         if not no_browser and _has_browser():
             # Some browsers run until the user closes them, so do not wait.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()

@@ -59,7 +59,7 @@ class _Lister:
     async def _directory(self, target: Target, path: tuple[str, ...], heading: str | None) -> None:
         entries = await target.tree.children(path, exact=self.exact)
         if not self.json and heading is not None:
-            click.echo(f"{heading}:")
+            click.echo(f"{output.printable(heading)}:")
         self._print(entries)
         if not entries and len(path) == 1:
             await self._say_why_empty(target, path)
@@ -93,7 +93,7 @@ class _Lister:
         if self.json:
             self.collected += map(_as_json, entries)
         elif self.long and entries:
-            rows = [(_size(e), output.local_time(e.modified_ns), e.mime_type or "-", _name(e, True)) for e in entries]
+            rows = [(_size(e), output.local_time(e.modified_ns), _mime_type(e), _name(e, True)) for e in entries]
             for line in output.table(rows, right=[0]):
                 click.echo(line)
         else:
@@ -121,6 +121,10 @@ def _size(entry: TreeEntry) -> str:
     if entry.kind != "file":
         return "-"
     return "?" if entry.size is None else str(entry.size)
+
+
+def _mime_type(entry: TreeEntry) -> str:
+    return output.printable(entry.mime_type or "-")
 
 
 def _name(entry: TreeEntry, long: bool) -> str:

@@ -81,14 +81,17 @@ def gather(choice: SourceChoice, timeout: float | None) -> list[dict[str, Any]]:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    state = row.get("state", "idle")
     resources = row.get("resources")
-    return (
-        output.printable(row.get("id", "?")),
-        click.style(state, fg=_COLOURS.get(state)),
-        row.get("protocolVersion") or "-",
-        "-" if resources is None else str(resources),
-        ",".join(row.get("capabilities", ())),
-        row.get("uriPrefix", "?"),
-        output.printable(row.get("mount") or "-"),
+    name, state, *others = map(
+        output.printable,
+        (
+            row.get("id", "?"),
+            row.get("state", "idle"),
+            row.get("protocolVersion") or "-",
+            "-" if resources is None else str(resources),
+            ",".join(row.get("capabilities", ())),
+            row.get("uriPrefix", "?"),
+            row.get("mount") or "-",
+        ),
     )
+    return (name, click.style(state, fg=_COLOURS.get(state)), *others)

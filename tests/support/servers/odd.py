@@ -123,6 +123,34 @@ def dies_on_discover(server: Server, request: Request) -> bool:
     return False
 
 
+TERMINAL = "x\x1b[31mred\x9b2J\x07\u202e\u2066\u200f\r\nbbfs: all is well\n\x85\u2028y"
+"""Controls of a terminal, of the direction of a line, and ends of lines."""
+
+
+@oddity("terminal")
+def terminal(server: Server, request: Request) -> bool:
+    """Has `TERMINAL` in every text, also in errors and on standard error."""
+    print(TERMINAL, file=sys.stderr, flush=True)
+    match request.get("method"):
+        case "initialize":
+            capabilities = {"resources": {"subscribe": True, "listChanged": True}}
+            info = {"name": TERMINAL, "title": TERMINAL, "version": TERMINAL}
+            answer = {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info}
+            server.answer(request, answer | {"instructions": TERMINAL})
+        case "resources/list":
+            texts = dict.fromkeys(("name", "title", "description", "mimeType"), TERMINAL)
+            entries = [{"uri": uri, **texts, "_meta": {TERMINAL: TERMINAL}} for uri in URIS]
+            server.answer_list(request, entries, _meta={TERMINAL: TERMINAL})
+        case "resources/read" if request["params"]["uri"] == URIS[0]:
+            texts = {"uri": URIS[0], "mimeType": TERMINAL, "text": "plain"}
+            server.answer(request, {"contents": [texts]})
+        case _ if "id" in request:
+            server.refuse(request, -32000, TERMINAL)
+        case _:
+            server.send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": TERMINAL}})
+    return True
+
+
 @oddity("fails-to-start")
 def fails_to_start(server: Server, request: Request) -> bool:
     sys.exit("no such database: token=" + os.environ.get("ODD_SECRET", ""))
