@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from bbfs.cli.target.changes import Teller
+from bbfs.cli.target.changes import Teller, by_reference
 
 Mount = Callable[..., tuple[Path, "subprocess.Popen[bytes]"]]
 Process = Callable[..., "subprocess.CompletedProcess[bytes]"]
@@ -57,6 +57,23 @@ def said(tmp_path: Path, number: int = 0) -> list[str]:
 def line_of(watching: "subprocess.Popen[bytes]") -> str:
     assert watching.stdout is not None
     return watching.stdout.readline().decode().rstrip("\n")
+
+
+@pytest.mark.parametrize("command", ["echo {}", 'echo "{}"', "echo '{}'", 'echo ""{}', "sh -c 'echo \"$1\"' - {}"])
+def test_a_name_is_no_text_of_the_shell(command: str, tmp_path: Path) -> None:
+    for name in ("a b", "$(touch pwned)", "`touch pwned`", "';touch pwned;'", '";touch pwned;"', "$HOME", "-n", "*"):
+        line = by_reference(command)
+        environ = os.environ | {"BBFS_PATH": name}
+        done = subprocess.run(line, shell=True, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+        assert name == "-n" or done.stdout == f"{name}\n"
+        assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize("command", ["sh -c 'cat {}'", 'sh -c "cat {}"', "echo 'a {}'"])
+def test_a_name_among_quoted_text_is_refused(command: str, bbfs: Callable[..., Result], only: list[str]) -> None:
+    result = bbfs("watch", *only, "--exec", command, "notes")
+    assert result.exit_code == 2
+    assert "write $BBFS_PATH there" in result.stderr
 
 
 @pytest.mark.semantics("S18")

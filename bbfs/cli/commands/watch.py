@@ -28,7 +28,8 @@ Examples:
 
 \b
 JSON: one object a line, with event, path, uri, source (its id), time (ISO 8601, UTC).
-The command of --exec has BBFS_EVENT, BBFS_PATH, BBFS_URI and BBFS_SOURCE in its environment.
+The command of --exec has BBFS_EVENT, BBFS_PATH, BBFS_URI and BBFS_SOURCE in its environment; {} stands for
+"$BBFS_PATH", so no name can become a command. Among other text in quotes write $BBFS_PATH.
 Exit status 124 says that --timeout was over.
 """
 
@@ -40,7 +41,7 @@ Exit status 124 says that --timeout was over.
     "--exec",
     "command",
     metavar="COMMAND",
-    help="Run a shell command for each change instead of printing it, one at a time; {} is the path, quoted.",
+    help="Run a shell command for each change instead of printing it, one at a time; {} is the path, as a word.",
 )
 @click.option("-1", "--once", is_flag=True, help="Exit after the first change.")
 @click.option(
@@ -60,6 +61,9 @@ def watch(
 
     if as_json and command is not None:
         raise click.UsageError("--json and --exec exclude each other: a command is run instead of printing")
-    teller = changes.Teller(as_json, command, once)
+    try:
+        teller = changes.Teller(as_json, command, once)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--exec'") from None
     work = partial(changes.watch, operands=operands, teller=teller, timeout=timeout)
     click.get_current_context().exit(operand.run(choice, work))

@@ -4,7 +4,7 @@ import errno
 import json
 import logging
 import os
-import shlex
+import re
 import signal
 import stat
 import subprocess
@@ -26,6 +26,8 @@ from bbfs.fuse.control import change_message
 from bbfs.model.errors import BbfsError, NotFound, Unreachable
 from bbfs.resources.watch import Watch
 
+_SHELL = re.compile(r"""\\.|'[^']*'?|"(?:[^"\\]|\\.)*+"?|\{\}""", re.DOTALL)
+"""The parts of a shell's line that matter to `{}`."""
 log = logging.getLogger(__name__)
 
 TIMED_OUT = 124
@@ -37,13 +39,13 @@ _BURST = 0.05
 class Teller:
     """Prints changes, or runs a command for each.
 
-    command: of the shell. Commands run one at a time; changes at one path in the meantime count as one. once: end after
+    command: of the shell, as `by_reference` takes it. Commands run one at a time; changes at one path in the meantime count as one. once: end after
     the first change.
     """
 
     def __init__(self, as_json: bool, command: str | None, once: bool) -> None:
         self._as_json = as_json
-        self._command = command
+        self._command = None if command is None else by_reference(command)
         self._once = once
         self._waiting: dict[Any, dict[str, Any]] = {}
         self._heard = 0
@@ -88,12 +90,28 @@ class Teller:
         path = message["path"]
         names = {"BBFS_EVENT": "event", "BBFS_PATH": "path", "BBFS_URI": "uri", "BBFS_SOURCE": "source"}
         environ = {**os.environ, **{name: str(message.get(key, "")) for name, key in names.items()}}
-        line = command.replace("{}", shlex.quote(path))
-        done = await trio.run_process(line, shell=True, check=False, stdin=subprocess.DEVNULL, env=environ)
+        done = await trio.run_process(command, shell=True, check=False, stdin=subprocess.DEVNULL, env=environ)
         if done.returncode > 0:
             output.message(f"{path}: the command ended with status {done.returncode}")
         elif done.returncode < 0:
             output.message(f"{path}: the command was ended by {signal.Signals(-done.returncode).name}")
+
+
+def by_reference(command: str) -> str:
+    """Return a command of the shell that has `{}` as a reference to its environment: a name is no text of the shell.
+
+    Raise ValueError for `{}` among other text in quotes. A shell may get that text as a command.
+    """
+
+    def word(found: re.Match[str]) -> str:
+        text = found[0]
+        if text[0] in "\\" or "{}" not in text:
+            return text
+        if text[0] in "\"'" and text[1:-1] != "{}":
+            raise ValueError(f"{{}} is among other text in quotes; write $BBFS_PATH there: {text}")
+        return '"$BBFS_PATH"'
+
+    return _SHELL.sub(word, command)
 
 
 def _both(before: str, after: str) -> str:
