@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test check bench beside soak install lock clean
+.PHONY: demo test check bench beside soak hostile install lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -24,6 +24,9 @@ beside: $(TEST)  ## this bbfs and another one in one run: make beside PYTHON_BES
 
 soak: $(TEST)  ## kill servers under a mount 200 times (some minutes); nothing may be left over
 	.venv/bin/python benchmarks/soak.py
+
+hostile: $(TEST)  ## every attack of tests/hostile, one at a time (some minutes), and a table of what each of them cost
+	scripts/hostile
 
 install: $(RUN)  ## the program bbfs in .venv/bin
 

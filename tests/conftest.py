@@ -27,6 +27,10 @@ for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--hostile", action="store_true", help="run all attacks of tests/hostile, not only the quick ones")
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator["PostgresServer"]:
     """A PostgreSQL server that the tests of a session share; each makes databases of its own."""

@@ -39,8 +39,8 @@ _BURST = 0.05
 class Teller:
     """Prints changes, or runs a command for each.
 
-    command: of the shell, as `by_reference` takes it. Commands run one at a time; changes at one path in the meantime count as one. once: end after
-    the first change.
+    command: of the shell, as `by_reference` takes it. Commands run one at a time; changes at one path in the meantime
+    count as one. once: end after the first change.
     """
 
     def __init__(self, as_json: bool, command: str | None, once: bool) -> None:
