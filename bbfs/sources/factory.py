@@ -8,6 +8,7 @@ from bbfs.model import source_types
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource
 from bbfs.sources.abilities import Handler
+from bbfs.sources.bounded.workers import WorkerPool
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.content.stall_guard import Crowd
 
@@ -17,13 +18,15 @@ class Services:
     """The parts of the daemon that a handler may use.
 
     mcp: the shared MCP connections. mount_point: the directory that bbfs mounts on. spool: makes a spool, for a content
-    that comes as a stream. crowd: the reads that wait for servers while files are open.
+    that comes as a stream. crowd: the reads that wait for servers while files are open. workers: processes for parsers
+    without bounds.
     """
 
     mcp: Any = None
     mount_point: str | None = None
     spool: Callable[[], Spool] = Spool
     crowd: Crowd = field(default_factory=Crowd)
+    workers: WorkerPool = field(default_factory=WorkerPool)
 
 
 def build(source: DataSource, services: Services) -> Handler:

@@ -53,10 +53,16 @@ class WebStream:
         self.headers: Mapping[str, str] = httpx2.Headers(response.headers)
         self._what = shown_url(url)
         self.limit = limit
+        self._option = "max_body"
         self.is_decoded = True
         self._received = 0
         self._response = response
         self._pieces: AsyncGenerator[bytes] | None = None
+
+    def bound(self, limit: int, option: str) -> None:
+        """Lower the limit of the body to that of an option."""
+        if limit < self.limit:
+            self.limit, self._option = limit, option
 
     @property
     def length(self) -> int | None:
@@ -101,7 +107,7 @@ class WebStream:
         await self._response.aclose()
 
     def _too_large(self) -> TooLarge:
-        return TooLarge(f"{self._what}: more than {self.limit} bytes (option max_body)")
+        return TooLarge(f"{self._what}: more than {self.limit} bytes (option {self._option})")
 
     async def _decoded(self) -> AsyncGenerator[bytes]:
         decoder = BodyDecoder(self._coding, self._what)

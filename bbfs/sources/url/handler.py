@@ -6,6 +6,7 @@ in an llms.txt or a sitemap as the robots.txt of their site allows. Of a page it
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from importlib.util import find_spec
 from typing import Any
 
 import trio
@@ -43,6 +44,8 @@ from bbfs.sources.url.options import (
 from bbfs.sources.url.pages import MARKDOWN, WebPage, expected_type, page_name
 
 _HTML = ("text/html", "application/xhtml+xml")
+_LIBRARIES = ("bs4", "markdownify")
+"""Modules that render a page, in a worker process."""
 _EXTRA = "needs packages that are not installed: pip install 'bbfs[web]'"
 
 
@@ -77,7 +80,9 @@ class UrlHandler:
         self._spool = services.spool
         self._threads = trio.CapacityLimiter(2)
         self._robots = _robots(source, self._client, options) if not where.is_complete else None
-        self._to_markdown = _to_markdown(source) if options.markdown else None
+        self._workers = services.workers
+        if options.markdown and not all(map(find_spec, _LIBRARIES)):
+            raise ConfigError(f"sources[{source.id}].config.markdown: {_EXTRA}")
 
     @property
     def state(self) -> SourceState:
@@ -239,21 +244,21 @@ class UrlHandler:
             return spool.content()
 
     async def _rendering(self, page: WebPage, stream: WebStream, mime_type: str | None) -> tuple[Content, str]:
-        assert self._to_markdown is not None
         if mime_type not in _HTML and content_type_of(mime_type) != "text":
             raise NotSupported(f"{shown_url(page.url)}: {mime_type or 'of no type'}, which has no Markdown")
-        stream.limit = min(stream.limit, self._to_markdown.MAX_PAGE)
+        if mime_type in _HTML:
+            stream.bound(self._options.max_markdown, "max_markdown")
         body = await stream.read()
         if mime_type not in _HTML:
             return MemoryContent(body), mime_type or MARKDOWN
         _, charset = media_type(stream.headers)
-        text = await trio.to_thread.run_sync(
-            self._to_markdown.to_markdown,
+        text = await self._workers.run(
+            "html_markdown",
             body,
-            charset,
-            shown_url(page.url),
-            abandon_on_cancel=True,
-            limiter=self._threads,
+            {"charset": charset},
+            owner=self.source.id,
+            what=shown_url(page.url),
+            max_result=self._options.max_body,
         )
         return MemoryContent(text), MARKDOWN
 
@@ -265,11 +270,3 @@ def _robots(source: DataSource, client: WebClient, options: UrlOptions) -> Any:
     except ImportError as exc:
         raise ConfigError(f"sources[{source.id}].config: llms_txt and sitemap: {_EXTRA}") from exc
     return Robots(client, options.user_agent.partition("/")[0], heeded=options.robots)
-
-
-def _to_markdown(source: DataSource) -> Any:
-    try:
-        from bbfs.sources.url import html_markdown  # noqa: PLC0415 - of the extra "web"
-    except ImportError as exc:
-        raise ConfigError(f"sources[{source.id}].config.markdown: {_EXTRA}") from exc
-    return html_markdown

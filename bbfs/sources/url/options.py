@@ -22,8 +22,9 @@ class UrlOptions(SourceOptions):
     markdown: list a rendering as Markdown beside each page that may be HTML. robots: obey robots.txt for pages that the
     configuration does not name. per_second: limit for requests to one site in a second. max_urls: limit for listed
     pages. max_body: limit for a page that is loaded whole (bytes). max_memory: size (bytes) above which a page is read
-    in ranges if the server can. headers: sent to the sites that the configuration names. user_agent: of requests.
-    allow_private: allow addresses of this machine and of private networks. proxy: URL of an HTTP proxy.
+    in ranges if the server can. max_markdown: limit for a page that is rendered as Markdown (bytes). headers: sent to
+    the sites that the configuration names. user_agent: of requests. allow_private: allow addresses of this machine and
+    of private networks. proxy: URL of an HTTP proxy.
     """
 
     urls: tuple[str, ...] = ()
@@ -34,6 +35,7 @@ class UrlOptions(SourceOptions):
     per_second: float | None = Field(default=None, gt=0, le=1000)
     max_urls: int = Field(default=50_000, ge=1, le=1_000_000)
     max_body: Bytes = Field(default=MAX_BODY, ge=1, le=1 << 40)
+    max_markdown: Bytes = Field(default=2 << 20, ge=1, le=64 << 20)
     max_memory: Bytes = Field(default=1 << 20, ge=0, le=1 << 30)
     headers: Mapping[str, str] = Field(default_factory=dict)
     user_agent: str = Field(default=USER_AGENT, min_length=1, max_length=500, pattern=r"^[\x20-\x7e]+$")

@@ -401,6 +401,19 @@ async def test_renderings(site: WebSite, make: Make) -> None:
     assert await data_of(await handler.load_if_changed(f"{page}.md", content_of(await handler.load(page)).version))
 
 
+async def test_a_page_that_takes_too_long_to_render_fails_alone(site: WebSite, make: Make) -> None:
+    page = site.write("a.html", '<a b="' * 200_000, content_type="text/html")
+    large = site.write("b.html", "<p>" + "x" * 5000, content_type="text/html")
+    small = site.write("c.html", "<p>text", content_type="text/html")
+    handler = make(urls=[page, large, small], markdown=True, maxMarkdown=4 << 20)
+    with pytest.raises(TooLarge, match=r"a\.html: takes more than 10 s or 192 MiB to read"):
+        await handler.load(f"{page}.md")
+    assert await data_of(await handler.load(f"{small}.md")) == b"text\n"
+    handler = make(urls=[large], markdown=True, maxMarkdown="4KiB")
+    with pytest.raises(TooLarge, match=r"more than 4096 bytes \(option max_markdown\)"):
+        await handler.load(f"{large}.md")
+
+
 # -- robots, rates, credentials ----------------------------------------------------------------------------------------
 
 ROBOTS = "User-agent: *\nDisallow: /closed\nAllow: /closed/but*open$\n\nUser-agent: other\nDisallow: /\n"

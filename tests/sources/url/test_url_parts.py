@@ -25,7 +25,7 @@ from bbfs.sources.http.pacing import Pace, Pause, retry_after
 from bbfs.sources.http.redirects import origin
 from bbfs.sources.http.responses import BodyDecoder
 from bbfs.sources.url.handler import UrlHandler
-from bbfs.sources.url.html_markdown import to_markdown
+from bbfs.sources.url.html_markdown import job
 from bbfs.sources.url.listing import Link, links, with_renderings
 from bbfs.sources.url.pages import WebPage, page_url, rendering_uri
 from bbfs.sources.url.sitemaps import SitemapEntry, SitemapParser
@@ -289,23 +289,23 @@ def test_a_page_as_markdown() -> None:
     <pre><code>a
 
     b</code></pre></body></html>"""
-    text = to_markdown(page.encode("latin-1"), "iso-8859-1", "page").decode()
+    text = job(page.encode("latin-1"), {"charset": "iso-8859-1"}).decode()
     assert text.startswith("# Größe & mehr\n\nSome **bold** [link](x.html)\n\n- one\n- two")
     assert "x()" not in text
     assert "T\n" not in text
-    assert to_markdown(page.encode("utf-8"), None, "page").decode() == text
-    assert to_markdown(b"no markup", "no-such-charset", "page") == b"no markup\n"
+    assert job(page.encode("utf-8"), {"charset": None}).decode() == text
+    assert job(b"no markup", {"charset": "no-such-charset"}) == b"no markup\n"
 
 
 def test_a_page_that_is_too_deep_for_markdown() -> None:
     with pytest.raises(ProtocolViolation, match="Markdown"):
-        to_markdown(b"<div>" * 20_000 + b"x", "utf-8", "page")
+        job(b"<div>" * 20_000 + b"x", {"charset": "utf-8"})
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_markdown_or_an_error(page: bytes) -> None:
     try:
-        to_markdown(b"<p>" + page, "utf-8", "page").decode()
+        job(b"<p>" + page, {"charset": "utf-8"}).decode()
     except ProtocolViolation:
         pass
 

@@ -1,0 +1,177 @@
+"""Worker processes for strangers' documents that only a library without bounds can read.
+
+CPython's parsers hold the GIL from beginning to end, and a thread cannot be ended: such a document would stop the whole
+daemon. A worker has limits of memory, CPU time and files, no network where the kernel can take it away, and dies at the
+deadline of its job, or with the daemon.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge, Unreachable
+from bbfs.model.redaction import shown
+from bbfs.sources.bounded.worker_process import ANSWER, DONE
+
+MEMORY = 192 << 20
+"""Address space of one worker (bytes), 30 MB of which are Python and its libraries."""
+SECONDS = 10
+"""CPU time of one job, unless it says another."""
+MAX_RESULT = 16 << 20
+"""Bytes of a result, unless the job says another limit."""
+_AT_ONCE = min(2, os.cpu_count() or 1)
+_IDLE = 30.0
+"""Seconds after which a worker without a job ends."""
+_PIECE = 1 << 16
+_MAX_ERROR = 1 << 14
+_PROGRAM = str(Path(__file__).with_name("worker_process.py"))
+_ERRORS: Mapping[str, type[BbfsError]] = {"TooLarge": TooLarge, "ProtocolViolation": ProtocolViolation}
+
+
+class WorkerPool:
+    """The worker processes of one daemon. A job starts one if none is idle; the end of the event loop ends all.
+
+    size: workers at once. memory: limit for each (bytes).
+    """
+
+    def __init__(self, size: int = _AT_ONCE, memory: int = MEMORY) -> None:
+        self._size = size
+        self._memory = memory
+        self._turns: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
+        self._room = trio.CapacityLimiter(size)
+        self._idle: list[_Worker] = []
+
+    async def run(
+        self,
+        job: str,
+        data: bytes,
+        options: Mapping[str, Any] | None = None,
+        *,
+        owner: str,
+        what: str,
+        seconds: int = SECONDS,
+        max_result: int = MAX_RESULT,
+    ) -> bytes:
+        """Return the result of a job. When cancelled, end its worker first.
+
+        job: a key of JOBS. options: JSON. owner: the source, which has one job at a time. what: begins the texts of
+        errors. seconds: limit of CPU time. max_result: bytes. Raise TooLarge if the job exceeds a limit or its worker
+        dies, ProtocolViolation if the document is invalid, Unreachable if no process can be started.
+        """
+        request = {
+            "job": job,
+            "size": len(data),
+            "seconds": seconds,
+            "max_result": max_result,
+            "options": options or {},
+        }
+        async with self._turns[owner], self._room:
+            worker = self._taken() or _Worker(self._memory, what)
+            goes_on = False
+            try:
+                is_done, goes_on, answer = await worker.ask(request, data, max(max_result, _MAX_ERROR))
+            except (trio.BrokenResourceError, EOFError):
+                raise TooLarge(
+                    f"{what}: takes more than {seconds} s or {self._memory >> 20} MiB to read, the limits of a document"
+                ) from None
+            finally:
+                if goes_on:
+                    self._rest(worker)
+                else:
+                    await worker.end()
+        if is_done:
+            return answer
+        refusal = json.loads(answer)
+        raise _ERRORS.get(refusal["error"], ProtocolViolation)(f"{what}: {shown(refusal['text'], 1000)}")
+
+    def _taken(self) -> "_Worker | None":
+        """Return an idle worker, if one is left."""
+        while self._idle:
+            worker = self._idle.pop()
+            worker.wanted.set()
+            if worker.is_alive:
+                return worker
+        return None
+
+    def _rest(self, worker: "_Worker") -> None:
+        worker.wanted = trio.Event()
+        self._idle.append(worker)
+        trio.lowlevel.spawn_system_task(self._expire, worker, worker.wanted, name="an idle worker process")
+
+    async def _expire(self, worker: "_Worker", wanted: trio.Event) -> None:
+        """End a worker that is not wanted for a while, or when the event loop ends."""
+        try:
+            with trio.move_on_after(_IDLE):
+                await wanted.wait()
+        finally:
+            if not wanted.is_set():
+                self._idle.remove(worker)
+                await worker.end()
+
+
+class _Worker:
+    """One worker process. wanted: set while it has a job. Raises Unreachable."""
+
+    def __init__(self, memory: int, what: str) -> None:
+        path = [os.path.abspath(each) for each in sys.path]
+        settings = json.dumps({"path": path, "memory": memory, "parent": os.getpid()})
+        try:
+            # In this thread: the worker asks the kernel to end it with the thread that started it.
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", _PROGRAM, settings],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={},
+                bufsize=0,
+            )
+        except OSError as error:
+            raise Unreachable(f"{what}: a worker process could not be started: {error.strerror}") from error
+        self.wanted = trio.Event()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests = trio.lowlevel.FdStream(os.dup(self._process.stdin.fileno()))
+        self._answers = trio.lowlevel.FdStream(os.dup(self._process.stdout.fileno()))
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    async def ask(self, request: Mapping[str, Any], data: bytes, limit: int) -> tuple[bool, bool, bytes]:
+        """Return if the job is done, if the worker goes on, and the answer, of at most `limit` bytes.
+
+        Raise BrokenResourceError or EOFError if the worker has died.
+        """
+        await self._requests.send_all(json.dumps(request).encode() + b"\n")
+        await self._requests.send_all(data)
+        status, is_last, size = ANSWER.unpack(await self._receive(ANSWER.size))
+        if size > limit:
+            raise EOFError
+        return status == DONE, not is_last, await self._receive(size)
+
+    async def _receive(self, size: int) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            piece = await self._answers.receive_some(min(_PIECE, size - len(received)))
+            if not piece:
+                raise EOFError
+            received += piece
+        return bytes(received)
+
+    async def end(self) -> None:
+        """Kill the process and wait for its end, even if cancelled."""
+        self._process.kill()
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(self._process.wait)
+            await self._requests.aclose()
+            await self._answers.aclose()

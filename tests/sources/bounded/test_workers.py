@@ -1,0 +1,150 @@
+"""Worker processes: what they may not do, and how they end."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from bbfs.model.errors import ProtocolViolation, TooLarge
+from bbfs.sources.bounded import workers
+from bbfs.sources.bounded.workers import WorkerPool
+
+ENDLESS = b'<a b="' * 200_000
+
+
+def children() -> set[int]:
+    """Return the processes that this one has started and that have not been reaped."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        found.update(map(int, (task / "children").read_text().split()))
+    return found
+
+
+def waits(seconds: float) -> Iterator[None]:
+    """Pause shortly each time, until the time is over."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        yield
+        time.sleep(0.01)
+
+
+async def markdown(pool: WorkerPool, page: bytes, **bounds: Any) -> bytes:
+    return await pool.run("html_markdown", page, {"charset": "utf-8"}, owner="pages", what="page", **bounds)
+
+
+async def test_a_worker_is_started_once_and_ends_with_the_loop() -> None:
+    before = children()
+    pool = WorkerPool()
+    assert await markdown(pool, b"<h1>a</h1>") == b"# a\n"
+    first = children() - before
+    assert len(first) == 1
+    assert await markdown(pool, b"<h1>b</h1>") == b"# b\n"
+    assert children() - before == first
+
+
+def test_no_worker_outlives_the_loop() -> None:
+    before = children()
+
+    async def main() -> set[int]:
+        await markdown(WorkerPool(), b"x")
+        return children() - before
+
+    assert trio.run(main)
+    assert children() == before
+
+
+async def test_an_idle_worker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_IDLE", 0.01)
+    before = children()
+    await markdown(WorkerPool(), b"x")
+    ended = await trio.to_thread.run_sync(lambda: any(not children() - before for _ in waits(10)))
+    assert ended
+
+
+async def test_a_worker_may_do_nothing_but_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = children()
+    monkeypatch.setenv("BBFS_TEST_SECRET", "secret")
+    inheritable = os.open(__file__, os.O_RDONLY)
+    os.set_inheritable(inheritable, True)
+    await markdown(WorkerPool(), b"x")
+    os.close(inheritable)
+    [worker] = children() - before
+    process = Path(f"/proc/{worker}")
+    limits = {line[:26].strip(): line[26:47].strip() for line in (process / "limits").read_text().splitlines()}
+    assert limits["Max address space"] == str(workers.MEMORY)
+    assert (limits["Max file size"], limits["Max core file size"], limits["Max processes"]) == ("0", "0", "0")
+    assert int(limits["Max cpu time"]) <= workers.SECONDS + 2
+    assert process.joinpath("environ").read_bytes() == b""
+    assert os.readlink(process / "cwd") == "/"
+    assert {os.readlink(each).partition(":")[0] for each in (process / "fd").iterdir()} <= {"pipe", "/dev/null"}
+    assert "NoNewPrivs:\t1" in (process / "status").read_text()
+
+
+@pytest.mark.parametrize("page", [ENDLESS, b"<p>a" * 1_000_000], ids=["CPU time", "memory"])
+async def test_a_job_over_a_limit_is_too_large_and_harms_no_other(page: bytes) -> None:
+    pool = WorkerPool(size=1, memory=64 << 20)
+    with pytest.raises(TooLarge, match=r"^page: takes (more than 1 s or 64 MiB|too much memory) to read"):
+        await markdown(pool, page, seconds=1)
+    assert await markdown(pool, b"x") == b"x\n"
+
+
+async def test_a_worker_that_crashes_makes_its_document_too_large() -> None:
+    pool, before = WorkerPool(size=1), children()
+    await markdown(pool, b"x")
+
+    async def crash() -> None:
+        for worker in children() - before:
+            os.kill(worker, signal.SIGSEGV)
+
+    with pytest.RaisesGroup(pytest.RaisesExc(TooLarge, match="page: takes more than")):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(crash)
+            await markdown(pool, ENDLESS)
+    assert await markdown(pool, b"x") == b"x\n"
+
+
+async def test_a_result_and_a_refusal() -> None:
+    pool = WorkerPool()
+    with pytest.raises(TooLarge, match="page: becomes more than 10 bytes"):
+        await markdown(pool, b"<p>" + b"x" * 100, max_result=10)
+    with pytest.raises((ProtocolViolation, TooLarge), match="page: "):
+        await markdown(pool, b"<div>" * 20_000)
+
+
+async def test_cancelling_ends_the_worker_and_lets_the_next_job_in() -> None:
+    pool = WorkerPool(size=1)
+    before = children()
+    with trio.move_on_after(0.3) as scope:
+        await markdown(pool, ENDLESS)
+    assert scope.cancelled_caught
+    assert children() == before
+    with trio.fail_after(20):
+        assert await markdown(pool, b"x") == b"x\n"
+
+
+async def test_one_source_leaves_room_for_others() -> None:
+    pool = WorkerPool(size=2)
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(markdown, pool, ENDLESS)
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(20):
+            assert await pool.run("html_markdown", b"x", owner="other", what="page") == b"x\n"
+        nursery.cancel_scope.cancel()
+
+
+def test_the_program_of_a_worker_needs_little() -> None:
+    """Its start is part of the first load, and its memory is there as long as it is idle."""
+    done = os.popen(
+        f"{sys.executable} -I -c \"import sys; sys.path.insert(0, '.'); import runpy; "
+        f"runpy.run_path('bbfs/sources/bounded/worker_process.py'); print('trio' in sys.modules)\""
+    )
+    with done:
+        assert done.read() == "False\n"
