@@ -34,7 +34,7 @@ from typing import Any
 import platformdirs
 import trio
 
-from bbfs.model.errors import BbfsError, NameTooLong, ProtocolViolation, Unreachable
+from bbfs.model.errors import BbfsError, Denied, NameTooLong, ProtocolViolation, Unreachable
 from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.private_files import own_directory
 from bbfs.resources.catalog.record import Path
@@ -281,13 +281,19 @@ def _paths(request: dict[str, Any]) -> list[Path]:
 
 
 def _is_ours(stream: trio.SocketStream) -> bool:
-    """Return whether the client runs as the daemon's user or root (SO_PEERCRED, unix(7))."""
-    raw = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    """Return whether the client runs as the daemon's user or root."""
+    pid, uid = _peer(stream)
     if uid in (0, os.geteuid()):
         return True
     log.warning("process %d of user %d was refused at the control socket", pid, uid)
     return False
+
+
+def _peer(stream: trio.SocketStream) -> tuple[int, int]:
+    """Return the process and the user at the other end (SO_PEERCRED, unix(7))."""
+    raw = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return pid, uid
 
 
 # -- where it is ------------------------------------------------------------------------------------------------------
@@ -343,13 +349,18 @@ def _is_stale(address: str) -> bool:
 
 
 @asynccontextmanager
-async def connect(address: str) -> AsyncGenerator[MessageStream]:
-    """Connect to a daemon and read its greeting. Raise Unreachable, ProtocolViolation."""
+async def connect(address: str, user: int | None = None) -> AsyncGenerator[MessageStream]:
+    """Connect to a daemon and read its greeting. Raise Unreachable, ProtocolViolation, Denied.
+
+    user: the id of the user who must have made the socket; None for this one.
+    """
     try:
         stream = await trio.open_unix_socket(address)
     except OSError as error:
         raise Unreachable(f"the control socket {address}: {error.strerror}") from None
     async with stream:
+        if (other := _peer(stream)[1]) != (os.geteuid() if user is None else user):
+            raise Denied(f"the control socket {address} belongs to another user ({other})")
         link = MessageStream(stream)
         try:
             greeting = await link.receive()

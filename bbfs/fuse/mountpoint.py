@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from bbfs.model.errors import BbfsError
 
 TYPE = "fuse.bbfs"
 _ESCAPES = {r"\040": " ", r"\011": "\t", r"\012": "\n", r"\134": "\\"}
+_USER = re.compile(r"[ ,]user_id=(\d+)(?:,|\Z)")
 UMOUNT_TIMEOUT = 10.0
 READ_AHEAD = 1024
 """KiB that the kernel may read ahead at once in a sequential read; as much as one FUSE request can hold."""
@@ -32,15 +34,26 @@ class ForeignMount(MountError):
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of mountinfo (proc_pid_mountinfo(5))."""
+    """One line of mountinfo (proc_pid_mountinfo(5)). user: the id of the user who mounted a file system of FUSE."""
 
     path: str
     type: str
     device: int
+    user: int | None = None
 
     @property
     def is_bbfs(self) -> bool:
         return self.type == TYPE
+
+    @property
+    def is_ours(self) -> bool:
+        """Return whether it is a mount of bbfs by this user or root. Only the kernel's word for it counts."""
+        return self.is_bbfs and self.user in (0, os.geteuid())
+
+
+def own_mounts() -> list[Mount]:
+    """Return the mounts of bbfs by this user or root. Commands use others only if a path names them."""
+    return [mount for mount in {mount.path: mount for mount in mounts()}.values() if mount.is_ours]
 
 
 def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
@@ -54,7 +67,9 @@ def mounts(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Mount]:
         path = fields[4]
         for escape, character in _ESCAPES.items():
             path = path.replace(escape, character)
-        found.append(Mount(path, after.split(" ")[0], os.makedev(int(major), int(minor))))
+        kind, _, rest = after.partition(" ")
+        user = _USER.search(rest) if kind.startswith("fuse") else None
+        found.append(Mount(path, kind, os.makedev(int(major), int(minor)), None if user is None else int(user[1])))
     return found
 
 

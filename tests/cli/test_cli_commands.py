@@ -384,7 +384,9 @@ def test_a_mount_that_dies_meanwhile_is_passed_over(
     def attribute(path: str, name: str) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(mountpoint, "mounts", lambda: [mountpoint.Mount(str(tmp_path), mountpoint.TYPE, 1)])
+    monkeypatch.setattr(
+        mountpoint, "mounts", lambda: [mountpoint.Mount(str(tmp_path), mountpoint.TYPE, 1, os.geteuid())]
+    )
     monkeypatch.setattr(mountpoint, "names", names)
     monkeypatch.setattr(mounted, "_attribute", attribute)
     result = bbfs("sources", "--json")
@@ -393,7 +395,9 @@ def test_a_mount_that_dies_meanwhile_is_passed_over(
 
 
 def test_load_says_that_it_does_not_ask_a_mount(bbfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mountpoint, "mounts", lambda: [mountpoint.Mount(str(tmp_path), mountpoint.TYPE, 1)])
+    monkeypatch.setattr(
+        mountpoint, "mounts", lambda: [mountpoint.Mount(str(tmp_path), mountpoint.TYPE, 1, os.geteuid())]
+    )
     result = bbfs("load", "--direct", "mcp-server+docs+x://y")
     assert result.exit_code == 1
     assert "not through a mount" in result.stderr

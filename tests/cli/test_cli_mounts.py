@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from repository import SERVERS
 
 from bbfs.fuse import mountpoint
@@ -78,6 +80,33 @@ def test_a_resource_of_several_contents_is_read_as_a_whole(mount: Mount, process
     mounted = process("cat", point / "mcp-server+several/test/many")
     assert len(text(direct)) > 0
     assert sorted(text(mounted)) == sorted(text(direct))
+
+
+def test_a_mount_of_another_user_is_used_only_by_its_path(
+    mount: Mount, bbfs: Callable[..., Result], only: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point, _ = mount(*only)
+    path = point / "bb-filesystem+notes+file"
+    uri = "bb-filesystem+notes+file:./hello.txt"
+    assert bbfs("ls", "notes").exit_code == bbfs("refresh", path).exit_code == 0
+    table = [replace(each, user=4711) if each.is_bbfs else each for each in mountpoint.mounts()]
+    with monkeypatch.context() as patched:
+        patched.setattr(mountpoint, "mounts", lambda: table)
+        for command in (
+            ["ls", "notes"], ["cat", uri], ["stat", uri], ["watch", "notes"], ["refresh", "notes"], ["sources"],
+            ["put", folder / "hello.txt", "notes/hello.txt"], ["uri", "notes/hello.txt"],
+        ):  # fmt: skip
+            result = bbfs(*command)
+            assert result.exit_code == 1 or "by the rule alone" in result.stderr, command
+            assert str(point) not in result.output, command
+        assert "belongs to another user" in bbfs("doctor").stdout
+        assert bbfs("cat", path / "hello.txt").stdout == "hello\n"
+        patched.setenv("BBFS_MOUNT", str(point))
+        assert "hello.txt" in bbfs("ls", "notes").stdout
+        # A mount may name any socket: only its own user's is spoken to.
+        refused = bbfs("refresh", path)
+        assert refused.exit_code == 1
+        assert "belongs to another user" in refused.stderr
 
 
 @pytest.mark.semantics("S26")

@@ -15,7 +15,7 @@ from fakes import FlatSource, World
 
 from bbfs.fuse import control
 from bbfs.fuse.control import Control, MessageStream, connect
-from bbfs.model.errors import ProtocolViolation, Unreachable
+from bbfs.model.errors import Denied, ProtocolViolation, Unreachable
 
 BOUND = 20
 
@@ -99,9 +99,12 @@ async def test_another_user_is_refused(monkeypatch: pytest.MonkeyPatch, caplog: 
     async with serving(flat()) as (_, address):
         monkeypatch.setattr(control, "_CREDENTIALS", _OfAnother())
         with pytest.raises(Unreachable):
-            async with connect(address):
+            async with connect(address, 12345):
                 pass
         monkeypatch.undo()
+        with pytest.raises(Denied, match="belongs to another user"):
+            async with connect(address, 12345):
+                pass
         async with connect(address):
             pass
     assert "of user 12345 was refused" in caplog.text

@@ -16,7 +16,7 @@ TABLE = """\
 28 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
 90 28 0:50 / /mnt/a\\040b\\011c\\012d\\134e rw,nosuid,nodev master:3 propagate_from:2 - fuse.bbfs bbfs ro,user_id=0
 91 28 0:51 /sub /mnt/plain rw - fuse.other some\\040where rw
-92 91 4095:1048575 / /mnt/plain rw - fuse.bbfs bbfs ro
+92 91 4095:1048575 / /mnt/plain rw - fuse.bbfs bbfs ro,user_id=1000,group_id=0
 """
 
 
@@ -32,6 +32,7 @@ def test_mountinfo(tmp_path: Path) -> None:
     assert [mount.path for mount in found] == ["/proc", "/", "/mnt/a b\tc\nd\\e", "/mnt/plain", "/mnt/plain"]
     assert [mount.type for mount in found] == ["proc", "ext4", "fuse.bbfs", "fuse.other", "fuse.bbfs"]
     assert [mount.is_bbfs for mount in found] == [False, False, True, False, True]
+    assert [mount.user for mount in found] == [None, None, 0, None, 1000]
     assert [mount.device for mount in found] == [
         os.makedev(0, 21), os.makedev(254, 1), os.makedev(0, 50), os.makedev(0, 51), os.makedev(4095, 1048575),
     ]  # fmt: skip
@@ -108,7 +109,7 @@ def test_a_mount_point_is_made_and_a_file_is_refused(tmp_path: Path, monkeypatch
 def test_a_live_mount_of_ours_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = os.path.realpath(tmp_path)
     monkeypatch.setattr(mountpoint, "missing", lambda: None)
-    monkeypatch.setattr(mountpoint, "mounts", lambda: [mountpoint.Mount(path, "fuse.bbfs", 1)])
+    monkeypatch.setattr(mountpoint, "mounts", lambda: [mountpoint.Mount(path, "fuse.bbfs", 1, 0)])
     with pytest.raises(MountError, match="bbfs umount"):
         prepare(path)
 

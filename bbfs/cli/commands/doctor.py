@@ -157,11 +157,13 @@ def _other_users(*, root: bool) -> Check:
 
 
 def _mounts() -> Iterator[Check]:
-    paths = list(dict.fromkeys(mount.path for mount in mountpoint.mounts() if mount.is_bbfs))
-    if not paths:
+    found = {mount.path: mount for mount in mountpoint.mounts() if mount.is_bbfs}
+    if not found:
         yield Check("mounts", "ok", "none at the moment")
-    for path in paths:
+    for path, mount in found.items():
         try:
+            if not mount.is_ours:
+                raise ForeignMount(f"{path} belongs to another user")
             names = mountpoint.names(path)
         except ForeignMount as error:
             yield Check("mount", "ok", str(error))

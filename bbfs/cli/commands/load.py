@@ -125,7 +125,7 @@ def load(
     try:
         items = operand.run(choice, work)
     except NoSources as error:
-        if any(mount.is_bbfs for mount in mountpoint.mounts()):
+        if mountpoint.own_mounts():
             raise NoSources(f"'load' asks the sources itself, not through a mount: name them to it\n{error}") from error
         raise
     output.as_json(items)

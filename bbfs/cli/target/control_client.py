@@ -24,10 +24,12 @@ _ANSWERS_WITHIN = 5.0
 async def daemon_of(mount: str) -> AsyncGenerator[MessageStream]:
     """Yield a connection to the daemon of a mount.
 
-    Raise DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation.
+    Raise DeadMount, ForeignMount, MountError, NotSupported, Unreachable, ProtocolViolation, and Denied if the
+    socket is of another user than the mount, which may name any socket.
     """
     await trio.to_thread.run_sync(mountpoint.names, mount)
-    async with control.connect(await _address(mount)) as link:
+    held = mountpoint.mount_at(mount)
+    async with control.connect(await _address(mount), None if held is None else held.user) as link:
         yield link
 
 

@@ -226,9 +226,9 @@ def _mount_of(absolute: str) -> tuple[str, Path] | None:
 
 
 def _answering() -> list[tuple[str, list[str]]]:
-    """Return the bbfs mounts that answer, each with the names at its root. Report the others of this user.
+    """Return this user's bbfs mounts that answer, each with the names at its root. Report the others.
 
-    The variable `BBFS_MOUNT` selects one of several.
+    The variable `BBFS_MOUNT` selects one, also one of another user.
     """
     found: list[tuple[str, list[str]]] = []
     meant = os.environ.get(MOUNT_VARIABLE)
@@ -237,7 +237,7 @@ def _answering() -> list[tuple[str, list[str]]]:
         if not any(mount.is_bbfs and mount.path == path for mount in mountpoint.mounts()):
             raise MountError(f"{path} is no mount of bbfs ({MOUNT_VARIABLE})")
         return [(path, mountpoint.names(path))]
-    for path in dict.fromkeys(mount.path for mount in mountpoint.mounts() if mount.is_bbfs):
+    for path in (mount.path for mount in mountpoint.own_mounts()):
         try:
             found.append((path, mountpoint.names(path)))
         except ForeignMount:
