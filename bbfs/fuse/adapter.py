@@ -30,6 +30,7 @@ from pyfuse3 import (
 )
 
 from bbfs.fuse.interrupts import Interrupts
+from bbfs.fuse.system_calls import SystemCalls
 from bbfs.model.errors import BbfsError, ReadOnly
 from bbfs.vfs.filesystem import Attributes, FileSystem
 from bbfs.vfs.waits import Wait, answered
@@ -87,6 +88,7 @@ class Operations(pyfuse3.Operations):
     def __init__(self, files: FileSystem, owner: Ownership, interrupts: Interrupts) -> None:
         super().__init__()
         self.interrupts = interrupts
+        self._calls = SystemCalls()
         self._files = files
         self._names = files.names
         self._directories = files.directories
@@ -94,7 +96,7 @@ class Operations(pyfuse3.Operations):
         self._owner = owner
         self._openers: dict[int, int] = {}  # by handle: the thread that opened a file whose reads wait for the source
 
-    async def _waited(self, ctx: RequestContext, answer: Wait, ask: Callable[..., T | Wait], *arguments: Any) -> T:
+    async def _waited(self, ctx: RequestContext, answer: T | Wait, ask: Callable[..., T | Wait], *arguments: Any) -> T:
         """Await the answer of a request; the waiting program can be interrupted and killed meanwhile."""
         with self.interrupts.watching(ctx.pid):
             return await answered(answer, ask, *arguments)
@@ -145,7 +147,8 @@ class Operations(pyfuse3.Operations):
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
         found = self._files.getattr(inode)
         if type(found) is Wait:
-            found = await self._waited(ctx, found, self._files.getattr, inode)
+            ask = partial(self._files.getattr, asker=partial(self._calls.wanted, ctx.pid))
+            found = await self._waited(ctx, ask(inode), ask, inode)
         return self._entry(found)
 
     @answers

@@ -8,10 +8,11 @@ under any inode. An inode is a path and a version of the content (S7); what it a
 Between two awaits a task is alone; handles and tables need no lock.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import Enum
 
-from bbfs.model.errors import BbfsError, IsADirectory, NoAttribute, NotSupported, Outdated
+from bbfs.model.errors import BbfsError, IsADirectory, NoAttribute, NotFound, NotSupported, Outdated
 from bbfs.model.values import WAITS_FOR_SOURCE, Content
 from bbfs.resources.catalog.record import (
     DIRECTORY_VERSION,
@@ -38,6 +39,14 @@ class Usage:
 
     bytes: int
     files: int
+
+
+class Wanted(Enum):
+    """The part of a file's attributes that a program has asked for."""
+
+    ALL = "size and times as well, which a load may have to tell"
+    EXISTENCE = "existence, type, mode and owner"
+    XATTRS = "existence, before extended attributes; they show any other error"
 
 
 class FileSystem:
@@ -77,11 +86,16 @@ class FileSystem:
 
     # -- attributes --------------------------------------------------------------------------------------------------
 
-    def getattr(self, ino: int, ended: Ended = ()) -> Attributes | Wait:
+    def getattr(
+        self, ino: int, ended: Ended = (), *, asker: Callable[[], Awaitable[Wanted]] | None = None
+    ) -> Attributes | Wait:
         """Return the attributes of an inode with its true size, which may have to be loaded.
 
         Raise Outdated when the inode is an earlier version of what has its name now. An inode that a program has open
         answers for the open version.
+
+        asker: returns what the program has asked for (None: everything). It is called only where a load would be
+        necessary. Without a load, the attributes are as cached and have no validity.
         """
         pinned = self._files.latest(ino)
         if pinned is not None:
@@ -93,7 +107,7 @@ class FileSystem:
         record = node.record
         if node.kind == "file" and record is not None:
             if record.ahead or self._manager.size_now(record) is None:
-                learning = self._learn(path, record, ended)
+                learning = self._learn(path, node, record, asker, ended)
                 if learning is not None:
                     return learning
             self._require_version(path, version, node)
@@ -113,17 +127,35 @@ class FileSystem:
                     return deciding
         return self.names.attributes(ino, path, node)
 
-    def _learn(self, path: Path, record: Record, ended: Ended) -> Wait | None:
-        """Learn the size, and load siblings ahead where a program walks through them. Return the wait, if any."""
+    def _learn(
+        self, path: Path, node: Node, record: Record, asker: Callable[[], Awaitable[Wanted]] | None, ended: Ended
+    ) -> Wait | None:
+        """Learn the size if it is wanted. Return the wait for that, if any.
+
+        Only a load tells whether a provisional resource exists. So that is loaded unless the source has completed its
+        name.
+        """
         manager = self._manager
         if manager.size_now(record) is not None or manager.just_changed(record) or manager.lazy(record):
             if record.ahead:
                 self._used(path, record)
             return None
-        learning = after(ended, manager.learn, record)
-        if learning is not None:
-            self._used(path, record, wanted=True)
-        return learning
+        wanted = Wanted.ALL if asker is None else after(ended, asker)
+        if isinstance(wanted, Wait):
+            return wanted
+        if wanted is not Wanted.ALL and (node.completed or not record.provisional):
+            return None
+        try:
+            return after(ended, self._load, path, record)
+        except BbfsError as error:
+            if wanted is not Wanted.XATTRS or isinstance(error, NotFound):
+                raise
+            return None
+
+    async def _load(self, path: Path, record: Record) -> None:
+        """Learn the size, and load siblings ahead where a program walks through them."""
+        self._used(path, record, wanted=True)
+        await self._manager.learn(record)
 
     def _require_version(self, path: Path, version: str, node: Node) -> None:
         """Raise Outdated unless `version` is that of the node now. A stand-in gives way once that is certain."""

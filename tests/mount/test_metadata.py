@@ -214,12 +214,16 @@ def test_the_directory_of_a_source_tells_of_the_source(mounted: Mounts, server: 
 
 @pytest.mark.semantics("S11", "S23")
 def test_the_last_error_of_a_resource_is_an_attribute(mounted: Mounts, server: ScriptedServer) -> None:
-    # With a size of its own: the kernel asks for the size before it asks for an attribute.
-    server.add("test://d/broken", "x", size=1)
-    server.fail("test://d/broken", -32603)
-    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/broken"
-    assert errno_of("open(sys.argv[1]).read()", path) == "EIO"
-    assert "as told" in attributes(path)["user.bbfs.error"]
+    for name, fields in {"broken": {}, "sized": {"size": 1}}.items():
+        server.add(f"test://d/{name}", "x", **fields)
+        server.fail(f"test://d/{name}", -32603)
+    directory = mounted(server.source("docs")) / "mcp-server+docs/test/d"
+    for path in (directory / "broken", directory / "sized"):
+        assert "user.bbfs.error" not in attributes(path)
+        assert errno_of("open(sys.argv[1]).read()", path) == "EIO"
+        assert "as told" in attributes(path)["user.bbfs.error"]
+        assert "as told" in run("getfattr", "--only-values", "-n", "user.bbfs.error", path).text
+    assert errno_of("os.stat(sys.argv[1])", directory / "broken") == "EIO"
 
 
 XATTR_CALLS = """
@@ -316,22 +320,124 @@ def test_names_and_attributes_of_listings_cost_no_load(mounted: Mounts, server: 
 
 
 @pytest.mark.semantics("S11", "S12")
-def test_the_names_of_attributes_cost_no_load(mounted: Mounts, server: ScriptedServer) -> None:
+def test_attributes_cost_no_load(mounted: Mounts, server: ScriptedServer) -> None:
     for number in range(5):
         server.add(f"test://d/{number}.txt", "x" * number)
+    server.add("test://d/sized.txt", "four", size=4)
     directory = mounted(server.source("docs")) / "mcp-server+docs/test/d"
-    # Not with getfattr, which asks for the size of what it shows the attributes of.
     for number in range(5):
-        python("assert 'user.bbfs.cache' in os.listxattr(sys.argv[1])", directory / f"{number}.txt")
+        assert attributes(directory / f"{number}.txt")["user.bbfs.cache"] == "absent"
+    assert attributes(directory / "sized.txt")["user.bbfs.cache"] == "absent"
     assert server.reads() == 0
 
 
-@pytest.mark.semantics("S11", "S12")
-def test_the_values_of_attributes_cost_no_load_where_the_size_is_known(mounted: Mounts, server: ScriptedServer) -> None:
-    server.add("test://d/a.txt", "four", size=4)
-    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/a.txt"
-    assert attributes(path)["user.bbfs.cache"] == "absent"
+NO_SIZE = (
+    "ls --color=always",
+    "ls -F --color=always *",
+    "ls -i --color=always",
+    "stat -c '%A %u %i' *",
+    "find . -type f",
+    "for name in *; do [ -r $name ]; done",
+    "getfattr -d -m - *",
+    "getfattr -R -d .",
+)
+SIZE = (
+    "ls -s",
+    "ls -t --color=always",
+    "stat -c %s *",
+    "find . -size 3c",
+    "cat *",
+    "cp -r . $1",
+    "for name in *; do /usr/bin/test -e $name; done",
+)
+
+
+def serve_directories(server: ScriptedServer, count: int) -> None:
+    """Serve directories `00`, `01`, … of three files of four bytes."""
+    for directory in range(count):
+        for number in range(3):
+            server.add(f"test://{directory:02}/{number}.txt", "four")
+
+
+def reads_in(server: ScriptedServer, directory: int) -> int:
+    return sum(line.startswith(f"read test://{directory:02}/") for line in server.log())
+
+
+@pytest.mark.semantics("S12")
+def test_a_program_that_asks_for_no_size_costs_no_load(mounted: Mounts, server: ScriptedServer, tmp_path: Path) -> None:
+    commands = (*NO_SIZE, *SIZE)  # in this order: what walks through a directory loads the next one ahead
+    serve_directories(server, len(commands))
+    root = mounted(server.source("docs")) / "mcp-server+docs/test"
+    for number, command in enumerate(commands):
+        directory = root / f"{number:02}"
+        shell(f"{command} >/dev/null", tmp_path / str(number), directory=directory)
+        assert reads_in(server, number) == (0 if command in NO_SIZE else 3), command
+    assert shell("stat -c %s */*", directory=root).text.split() == ["4"] * 3 * len(commands)
+
+
+STATX = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+buffer = ctypes.create_string_buffer(256)
+for path in sys.argv[2:]:
+    if libc.statx(-100, os.fsencode(path), 0, int(sys.argv[1], 0), buffer):
+        raise OSError(ctypes.get_errno(), "statx")
+    print(int.from_bytes(buffer.raw[40:48], sys.byteorder))
+"""
+
+
+@pytest.mark.semantics("S9", "S12")
+def test_the_mask_of_statx_says_whether_the_size_is_needed(mounted: Mounts, server: ScriptedServer) -> None:
+    masks = {0x0: 0, 0x1: 0, 0x2: 0, 0x11F: 0, 0x200: 4, 0x400: 4, 0x40: 4, 0x7FF: 4, 0xFFF: 4}
+    serve_directories(server, len(masks))
+    root = mounted(server.source("docs")) / "mcp-server+docs/test"
+    for directory, (mask, size) in enumerate(masks.items()):
+        sizes = python(STATX, hex(mask), *(root / f"{directory:02}/{number}.txt" for number in range(3))).text.split()
+        assert sizes == [str(size)] * 3, hex(mask)
+        assert reads_in(server, directory) == (3 if size else 0), hex(mask)
+
+
+@pytest.mark.semantics("S9")
+def test_a_file_that_was_merely_looked_at_is_sent_whole(mounted: Mounts, server: ScriptedServer) -> None:
+    """Splicing reads no further than the size that the kernel has when the file is opened."""
+    server.add("test://d/file", "whole")
+    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/file"
+    code = """
+assert os.access(sys.argv[1], os.R_OK) and os.getxattr(sys.argv[1], "user.bbfs.uri")
+reading, writing = os.pipe()
+print(os.splice(os.open(sys.argv[1], os.O_RDONLY), writing, 100))
+"""
+    assert python(code, path).text == "5\n"
+
+
+@pytest.mark.semantics("S12", "S34")
+def test_what_a_template_makes_is_loaded_to_learn_if_it_exists(mounted: Mounts, server: ScriptedServer) -> None:
+    server.template("kb://d/{name}")
+    server.add_unlisted("kb://d/there", "x")
+    server.options(completions={"name": ["completed", "there"]})
+    directory = mounted(server.source("docs")) / "mcp-server+docs/kb/d"
+    for name, there in {"there": True, "absent": False}.items():
+        assert errno_of("os.access(sys.argv[1], os.F_OK)", directory / name) == f"OK {there}"
+        assert errno_of("os.stat(sys.argv[1]).st_size", directory / name) == ("OK 1" if there else "ENOENT")
+        assert server.reads(f"kb://d/{name}") == 1
+    assert errno_of("os.getxattr(sys.argv[1], 'user.bbfs.uri')", directory / "missing") == "ENOENT"
+    assert errno_of("open(sys.argv[1])", directory / "none") == "ENOENT"
+    reads = server.reads()
+    shell("ls --color=always", directory=directory)
+    assert server.reads() == reads
+
+
+@pytest.mark.semantics("S12")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_what_another_user_asks_for_is_seen_as_well(mounted: Mounts, server: ScriptedServer) -> None:
+    for number in range(3):
+        server.add(f"test://d/{number}", "four")
+    mount = mounted(server.source("docs"), tables={"mount": {"allow_other": True}})
+    directory = mount / "mcp-server+docs/test/d"
+    other = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    assert run(*other, "ls", "--color=always", directory).status == 0
     assert server.reads() == 0
+    assert run(*other, "stat", "-c", "%s", directory / "0").text == "4\n"
 
 
 @pytest.mark.semantics("S12", "S9")

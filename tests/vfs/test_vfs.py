@@ -1,12 +1,14 @@
 """Data sources as a file system: names, inodes, sizes, handles, positions, and what the kernel is told."""
 
+from functools import partial
 from itertools import islice
 
 import pytest
 import trio
-from fakes import Clock, FlatSource, TreeSource, World, data_source, settled, several, uris
+from fakes import Clock, CompletingSource, FlatSource, TreeSource, World, data_source, settled, several, uris
 
 from bbfs.model.errors import (
+    BbfsError,
     Denied,
     IsADirectory,
     NameTooLong,
@@ -19,6 +21,9 @@ from bbfs.model.errors import (
 )
 from bbfs.model.inode_number import ROOT as ROOT_INODE
 from bbfs.resources.cache.metadata import MetadataStore
+from bbfs.vfs.file_handles import Attributes
+from bbfs.vfs.filesystem import Wanted
+from bbfs.vfs.waits import answered
 
 ROOT = "mcp-server+docs/x/"
 TREE = "bb-scripted+tree+file/"
@@ -206,6 +211,84 @@ async def test_an_unknown_size_is_learnt_in_getattr_and_nowhere_before(nursery: 
         assert (learnt.size, learnt.attr_timeout) == (5, 10.0)
         assert (await world.kernel.walk(ROOT + "a")).size == 5
         assert source.loaded == ["x://a"]
+
+
+class Asker:
+    """A program that has asked for something. asked: how often it was looked at."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted, self.asked = wanted, 0
+
+    async def __call__(self) -> Wanted:
+        self.asked += 1
+        return self.wanted
+
+    async def getattr(self, world: World, ino: int) -> Attributes:
+        ask = partial(world.core.getattr, asker=self)
+        return await answered(ask(ino), ask, ino)
+
+
+@pytest.mark.semantics("S12")
+@pytest.mark.parametrize("wanted", [Wanted.EXISTENCE, Wanted.XATTRS])
+async def test_a_program_that_wants_no_size_costs_no_load(nursery: trio.Nursery, wanted: Wanted) -> None:
+    source = flat(a=b"12345", broken=b"", sized=b"1")
+    source.contents["x://broken"] = BbfsError("as told")
+    source.described["x://sized"] = {"size": 1}
+    async with World(nursery, source) as world:
+        asker = Asker(wanted)
+        for name in ("a", "broken"):
+            found = await asker.getattr(world, (await world.kernel.walk(ROOT + name)).ino)
+            assert (found.size, found.attr_timeout) == (0, 0.0)
+        assert (source.loaded, asker.asked) == ([], 2)
+        await asker.getattr(world, (await world.kernel.walk(ROOT + "sized")).ino)
+        assert asker.asked == 2  # it is not looked at where the size is there
+        learnt = await Asker(Wanted.ALL).getattr(world, (await world.kernel.walk(ROOT + "a")).ino)
+        assert (learnt.size, source.loaded) == (5, ["x://a"])
+        with pytest.raises(BbfsError):
+            await world.kernel.stat(ROOT + "broken")
+        assert (await asker.getattr(world, (await world.kernel.walk(ROOT + "a")).ino)).size == 5
+        assert asker.asked == 2
+        world.clock.advance(500.0)  # the last size, of which nothing is certain any more
+        found = await asker.getattr(world, (await world.kernel.walk(ROOT + "a")).ino)
+        assert (found.size, found.attr_timeout, asker.asked) == (5, 0.0, 3)
+
+
+@pytest.mark.semantics("S7")
+async def test_a_program_that_wants_no_size_learns_that_the_version_is_another(nursery: trio.Nursery) -> None:
+    source = flat(a=b"12345")
+    async with World(nursery, source) as world:
+        before = (await world.kernel.stat(ROOT + "a")).ino
+        source.contents["x://a"] = b"other"
+        world.clock.advance(500.0)
+        with pytest.raises(Outdated):
+            await world.files.getattr(before)
+        with pytest.raises(Outdated):
+            await Asker(Wanted.EXISTENCE).getattr(world, before)
+
+
+@pytest.mark.semantics("S34")
+async def test_a_program_that_wants_no_size_learns_if_a_template_resource_exists(nursery: trio.Nursery) -> None:
+    source = CompletingSource(contents={"x://d/listed": b"1"}, unlisted={"x://d/there", "x://d/broken"})
+    source.contents |= {"x://d/there": b"123", "x://d/broken": BbfsError("as told")}
+    source.values = {"name": ["completed"]}
+    source.template("x://d/{name}")
+    async with World(nursery, source) as world:
+        existence, xattrs = Asker(Wanted.EXISTENCE), Asker(Wanted.XATTRS)
+
+        async def ino(name: str) -> int:
+            return (await world.kernel.walk(f"mcp-server+docs/x/d/{name}")).ino
+
+        assert (await existence.getattr(world, await ino("there"))).size == 3
+        for asker in (existence, xattrs):
+            with pytest.raises(NotFound):
+                await asker.getattr(world, await ino(f"absent-{asker.wanted.name}"))
+        with pytest.raises(BbfsError):
+            await existence.getattr(world, await ino("broken"))
+        assert (await xattrs.getattr(world, await ino("broken"))).kind == "file"
+        before = len(source.loaded)
+        await world.kernel.ls("mcp-server+docs/x/d")
+        assert (await existence.getattr(world, await ino("completed"))).kind == "file"
+        assert len(source.loaded) == before
 
 
 @pytest.mark.semantics("S9")

@@ -333,13 +333,15 @@ class Lease:
 class Node:
     """One name of the tree. A directory that follows from URIs has no record; a resource of several parts has one.
 
-    candidate: the resource that a directory may be instead, if the source has it; only a load can tell.
+    candidate: the resource that a directory may be instead, if the source has it; only a load can tell. completed: the
+    source itself has named a provisional resource.
     """
 
     kind: Literal["directory", "file", "symlink"]
     record: Record | None = None
     target: str | None = None
     candidate: Record | None = None
+    completed: bool = False
 
 
 DIRECTORY = Node("directory")

@@ -9,7 +9,7 @@ Between two awaits a task is alone; nothing here locks.
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
@@ -166,7 +166,7 @@ class Templated:
         names = self._names.get(path[:-1])
         if names is not None and path[-1] in names.found:
             found = names.found[path[-1]]
-            return DIRECTORY if found is None else self._resource(self._record(*found, path))
+            return DIRECTORY if found is None else replace(self._resource(self._record(*found, path)), completed=True)
         places = self._places(path)
         if not places or is_probe(path[-1]):
             return self._own_content(path) if not places else None

@@ -1,0 +1,130 @@
+"""What a program that waits for attributes has asked for.
+
+The kernel sends GETATTR whenever attributes have expired: also for the permission check of a path, and for a `statx` of
+the mode alone. The request does not say why. But it names the thread that waits, and `/proc/PID/syscall` shows the
+system call of that thread (proc_pid_syscall(5)). Where it does not (Yama, another owner), the command line of the
+program may tell. All other cases count as `Wanted.ALL`: the size is loaded.
+
+The event loop reads no file of /proc that takes the memory lock of the program: a thread that has the lock may wait for
+the daemon. `cmdline` takes it, so another thread reads that.
+"""
+
+import os
+from pathlib import Path
+
+import trio
+
+from bbfs.vfs.filesystem import Wanted
+
+_STATX = "statx"
+_CALLS: dict[str, dict[int, Wanted | str]] = {
+    "x86_64": {
+        332: _STATX,
+        **dict.fromkeys((21, 269, 439), Wanted.EXISTENCE),  # access, faccessat, faccessat2
+        **dict.fromkeys((191, 192, 194, 195), Wanted.XATTRS),  # getxattr, lgetxattr, listxattr, llistxattr
+        **dict.fromkeys((464, 465), Wanted.XATTRS),  # getxattrat, listxattrat
+    },
+    "aarch64": {
+        291: _STATX,
+        **dict.fromkeys((48, 439), Wanted.EXISTENCE),
+        **dict.fromkeys((8, 9, 11, 12), Wanted.XATTRS),
+        **dict.fromkeys((464, 465), Wanted.XATTRS),
+    },
+}
+"""The system calls that may need no content, by number. `open` is not among them: it loads the content anyway, and
+`sendfile` from the open file reads no further than the size that the kernel had before the open."""
+_OF_CONTENT = 0x020 | 0x040 | 0x080 | 0x200 | 0x400
+"""STATX_ATIME, MTIME, CTIME, SIZE and BLOCKS (linux/stat.h): what a load may change."""
+_LOW = 1 << 32
+"""Address below which the stack of a program of 32 bits is, whose calls have other numbers. A worker of the kernel has
+none (0)."""
+_PAUSES = (0.0, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032)
+"""Seconds before each look at a thread that has sent its request and is not asleep yet."""
+_ARGUMENTS_WITHIN = 0.5
+"""Seconds for the command line of a program."""
+_LS_LETTERS = frozenset(b"1aAbBCdFhHiLmNpqQrRUvxX")
+_LS_WORDS = frozenset(
+    b"""
+    --all --almost-all --classify --color --directory --escape --file-type --group-directories-first
+    --hide-control-chars --hyperlink --indicator-style --inode --literal --quote-name --quoting-style --recursive
+    """.split()
+)
+"""Options of ls(1) that show neither sizes nor times, and do not sort by them."""
+
+
+class SystemCalls:
+    """The system calls of waiting programs. proc: where proc(5) is mounted. machine: as `uname -m` names it."""
+
+    def __init__(self, proc: Path = Path("/proc"), machine: str = os.uname().machine) -> None:
+        self._proc = str(proc)
+        self._calls = _CALLS.get(machine, {})
+        try:
+            self._numbers_match = os.readlink(f"{proc}/self") == str(os.getpid())
+        except OSError:
+            self._numbers_match = False  # no /proc, or that of another PID namespace
+
+    async def wanted(self, thread: int) -> Wanted:
+        """Return what a thread that waits for attributes has asked for."""
+        if thread <= 0 or not self._numbers_match:
+            return Wanted.ALL
+        try:
+            wanted = _meant(await self._system_call(thread), self._calls)
+            name = None if wanted is not Wanted.ALL else self._read(thread, "comm")
+        except PermissionError:
+            return await self._by_arguments(thread)
+        except OSError:
+            return Wanted.ALL
+        return Wanted.XATTRS if name == b"getfattr\n" else wanted  # it asks for everything, and for the type first
+
+    def _read(self, thread: int, name: str) -> bytes:
+        with open(f"{self._proc}/{thread}/{name}", "rb", buffering=0) as file:
+            return file.read()
+
+    async def _system_call(self, thread: int) -> bytes:
+        """Return the line of a thread. Raise OSError."""
+        line = b""
+        for pause in _PAUSES:
+            if pause:
+                await trio.sleep(pause)
+            line = self._read(thread, "syscall")
+            if not line.startswith(b"running"):
+                break
+        return line
+
+    async def _by_arguments(self, thread: int) -> Wanted:
+        """Return what the command line of a program tells."""
+        with trio.move_on_after(_ARGUMENTS_WITHIN):
+            try:
+                line = await trio.to_thread.run_sync(self._read, thread, "cmdline", abandon_on_cancel=True)
+            except OSError:
+                return Wanted.ALL
+            return _of_program(line.split(b"\0")[:-1])
+        return Wanted.ALL
+
+
+def _meant(line: bytes, calls: dict[int, Wanted | str]) -> Wanted:
+    """Return what a line of /proc/PID/syscall asks for: number, six arguments, stack pointer, program counter."""
+    fields = line.split()
+    if len(fields) != 9 or int(fields[7], 16) < _LOW:  # "running", "-1 …" outside a call
+        return Wanted.ALL
+    call = calls.get(int(fields[0]), Wanted.ALL)
+    if isinstance(call, Wanted):
+        return call
+    mask = int(fields[4], 16)
+    return Wanted.ALL if mask & _OF_CONTENT else Wanted.EXISTENCE
+
+
+def _of_program(words: list[bytes]) -> Wanted:
+    """Return what a program with these words is known to need; `Wanted.ALL` for any other."""
+    name = os.path.basename(words[0]) if words else b""
+    if name == b"getfattr":
+        return Wanted.XATTRS
+    if name != b"ls":
+        return Wanted.ALL
+    for word in words[1:]:
+        if word == b"--":
+            break
+        known = word.partition(b"=")[0] in _LS_WORDS if word.startswith(b"--") else _LS_LETTERS.issuperset(word[1:])
+        if word.startswith(b"-") and not known:
+            return Wanted.ALL
+    return Wanted.EXISTENCE
