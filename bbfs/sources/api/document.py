@@ -4,19 +4,23 @@ JSON or YAML, of any version of OpenAPI; `operations` reads them. A reference (`
 or to another document beneath the folder of the first one. It never leaves that folder.
 """
 
-import json
 import posixpath
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from importlib.util import find_spec
+from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
+import trio
 from referencing import Registry, Resource
 from referencing.exceptions import InvalidAnchor, NoSuchAnchor, PointerToNowhere, Unresolvable
 
-from bbfs.model.errors import ConfigError, ProtocolViolation
+from bbfs.model.errors import ConfigError, ProtocolViolation, TooLarge
 from bbfs.model.redaction import shown
+from bbfs.sources.bounded.json import JsonBounds, check_json, parse_json
+from bbfs.sources.bounded.workers import WorkerPool
 
 REFERENCES_IN_A_ROW = 32
 """References that lead to references. A longer chain is taken for a cycle."""
@@ -24,7 +28,14 @@ REFERENCES_IN_A_ROW = 32
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """The syntax of a header's name, and of each half of a media type (RFC 9110, section 5.6.2)."""
 
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+_YAML_SECONDS = 20
+"""CPU time for a document in YAML; one of 10 MB takes about 4 s."""
+_MARKUP = re.compile(r"<[!?A-Za-z]")
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL
+)
+"""An escape in a text. Only half of a surrogate pair has six characters."""
 
 
 class Documents:
@@ -135,66 +146,38 @@ def is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def parse(data: bytes, location: str) -> Any:
-    """Return the value of a document in JSON or YAML. Raise ProtocolViolation with the line, or ConfigError without
-    PyYAML."""
-    what = posixpath.basename(unquote(urlsplit(location).path)) or location
+async def parse(data: bytes, location: str, bounds: JsonBounds, workers: WorkerPool, owner: str) -> tuple[Any, int]:
+    """Return the value of a document in JSON or YAML, and the number of values in it. Raise ProtocolViolation with the
+    line, TooLarge, or ConfigError without PyYAML.
+
+    bounds: of the document as JSON. workers: for YAML. owner: the source.
+    """
+    what = shown(posixpath.basename(unquote(urlsplit(location).path)) or location)
+    data = data.removeprefix(BOM_UTF8)
     try:
-        text = data.decode("utf-8-sig")
+        start = data.decode().lstrip()[:2]
     except UnicodeDecodeError as error:
-        raise ProtocolViolation(f"{shown(what)}: not UTF-8 (byte {error.start})") from None
+        raise ProtocolViolation(f"{what}: not UTF-8 (byte {error.start})") from None
+    if _MARKUP.match(start):
+        raise ProtocolViolation(f"{what}: HTML or XML, where a document in JSON or YAML should be")
+    if start[:1] not in ("{", "[") or what.endswith((".yaml", ".yml")):
+        if find_spec("yaml") is None:
+            raise ConfigError(f"{what}: documents in YAML need the package PyYAML (pip install 'bbfs[web]')")
+        limits = {"depth": bounds.depth, "size": bounds.size}
+        data = await workers.run(
+            "yaml", data, limits, owner=owner, what=what, seconds=_YAML_SECONDS, max_result=bounds.size
+        )
     try:
-        if not text.lstrip().startswith(("{", "[")) or what.endswith((".yaml", ".yml")):
-            return _parse_yaml(text, what)
-        value = json.loads(text)
-        if _HALF.search(text):
-            # No URL, attribute or other document can hold half of a surrogate pair.
-            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-        return value
-    except json.JSONDecodeError as error:
-        raise ProtocolViolation(f"{shown(what)}:{error.lineno}: {error.msg} (column {error.colno})") from None
-    except RecursionError:
-        raise ProtocolViolation(f"{shown(what)}: nested too deeply") from None
-    except ValueError as error:
-        raise ProtocolViolation(f"{shown(what)}: {shown(str(error))}") from None
+        return await trio.to_thread.run_sync(_parse_json, data, bounds)
+    except (ProtocolViolation, TooLarge) as error:
+        raise type(error)(f"{what}: {shown(str(error))}") from None
 
 
-def _parse_yaml(text: str, what: str) -> Any:
-    try:
-        import yaml  # noqa: PLC0415 - an optional package
-    except ImportError:
-        raise ConfigError(
-            f"{shown(what)}: documents in YAML need the package PyYAML (pip install 'bbfs[web]')"
-        ) from None
-    try:
-        return yaml.load(text, _loader(yaml))
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark is not None else ""
-        raise ProtocolViolation(f"{shown(what)}{line}: {shown(error.problem or 'no YAML')}") from None
-    except yaml.YAMLError as error:
-        raise ProtocolViolation(f"{shown(what)}: {shown(str(error))}") from None
-
-
-def _loader(yaml: Any) -> Any:
-    """Return a safe loader with the scalars of YAML 1.2 and JSON: no `no`, no dates, no octal numbers."""
-    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class Loader(base):
-        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
-            # YAML reads the key `200:` as a number.
-            return {str(key): value for key, value in super().construct_mapping(node, deep).items()}
-
-    for kind, pattern, first in (
-        ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-        ("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
-        ("float", r"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)", "-+.0123456789"),
-        ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-        ("merge", r"<<", "<"),
-    ):
-        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"), list(first))
-    return Loader
+def _parse_json(data: bytes, bounds: JsonBounds) -> tuple[Any, int]:
+    if _HALF.search(data):
+        # No URL, attribute or other document can hold half of a surrogate pair.
+        data = _ESCAPE.sub(lambda found: b"?" if len(found[0]) == 6 else found[0], data)
+    return parse_json(data, bounds), check_json(data, bounds)
 
 
 def is_beneath(url: str, location: str) -> bool:

@@ -82,6 +82,9 @@ class ApiHandler:
             options.document_headers,
             services.mount_point,
             limiter,
+            services.workers,
+            source.id,
+            options.max_document,
         )
         self._validators: LRUCache[str, Validators] = LRUCache(VALIDATORS_KEPT)
         self._reading = trio.Lock()

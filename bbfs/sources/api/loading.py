@@ -13,14 +13,19 @@ import trio
 from bbfs.model.errors import BbfsError, ConfigError, IsADirectory, NotFound, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import shown
 from bbfs.sources.api.document import DocumentNode, Documents, is_beneath, parse
+from bbfs.sources.bounded.json import DEFAULT, JsonBounds
+from bbfs.sources.bounded.workers import WorkerPool
 from bbfs.sources.filesystem.beneath import AtMountPoint, MountPoint, Root, error_of
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.headers import Validators
 
 T = TypeVar("T")
-MAX_DOCUMENT = 64 << 20
-"""Size limit of one document in bytes. The largest public ones have about 20 MB."""
+MAX_DOCUMENT = 32 << 20
+"""Bytes of a document with all that it refers to, unless the source sets another limit. The largest public ones have
+about 20 MB."""
 MAX_DOCUMENTS = 5000
+_AT_ONCE = 4
+"""Documents to ask for at once. Each may be as large as all of them together may be."""
 _NOT_MODIFIED = frozenset({304})
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
@@ -30,11 +35,12 @@ class _Seen:
     """The result of one request for a document.
 
     digest: of the document, or of its error. data: its bytes until it is parsed; None if the server said that it is
-    unchanged. conditions: headers for the next conditional request.
+    unchanged. size: of the document (bytes). conditions: headers for the next conditional request.
     """
 
     digest: bytes
     data: bytes | None = field(default=None, compare=False, repr=False)
+    size: int = field(default=0, compare=False)
     error: BbfsError | None = field(default=None, compare=False)
     conditions: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -58,7 +64,8 @@ def _tried(interpret: Callable[[DocumentNode], T], root: DocumentNode) -> T | Bb
 class DocumentReader:
     """Reads the document at a URL (http, https, or the `file` URL of an absolute path) and those it refers to.
 
-    headers: from the configuration, for documents only.
+    headers: from the configuration, for documents only. max_document: bytes of all documents together. workers: for
+    documents in YAML. owner: the source.
     """
 
     def __init__(
@@ -68,12 +75,18 @@ class DocumentReader:
         headers: Mapping[str, str],
         mount_point: str | None,
         limiter: trio.CapacityLimiter,
+        workers: WorkerPool,
+        owner: str,
+        max_document: int = MAX_DOCUMENT,
     ) -> None:
         """Raises ConfigError for a file on the mount itself."""
         self.url = url
         self._client = client
         self._headers = dict(headers)
         self._limiter = limiter
+        self._workers = workers
+        self._owner = owner
+        self._max_document = max_document
         self._root: Root | None = None
         if urlsplit(url).scheme == "file":
             folder = os.fsencode(os.path.dirname(unquote(urlsplit(url).path)))
@@ -81,10 +94,11 @@ class DocumentReader:
             if there is not None and there.holds(os.path.realpath(folder)):
                 raise there.refusal(folder)
             self._root = Root(folder, there)
-        self._at_once = trio.CapacityLimiter(limiter.total_tokens)
+        self._at_once = trio.CapacityLimiter(_AT_ONCE)
         self._last: tuple[dict[str, _Seen], Any] | None = None
-        # By digest, kept until all documents are read: parsing a large one may outlast the deadline of a request.
-        self._parsed: dict[bytes, Any] = {}
+        # With the number of values, by digest. Kept until all documents are read: parsing a large one may outlast the
+        # deadline of a request.
+        self._parsed: dict[bytes, tuple[Any, int]] = {}
 
     async def read(self, interpret: Callable[[DocumentNode], T]) -> T:
         """Return the result of `interpret`, which runs in a thread; the earlier result if no document has changed.
@@ -103,7 +117,7 @@ class DocumentReader:
             await self._parse(seen)
             documents = Documents(
                 self.url,
-                {url: self._parsed[each.digest] for url, each in seen.items() if each.error is None},
+                {url: self._parsed[each.digest][0] for url, each in seen.items() if each.error is None},
                 {url: str(each.error) for url, each in seen.items() if each.error is not None},
             )
             result = await trio.to_thread.run_sync(_tried, interpret, documents.root, limiter=self._limiter)
@@ -125,7 +139,9 @@ class DocumentReader:
                 if url != self.url and not is_beneath(url, self.url):
                     raise ProtocolViolation("not beneath the folder of the document")
                 async with self._at_once:
-                    seen[url] = await self._get(url, before.get(url))
+                    seen[url] = found = await self._get(url, before.get(url))
+                if sum(each.size for each in seen.values()) > self._max_document:
+                    seen[url] = replace(found, data=None, error=self._too_large())
             except BbfsError as error:
                 seen[url] = _Seen.failed(error)
 
@@ -140,8 +156,9 @@ class DocumentReader:
 
     async def _parse(self, seen: dict[str, _Seen]) -> None:
         """Parse the new documents. One that cannot be parsed counts as missing."""
-        if len(self._parsed) > MAX_DOCUMENTS:
-            self._parsed.clear()  # from earlier attempts that did not finish
+        digests = {each.digest for each in seen.values()}
+        for old in self._parsed.keys() - digests:  # from earlier attempts that did not finish
+            del self._parsed[old]
         for url, each in list(seen.items()):
             if each.error is not None or each.digest in self._parsed:
                 continue
@@ -149,8 +166,9 @@ class DocumentReader:
                 if each.data is None:  # unchanged, but another document is not
                     each = await self._get(url, None)
                 assert each.data is not None
-                value = await trio.to_thread.run_sync(parse, each.data, url, limiter=self._limiter)
-                self._parsed[each.digest] = value
+                left = DEFAULT.values - sum(count for _, count in self._parsed.values())
+                bounds = JsonBounds(self._max_document, left)
+                self._parsed[each.digest] = await parse(each.data, url, bounds, self._workers, self._owner)
                 seen[url] = replace(each, data=None)
             except BbfsError as error:
                 seen[url] = replace(each, error=error)
@@ -170,16 +188,21 @@ class DocumentReader:
     async def _get(self, url: str, before: _Seen | None) -> _Seen:
         if self._root is not None:
             data = await trio.to_thread.run_sync(self._file, url, limiter=self._limiter, abandon_on_cancel=True)
-            return _Seen(_digest(data), data)
+            return _Seen(_digest(data), data, len(data))
         conditions = before.conditions if before is not None else {}
         response = await self._client.get(
-            url, headers={**self._headers, **conditions}, accept=_NOT_MODIFIED, max_body=MAX_DOCUMENT
+            url, headers={**self._headers, **conditions}, accept=_NOT_MODIFIED, max_body=self._max_document
         )
         if response.status in _NOT_MODIFIED and before is not None:
             return before
         digest = _digest(response.body)
         validators = Validators.of(response.headers, digest.hex())
-        return _Seen(digest, response.body, conditions=validators.conditions if validators is not None else {})
+        return _Seen(
+            digest,
+            response.body,
+            len(response.body),
+            conditions=validators.conditions if validators is not None else {},
+        )
 
     def _file(self, url: str) -> bytes:
         assert self._root is not None
@@ -188,25 +211,27 @@ class DocumentReader:
         try:
             if url == self.url:  # the user named it, so it may be a symbolic link
                 number = os.open(path, _READ | os.O_CLOEXEC)
-                return _whole(number, what)
+                return self._whole(number, what)
             names = tuple(os.fsencode(path)[len(self._root.path.rstrip(b"/")) + 1 :].split(b"/"))
             with self._root.open(names, _READ) as found:
-                return _whole(os.dup(found.number), what)
+                return self._whole(os.dup(found.number), what)
         except AtMountPoint:
             raise Unreachable(f"{what}: on the mount itself") from None
         except OSError as error:
             raise error_of(error, what) from error
 
+    def _whole(self, number: int, what: str) -> bytes:
+        """Read an open file to its end and close it. Raise BbfsError, OSError."""
+        with os.fdopen(number, "rb") as file:
+            if not stat.S_ISREG(os.fstat(number).st_mode):
+                raise Unreachable(f"{what}: no regular file")
+            data = file.read(self._max_document + 1)
+        if len(data) > self._max_document:
+            raise self._too_large()
+        return data
 
-def _whole(number: int, what: str) -> bytes:
-    """Read an open file to its end and close it. Raise BbfsError, OSError."""
-    with os.fdopen(number, "rb") as file:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise Unreachable(f"{what}: no regular file")
-        data = file.read(MAX_DOCUMENT + 1)
-    if len(data) > MAX_DOCUMENT:
-        raise TooLarge(f"{what}: a document of more than {MAX_DOCUMENT} bytes")
-    return data
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"more than {self._max_document} bytes (option max_document)")
 
 
 def file_url(path: str) -> str:

@@ -10,7 +10,7 @@ from bbfs.model.errors import ConfigError
 from bbfs.model.redaction import shown
 from bbfs.model.values import DataSource
 from bbfs.sources.api.document import TOKEN
-from bbfs.sources.api.loading import file_url
+from bbfs.sources.api.loading import MAX_DOCUMENT, file_url
 from bbfs.sources.http.client import MAX_BODY
 from bbfs.sources.http.redirects import ProxyUrl
 from bbfs.sources.options import Bytes, SourceOptions, as_given, local_path
@@ -33,8 +33,8 @@ class ApiOptions(SourceOptions):
     of the document's. server_variables: values for the variables in the document's server URL. headers: sent with every
     request to the API. document_headers: sent with requests for the document. include, exclude: globs over the
     document's paths. values: by variable name, or PATH#NAME: the values, or their source. max_pages, max_items: limits
-    of one list. max_body: bytes of one answer. per_second: requests per second. allow_private: allow addresses that are
-    not public. proxy: URL of an HTTP proxy.
+    of one list. max_body: bytes of one answer. max_document: bytes of the document with all that it refers to.
+    per_second: requests per second. allow_private: allow addresses that are not public. proxy: URL of an HTTP proxy.
     """
 
     document: str = Field(min_length=1)
@@ -48,6 +48,7 @@ class ApiOptions(SourceOptions):
     max_pages: int = Field(default=MAX_PAGES, ge=1, le=1000)
     max_items: int = Field(default=MAX_ITEMS, ge=1)
     max_body: Annotated[Bytes, Field(ge=1)] = MAX_BODY
+    max_document: Annotated[Bytes, Field(ge=1, le=1 << 30)] = MAX_DOCUMENT
     per_second: float | None = Field(default=None, gt=0)
     allow_private: bool = False
     proxy: ProxyUrl | None = None

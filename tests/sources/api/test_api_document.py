@@ -10,9 +10,11 @@ from web_site import WebSite
 
 from bbfs.model.errors import ConfigError, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.values import DataSource
-from bbfs.sources.api import loading as api_loading
+from bbfs.sources.api import document as api_document
 from bbfs.sources.api.document import DocumentNode, Documents, is_beneath, parse
 from bbfs.sources.api.loading import DocumentReader, file_url
+from bbfs.sources.bounded.json import JsonBounds
+from bbfs.sources.bounded.workers import WorkerPool
 from bbfs.sources.http.client import WebClient
 
 AT = "file:///apis/pets/openapi.yaml"
@@ -29,18 +31,24 @@ def web_client() -> WebClient:
 
 def reader(url: str, client: WebClient | None = None, **options: Any) -> DocumentReader:
     return DocumentReader(
-        url, client or web_client(), options.get("headers", {}), options.get("mount_point"), trio.CapacityLimiter(2)
+        *(url, client or web_client(), options.get("headers", {}), options.get("mount_point"), trio.CapacityLimiter(2)),
+        *(WorkerPool(), "a", options.get("max_document", 1 << 20)),
     )
 
 
-def test_yaml_is_read_as_json_is() -> None:
+async def parsed(data: bytes, location: str, max_size: int = 1 << 20) -> Any:
+    value, _ = await parse(data, location, JsonBounds(max_size), WorkerPool(), "a")
+    return value
+
+
+async def test_yaml_is_read_as_json_is() -> None:
     text = b"""
 answers: {200: fine, 404: gone}
 no: [yes, no, on, off, y, 2020-01-01, 012, 0x1f, 1_000, "1", 1e3, 1.5, .5, true, null, ~, -3]
 base: &base {a: 1}
 more: {<<: *base, b: 2}
 """
-    found = parse(text, AT)
+    found = await parsed(text, AT)
     assert found["no"] == [
         *("yes", "no", "on", "off", "y", "2020-01-01", "012", "0x1f", "1_000", "1"),
         *(1000.0, 1.5, 0.5, True, None, None, -3),
@@ -50,24 +58,36 @@ more: {<<: *base, b: 2}
     assert node.get("answers").text("200") == "fine"
 
 
-def test_halves_of_characters_are_replaced() -> None:
-    assert parse(b'{"a\\ud800": ["\\udfff", "\\ud83d\\ude00", 1.5]}', "https://h/api.json") == {"a?": ["?", "😀", 1.5]}
+@pytest.mark.parametrize("data", [b"[" * 100_000, b"a: " + b"[" * 100_000, b"[" + b"[]," * 1_000_000 + b"1]"])
+async def test_the_structure_of_a_document_is_bounded(data: bytes) -> None:
+    with pytest.raises(TooLarge, match=r"api: (a JSON document (of|with values nested) |nested )more than"):
+        await parsed(data, "https://h/api", 8 << 20)
+
+
+async def test_halves_of_characters_are_replaced() -> None:
+    text = b'{"a\\ud800": ["\\udfff", "\\ud83d\\ude00", 1.5, "\\\\ud800"]}'
+    assert await parsed(text, "https://h/api.json") == {"a?": ["?", "😀", 1.5, "\\ud800"]}
 
 
 @pytest.mark.parametrize(
     ("data", "location", "said"),
     [
-        (b'{\n"a": }', "https://h/api.json", "api.json:2: Expecting value"),
-        (b"a:\n  b: [\n", "file:///x/a%20b.yaml", "a b.yaml:3"),
+        (b'{\n"a": }', "https://h/api.json", "api.json: no JSON: Expecting value: line 2"),
+        (b"a:\n  b: [\n", "file:///x/a%20b.yaml", "a b.yaml: line 3: "),
         (b"\xff", "https://h/api.json", "not UTF-8 (byte 0)"),
-        (b"[" * 100_000, "https://h/api.json", "nested too deeply"),
-        (b"a: !!python/object/apply:os.system [true]", AT, "openapi.yaml:1: could not determine a constructor"),
+        (b"a: !!python/object/apply:os.system [true]", AT, "openapi.yaml: line 1: could not determine a constructor"),
         (b"? [a]\n: 1", AT, "unhashable key"),
+        (b"a: *b\n", AT, "line 1: an alias without its anchor"),
+        (b"a: &b [*b]\n", AT, "line 1: an alias without its anchor"),
+        (b"a: 1\n---\nb: 2\n", AT, "line 2: expected a single document"),
+        (b"<<: [1]\n", AT, "line 1: expected a mapping"),
+        (b"a: \x07", AT, "control characters are not allowed in"),
+        (b" <!doctype html><title>Not found</title>", "https://h/api", "HTML or XML, where a document"),
     ],
 )
-def test_a_document_that_cannot_be_parsed_is_named_with_its_line(data: bytes, location: str, said: str) -> None:
+async def test_a_document_that_cannot_be_parsed_is_named_with_its_line(data: bytes, location: str, said: str) -> None:
     with pytest.raises(ProtocolViolation) as caught:
-        parse(data, location)
+        await parsed(data, location)
     assert said in str(caught.value)
     assert len(str(caught.value)) < 500
 
@@ -162,14 +182,16 @@ async def test_what_took_long_to_parse_is_there_for_who_comes_next(
 ) -> None:
     begun, go_on, calls = trio.Event(), threading.Event(), 0
 
-    def slow(data: bytes, location: str) -> Any:
+    parse_json = api_document._parse_json
+
+    def slow(data: bytes, bounds: JsonBounds) -> Any:
         nonlocal calls
         calls += 1
         trio.from_thread.run_sync(begun.set)
         assert go_on.wait(10)
-        return parse(data, location)
+        return parse_json(data, bounds)
 
-    monkeypatch.setattr(api_loading, "parse", slow)
+    monkeypatch.setattr(api_document, "_parse_json", slow)
     (tmp_path / "api.json").write_text('{"a": 1}')
     reading = reader(file_url(str(tmp_path / "api.json")))
     with trio.fail_after(20):
@@ -204,7 +226,7 @@ async def test_a_document_over_http_is_read_with_what_it_refers_to(tmp_path: Pat
         site.stop()
 
 
-async def test_what_is_no_document_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_no_document_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match=r"the document: .*No such file"):
         await reader(file_url(str(tmp_path / "none.yaml"))).read(DocumentNode.followed)
     with pytest.raises(Unreachable):
@@ -212,9 +234,17 @@ async def test_what_is_no_document_is_an_error(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(Unreachable, match="no regular file"):
         await reader("file:///dev/null").read(DocumentNode.followed)
     (tmp_path / "long.json").write_text("1" * 100)
-    monkeypatch.setattr(api_loading, "MAX_DOCUMENT", 99)
-    with pytest.raises(TooLarge, match="99 bytes"):
-        await reader(file_url(str(tmp_path / "long.json"))).read(DocumentNode.followed)
+    with pytest.raises(TooLarge, match=r"more than 99 bytes \(option max_document\)"):
+        await reader(file_url(str(tmp_path / "long.json")), max_document=99).read(DocumentNode.followed)
+
+
+async def test_all_documents_together_are_bounded(tmp_path: Path) -> None:
+    (tmp_path / "api.json").write_text('{"a": {"$ref": "b.json"}, "c": 1}')
+    (tmp_path / "b.json").write_text("[" + " " * 80 + "]")
+    url = file_url(str(tmp_path / "api.json"))
+    assert await reader(url, max_document=99).read(lambda root: root.value["c"]) == 1
+    with pytest.raises(ProtocolViolation, match=r"more than 99 bytes \(option max_document\)"):
+        await reader(url, max_document=99).read(lambda root: root.get("a"))
 
 
 def test_a_document_on_the_mount_itself_is_refused(tmp_path: Path) -> None:
