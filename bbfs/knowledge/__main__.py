@@ -1,4 +1,4 @@
-"""The command line of the knowledge base: `python -m bbfs.knowledge`."""
+"""The command line of the knowledge base: `bbfs-knowledge`."""
 
 import json
 import sqlite3
@@ -19,12 +19,12 @@ from bbfs.serving.options import HttpChoice, http_options
 _EXAMPLES = """
 \b
 Examples:
-  python -m bbfs.knowledge import --db kb.sqlite --collection docs ~/notes
-  python -m bbfs.knowledge put --db kb.sqlite docs ssl-setup ssl-setup.md
-  echo 'More to come.' | python -m bbfs.knowledge put --db kb.sqlite docs draft -
-  python -m bbfs.knowledge list --db kb.sqlite docs
-  python -m bbfs.knowledge serve --db kb.sqlite
-  python -m bbfs.knowledge serve --db kb.sqlite --http 127.0.0.1:8000
+  bbfs-knowledge import --db kb.sqlite --collection docs ~/notes
+  bbfs-knowledge put --db kb.sqlite docs ssl-setup ssl-setup.md
+  echo 'More to come.' | bbfs-knowledge put --db kb.sqlite docs draft -
+  bbfs-knowledge list --db kb.sqlite docs
+  bbfs-knowledge serve --db kb.sqlite
+  bbfs-knowledge serve --db kb.sqlite --http 127.0.0.1:8000
 """
 
 _database = click.option(
@@ -53,6 +53,7 @@ def main() -> None:
 @main.command()
 @_database
 @http_options
+@click.option("--create", is_flag=True, help="Make an empty knowledge base if there is no file.")
 @click.option(
     "--ttl",
     type=click.FloatRange(min=0),
@@ -67,11 +68,11 @@ def main() -> None:
     show_default=True,
     help="Seconds between two looks for changes.",
 )
-def serve(db: Path, http: HttpChoice | None, ttl: float, interval: float) -> None:
+def serve(db: Path, http: HttpChoice | None, create: bool, ttl: float, interval: float) -> None:
     """Serve the knowledge base over MCP, on standard input and output or over HTTP."""
     # The MCP SDK takes a second to import, which other commands need not wait for.
     serving = import_module("bbfs.knowledge.server.run")
-    with Store(db) as store:
+    with Store(db, create=create) as store:
         if http is None:
             serving.serve_stdio(store, ttl=ttl, interval=interval)
         else:
@@ -93,7 +94,7 @@ def import_(db: Path, collection: str, title: str | None, prune: bool, paths: tu
     A file imported before updates its document, which keeps its id. Hidden files and symbolic links are left out.
     """
     files = source_files(paths)
-    with Store(db) as store:
+    with _made(db) as store:
         report = store.import_files(collection, files, title=title, prune=prune)
     click.echo(", ".join(f"{count} {what}" for what, count in asdict(report).items()))
 
@@ -108,7 +109,7 @@ def put(db: Path, collection: str, id: str, file: Path, mime: str | None) -> Non
     """Put one document in, from FILE or (-) from standard input; one with this ID is replaced."""
     stdin = str(file) == "-"
     content = sys.stdin.buffer.read() if stdin else file.read_bytes()
-    with Store(db) as store:
+    with _made(db) as store:
         outcome = store.put(collection, id, content, name=None if stdin else file.name, mime=mime)
     click.echo(f"{outcome} {_uri(collection, id)}")
 
@@ -145,6 +146,13 @@ def list_(db: Path, collection: str | None, as_json: bool) -> None:
     click.echo(json.dumps([one for one, _ in found], indent=2) if as_json else "\n".join(line for _, line in found))
 
 
+def _made(db: Path) -> Store:
+    """Open a knowledge base; if there is no file, make it and say so: the name may be mistyped."""
+    if not db.exists():
+        _say(f"{db} is new")
+    return Store(db)
+
+
 def _say(text: str) -> None:
     click.echo(f"bbfs-knowledge: {text}", err=True)
 
@@ -154,4 +162,4 @@ def _uri(collection: str, document: str) -> str:
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m bbfs.knowledge")
+    main(prog_name="bbfs-knowledge")

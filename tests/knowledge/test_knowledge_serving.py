@@ -223,9 +223,27 @@ def test_the_server_says_why_it_cannot_start(tmp_path: Path) -> None:
     assert done.stderr == f"Error: {tmp_path}/kb: file is not a database\n"
 
 
+def test_only_who_asks_for_it_gets_a_new_base(tmp_path: Path) -> None:
+    base = tmp_path / "typo.db"
+    line = [sys.executable, "-m", "bbfs.knowledge"]
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*line, *arguments], input="text", capture_output=True, text=True, timeout=BOUND, check=False
+        )
+
+    done = run("serve", "--db", str(base))
+    assert (done.returncode, done.stderr) == (1, f"Error: {base}: there is no such file\n")
+    assert not base.exists()
+    assert run("serve", "--db", str(base), "--create").returncode == 0
+    assert base.stat().st_mode & 0o777 == 0o600
+    assert run("put", "--db", str(base), "a", "b", "-").stderr == ""
+    assert run("put", "--db", f"{base}2", "a", "b", "-").stderr == f"bbfs-knowledge: {base}2 is new\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_server_whose_input_stays_open(database: Path, number: signal.Signals) -> None:
-    line = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", str(database)]
+    line = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", str(database), "--create"]
     request = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         try:
@@ -267,4 +285,4 @@ finally:
     assert "mcp" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=BOUND, check=True)
-    assert "python -m bbfs.knowledge serve --db kb.sqlite" in done.stdout
+    assert "bbfs-knowledge serve --db kb.sqlite" in done.stdout

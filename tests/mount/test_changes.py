@@ -34,7 +34,17 @@ class KnowledgeBase:
 
     def source(self) -> SourceTable:
         options = [] if self.era == "modern" else ["--handshake-only"]
-        server = [*KNOWLEDGE, "serve", "--db", self.directory / "kb.sqlite", "--interval", "0.05", "--ttl", "3600"]
+        server = [
+            *KNOWLEDGE,
+            "serve",
+            "--create",
+            "--db",
+            self.directory / "kb.sqlite",
+            "--interval",
+            "0.05",
+            "--ttl",
+            "3600",
+        ]
         return mcp("kb", [sys.executable, RECORDING, self.directory / "requests", *options, "--", *server])
 
     def put(self, name: str, text: str) -> None:

@@ -133,7 +133,7 @@ async def test_a_source_that_answers_late_joins_the_list(
     monkeypatch.setattr("bbfs.server.resource_list.WAIT", 0.2)
     go = tmp_path / "go"
     waiting = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
-    kb = ["-m", "bbfs.knowledge", "serve", "--db", str(tmp_path / "late.sqlite")]
+    kb = ["-m", "bbfs.knowledge", "serve", "--db", str(tmp_path / "late.sqlite"), "--create"]
     start = f"{waiting}os.execv({sys.executable!r}, {[sys.executable, *kb]!r})"
     with trio.fail_after(BOUND):
         async with (

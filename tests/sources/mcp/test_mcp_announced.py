@@ -25,7 +25,15 @@ async def test_a_server_announces_what_it_has_agreed_to_as_long_as_it_is_there(
     manager: MCPManager, tmp_path: Path, options: list[str]
 ) -> None:
     log = tmp_path / "requests"
-    arguments = (str(SERVERS / "recording.py"), str(log), *options, "--", *KNOWLEDGE, str(tmp_path / "kb.sqlite"))
+    arguments = (
+        str(SERVERS / "recording.py"),
+        str(log),
+        *options,
+        "--",
+        *KNOWLEDGE,
+        str(tmp_path / "kb.sqlite"),
+        "--create",
+    )
     manager.add("kb", McpServer("stdio", command=sys.executable, args=arguments), Policy(timeout=20))
     assert not manager.announces("kb", None)
     with trio.fail_after(30):
