@@ -149,7 +149,7 @@ def _show(folder: Path) -> None:
     others = ["--source", str(folder / "shop.db"), "--dir", f"notes={folder / 'notes'}"]
     command += ["--mcp", f"kb={serve}", *others]
     click.echo()
-    _prompt(f"bbfs mount {mount_point} --mcp 'kb=python -m bbfs.knowledge serve …' {shlex.join(others)} &")
+    _prompt(f"bbfs mount {mount_point} --mcp 'kb=bbfs-knowledge serve …' {shlex.join(others)} &")
     with _mounted(command, str(mount_point), folder) as daemon:
         _session(Terminal(str(mount_point)), folder, database)
         if sys.stdin.isatty() and sys.stdout.isatty():
@@ -175,7 +175,7 @@ def _prepare(folder: Path, database: Path) -> None:
 def _knowledge(database: Path, step: str, command: str, *arguments: str) -> None:
     """Show and run a command of the knowledge base."""
     line = [sys.executable, "-m", "bbfs.knowledge", command, "--db", str(database), *arguments]
-    _prompt(shlex.join(["python", *line[1:]]))
+    _prompt(shlex.join(["bbfs-knowledge", *line[3:]]))
     try:
         done = subprocess.run(
             line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, check=False

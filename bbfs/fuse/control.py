@@ -282,16 +282,16 @@ def _paths(request: dict[str, Any]) -> list[Path]:
 
 def _is_ours(stream: trio.SocketStream) -> bool:
     """Return whether the client runs as the daemon's user or root."""
-    pid, uid = _peer(stream)
+    pid, uid = _peer(stream.socket)
     if uid in (0, os.geteuid()):
         return True
     log.warning("process %d of user %d was refused at the control socket", pid, uid)
     return False
 
 
-def _peer(stream: trio.SocketStream) -> tuple[int, int]:
+def _peer(connection: socket.socket | trio.socket.SocketType) -> tuple[int, int]:
     """Return the process and the user at the other end (SO_PEERCRED, unix(7))."""
-    raw = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(raw)
     return pid, uid
 
@@ -311,11 +311,10 @@ def runtime_directory() -> str:
 def _bind(mount_point: str) -> tuple[trio.socket.SocketType, str]:
     """Return a listening socket for a mount, and its path. Remove the sockets of killed daemons."""
     directory = runtime_directory()
-    name = blake2b(os.fsencode(mount_point), digest_size=8).hexdigest()
-    for old in FilePath(directory).glob(f"{name}-*.sock"):
+    for old in _sockets(directory, mount_point):
         if _is_stale(str(old)):
             old.unlink(missing_ok=True)
-    address = os.path.join(directory, f"{name}-{os.getpid()}.sock")
+    address = os.path.join(directory, f"{_name(mount_point)}-{os.getpid()}.sock")
     if len(os.fsencode(address)) > LONGEST_ADDRESS:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), address)
     with suppress(FileNotFoundError):
@@ -330,6 +329,14 @@ def _bind(mount_point: str) -> tuple[trio.socket.SocketType, str]:
     except OSError:
         listener.close()
         raise
+
+
+def _name(mount_point: str) -> str:
+    return blake2b(os.fsencode(mount_point), digest_size=8).hexdigest()
+
+
+def _sockets(directory: str, mount_point: str) -> Iterable[FilePath]:
+    return FilePath(directory).glob(f"{_name(mount_point)}-*.sock")
 
 
 def _is_stale(address: str) -> bool:
@@ -348,6 +355,22 @@ def _is_stale(address: str) -> bool:
 # -- the other side ---------------------------------------------------------------------------------------------------
 
 
+def daemon_process(mount_point: str) -> int | None:
+    """Return a descriptor of the daemon's process (pidfd_open(2)), or None if no control socket of this user tells it.
+
+    It asks the kernel and never the daemon, which may hang.
+    """
+    for address in _sockets(runtime_directory(), mount_point):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)
+            with suppress(OSError):
+                probe.connect(str(address))
+                pid, uid = _peer(probe)
+                if uid == os.geteuid():
+                    return os.pidfd_open(pid)
+    return None
+
+
 @asynccontextmanager
 async def connect(address: str, user: int | None = None) -> AsyncGenerator[MessageStream]:
     """Connect to a daemon and read its greeting. Raise Unreachable, ProtocolViolation, Denied.
@@ -359,7 +382,7 @@ async def connect(address: str, user: int | None = None) -> AsyncGenerator[Messa
     except OSError as error:
         raise Unreachable(f"the control socket {address}: {error.strerror}") from None
     async with stream:
-        if (other := _peer(stream)[1]) != (os.geteuid() if user is None else user):
+        if (other := _peer(stream.socket)[1]) != (os.geteuid() if user is None else user):
             raise Denied(f"the control socket {address} belongs to another user ({other})")
         link = MessageStream(stream)
         try:

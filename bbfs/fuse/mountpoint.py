@@ -108,9 +108,13 @@ def is_dead(path: str) -> bool:
     return False
 
 
-def unmount(path: str) -> None:
-    """Unmount, lazily if it is in use. Raise MountError. A path without a mount is no error."""
+def unmount(path: str) -> bool:
+    """Unmount, lazily if it is in use. Raise MountError. A path without a mount is no error.
+
+    Return whether it was in use: then its daemon goes on until the last file in it is closed.
+    """
     path = canonical(path)
+    in_use = False
     while (mount := mount_at(path)) is not None and mount.type.startswith("fuse"):
         commands = [["fusermount3", "-u", "-q", path], ["fusermount3", "-u", "-q", "-z", path]]
         if os.geteuid() == 0:
@@ -121,8 +125,10 @@ def unmount(path: str) -> None:
                 break  # a second unmount would remove the mount below
             if shutil.which(command[0]):
                 said.append(_run(command))
+                in_use = len(said) > 1
         if mount_at(path) == mount:
             raise MountError(f"{path} could not be unmounted: {'; '.join(filter(None, said)) or 'no fusermount3'}")
+    return in_use
 
 
 def names(path: str, timeout: float = 2.0) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 from click.testing import Result
 from repository import SERVERS
 
+from bbfs.cli.commands import mount as mount_command
 from bbfs.fuse import mountpoint
 
 Mount = Callable[..., tuple[Path, "subprocess.Popen[bytes]"]]
@@ -119,6 +120,27 @@ def test_a_signal_unmounts_and_ends_with_0(mount: Mount, only: list[str], number
     assert mountpoint.mount_at(str(point)) is None
 
 
+def test_umount_says_that_a_daemon_has_not_ended(
+    mount: Mount, bbfs: Callable[..., Result], only: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mount_command, "ENDS_WITHIN", 0.1)
+    point, daemon = mount(*only)
+    daemon.send_signal(signal.SIGSTOP)
+    result = bbfs("umount", point)
+    assert result.exit_code == 0
+    assert "its daemon has not ended within 0.1 s" in result.stderr
+
+
+def test_load_prints_the_metadata_of_the_listing(mount: Mount, process: Process, knowledge: list[str]) -> None:
+    point, _ = mount(*knowledge)
+    uri = "mcp-server+shelf+resource://knowledge/guides/document/first"
+    path = point / "mcp-server+shelf/resource/knowledge/guides/document/first"
+    mounted = json.loads(text(process("stat", "--json", path)))[0]
+    loaded = json.loads(text(process("load", "--direct", *knowledge, uri)))[0]["metadata"]
+    for key in ("name", "title", "mimeType", "lastModified", "size", "annotations"):
+        assert loaded.get(key) == mounted.get(key), key
+
+
 @pytest.mark.semantics("S26")
 def test_umount_gets_rid_of_a_live_a_busy_and_a_dead_mount(
     mount: Mount, process: Process, only: list[str], until: Until
@@ -126,11 +148,12 @@ def test_umount_gets_rid_of_a_live_a_busy_and_a_dead_mount(
     live, daemon = mount(*only)
     assert text(process("umount", live)) == ""
     assert mountpoint.mount_at(str(live)) is None
-    daemon.communicate(timeout=20)
-    assert daemon.returncode == 0
+    assert daemon.poll() == 0
     busy, _ = mount(*only)
     with (busy / "bb-filesystem+notes+file/hello.txt").open("rb") as file:
-        assert text(process("unmount", busy)) == ""
+        done = process("unmount", busy)
+        assert (done.returncode, done.stdout) == (0, b"")
+        assert b"was in use" in done.stderr
         assert mountpoint.mount_at(str(busy)) is None
         assert file.read() == b"hello\n"
     dead, daemon = mount(*only)
@@ -221,7 +244,11 @@ def test_of_several_mounts_the_one_that_has_it_is_read(
     assert text(process("cat", f"{uri}hello.txt", f"{uri}only-here.txt")) == "hello\nhere\n"
     missing = process("cat", f"{uri}nowhere")
     assert missing.returncode == 1
-    assert f"not listed at {first}, {second}".encode() in missing.stderr
+    assert f"{uri}nowhere: at {first}, {second}: ".encode() in missing.stderr
+    assert text(process("cat", "twice/hello.txt", "twice/only-here.txt")) == "hello\nhere\n"
+    missing = process("cat", "twice/nowhere")
+    assert missing.returncode == 1
+    assert f"twice/nowhere: at {first}, {second}: No such file or directory".encode() in missing.stderr
     table = text(process("sources"))
     assert table.splitlines()[0].split()[-1] == "MOUNT"
     assert all(any(line.endswith(str(point)) for line in table.splitlines()) for point in (first, second))

@@ -41,3 +41,8 @@ def test_what_the_rule_leads_to_leads_back_to_the_same_path(segments: list[str],
 def test_what_stands_for_no_resource_has_no_uri(path: str) -> None:
     with pytest.raises(InvalidUri):
         uri_by_rule(components(path))
+
+
+def test_the_root_of_a_mount_has_no_uri() -> None:
+    with pytest.raises(InvalidUri, match="the root of a mount"):
+        uri_by_rule(())

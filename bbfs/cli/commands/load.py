@@ -106,7 +106,9 @@ def load(
     mappings = [{**dict(constants), **mapping} for mapping in (_combinations(each) if values is None else values)]
 
     async def work(opened: "Trees") -> list[dict[str, Any]]:
-        manager = (await opened.direct()).manager
+        tree = await opened.direct()
+        manager = tree.manager
+        await tree.list_all({uri.partition(":")[0] for uri in (uris if template is None else (template,))})
         if template is None:
             loaded = await manager.load_resources("direct", direct_uris=uris)
         else:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import select
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ from bbfs.fuse.mountpoint import MountError
 if TYPE_CHECKING:
     from bbfs.config import Config
 
+ENDS_WITHIN = 20.0
+"""Seconds for a daemon to close its sources and to write its cache after an unmount."""
 _USER_ID = click.IntRange(0, 2**32 - 2)
 
 
@@ -158,7 +161,7 @@ Examples:
 def _umount(_verbosity: Verbosity, mount_points: tuple[str, ...]) -> None:
     """Get rid of the bbfs mount at MNT: a live one, a busy one (what has files open keeps them), a dead one.
 
-    That nothing is mounted there is told and is no failure.
+    Returns when the daemon has ended, too. That nothing is mounted there is told and is no failure.
     """
     failed = False
     for mount_point in mount_points:
@@ -178,7 +181,29 @@ def _unmount_one(mount_point: str) -> None:
     elif not mount.is_bbfs:
         raise MountError(f"{path} is a mount of type {mount.type}, not one of bbfs")
     else:
-        mountpoint.unmount(path)
+        _unmount_and_wait(path)
+
+
+def _unmount_and_wait(path: str) -> None:
+    """Unmount, and return when the daemon has ended: until then it writes its cache."""
+    from bbfs.fuse import control  # noqa: PLC0415 - trio
+
+    try:
+        daemon = control.daemon_process(path)
+    except OSError:
+        daemon = None  # no directory of control sockets
+    in_use = mountpoint.unmount(path)
+    if daemon is None:
+        return
+    try:
+        ending = select.poll()
+        ending.register(daemon, select.POLLIN)
+        if in_use:
+            output.message(f"{path}: was in use; its daemon ends when the last file in it is closed")
+        elif not ending.poll(ENDS_WITHIN * 1000):
+            output.message(f"{path}: unmounted, but its daemon has not ended within {ENDS_WITHIN:g} s")
+    finally:
+        os.close(daemon)
 
 
 def _umount_command(name: str, *, hidden: bool = False) -> click.Command:

@@ -65,11 +65,15 @@ class SourceTree(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The resource of one operand. path: from the root of the tree; None while only the URI is known."""
+    """The resource of one operand. path: from the root of the tree; None while only the URI is known.
+
+    looked: the mounts that were looked at, if several have the source.
+    """
 
     tree: SourceTree
     path: Path | None
     uri: str | None = None
+    looked: str | None = None
 
     async def located(self) -> Path:
         if self.path is not None:

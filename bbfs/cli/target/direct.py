@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -58,16 +58,23 @@ class DirectTree:
         A source with a scheme of its own has a directory for each other scheme that it lists.
         """
 
-        async def listed(source: "Source") -> None:
-            with suppress(BbfsError):  # its own directory exists anyway, and a read of it reports the error
-                await self.manager.below(source, ())
-
         async with trio.open_nursery() as nursery:
             for base in bases or self.manager.sources:
                 source = self.manager.sources[base]
                 if source.data.scheme is not None and source.data.type != "filesystem":
-                    nursery.start_soon(listed, source)
+                    nursery.start_soon(self._listed, source)
         return sorted(self.manager.roots())
+
+    async def list_all(self, prefixes: Iterable[str]) -> None:
+        """List the sources that have one of these URI prefixes: only a listing has all metadata of a resource."""
+        async with trio.open_nursery() as nursery:
+            for source in self.manager.sources.values():
+                if any(f"{prefix}+".startswith(f"{source.data.base_prefix}+") for prefix in prefixes):
+                    nursery.start_soon(self._listed, source)
+
+    async def _listed(self, source: "Source") -> None:
+        with suppress(BbfsError):  # a read of it reports the error
+            await self.manager.below(source, ())
 
     async def locate(self, uri: str) -> Path:
         parsed = parse_data_source_uri(uri)

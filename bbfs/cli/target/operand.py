@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -56,29 +56,14 @@ class Trees:
         if operand.startswith(("/", "./", "../", "~")) or operand in (".", "..", ""):
             raise NotFound("not inside a bbfs mount")
         try:
-            parsed = parse_data_source_uri(operand)
+            source, uri, below = parse_data_source_uri(operand).base_prefix, operand, ()
         except InvalidUri:
-            names = components(operand)
-            tree, first = await self._tree_of(names[0])
-            return Target(tree, (*first, *names[1:]))
-        return await self._target_of_uri(operand, parsed.base_prefix)
-
-    async def _target_of_uri(self, uri: str, base: str) -> Target:
-        """Return the target of a URI. Several mounts may have its source, and not all of them may list it."""
-        having = self._mounts_with(base) if not self._choice.given else []
-        if len(having) < 2:
-            return Target(having[0][0] if having else (await self._tree_of(base))[0], None, uri)
-        failed: Target | None = None
-        for tree, _ in having:
-            try:
-                return Target(tree, await tree.locate(uri), uri)
-            except NotFound:
-                continue
-            except OSError:
-                failed = failed or Target(tree, None, uri)  # its use reports the error
-        if failed is not None:
-            return failed
-        raise NotFound(f"not listed at {', '.join(str(tree.mount) for tree, _ in having)}")
+            (source, *below), uri = components(operand), None
+        having = self._mounts_with(source) if not self._choice.given else []
+        if len(having) > 1:
+            return await _of_several(having, tuple(below), uri)
+        tree, first = having[0] if having else await self._tree_of(source)
+        return Target(tree, (*first, *below) if uri is None else None, uri)
 
     async def roots(self) -> list[SourceTree]:
         """Return the trees of all sources: those of the options, else of all mounts, else of the configuration."""
@@ -131,6 +116,25 @@ class Trees:
         return tree, await tree.source_directory(source)
 
 
+async def _of_several(having: Sequence[tuple[MountedTree, Path]], below: Path, uri: str | None) -> Target:
+    """Return the target in the first of several mounts that has it; where none has it, in the first that may get it."""
+    looked = ", ".join(str(tree.mount) for tree, _ in having)
+    failed: Target | None = None
+    for tree, first in having:
+        path = None if uri is not None else (*first, *below)
+        try:
+            if path is None:
+                return Target(tree, await tree.locate(uri or ""), uri, tree.mount)
+            await tree.entry(path, exact=False)
+            return Target(tree, path, None, tree.mount)
+        except (NotFound, FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            failed = failed or Target(tree, path, uri, tree.mount)  # its use reports the error
+    tree, first = having[0]
+    return failed or Target(tree, None if uri is not None else (*first, *below), uri, looked)
+
+
 def run(choice: SourceChoice, work: Callable[[Trees], Awaitable[T]], config: "Config | None" = None) -> T:
     """Do asynchronous work on trees, then close the sources that it opened. Raise the errors of the work, unwrapped.
 
@@ -164,12 +168,16 @@ async def each(trees: Trees, operands: tuple[str, ...], work: Callable[[Target],
         except (BrokenPipeError, ConfigError):
             raise
         except BbfsError as error:
-            output.failure(error, operand)
+            output.failure(error, _about(operand, target))
             well = False
         except OSError as error:
-            output.failure(error, operand, None if target is None else await why(target, error))
+            output.failure(error, _about(operand, target), None if target is None else await why(target, error))
             well = False
     return well
+
+
+def _about(operand: str, target: Target | None) -> str:
+    return operand if target is None or target.looked is None else f"{operand}: at {target.looked}"
 
 
 async def each_root(trees: Trees, work: Callable[[SourceTree], Awaitable[None]]) -> None:

@@ -20,7 +20,9 @@ def path_by_rule(uri: str) -> Path:
 
 def uri_by_rule(path: Path) -> str:
     """Return the bbfs URI of a path. Raise InvalidUri for a bare URI prefix, and for a path without one."""
-    prefix = parse_uri_prefix(path[0] if path else "")
+    if not path:
+        raise InvalidUri("the root of a mount, which has the directories of all data sources: no URI stands for it")
+    prefix = parse_uri_prefix(path[0])
     below = path[1:] if prefix.scheme is None else (prefix.scheme, *path[1:])
     if not below or (prefix.scheme is not None and len(below) == 1):
         raise InvalidUri(f"{path[0]!r} is the directory of a data source: no URI stands for it")
