@@ -19,7 +19,6 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from bbfs.model.errors import ProtocolViolation
-from bbfs.sources.mcp.transport.jsonrpc import LineSplitter
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +30,28 @@ _CHUNK = 1 << 16
 _ENDLESS = "subscriptions/listen"
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+class LineSplitter:
+    """Splits chunks into lines, in linear time. limit: bytes of one line; more raise ProtocolViolation."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # One block, not a list of chunks: its memory goes back to the system when freed.
+        self._pending = bytearray()
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that end within `chunk`, without their line feeds."""
+        first, *others = chunk.split(b"\n")
+        self._pending += first
+        if len(self._pending) > self._limit:
+            self._pending.clear()  # otherwise the traceback would keep it
+            raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
+        if not others:
+            return []
+        lines = [bytes(self._pending), *others[:-1]]
+        self._pending = bytearray(others[-1])
+        return lines
 
 
 @asynccontextmanager

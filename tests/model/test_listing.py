@@ -1,6 +1,5 @@
-"""Compact listings: the same tree whatever the order and the pages, in place or anew; long texts in pieces."""
+"""Compact listings: the same tree whatever the order and the pages."""
 
-import json
 from typing import Any
 
 import pytest
@@ -10,8 +9,6 @@ from hypothesis import strategies as st
 
 from bbfs.model.listing import Rows
 from bbfs.sources.mcp.client.decode import add_resources, resource_entry
-from bbfs.sources.mcp.transport import long_strings
-from bbfs.sources.mcp.transport.long_strings import LongText, put_back, take_out
 
 PREFIX = "mcp-server+docs"
 PARTS = st.sampled_from(["a", "b", "a%20b", "a b", "%41", "", ".", "index.txt"])
@@ -73,19 +70,3 @@ def test_rows_say_what_entries_say_whatever_the_pages(given_: list[tuple[str, di
         for field in ("name", "title", "mime_type", "size", "modified_ns", "annotations", "mcp_data"):
             assert getattr(metadata, field) == getattr(entry, field)
         assert metadata.uri == f"{PREFIX}+{entry.uri}"
-
-
-@given(st.text(st.sampled_from(list('a"\\\né😀u/\x01')), min_size=100), st.integers(75, 120), st.booleans())
-def test_a_long_text_is_the_same_in_pieces(text: str, piece: int, ascii_only: bool) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_strings, "PIECE", piece)
-        patch.setattr(long_strings, "LONG", 90)
-        result = {"contents": [{"uri": "x", "text": text}], "deeper": [{"text": text}]}
-        parted = take_out(json.dumps(result, ensure_ascii=ascii_only).encode())
-        assert parted is not None
-        rest = json.loads(parted[0])
-        put_back(rest, parted[1])
-        found = rest["contents"][0]["text"]
-        assert isinstance(found, LongText)
-        assert found.data.decode() == text
-        assert rest["deeper"] == [{"text": text}]

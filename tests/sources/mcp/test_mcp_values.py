@@ -24,10 +24,9 @@ from bbfs.sources.mcp.client.decode import (
     ttl_seconds,
 )
 from bbfs.sources.mcp.client.errors import server_redactor
-from bbfs.sources.mcp.transport.events import Event, EventParser
-from bbfs.sources.mcp.transport.jsonrpc import LineSplitter, decode
+from bbfs.sources.mcp.transport.messages import RawMessage
+from bbfs.sources.mcp.transport.messages import decode as decode_message
 
-chunks = st.lists(st.binary(max_size=12) | st.sampled_from([b"\n", b"a\nb", b"\n\n"]))
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -38,39 +37,8 @@ fields = st.sampled_from(
 )
 
 
-@given(chunks)
-def test_lines_do_not_depend_on_chunks(parts: list[bytes]) -> None:
-    splitter = LineSplitter(1 << 20)
-    lines = [line for part in parts for line in splitter.feed(part)]
-    assert lines == b"".join(parts).split(b"\n")[:-1]
-
-
-@given(st.lists(st.binary(min_size=1, max_size=5)))
-def test_lines_are_bounded(parts: list[bytes]) -> None:
-    splitter = LineSplitter(10)
-    try:
-        for part in parts:
-            splitter.feed(part)
-    except ProtocolViolation:
-        assert max(map(len, b"".join(parts).split(b"\n"))) > 10
-    else:
-        assert max(map(len, b"".join(parts).split(b"\n"))) <= 10 + 5
-
-
-@given(st.integers(1, 7))
-def test_events(size: int) -> None:
-    stream = b": hello\n\nevent: endpoint\ndata: /x\n\nid: 7\r\ndata: a\r\ndata:b\r\n\r\ndata\nretry: 3\n\ndata: cut"
-    parser = EventParser(100)
-    found = [event for start in range(0, len(stream), size) for event in parser.feed(stream[start : start + size])]
-    assert found == [Event("endpoint", b"/x", None), Event("message", b"a\nb", "7"), Event("message", b"", "7")]
-
-
-def test_events_are_bounded() -> None:
-    parser = EventParser(100)
-    for _ in range(10):
-        parser.feed(b"data: 1234567890\n")
-    with pytest.raises(ProtocolViolation):
-        parser.feed(b"data: 1\n")
+def decode(line: bytes) -> list[types.JSONRPCMessage] | None:
+    return decode_message(RawMessage(line, {}))
 
 
 @given(st.dictionaries(fields, json_values))

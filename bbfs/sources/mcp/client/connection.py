@@ -16,7 +16,7 @@ from typing import Any, Literal
 import trio
 from mcp.shared.exceptions import MCPError
 
-from bbfs.model.errors import BbfsError, LoginRequired, ProtocolViolation, Unreachable
+from bbfs.model.errors import BbfsError, LoginRequired, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.values import McpServer, Policy, SourceEvent, SourceState
 from bbfs.sources.mcp.client.client_features import ClientFeatures
 from bbfs.sources.mcp.client.errors import (
@@ -214,7 +214,7 @@ class Connection:
             case "reconnect":
                 cause = session.why_closed()
                 self._lose(session, cause or error)
-                if isinstance(cause, ProtocolViolation):
+                if isinstance(cause, ProtocolViolation | TooLarge):
                     return again(cause)
                 return again(cause or error) if last else None
             case "disconnect":

@@ -16,7 +16,7 @@ from bbfs.model.errors import NotSupported, ProtocolViolation
 from bbfs.model.listing import Description, Rows, last_part
 from bbfs.model.values import Completion, Loaded, Part, ResourceTemplate
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.mcp.transport.long_strings import LongText
+from bbfs.sources.mcp.transport.messages import LongText
 
 T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -261,9 +261,9 @@ def content_part(raw: Any) -> Part:
     blob, text = raw.get("blob"), raw.get("text")
     # Where both are there, one of them is most often an empty field that the server's language cannot leave out.
     if isinstance(blob, LongText):
-        return Part(uri, mime_type, _hashed(_long_blob(blob)), "binary")
+        return Part(uri, mime_type, _hashed(blob.data if blob.is_decoded else _decoded(str(blob))), "binary")
     if isinstance(text, LongText):
-        return Part(uri, mime_type, _hashed(text.data), "text")
+        return Part(uri, mime_type, _hashed(utf8(str(text)) if text.is_decoded else text.data), "text")
     if isinstance(blob, str) and (blob or not isinstance(text, str)):
         return Part(uri, mime_type, MemoryContent(_decoded(blob)), "binary")
     if isinstance(text, str):
@@ -276,13 +276,6 @@ def _hashed(data: bytes) -> MemoryContent:
     content = MemoryContent(data)
     assert content.version
     return content
-
-
-def _long_blob(blob: LongText) -> bytes:
-    try:
-        return blob.base64_decoded()
-    except ValueError:
-        return _decoded(blob.data.decode())
 
 
 def _decoded(blob: str) -> bytes:

@@ -12,7 +12,16 @@ from typing import Any, Literal
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from bbfs.model.errors import BbfsError, Denied, LoginRequired, NotFound, NotSupported, ProtocolViolation, Unreachable
+from bbfs.model.errors import (
+    BbfsError,
+    Denied,
+    LoginRequired,
+    NotFound,
+    NotSupported,
+    ProtocolViolation,
+    TooLarge,
+    Unreachable,
+)
 from bbfs.model.redaction import Redactor, header_secrets, url_secrets
 from bbfs.model.values import McpServer
 
@@ -36,10 +45,10 @@ class HttpFault:
     """Why an HTTP exchange gave no answer.
 
     kind: `connect` (no connection came about), `network` (it broke), `session` (the server forgot us), `status`
-    (`status` says no), `format` (the answer is no JSON-RPC message or exceeds a bound).
+    (`status` says no), `format` (the answer is no JSON-RPC message or too long), `size` (its structure is too large).
     """
 
-    kind: Literal["connect", "network", "session", "status", "format"]
+    kind: Literal["connect", "network", "session", "status", "format", "size"]
     reason: str
     status: int | None = None
 
@@ -52,7 +61,8 @@ class HttpFault:
             return LoginRequired(self.reason)
         if self.status == 403:
             return Denied(self.reason)
-        return ProtocolViolation(self.reason) if self.kind == "format" else Unreachable(self.reason)
+        by_kind: dict[str, type[BbfsError]] = {"format": ProtocolViolation, "size": TooLarge}
+        return by_kind.get(self.kind, Unreachable)(self.reason)
 
 
 class ConnectionClosed(MCPError):
@@ -65,9 +75,10 @@ class ConnectionClosed(MCPError):
 def http_fault(error: types.ErrorData) -> HttpFault | None:
     """Return the HTTP fault that an error stands for, or None."""
     match error.data:
-        case {"kind": "connect" | "network" | "session" | "status" | "format" as kind, "reason": str(reason)} if (
-            error.code == HTTP_FAULT
-        ):
+        case {
+            "kind": "connect" | "network" | "session" | "status" | "format" | "size" as kind,
+            "reason": str(reason),
+        } if error.code == HTTP_FAULT:
             status = error.data.get("status")
             return HttpFault(kind, reason, status if isinstance(status, int) else None)
     return None

@@ -1,53 +1,87 @@
 """A parser of server-sent events (`text/event-stream`), in time linear in their length."""
 
+from codecs import BOM_UTF8 as _BOM
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bbfs.model.errors import ProtocolViolation
-from bbfs.sources.mcp.transport.jsonrpc import LineSplitter
-from bbfs.sources.mcp.transport.long_strings import Line
+
+_LONGEST_FIELD = 1 << 14
+"""Bytes of a line that is not data."""
+_MAX_LINES = 1_000_000
+"""Lines of data of one event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One server-sent event. id: the latest that the stream gave so far."""
+    """The end of a server-sent event. id: the latest that the stream gave so far."""
 
     type: str
-    data: bytes
     id: str | None
 
 
 class EventParser:
-    """Parses chunks (HTML Standard, section 9.2.6). limit: bytes of one event; more raise ProtocolViolation."""
+    """Parses chunks (HTML Standard, section 9.2.6) into pieces of data and the ends of events.
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._lines = LineSplitter(limit)
+    Its memory is bounded. Raises ProtocolViolation for a field that is too long.
+    """
+
+    def __init__(self) -> None:
+        self._line = bytearray()
+        self._in_data = self._after_return = False
         self._type = ""
-        self._data: list[bytes] = []
-        self._size = 0
+        self._lines = 0
         self._id: str | None = None
 
-    def feed(self, chunk: bytes) -> list[Event]:
-        """Return the events that end within `chunk`."""
-        return [event for line in self._lines.feed(chunk) if (event := self._line(line))]
+    def feed(self, chunk: bytes) -> Iterator[bytes | Event | int]:
+        """Yield pieces of data as they come, each event at its end, and the size of each line that is neither."""
+        at = 1 if self._after_return and chunk.startswith(b"\n") else 0
+        self._after_return = chunk.endswith(b"\r") or (self._after_return and not chunk)
+        chunk = chunk[at:].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        at = 0
+        while at < len(chunk):
+            end = chunk.find(b"\n", at)
+            yield from self._part(chunk[at : end if end >= 0 else len(chunk)], is_end=end >= 0)
+            at = end + 1 if end >= 0 else len(chunk)
 
-    def _line(self, line: Line) -> Event | None:
-        line = bytes(line.removesuffix(b"\r"))
-        if not line:
-            event = Event(self._type or "message", b"\n".join(self._data), self._id) if self._data else None
-            self._type, self._data, self._size = "", [], 0
-            return event
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
+    def _part(self, part: bytes, *, is_end: bool) -> Iterator[bytes | Event | int]:
+        """Take a part of a line."""
+        if self._in_data:
+            yield part
+            self._in_data = not is_end
+            return
+        self._line += part
+        if not is_end and len(self._line) <= len(_BOM + b"data: "):
+            return
+        field, colon, value = self._line.removeprefix(_BOM).partition(b":")
+        if field == b"data" and (colon or is_end):
+            self._lines += 1
+            if self._lines > _MAX_LINES:
+                raise ProtocolViolation(f"the server sent an event of more than {_MAX_LINES} lines")
+            yield (b"\n" if self._lines > 1 else b"") + value.removeprefix(b" ")
+            self._in_data = not is_end
+        elif is_end:
+            yield self._end_of_line(bytes(field), bytes(value.removeprefix(b" ")))
+        elif len(self._line) <= _LONGEST_FIELD:
+            return
+        elif field:
+            raise ProtocolViolation(f"the server sent a field of more than {_LONGEST_FIELD} bytes")
+        else:
+            yield len(self._line)
+            self._line = bytearray(b":")  # the rest of a comment
+            return
+        self._line = bytearray()
+
+    def _end_of_line(self, field: bytes, value: bytes) -> Event | int:
+        """Return the event that a line ends, or the line's size."""
+        size = len(self._line)
+        if not self._line:
+            event = Event(self._type or "message", self._id)
+            had_data, self._type, self._lines = self._lines, "", 0
+            return event if had_data else 0
         match field:
-            case b"data":
-                self._data.append(value)
-                self._size += len(value)
-                if self._size > self._limit:
-                    self._data.clear()
-                    raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
             case b"event":
                 self._type = value.decode("utf-8", "replace")
             case b"id" if b"\0" not in value:
                 self._id = value.decode("utf-8", "replace")
-        return None
+        return size

@@ -7,7 +7,7 @@ the fault of an exchange becomes the answer to its request (`errors.HttpFault`).
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -18,7 +18,7 @@ import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from bbfs.model.errors import BbfsError, Denied, LoginRequired, ProtocolViolation, Unreachable
+from bbfs.model.errors import BbfsError, Denied, LoginRequired, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import Redactor
 from bbfs.model.values import McpServer
 from bbfs.sources.http.client import unguarded_client
@@ -28,7 +28,8 @@ from bbfs.sources.http.statuses import status_line
 from bbfs.sources.mcp.client.errors import HttpFault
 from bbfs.sources.mcp.login.refresh import Login
 from bbfs.sources.mcp.transport.events import Event, EventParser
-from bbfs.sources.mcp.transport.jsonrpc import ServerStreams, decode
+from bbfs.sources.mcp.transport.jsonrpc import ServerStreams
+from bbfs.sources.mcp.transport.messages import Intake
 
 SESSION_ID = "mcp-session-id"
 INITIALIZED_TIMEOUT = 5.0
@@ -68,6 +69,7 @@ class HttpTransport:
     incoming: MemoryObjectSendStream[SessionMessage | Exception] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._large = trio.CapacityLimiter(1)
         self.url = self.server.url or ""
 
     @asynccontextmanager
@@ -161,39 +163,43 @@ class HttpTransport:
             request = following
         raise Faulty(HttpFault("status", "too many redirects"))
 
-    async def body(self, response: httpx2.Response, limit: int | None = None) -> bytes:
-        """Return the whole body. limit: in bytes, by default that of a message."""
-        body = bytearray()
-        limit = self.max_message if limit is None else limit
+    async def messages(self, response: httpx2.Response, limit: int | None = None) -> list[types.JSONRPCMessage]:
+        """Return the messages of a whole body. limit: in bytes, by default that of a message."""
+        with Intake(self.max_message if limit is None else limit, self._large) as intake:
 
-        async def take(piece: bytes) -> bool:
-            body.extend(piece)
-            if len(body) > limit:
-                body.clear()  # or it would stay for as long as the traceback does
-                raise ProtocolViolation(f"the server sent a message of more than {limit} bytes")
-            return False
+            async def take(piece: bytes) -> bool:
+                await intake.feed(piece)
+                return False
 
-        await self._read(response, take)
-        return bytes(body)
+            await self._read(response, take)
+            try:
+                return await intake.end() or []
+            except TooLarge as exc:
+                raise Faulty(HttpFault("size", str(exc))) from exc
 
-    async def events(self, response: httpx2.Response, handle: Callable[[Event], Awaitable[bool]]) -> bool:
-        """Pass events to `handle` until it returns True, or return False at the end of the stream."""
-        parser = EventParser(self.max_message)
+    async def events(self, response: httpx2.Response, handle: Callable[[Event, Intake], Awaitable[bool]]) -> bool:
+        """Call `handle` at each event with its data until it returns True, or return False at the end of the stream."""
+        parser = EventParser()
+        with Intake(self.max_message, self._large) as intake:
 
-        async def take(piece: bytes) -> bool:
-            for event in parser.feed(piece):
-                if await handle(event):
-                    return True
-            return False
+            async def take(piece: bytes) -> bool:
+                for part in parser.feed(piece):
+                    if isinstance(part, bytes):
+                        await intake.feed(part)
+                    elif isinstance(part, int):
+                        await intake.skip(part)
+                    elif await handle(part, intake):
+                        return True
+                return False
 
-        return await self._read(response, take)
+            return await self._read(response, take)
 
     async def _read(self, response: httpx2.Response, take: Callable[[bytes], Awaitable[bool]]) -> bool:
         """Pass a body to `take` until it returns True, or return False at the end of the body.
 
-        `take` may raise ProtocolViolation.
+        `take` may raise ProtocolViolation and TooLarge.
         """
-        problem: ProtocolViolation | None = None
+        problem: ProtocolViolation | TooLarge | None = None
         done = False
         with trio.CancelScope() as reading:
             try:
@@ -207,7 +213,7 @@ class HttpTransport:
                                 done = True
                                 reading.deadline = trio.current_time() + _DRAIN_TIMEOUT
                                 break
-                    except ProtocolViolation as exc:
+                    except (ProtocolViolation, TooLarge) as exc:
                         problem = exc
                         reading.cancel()
             except ProtocolViolation as exc:
@@ -216,13 +222,13 @@ class HttpTransport:
                 if not done:
                     raise self._faulty("network", "connection lost", exc) from exc
         if problem is not None:
-            raise Faulty(HttpFault("format", str(problem)))
+            raise Faulty(HttpFault("format" if isinstance(problem, ProtocolViolation) else "size", str(problem)))
         return done
 
     async def refusal(self, response: httpx2.Response, *, had_session: bool) -> types.ErrorData:
         """Return the error for a status of 400 or more: the JSON-RPC error of the body if it is more exact."""
         status = response.status_code
-        messages = decode(await self._said(response)) or ()
+        messages = await self._said(response)
         error = next((message.error for message in messages if isinstance(message, types.JSONRPCError)), None)
         reason = status_line(status)
         if error is not None:
@@ -239,14 +245,11 @@ class HttpTransport:
             return HttpFault("status", reason, status).error_data()
         return error
 
-    async def _said(self, response: httpx2.Response) -> bytes:
-        """Return the body of a refusal, or nothing if it is too long or does not come in time."""
-        with trio.move_on_after(_REFUSAL_TIMEOUT):
-            try:
-                return await self.body(response, _REFUSAL_LIMIT)
-            except Faulty:
-                pass
-        return b""
+    async def _said(self, response: httpx2.Response) -> list[types.JSONRPCMessage]:
+        """Return the messages of a refusal, or none if it is too long or does not come in time."""
+        with trio.move_on_after(_REFUSAL_TIMEOUT), suppress(Faulty):
+            return await self.messages(response, _REFUSAL_LIMIT)
+        return []
 
     def _faulty(self, kind: str, what: str, exc: Exception) -> Faulty:
         text = self.redact(str(exc)) or type(exc).__name__

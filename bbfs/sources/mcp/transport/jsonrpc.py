@@ -1,14 +1,11 @@
-"""JSON-RPC 2.0: messages out of bytes, and a peer that exchanges them over the streams of a transport.
+"""JSON-RPC 2.0: a peer that exchanges messages over the streams of a transport.
 
 A request waits for one event, and a transport hands an answer to that event at once: with 64 requests in flight, steps
 of the event loop bound the throughput.
 """
 
-import codecs
 import itertools
-import json
 import os
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,122 +17,15 @@ import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
-from pydantic import ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
-from bbfs.model.errors import ProtocolViolation
-from bbfs.sources.mcp.client.errors import ConnectionClosed, invalid_answer
-from bbfs.sources.mcp.transport.long_strings import LONG, Line, put_back, take_out
+from bbfs.sources.mcp.client.errors import ConnectionClosed
 
 _CANCEL_NOTICE = 5.0
 """Seconds that telling the server of a cancelled request may take at most."""
 
 
-_DEEPEST = 200
-"""Levels of nesting; about what pydantic's parser takes."""
-_LENIENT = json.JSONDecoder(strict=False)
-_ANSWER_START = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*,\s*"(?:result|error)"')
-_ANSWER_END = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
-"""The beginning or end of an answer from most servers: it names the request even if the rest is not readable."""
-
 Params = Mapping[str, Any]
-
-
-class LineSplitter:
-    """Splits chunks into lines, in linear time. limit: bytes of one line; more raise ProtocolViolation."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        # One block, not a list of chunks: its memory goes back to the system when freed.
-        self._pending = bytearray()
-
-    def feed(self, chunk: bytes) -> list[Line]:
-        """Return the lines that end within `chunk`, without their line feeds. A long one is not copied again."""
-        first, *others = chunk.split(b"\n")
-        self._pending += first
-        if len(self._pending) > self._limit:
-            self._pending.clear()  # otherwise the traceback would keep it
-            raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
-        if not others:
-            return []
-        pending = self._pending
-        lines: list[Line] = [pending if len(pending) >= LONG else bytes(pending), *others[:-1]]
-        self._pending = bytearray(others[-1])
-        return lines
-
-
-def decode(line: Line) -> list[types.JSONRPCMessage] | None:
-    """Return the messages on one line (several in a batch), or None if it holds none.
-
-    Mistakes are tolerated: bytes that are not UTF-8 are replaced, halves of surrogate pairs and control characters in
-    texts are kept, a byte order mark is skipped. An answer with an id but no valid shape fails its request at once,
-    instead of at its deadline. Parsing first and validating then takes a fifth of the time of
-    `jsonrpc_message_adapter.validate_json`. Long texts in a result are `LongText`.
-    """
-    if len(line) >= LONG and (parted := take_out(line)) is not None:
-        rest, texts = parted
-        found = decode(rest)
-        for message in found or ():
-            if isinstance(message, types.JSONRPCResponse):
-                put_back(message.result, texts)
-        return found
-    if line.startswith(codecs.BOM_UTF8):
-        line = line[len(codecs.BOM_UTF8) :]
-    try:
-        value = from_json(line)
-    except ValueError:
-        try:
-            value = _LENIENT.decode(line.decode("utf-8", "replace").strip())
-            _require_shallow(value)
-        except (ValueError, RecursionError):
-            broken = _ANSWER_START.match(line) or _ANSWER_END.search(line[-100:])
-            return [invalid_answer(int(broken[1]), "not JSON")] if broken else None
-    found = [message for item in (value if isinstance(value, list) else [value]) if (message := _message(item))]
-    return found or None
-
-
-async def decode_aside(line: Line) -> list[types.JSONRPCMessage] | None:
-    """Decode a line, a long one in a thread."""
-    return await trio.to_thread.run_sync(decode, line) if len(line) >= LONG else decode(line)
-
-
-def _require_shallow(value: Any) -> None:
-    """Raise ValueError for a value nested so deep that encoding it as JSON could fail."""
-    level = [value]
-    for _ in range(_DEEPEST):
-        inner = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list))
-        level = [item for items in inner for item in items]
-        if not level:
-            return
-    raise ValueError("nested too deep")
-
-
-def _message(item: Any) -> types.JSONRPCMessage | None:
-    if not isinstance(item, dict):
-        return None
-    try:
-        return types.jsonrpc_message_adapter.validate_python(item, by_name=False)
-    except ValidationError:
-        return _answer(item)
-
-
-def _answer(item: dict[str, Any]) -> types.JSONRPCMessage | None:
-    """Return the answer that a malformed object is meant to be, or None: programs log in JSON too."""
-    request_id, result, error = item.get("id"), item.get("result"), item.get("error")
-    if isinstance(request_id, float) and request_id.is_integer():
-        request_id = int(request_id)  # some languages have no other numbers than floats
-    if item.get("method") is not None or not ("result" in item or "error" in item):
-        return None
-    if not isinstance(request_id, int | str) or isinstance(request_id, bool):
-        return None
-    match error:
-        case None if isinstance(result, dict):
-            return types.JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result)
-        case {"code": int(code)} if not isinstance(code, bool):
-            text = error.get("message")
-            data = types.ErrorData(code=code, message=text if isinstance(text, str) else "")
-            return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
-    return invalid_answer(request_id, "not a JSON-RPC response")
 
 
 class Inbox:

@@ -17,7 +17,7 @@ from bbfs.sources.mcp.transport.http import (
     Outgoing,
     is_event_stream,
 )
-from bbfs.sources.mcp.transport.jsonrpc import decode_aside
+from bbfs.sources.mcp.transport.messages import Intake
 
 
 class Sse(HttpTransport):
@@ -30,17 +30,17 @@ class Sse(HttpTransport):
     async def _hear(self, task_status: trio.TaskStatus[str]) -> None:
         endpoint: str | None = None
 
-        async def handle(event: Event) -> bool:
+        async def handle(event: Event, data: Intake) -> bool:
             nonlocal endpoint
             if event.type == "endpoint" and endpoint is None:
-                endpoint = urljoin(self.url, event.data.decode("utf-8", "replace"))
-                if origin(httpx2.URL(endpoint)) != origin(httpx2.URL(self.url)):
-                    raise ProtocolViolation("the server names an endpoint of another origin")
+                endpoint = self._endpoint(data.text())
                 task_status.started(endpoint)
             elif event.type == "message":
-                for message in await decode_aside(event.data) or ():
+                for message in await data.end() or ():
                     if not await self.deliver(message):
                         return True
+            else:
+                await data.skip(len(data.text()))
             return False
 
         with self.incoming:
@@ -57,6 +57,17 @@ class Sse(HttpTransport):
                 self.ending = exc.fault.error()
         if endpoint is None:
             raise self.ending
+
+    def _endpoint(self, path: str) -> str:
+        """Return the URL for messages. Raises ProtocolViolation for one of another origin, or for no URL."""
+        try:
+            endpoint = urljoin(self.url, path)
+            is_same = origin(httpx2.URL(endpoint)) == origin(httpx2.URL(self.url))
+        except (httpx2.InvalidURL, ValueError) as exc:
+            raise ProtocolViolation("the server names an endpoint that is no URL") from exc
+        if not is_same:
+            raise ProtocolViolation("the server names an endpoint of another origin")
+        return endpoint
 
     async def _write(self, endpoint: str, outgoing: Outgoing) -> None:
         async with trio.open_nursery() as nursery:

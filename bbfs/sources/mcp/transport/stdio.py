@@ -16,11 +16,11 @@ import anyio
 import trio
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from bbfs.model.errors import BbfsError, ProtocolViolation, Unreachable
+from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import Redactor
 from bbfs.model.values import McpServer
-from bbfs.sources.mcp.transport.jsonrpc import Inbox, LineSplitter, Outbox, ServerStreams, decode_aside
-from bbfs.sources.mcp.transport.long_strings import LONG, Line
+from bbfs.sources.mcp.transport.jsonrpc import Inbox, Outbox, ServerStreams
+from bbfs.sources.mcp.transport.messages import Intake
 
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG")
 _GRACE = 1.0
@@ -101,8 +101,8 @@ class Stdio:
                     nursery.start_soon(self._stop_reading_after_exit, process, nursery.cancel_scope)
                     await self._read_lines(process, inbox)
                     nursery.cancel_scope.cancel()
-            except* ProtocolViolation as group:
-                self.ending = next(exc for exc in group.exceptions if isinstance(exc, ProtocolViolation))
+            except* (ProtocolViolation, TooLarge) as group:
+                self.ending = next(exc for exc in group.exceptions if isinstance(exc, BbfsError))
             except* trio.BrokenResourceError:
                 pass  # the pipe broke: the end like any other
             with trio.move_on_after(_EXIT_STATUS_WAIT):
@@ -122,23 +122,21 @@ class Stdio:
 
     async def _read_lines(self, process: trio.Process, inbox: Inbox) -> None:
         assert process.stdout is not None
-        splitter = LineSplitter(self._max_message)
-        async for chunk in process.stdout:
-            for line in splitter.feed(bytes(chunk)):
-                await self._deliver(line, inbox)
+        with Intake(self._max_message, trio.CapacityLimiter(1), self._log_foreign) as intake:
+            async for received in process.stdout:
+                chunk, at = bytes(received), 0
+                while (end := chunk.find(b"\n", at)) >= 0:
+                    await intake.feed(chunk[at:end])
+                    at = end + 1
+                    for message in await intake.end() or ():
+                        inbox.take(message)
+                await intake.feed(chunk[at:])
 
-    async def _deliver(self, line: Line, inbox: Inbox) -> None:
-        if len(line) < LONG and not line.strip():
-            return
-        messages = await decode_aside(line)
-        if messages is None:
-            self._foreign_lines += 1
-            if self._foreign_lines <= _FOREIGN_LINES_LOGGED:
-                text = line[: 1000 + 4 * self._redact.longest].decode("utf-8", "replace")
-                self._log.info("on stdout, not a JSON-RPC message: %s", self._redact.cut(text, 200))
-            return
-        for message in messages:
-            inbox.take(message)
+    def _log_foreign(self, line: bytes | bytearray) -> None:
+        self._foreign_lines += 1
+        if self._foreign_lines <= _FOREIGN_LINES_LOGGED:
+            text = line[: 1000 + 4 * self._redact.longest].decode("utf-8", "replace")
+            self._log.info("on stdout, not a JSON-RPC message: %s", self._redact.cut(text, 200))
 
     async def _write(
         self,

@@ -1,6 +1,6 @@
 """The Streamable HTTP transport, for both eras: one POST a message, its answer in the body or as an event stream."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -20,8 +20,7 @@ from bbfs.sources.mcp.transport.http import (
     Outgoing,
     is_event_stream,
 )
-from bbfs.sources.mcp.transport.jsonrpc import decode_aside
-from bbfs.sources.mcp.transport.long_strings import LONG
+from bbfs.sources.mcp.transport.messages import Intake
 
 _PROTOCOL_VERSION = "mcp-protocol-version"
 _FAREWELL_TIMEOUT = 1.0
@@ -110,8 +109,8 @@ class StreamableHttp(HttpTransport):
             del self._exchanges[request.id]
 
     async def _exchange(self, request: types.JSONRPCRequest, headers: dict[str, str]) -> types.ErrorData | None:
-        async def handle(event: Event) -> bool:
-            return await self._pass_on(event.data, request.id)
+        async def handle(_: Event, data: Intake) -> bool:
+            return await self._pass_on(await data.end() or (), request.id)
 
         async with self.exchange("POST", self.url, headers, request) as response:
             if request.method == "initialize":
@@ -122,16 +121,15 @@ class StreamableHttp(HttpTransport):
                 if await self.events(response, handle):
                     return None
                 return HttpFault("network", "the event stream ended without an answer").error_data()
-            if await self._pass_on(await self.body(response), request.id):
+            if await self._pass_on(await self.messages(response), request.id):
                 return None
             kind = response.headers.get("content-type", "no content type")
             return HttpFault("format", f"HTTP {response.status_code} with no JSON-RPC answer ({kind})").error_data()
 
-    async def _pass_on(self, data: bytes, request_id: types.RequestId) -> bool:
-        """Deliver the messages in `data`. Returns whether the answer to the request was among them."""
+    async def _pass_on(self, messages: Iterable[types.JSONRPCMessage], request_id: types.RequestId) -> bool:
+        """Deliver messages. Returns whether the answer to the request was among them."""
         answered = False
-        messages = await decode_aside(data) if len(data) >= LONG or data.strip() else None
-        for message in messages or ():
+        for message in messages:
             if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
                 message.id = request_id
                 answered = True
@@ -158,10 +156,10 @@ class StreamableHttp(HttpTransport):
         """Keep the notification stream of the handshake era open, if the server has one."""
         last_id: str | None = None
 
-        async def handle(event: Event) -> bool:
+        async def handle(event: Event, data: Intake) -> bool:
             nonlocal last_id
             last_id = event.id
-            for message in (await decode_aside(event.data) or ()) if event.data else ():
+            for message in await data.end() or ():
                 if not await self.deliver(message):
                     return True
             return False

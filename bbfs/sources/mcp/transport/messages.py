@@ -1,0 +1,455 @@
+"""JSON-RPC messages out of bytes that come in any pieces: one bounded reader for every transport.
+
+A parser makes objects of a hundred times the size of a hostile document, and holds Python's global lock meanwhile. So
+each step here has a bound: the bytes of a message, its structure before it is parsed, the bytes that are no message,
+and the time until other tasks run. Long texts are cut out while the message arrives, and their escapes are resolved
+piece by piece; memory holds each of them once.
+"""
+
+import codecs
+import json
+import re
+import secrets
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+from types import TracebackType
+from typing import Any
+
+import mcp_types as types
+import trio
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
+from bbfs.sources.bounded.json import SHORT, JsonBounds, parse_json
+from bbfs.sources.mcp.client.errors import HttpFault, invalid_answer
+
+LONG = 1 << 16
+"""Bytes from which a text is cut out of its message."""
+PIECE = 1 << 16
+"""Bytes that are handled before other tasks may run: about a millisecond."""
+_SCANNED = 1 << 14
+"""Bytes that are searched for long texts at once, with the beginning of a string before them."""
+STRUCTURE = JsonBounds(size=32 << 20, values=1_000_000, depth=200)
+"""Bounds of a message without its long texts."""
+_LARGE = 4 << 20
+"""Bytes from which a message is large: of one server, one large message is read at a time."""
+_MAX_FOREIGN = 16 << 20
+"""Bytes between two messages that belong to none; a line counts `_LINE` on top. More end the stream."""
+_LINE = 64
+_MAX_BATCH = 1000
+"""Messages of one batch."""
+_TURN = 0.002
+"""Seconds after which other tasks run."""
+_LENIENT_AT_MOST = 1 << 20
+"""Bytes of a message that may be read in spite of mistakes. That reader holds the global lock to its end."""
+_MAX_ERROR = 2000
+"""Characters of a long text in an error."""
+
+_LENIENT = json.JSONDecoder(strict=False)
+_ANSWER_START = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*,\s*"(?:result|error)"')
+_ANSWER_END = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
+"""The beginning or end of an answer from most servers: it names the request even if the rest is not readable."""
+_OF_A_MESSAGE = frozenset(("method", "result", "error"))
+_CLOSED = re.compile(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*"){0,1000}', re.DOTALL)
+"""Strings that are closed, and all else; not more at once, as each takes memory."""
+_INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*', re.DOTALL)
+_BLOB = re.compile(rb'"(?:blob|data)"\s{0,8}:\s{0,8}\Z')
+_HIGH_SURROGATE = re.compile(rb"\\u[Dd][89ABab][0-9A-Fa-f]{2}")
+_LONGEST_ESCAPE = 6
+_NO_STRING = b'"\\x"'
+
+
+class Turns:
+    """Lets other tasks run when one has worked for a while."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    async def take(self) -> None:
+        if time.perf_counter() - self._since > _TURN:
+            await trio.lowlevel.checkpoint()
+            self._since = time.perf_counter()
+
+
+@dataclass(frozen=True, slots=True)
+class LongText:
+    """A text of a message, in UTF-8, or the bytes that it stands for if it is plain base64 (`is_decoded`)."""
+
+    data: bytes
+    is_decoded: bool = False
+
+    def __str__(self) -> str:
+        return (b64encode(self.data) if self.is_decoded else self.data).decode()
+
+
+class _Text:
+    """A long text that is being received. is_blob: it may be base64, which is decoded as it comes."""
+
+    def __init__(self, is_blob: bool) -> None:
+        self._out = BytesIO()
+        self._digits: bytes | None = b"" if is_blob else None
+
+    def write(self, piece: bytes) -> None:
+        if self._digits is None:
+            self._out.write(piece)
+            return
+        digits = self._digits + piece
+        padding = digits.find(b"=")
+        whole = (len(digits) if padding < 0 else padding) & ~3
+        try:
+            self._out.write(b64decode(digits[:whole], validate=True))
+        except ValueError:
+            whole = 0
+        self._digits = digits[whole:]
+        if len(self._digits) > 4:
+            self._as_text()
+
+    def end(self) -> LongText:
+        if self._digits:
+            try:
+                last = b64decode(self._digits, validate=True)
+            except ValueError:
+                last = b""
+            if b64encode(last) == self._digits:
+                self._out.write(last)
+                self._digits = b""
+            else:
+                self._as_text()
+        return LongText(self._out.getvalue(), is_decoded=self._digits is not None)
+
+    def _as_text(self) -> None:
+        """Go on as a text: it is no base64, or another spelling of it."""
+        decoded, self._out = self._out.getvalue(), BytesIO()
+        for start in range(0, len(decoded), 3 * PIECE):
+            self._out.write(b64encode(decoded[start : start + 3 * PIECE]))
+        self._out.write(self._digits or b"")
+        self._digits = None
+
+
+@dataclass(frozen=True, slots=True)
+class RawMessage:
+    """A message with a placeholder for each long text, and the texts by placeholder."""
+
+    rest: bytes | bytearray
+    texts: dict[str, LongText]
+
+
+class MessageReader:
+    """Collects one message. limit: its bytes; more raise ProtocolViolation. Raises TooLarge for too much beside texts.
+
+    size: bytes so far.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._begin()
+
+    def _begin(self) -> None:
+        self.size = 0
+        self._rest = bytearray()  # one block: its memory goes back to the system when freed
+        self._tail = b""
+        self._fresh = bytearray()
+        self._text: _Text | None = None
+        self._texts: dict[str, LongText] = {}
+        self._mark = ""
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next bytes, `PIECE` at most."""
+        self.size += len(piece)
+        if self.size > self._limit:
+            self._begin()  # otherwise the traceback would keep it all
+            raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
+        self._fresh += piece
+        if self.size <= LONG or len(self._fresh) < _SCANNED:
+            return
+        self._scan()
+        if len(self._rest) > STRUCTURE.size:
+            self._begin()
+            raise TooLarge(f"the server sent a message of more than {STRUCTURE.size} bytes without its long texts")
+
+    def end(self) -> RawMessage:
+        """Return the message, and begin the next one."""
+        if self._mark:
+            self._scan()
+        rest, texts = self._rest, self._texts
+        rest += self._tail + self._fresh
+        self._begin()
+        return RawMessage(rest, texts)
+
+    def _scan(self) -> None:
+        """Pass long texts on to where they are collected, and all else to the rest. Keep a string that is cut off."""
+        self._mark = self._mark or secrets.token_hex(16)
+        data = self._tail + self._fresh
+        at, self._tail, self._fresh = 0, b"", bytearray()
+        while at < len(data):
+            if self._text is not None:
+                at = self._inside(self._text, data, at)
+                if self._text is not None:
+                    return
+                continue
+            end = _closed_end(data, at)
+            self._rest += data[at:end]
+            at = end
+            if len(data) - at < LONG:
+                self._tail = data[at:]
+                return
+            self._text = _Text(_BLOB.search(self._rest, max(0, len(self._rest) - 24)) is not None)
+            at += 1
+
+    def _inside(self, text: _Text, data: bytes, at: int) -> int:
+        """Collect a piece of a long text; return where it ends."""
+        found = _INSIDE.match(data, at) if data.find(b'"', at) >= 0 else None
+        end = len(data) if found is None else found.end()
+        is_closed = data[end : end + 1] == b'"'
+        piece = data[at:end]
+        if not is_closed:
+            piece = _whole(piece)
+            self._tail = data[at + len(piece) :]
+        try:
+            text.write(_resolved(piece))
+        except ValueError:
+            self._rest += _NO_STRING
+        if is_closed:
+            placeholder = f"{self._mark}-{len(self._texts)}"
+            self._texts[placeholder] = text.end()
+            self._rest += b'"%s"' % placeholder.encode()
+            self._text = None
+        return end + 1
+
+
+class Intake:
+    """The messages of one stream of bytes, read within all bounds. A context: memory is given back at its end.
+
+    limit: bytes of a message. large: of the server; it has one large message at a time. on_foreign: gets what is no
+    message, without its long texts.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        large: trio.CapacityLimiter,
+        on_foreign: Callable[[bytes | bytearray], None] = lambda _: None,
+    ) -> None:
+        self._reader = MessageReader(limit)
+        self._large = large
+        self._on_foreign = on_foreign
+        self._is_large = False
+        self._turns = Turns()
+        self._foreign = 0
+
+    def __enter__(self) -> "Intake":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reader.end()
+        self._release()
+
+    def _release(self) -> None:
+        if self._is_large:
+            self._is_large = False
+            self._large.release_on_behalf_of(self)
+
+    async def feed(self, data: bytes) -> None:
+        """Take the next bytes of a message. Raises ProtocolViolation, TooLarge."""
+        for start in range(0, len(data), PIECE):
+            self._reader.feed(data[start : start + PIECE] if len(data) > PIECE else data)
+            if self._reader.size > _LARGE and not self._is_large:
+                await self._large.acquire_on_behalf_of(self)
+                self._is_large = True
+            await self._turns.take()
+
+    async def skip(self, size: int) -> None:
+        """Note bytes that belong to no message. Raises ProtocolViolation after too many of them."""
+        self._foreign += size + _LINE
+        if self._foreign > _MAX_FOREIGN:
+            raise ProtocolViolation(f"the server sent more than {_MAX_FOREIGN} bytes that are no messages")
+        await self._turns.take()
+
+    def text(self) -> str:
+        """Return what was fed, without its long texts, and begin the next message."""
+        return self._reader.end().rest.decode("utf-8", "replace")
+
+    async def end(self) -> list[types.JSONRPCMessage] | None:
+        """Return the messages in what was fed, or None if it is none, and begin the next. Raises TooLarge."""
+        size, message = self._reader.size, self._reader.end()
+        try:
+            if len(message.rest) > SHORT:
+                found = await trio.to_thread.run_sync(decode, message, abandon_on_cancel=True)
+            else:
+                found = decode(message) if message.rest.strip() else []
+        finally:
+            self._release()
+        if found:
+            self._foreign = 0
+            await self._turns.take()
+        else:
+            if found is None:
+                self._on_foreign(message.rest)
+            await self.skip(size)
+        return found
+
+
+def decode(message: RawMessage) -> list[types.JSONRPCMessage] | None:
+    """Return the messages in a piece of JSON (several in a batch), or None if it holds none.
+
+    Mistakes are tolerated: bytes that are not UTF-8 are replaced, halves of surrogate pairs and control characters in
+    texts are kept, a byte order mark is skipped. An answer with an id but no valid shape fails its request at once,
+    instead of at its deadline. Parsing first and validating then takes a fifth of the time of
+    `jsonrpc_message_adapter.validate_json`. Long texts in a result are `LongText`.
+
+    Raises TooLarge for a structure over a bound, unless the message tells at once which request it answers.
+    """
+    rest = message.rest
+    if rest.startswith(codecs.BOM_UTF8):
+        rest = rest[len(codecs.BOM_UTF8) :]
+    try:
+        value = _parsed(rest)
+    except (ValueError, RecursionError, BbfsError) as exc:
+        answers = _ANSWER_START.match(rest) or _ANSWER_END.search(rest[-100:])
+        if isinstance(exc, TooLarge):
+            if answers is None:
+                raise
+            error = HttpFault("size", f"the server's answer is too large: {exc}").error_data()
+            return [types.JSONRPCError(jsonrpc="2.0", id=int(answers[1]), error=error)]
+        return [invalid_answer(int(answers[1]), "not JSON")] if answers else None
+    items = value if isinstance(value, list) else [value]
+    if len(items) > _MAX_BATCH:
+        return None
+    is_long = len(rest) > SHORT
+    found = [one for item in items if (one := _message(item, is_long)) is not None]
+    if message.texts:
+        for one in found:
+            _complete(one, message.texts)
+    return found or None
+
+
+def _parsed(rest: bytes | bytearray) -> Any:
+    """Return the value of a JSON document with any mistakes that have only one meaning."""
+    try:
+        return from_json(rest) if len(rest) <= SHORT else parse_json(rest, STRUCTURE)
+    except (ValueError, ProtocolViolation):
+        if len(rest) > _LENIENT_AT_MOST:
+            raise
+        value = _LENIENT.decode(rest.decode("utf-8", "replace").strip())
+        _require_shallow(value)
+        return value
+
+
+def _require_shallow(value: Any) -> None:
+    """Raise ValueError for a value nested so deep that encoding it as JSON could fail."""
+    level = [value]
+    for _ in range(STRUCTURE.depth):
+        inner = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list))
+        level = [item for items in inner for item in items]
+        if not level:
+            return
+    raise ValueError("nested too deep")
+
+
+def _message(item: Any, is_long: bool) -> types.JSONRPCMessage | None:
+    """Return the message that an object is. Of the long ones bbfs wants answers only."""
+    if not isinstance(item, dict) or _OF_A_MESSAGE.isdisjoint(item) or (is_long and "method" in item):
+        return None
+    number, result = item.get("id"), item.get("result")
+    if type(number) is int and type(result) is dict and item.get("jsonrpc") == "2.0" and len(item) == 3:
+        # Most are. Validation would copy a result, and keep the global lock meanwhile.
+        return types.JSONRPCResponse.model_construct(jsonrpc="2.0", id=number, result=result)
+    try:
+        return types.jsonrpc_message_adapter.validate_python(item, by_name=False)
+    except ValidationError:
+        return _answer(item)
+
+
+def _answer(item: dict[str, Any]) -> types.JSONRPCMessage | None:
+    """Return the answer that a malformed object is meant to be, or None: programs log in JSON too."""
+    request_id, result, error = item.get("id"), item.get("result"), item.get("error")
+    if isinstance(request_id, float) and request_id.is_integer():
+        request_id = int(request_id)  # some languages have no other numbers than floats
+    if item.get("method") is not None or not ("result" in item or "error" in item):
+        return None
+    if not isinstance(request_id, int | str) or isinstance(request_id, bool):
+        return None
+    match error:
+        case None if isinstance(result, dict):
+            return types.JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result)
+        case {"code": int(code)} if not isinstance(code, bool):
+            text = error.get("message")
+            data = types.ErrorData(code=code, message=text if isinstance(text, str) else "")
+            return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
+    return invalid_answer(request_id, "not a JSON-RPC response")
+
+
+def _complete(message: types.JSONRPCMessage, texts: dict[str, LongText]) -> None:
+    """Put the texts back: as `LongText` into the contents of a result, else as plain texts, cut off in an error."""
+    if isinstance(message, types.JSONRPCError):
+        text = texts.get(message.error.message)
+        if text is not None:
+            message.error.message = str(text)[:_MAX_ERROR]
+        return
+    if not isinstance(message, types.JSONRPCResponse):
+        return  # bbfs needs no long text of a request or notification
+    contents = message.result.get("contents")
+    for content in contents if isinstance(contents, list) else ():
+        for key in ("text", "blob") if isinstance(content, dict) else ():
+            value = content.get(key)
+            if isinstance(value, str) and value in texts:
+                content[key] = texts.pop(value)
+    if texts:
+        _put_back(message.result, texts)
+
+
+def _put_back(value: Any, texts: dict[str, LongText]) -> None:
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in list(items):
+        if isinstance(item, str) and item in texts:
+            value[key] = str(texts[item])
+        elif isinstance(item, dict | list):
+            _put_back(item, texts)
+
+
+def _resolved(piece: bytes) -> bytes:
+    """Return a piece of a JSON string with its escapes resolved, in UTF-8. Raises ValueError if it is none."""
+    try:
+        if b"\\" not in piece:
+            piece.decode()
+            return piece
+        return from_json(b'"' + piece + b'"', cache_strings=False).encode()
+    except ValueError:
+        text: str = _LENIENT.decode('"' + piece.decode("utf-8", "replace") + '"')
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+
+
+def _closed_end(data: bytes, at: int) -> int:
+    """Return where the first string begins that has no end, or the end of the data."""
+    while (found := _CLOSED.match(data, at)) is not None and found.end() > at:
+        at = found.end()
+    return at
+
+
+def _whole(piece: bytes) -> bytes:
+    """Cut a piece of a string where no escape, pair of surrogates or character is split."""
+    last = piece.rfind(b"\\", max(0, len(piece) - _LONGEST_ESCAPE))
+    if last >= 0 and _begins_escape(piece, last):
+        escape = piece[last : last + 6]
+        if len(escape) < (6 if escape[1:2] == b"u" else 2):
+            high = last - 6
+            if high >= 0 and _HIGH_SURROGATE.match(piece, high) and _begins_escape(piece, high):
+                return piece[:high]
+            return piece[:last]
+        if _HIGH_SURROGATE.match(escape):
+            return piece[:last]
+    size = len(piece)
+    while size > len(piece) - 3 and size and piece[size - 1] & 0xC0 == 0x80:
+        size -= 1
+    return piece[: size - 1] if size and piece[size - 1] >= 0xC0 else piece
+
+
+def _begins_escape(piece: bytes, at: int) -> bool:
+    """Return whether the backslash at a position begins an escape, and is not itself escaped."""
+    return (at - len(piece[:at].rstrip(b"\\"))) % 2 == 0

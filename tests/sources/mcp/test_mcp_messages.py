@@ -1,0 +1,254 @@
+"""Messages and events out of bytes that come in any pieces, and the bounds on them."""
+
+import json
+from base64 import b64encode
+from typing import Any
+
+import mcp_types as types
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
+from bbfs.sources.mcp.client.decode import loaded
+from bbfs.sources.mcp.transport import messages
+from bbfs.sources.mcp.transport.events import Event, EventParser
+from bbfs.sources.mcp.transport.messages import Intake, LongText, MessageReader, RawMessage, decode
+
+LIMIT = 1 << 20
+
+
+def read(document: bytes, size: int = 1 << 14, limit: int = LIMIT) -> RawMessage:
+    """Read a message that comes in pieces of this size."""
+    reader = MessageReader(limit)
+    for start in range(0, len(document), size):
+        reader.feed(document[start : start + size])
+    return reader.end()
+
+
+def answer(result: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}).encode()
+
+
+def only(raw: RawMessage) -> types.JSONRPCMessage:
+    found = decode(raw)
+    assert found is not None
+    assert len(found) == 1
+    return found[0]
+
+
+@given(st.text(st.sampled_from(list('a"\\\né😀u/\x01')), min_size=300), st.integers(1, 200), st.booleans())
+def test_a_long_text_is_the_same_in_pieces(text: str, size: int, ascii_only: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(messages, "LONG", 90)
+        patch.setattr(messages, "_SCANNED", 20)
+        result = {"contents": [{"uri": "x", "text": text}], "deeper": [{"text": text}]}
+        message = {"jsonrpc": "2.0", "id": 1, "result": result}
+        raw = read(json.dumps(message, ensure_ascii=ascii_only).encode(), size)
+        assert len(raw.texts) == 2
+        found = only(raw)
+    assert isinstance(found, types.JSONRPCResponse)
+    content = found.result["contents"][0]["text"]
+    assert isinstance(content, LongText)
+    assert content.data.decode() == text
+    assert found.result["deeper"] == [{"text": text}]
+
+
+@given(
+    st.binary(min_size=300).map(lambda data: b64encode(data).decode())
+    | st.text(st.sampled_from("AQgw=+/-_ "), min_size=300),
+    st.integers(1, 200),
+)
+def test_a_long_blob_is_decoded_as_it_comes_and_stays_the_same_text(text: str, size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(messages, "LONG", 90)
+        patch.setattr(messages, "_SCANNED", 20)
+        raw = read(answer({"contents": [{"uri": "x", "blob": text}], "deeper": {"blob": text}}), size)
+        found = only(raw)
+    assert isinstance(found, types.JSONRPCResponse)
+    content = found.result["contents"][0]["blob"]
+    assert isinstance(content, LongText)
+    assert str(content) == text
+    assert found.result["deeper"] == {"blob": text}
+    assert part_of({"uri": "x", "blob": content}) == part_of({"uri": "x", "blob": text})
+
+
+def part_of(content: dict[str, Any]) -> bytes | None:
+    try:
+        found = loaded({"contents": [content]}, None).parts[0].content
+    except ProtocolViolation:
+        return None
+    return found.read(0, found.size)
+
+
+@given(st.binary(min_size=80, max_size=300), st.integers(1, 100))
+def test_any_bytes_are_read_in_pieces_as_at_once(data: bytes, size: int) -> None:
+    document = b'{"jsonrpc": "2.0", "id": 1, "result": {"x": "' + data + b'"}}'
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(messages, "LONG", 70)
+        patch.setattr(messages, "_SCANNED", 20)
+        in_pieces, at_once = decode(read(document, size)), decode(RawMessage(document, {}))
+    if at_once and isinstance(at_once[0], types.JSONRPCResponse) and in_pieces:
+        assert isinstance(in_pieces[0], types.JSONRPCResponse)
+        assert in_pieces[0].result.keys() == at_once[0].result.keys()
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 7), st.sampled_from([b"\n", b"\r\n", b"\r"]))
+def test_events(size: int, end: bytes) -> None:
+    stream = (
+        b"\xef\xbb\xbf: hello\n\nevent: endpoint\ndata: /x\n\nid: 7\ndata: a\ndata:b\n\ndata\nretry: 3\n\ndata: cut"
+    )
+    stream = stream.replace(b"\n", end)
+    parser, found, data = EventParser(), [], b""
+    for start in range(0, len(stream), size):
+        for part in parser.feed(stream[start : start + size]):
+            if isinstance(part, bytes):
+                data += part
+            elif isinstance(part, Event):
+                found.append((part, data))
+                data = b""
+    assert found == [
+        (Event("endpoint", None), b"/x"),
+        (Event("message", "7"), b"a\nb"),
+        (Event("message", "7"), b""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line", [b"data\n", b"data:\n", b"event: " + b"x" * 20_000, b"id:" + b"x" * 20_000], ids=lambda line: line[:8]
+)
+def test_fields_of_events_are_bounded(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bbfs.sources.mcp.transport.events._MAX_LINES", 1000)
+    parser = EventParser()
+    with pytest.raises(ProtocolViolation):
+        [list(parser.feed(line)) for _ in range(2000)]
+
+
+def test_a_comment_may_have_any_length_and_is_not_kept() -> None:
+    parser = EventParser()
+    sizes = [part for _ in range(1000) for part in parser.feed(b":" + b"x" * 1000)]
+    assert sum(part for part in sizes if isinstance(part, int)) > 900_000
+    assert [part for part in parser.feed(b"\ndata: a\n\n") if not isinstance(part, int)] == [
+        b"a",
+        Event("message", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "error"),
+    [
+        (answer({"x": "y" * LIMIT}), ProtocolViolation),
+        (answer({"x": ["y" * 1000] * 900}), TooLarge),
+        (b" " * 600_000, TooLarge),
+    ],
+    ids=["bytes", "texts", "spaces"],
+)
+def test_a_message_is_bounded_by_its_bytes_and_by_those_beside_long_texts(
+    document: bytes, error: type[BbfsError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "STRUCTURE", messages.JsonBounds(size=LIMIT // 2))
+    with pytest.raises(error, match="bytes"):
+        read(document)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        b"[" + b"[]," * 1_000_001 + b"0]",
+        b"[" + b"{}," * 1_000_001 + b"0]",
+        b"[" * 200_000 + b"]" * 200_000,
+        b'{"a":' * 200_000 + b"0" + b"}" * 200_000,
+    ],
+    ids=lambda result: result[:4],
+)
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_structure_over_a_bound_is_refused_unparsed(result: bytes, answers: bool) -> None:
+    document = b'{"jsonrpc": "2.0", "id": 7, ' * answers + b'"result": ' + result + b"}"
+    if not answers:
+        with pytest.raises(TooLarge):
+            decode(RawMessage(b"{" + document, {}))
+        return
+    found = only(RawMessage(document, {}))
+    assert isinstance(found, types.JSONRPCError)
+    assert found.id == 7
+    assert "too large" in found.error.message
+
+
+def test_a_batch_of_too_many_is_none() -> None:
+    one = b'{"jsonrpc": "2.0", "method": "x"}'
+    assert len(decode(RawMessage(b"[" + b",".join([one] * 1000) + b"]", {})) or ()) == 1000
+    assert decode(RawMessage(b"[" + b",".join([one] * 1001) + b"]", {})) is None
+
+
+def test_a_long_text_of_an_error_is_cut() -> None:
+    error = {"code": 1, "message": "m" * 100_000, "data": {"deep": "d" * 100_000}}
+    found = only(read(json.dumps({"jsonrpc": "2.0", "id": 1, "error": error}).encode()))
+    assert isinstance(found, types.JSONRPCError)
+    assert found.error.message == "m" * 2000
+
+
+@pytest.mark.parametrize("line", [b"", b" " * 100, b"{}", b"no json", b"[" * 50, b'"' * 50], ids=repr)
+async def test_bytes_that_are_no_messages_are_bounded(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "_MAX_FOREIGN", 100_000)
+    message = b'{"jsonrpc": "2.0", "method": "x"}'
+    with Intake(LIMIT, trio.CapacityLimiter(1)) as intake:
+        for _ in range(2000):
+            await intake.feed(line)
+            assert not await intake.end()
+            await intake.feed(message)
+            assert await intake.end()
+        with pytest.raises(ProtocolViolation, match="no messages"):
+            await only_lines(intake, line)
+
+
+async def only_lines(intake: Intake, line: bytes) -> None:
+    for _ in range(2000):
+        await intake.feed(line)
+        await intake.end()
+
+
+async def test_one_large_message_of_a_server_is_read_at_a_time(autojump_clock: object) -> None:
+    large = trio.CapacityLimiter(1)
+    document = answer({"contents": [{"uri": "x", "text": "y" * (6 << 20)}]})
+    order: list[str] = []
+
+    async def take(name: str, pause: float) -> None:
+        with Intake(16 << 20, large) as intake:
+            await intake.feed(document[: 5 << 20])
+            order.append(f"{name} begins")
+            await trio.sleep(pause)
+            await intake.feed(document[5 << 20 :])
+            assert await intake.end()
+            order.append(f"{name} ends")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take, "first", 10)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(take, "second", 0)
+        with trio.move_on_after(1):
+            with Intake(16 << 20, large) as given_up:
+                await given_up.feed(document)
+    assert order == ["first begins", "first ends", "second begins", "second ends"]
+    assert large.borrowed_tokens == 0
+
+
+async def test_other_tasks_run_while_a_message_is_read() -> None:
+    document = answer({"contents": [{"uri": "x", "text": "y" * (16 << 20)}]})
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        with Intake(32 << 20, trio.CapacityLimiter(1)) as intake:
+            await intake.feed(document)
+            assert turns > 3
+            assert await intake.end()
+        nursery.cancel_scope.cancel()
