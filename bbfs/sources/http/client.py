@@ -257,15 +257,16 @@ class WebClient:
         return status_error(status)(text)
 
 
-def unguarded_client(headers: Mapping[str, str] | None = None, *, timeout: float | None = None) -> httpx2.AsyncClient:
+def unguarded_client(
+    headers: Mapping[str, str] | None = None, *, timeout: float | None = None, connections: int = 10
+) -> httpx2.AsyncClient:
     """Return a client for a server of the configuration. It connects to any address and uses the system's proxies.
 
     It does not limit bodies and does not follow redirects. headers: sent with every request. timeout: seconds that the
-    server may send nothing; None leaves it to the caller to bound the requests.
+    server may send nothing; None leaves it to the caller to bound the requests. connections: at once, all of them kept.
     """
     wait = httpx2.Timeout(timeout, connect=min(_CONNECT_TIMEOUT, timeout or inf), write=timeout or _WRITE_TIMEOUT)
-    # As many connections as requests in flight, which `concurrency` of the source bounds; all of them are kept.
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+    limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=None)
     merged = httpx2.Headers({"user-agent": USER_AGENT})
     merged.update(headers)
     merged["accept-encoding"] = CODINGS

@@ -19,7 +19,7 @@ from repository import ROOT
 from bbfs.model.errors import ConfigError
 from bbfs.sources.mcp import require_sdk
 from bbfs.sources.mcp.client.errors import ConnectionClosed
-from bbfs.sources.mcp.transport.jsonrpc import Inbox, Outbox, Peer
+from bbfs.sources.mcp.transport.jsonrpc import MAX_ANSWERS, Inbox, Outbox, Peer
 
 
 class Wire:
@@ -123,6 +123,32 @@ async def test_requests_of_the_server_are_answered(wire: Wire) -> None:
     assert await wire.sent() == {"jsonrpc": "2.0", "id": 7, "error": error}
 
 
+@pytest.mark.parametrize("reads", [True, False])
+async def test_a_flood_of_requests_of_the_server_is_answered_in_a_bounded_queue(
+    nursery: trio.Nursery, autojump_clock: object, reads: bool
+) -> None:
+    to_peer, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
+    outgoing, from_peer = anyio.create_memory_object_stream[SessionMessage](0)
+    streams = (incoming, outgoing)
+    peer = Peer(streams, nursery, answer=lambda *_: {}, notified=lambda *_: None, closed=lambda: None)
+    with to_peer, incoming, outgoing, from_peer:
+        nursery.start_soon(peer.run)
+        for number in range(100_000):
+            ping = types.JSONRPCRequest(jsonrpc="2.0", id=number, method="ping")
+            to_peer.send_nowait(SessionMessage(ping))
+        await trio.testing.wait_all_tasks_blocked()
+        answered = 0
+        with trio.move_on_after(10_000):
+            while reads:
+                await from_peer.receive()
+                answered += 1
+            await trio.sleep_forever()
+        assert answered == (MAX_ANSWERS if reads else 0) or answered == MAX_ANSWERS + 1
+        assert outgoing.statistics().tasks_waiting_send == 0, "the time for each answer has ended"
+        to_peer.send_nowait(SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id="last", method="ping")))
+        assert (await from_peer.receive()).message.id == "last"
+
+
 async def test_notifications_come_in_their_order(wire: Wire) -> None:
     wire.say(method="one", params={"x": 1})
     wire.say(method="two")
@@ -167,7 +193,7 @@ async def test_broken_outgoing_stream_fails_a_request(wire: Wire) -> None:
 async def test_pipe_gets_lines_in_order_and_messages_come_without_a_stream(nursery: trio.Nursery) -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    backlog, pieces = anyio.create_memory_object_stream[bytes](10)
+    backlog, pieces = anyio.create_memory_object_stream[bytes](math.inf)
     inbox, outbox = Inbox(), Outbox(writing, backlog)
     notified: list[str] = []
     with backlog, pieces:

@@ -58,7 +58,7 @@ class ClientFeatures:
         if reason is not None:
             raise MCPError(types.METHOD_NOT_FOUND, f"{method} is not supported: {reason}", method)
         if method not in ("ping", "roots/list"):
-            raise MCPError(types.METHOD_NOT_FOUND, "Method not found", method)
+            raise MCPError(types.METHOD_NOT_FOUND, "Method not found", method[:100])
         if params is not None and not isinstance(params.get("_meta", {}), Mapping):
             raise MCPError(types.INVALID_PARAMS, "Invalid request parameters", "")
         return self._list_roots() if method == "roots/list" else {}

@@ -19,6 +19,8 @@ from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.mcp.transport.messages import LongText
 
 T = TypeVar("T")
+MAX_URI = 1 << 16
+"""Characters of what identifies something: a URI, a template, a name. A longer one is not usable."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_TTL = 366 * 86400.0
 """Seconds; a server may send any number, but the kernel's entry timeout has a limit."""
@@ -301,7 +303,7 @@ def utf8(text: str) -> bytes:
 def usable_text(raw: Any, key: str) -> str | None:
     """Return a field that identifies something: a non-empty text that can be sent back, or None."""
     value = raw.get(key) if isinstance(raw, dict) else None
-    return value if isinstance(value, str) and value and encodable(value) else None
+    return value if isinstance(value, str) and 0 < len(value) <= MAX_URI and encodable(value) else None
 
 
 def text_of(value: Any) -> str | None:

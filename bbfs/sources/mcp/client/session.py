@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from bbfs import __version__
 from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation
 from bbfs.sources.mcp.client.client_features import MAX_ROUNDS, ClientFeatures
-from bbfs.sources.mcp.client.decode import Greeting, discovered, initialized
+from bbfs.sources.mcp.client.decode import MAX_URI, Greeting, discovered, initialized
 from bbfs.sources.mcp.client.errors import ConnectionClosed, http_fault
 from bbfs.sources.mcp.client.tool_entries import ParameterHeaders
 from bbfs.sources.mcp.transport.jsonrpc import Params, Peer, ServerStreams
@@ -244,7 +244,7 @@ class McpSession:
                 if method.split("/")[1] in self.lists:
                     self.on_event(None)
             case "notifications/resources/updated":
-                if isinstance(uri := params.get("uri"), str):
+                if isinstance(uri := params.get("uri"), str) and len(uri) <= MAX_URI:
                     self.on_event(uri)
             case "notifications/cancelled":
                 number = params.get("requestId")

@@ -29,7 +29,7 @@ from bbfs.sources.mcp.client.errors import HttpFault
 from bbfs.sources.mcp.login.refresh import Login
 from bbfs.sources.mcp.transport.events import Event, EventParser
 from bbfs.sources.mcp.transport.jsonrpc import ServerStreams
-from bbfs.sources.mcp.transport.messages import Intake
+from bbfs.sources.mcp.transport.messages import Intake, Turns
 
 SESSION_ID = "mcp-session-id"
 INITIALIZED_TIMEOUT = 5.0
@@ -39,6 +39,10 @@ _DRAIN_TIMEOUT = 1.0
 _REFUSAL_TIMEOUT, _REFUSAL_LIMIT = 2.0, 1 << 16
 """Seconds and bytes for reading the body of a refusal."""
 _MAX_REDIRECTS = 3
+_MAX_CONNECTIONS = 100
+"""Connections to one server: requests, subscriptions and messages that no request waits for."""
+_ASIDE_TIMEOUT, _ASIDE_AT_ONCE, _MAX_ASIDE = 10.0, 4, 64
+"""Seconds for a message that no request waits for, how many are sent at once, and how many may wait."""
 
 Outgoing = MemoryObjectReceiveStream[SessionMessage]
 
@@ -70,6 +74,8 @@ class HttpTransport:
 
     def __post_init__(self) -> None:
         self._large = trio.CapacityLimiter(1)
+        self._aside = trio.CapacityLimiter(_ASIDE_AT_ONCE)
+        self._asides = 0
         self.url = self.server.url or ""
 
     @asynccontextmanager
@@ -77,7 +83,7 @@ class HttpTransport:
         """Yield the streams of the server. Raises BbfsError."""
         self.incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-        self.client = unguarded_client(self.server.headers)
+        self.client = unguarded_client(self.server.headers, connections=_MAX_CONNECTIONS)
         async with self.client:
             try:
                 with self.incoming, read_stream, write_stream, outgoing:
@@ -102,6 +108,18 @@ class HttpTransport:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return False
         return True
+
+    async def send_aside(self, url: str, headers: Mapping[str, str], message: types.JSONRPCMessage) -> None:
+        """Send a message that no request waits for. Drop it if the server does not take such messages in time."""
+        if self._asides >= _MAX_ASIDE:
+            return
+        self._asides += 1
+        try:
+            with trio.move_on_after(_ASIDE_TIMEOUT), suppress(Faulty):
+                async with self._aside, self.exchange("POST", url, headers, message):
+                    pass
+        finally:
+            self._asides -= 1
 
     @asynccontextmanager
     async def exchange(
@@ -200,11 +218,12 @@ class HttpTransport:
         `take` may raise ProtocolViolation and TooLarge.
         """
         problem: ProtocolViolation | TooLarge | None = None
-        done = False
+        done, turns = False, Turns()
         with trio.CancelScope() as reading:
             try:
                 decoder = BodyDecoder(response.headers.get("content-encoding"))
                 async for chunk in response.aiter_raw():
+                    await turns.take()
                     if done or problem is not None:
                         continue
                     try:

@@ -6,6 +6,7 @@ of the event loop bound the throughput.
 
 import itertools
 import os
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +24,12 @@ from bbfs.sources.mcp.client.errors import ConnectionClosed
 
 _CANCEL_NOTICE = 5.0
 """Seconds that telling the server of a cancelled request may take at most."""
+_ANSWER_TIMEOUT = 10.0
+"""Seconds for sending one answer to a request of the server."""
+MAX_ANSWERS = 64
+"""Answers that may wait until the server takes them. It gets none for more requests."""
+_UNSENT_MESSAGES = 1024
+"""Messages that may wait for a server to read them: cancelling a request must not wait for the server."""
 
 
 Params = Mapping[str, Any]
@@ -42,8 +49,8 @@ class Inbox:
 class Outbox:
     """The sending end of a pipe to a server. It writes at once as much as the pipe takes.
 
-    The rest waits in `backlog`, in order, and the transport drains that. descriptor: the pipe's, in non-blocking mode.
-    waiting: pieces in the backlog or being written from it; the transport counts them down.
+    The rest waits in `backlog`, which has no limit, in order, and the transport drains that. descriptor: the pipe's, in
+    non-blocking mode. waiting: pieces in the backlog or being written from it; the transport counts them down.
     """
 
     def __init__(self, descriptor: int, backlog: MemoryObjectSendStream[bytes]) -> None:
@@ -54,12 +61,15 @@ class Outbox:
 
     async def send(self, data: bytes) -> None:
         """Write a message, line feed included. Raises anyio's errors of a closed or broken stream."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self.waiting >= _UNSENT_MESSAGES:
+            raise anyio.BrokenResourceError
         if not self.waiting and not self.closed:
             data = data[self._write(data) :]
             if not data:
                 return
+        self._backlog.send_nowait(data)
         self.waiting += 1
-        await self._backlog.send(data)
 
     def _write(self, data: bytes) -> int:
         """Return how many bytes the pipe took. A broken one takes none: draining the backlog finds that out."""
@@ -107,6 +117,8 @@ class Peer:
         self._on_closed = closed
         self._pending: dict[types.RequestId, _Pending] = {}
         self._numbers = itertools.count(1)
+        self._answers: deque[dict[str, Any]] = deque()
+        self._is_answering = False
         self._closed = False
         self.heard_at = trio.current_time()
         """When the latest message came, in trio's clock."""
@@ -194,11 +206,24 @@ class Peer:
             case types.JSONRPCNotification():
                 self._notified(message.method, message.params or {})
             case types.JSONRPCRequest():
-                try:
-                    outcome = {"result": self._answer(message.method, message.params)}
-                except MCPError as exc:
-                    outcome = {"error": exc.error.model_dump(exclude_unset=True)}
-                self._nursery.start_soon(self._send_if_open, {"jsonrpc": "2.0", "id": message.id, **outcome})
+                if len(self._answers) < MAX_ANSWERS:
+                    self._answers.append({"jsonrpc": "2.0", "id": message.id, **self._outcome(message)})
+                    if not self._is_answering:
+                        self._is_answering = True
+                        self._nursery.start_soon(self._send_answers)
+
+    def _outcome(self, request: types.JSONRPCRequest) -> dict[str, Any]:
+        try:
+            return {"result": self._answer(request.method, request.params)}
+        except MCPError as exc:
+            return {"error": exc.error.model_dump(exclude_unset=True)}
+
+    async def _send_answers(self) -> None:
+        """Send the answers to requests of the server, one after the other."""
+        while self._answers:
+            with trio.move_on_after(_ANSWER_TIMEOUT):
+                await self._send_if_open(self._answers.popleft())
+        self._is_answering = False
 
     async def _send_if_open(self, message: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         if not self._closed:

@@ -19,6 +19,9 @@ from bbfs.sources.mcp.transport.http import (
 )
 from bbfs.sources.mcp.transport.messages import Intake
 
+_POST_TIMEOUT = 60.0
+"""Seconds for a server to take a request. The answer comes by the event stream."""
+
 
 class Sse(HttpTransport):
     """The streams of one server. The connection ends with the event stream, and `ending` says why."""
@@ -73,19 +76,22 @@ class Sse(HttpTransport):
         async with trio.open_nursery() as nursery:
             async for item in outgoing:
                 message = item.message
-                if isinstance(message, types.JSONRPCNotification) and message.method == "notifications/initialized":
-                    with trio.move_on_after(INITIALIZED_TIMEOUT):
-                        await self._post(endpoint, message)
-                else:
+                if isinstance(message, types.JSONRPCRequest):
                     nursery.start_soon(self._post, endpoint, message)
+                elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/initialized":
+                    with trio.move_on_after(INITIALIZED_TIMEOUT):
+                        await self.send_aside(endpoint, {}, message)
+                else:
+                    nursery.start_soon(self.send_aside, endpoint, {}, message)
 
-    async def _post(self, endpoint: str, message: types.JSONRPCMessage) -> None:
+    async def _post(self, endpoint: str, message: types.JSONRPCRequest) -> None:
         error: types.ErrorData | None = None
-        try:
-            async with self.exchange("POST", endpoint, {}, message) as response:
-                if response.status_code >= 400:
-                    error = await self.refusal(response, had_session=True)
-        except Faulty as exc:
-            error = exc.fault.error_data()
-        if error is not None and isinstance(message, types.JSONRPCRequest):
+        with trio.move_on_after(_POST_TIMEOUT):
+            try:
+                async with self.exchange("POST", endpoint, {}, message) as response:
+                    if response.status_code >= 400:
+                        error = await self.refusal(response, had_session=True)
+            except Faulty as exc:
+                error = exc.fault.error_data()
+        if error is not None:
             await self.deliver(types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error))

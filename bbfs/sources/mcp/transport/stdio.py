@@ -10,6 +10,7 @@ import signal
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from math import inf
 from subprocess import PIPE
 
 import anyio
@@ -31,8 +32,6 @@ _EXIT_STATUS_WAIT = 0.3
 """Seconds to wait for the exit status after the end of stdout, to make it part of the reason."""
 _WRITE_STALL = 30.0
 """Seconds after which a server that does not read its input is given up."""
-_UNSENT_MESSAGES = 1024
-"""Messages that may wait for a server to read them: cancelling a request must not wait for the server."""
 _STDERR_LINES = 20
 _STDERR_LINE_LENGTH = 4096
 _STDERR_LINES_PER_SECOND = 100
@@ -58,7 +57,7 @@ class Stdio:
     async def connect(self) -> AsyncGenerator[ServerStreams]:
         """Start the server and yield its streams; at the end, kill it and all it started. Raises Unreachable."""
         process = await self._spawn()
-        backlog, outgoing = anyio.create_memory_object_stream[bytes](_UNSENT_MESSAGES)
+        backlog, outgoing = anyio.create_memory_object_stream[bytes](inf)
         assert process.stdin is not None
         inbox, outbox = Inbox(), Outbox(process.stdin.fileno(), backlog)  # type: ignore[attr-defined]
         # No await between the spawn and this `try`: a cancellation there would leave the process behind.

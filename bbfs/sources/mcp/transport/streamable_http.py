@@ -48,8 +48,9 @@ class StreamableHttp(HttpTransport):
 
     async def _end(self) -> None:
         if self._session_id is not None:
-            with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True):
-                await self._send("DELETE", {SESSION_ID: self._session_id})
+            with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True), suppress(Faulty):
+                async with self.exchange("DELETE", self.url, {SESSION_ID: self._session_id}):
+                    pass
 
     async def _write(self, outgoing: Outgoing) -> None:
         async with trio.open_nursery() as nursery:
@@ -68,11 +69,11 @@ class StreamableHttp(HttpTransport):
                         nursery.start_soon(self._cancel, message, headers)
                     case types.JSONRPCNotification(method="notifications/initialized"):
                         with trio.move_on_after(INITIALIZED_TIMEOUT):
-                            await self._send("POST", headers, message)
+                            await self.send_aside(self.url, headers, message)
                         if self._session_id is not None:
                             nursery.start_soon(self._hear)
                     case _:
-                        nursery.start_soon(self._send, "POST", headers, message)
+                        nursery.start_soon(self.send_aside, self.url, headers, message)
 
     @property
     def _modern(self) -> bool:
@@ -137,17 +138,11 @@ class StreamableHttp(HttpTransport):
                 return True
         return answered
 
-    async def _send(self, method: str, headers: dict[str, str], message: types.JSONRPCMessage | None = None) -> None:
-        """Send a message without an answer. Ignores faults: no request waits for them."""
-        with suppress(Faulty):
-            async with self.exchange(method, self.url, headers, message):
-                pass
-
     async def _cancel(self, message: types.JSONRPCNotification, headers: dict[str, str]) -> None:
         """Notify the server, as before 2026-07-28, and then close the response even if the server does not."""
         exchange = self._exchanges.get((message.params or {}).get("requestId", ""))
         try:
-            await self._send("POST", headers, message)
+            await self.send_aside(self.url, headers, message)
         finally:
             if exchange is not None:
                 exchange.cancel()
