@@ -40,6 +40,9 @@ _LOW = 1 << 32
 none (0)."""
 _PAUSES = (0.0, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032)
 """Seconds before each look at a thread that has sent its request and is not asleep yet."""
+_BY_NAME = {b"getfattr\n": Wanted.XATTRS, b"stat\n": Wanted.ALL}
+"""Programs that need other fields than they ask for, by name: getfattr(1) asks for all and needs the type; stat(1) does
+not ask for the size, and calls a file empty (`%F`)."""
 _ARGUMENTS_WITHIN = 0.5
 """Seconds for the command line of a program."""
 _LS_LETTERS = frozenset(b"1aAbBCdFhHiLmNpqQrRUvxX")
@@ -69,12 +72,12 @@ class SystemCalls:
             return Wanted.ALL
         try:
             wanted = _meant(await self._system_call(thread), self._calls)
-            name = None if wanted is not Wanted.ALL else self._read(thread, "comm")
+            name = self._read(thread, "comm")
         except PermissionError:
             return await self._by_arguments(thread)
         except OSError:
             return Wanted.ALL
-        return Wanted.XATTRS if name == b"getfattr\n" else wanted  # it asks for everything, and for the type first
+        return _BY_NAME.get(name, wanted)
 
     def _read(self, thread: int, name: str) -> bytes:
         with open(f"{self._proc}/{thread}/{name}", "rb", buffering=0) as file:

@@ -135,9 +135,15 @@ async def test_a_thread_that_is_not_asleep_yet_is_looked_at_again(
     assert await SystemCalls(made, "x86_64").wanted(THREAD) is Wanted.EXISTENCE
 
 
-async def test_getfattr_asks_for_everything_and_needs_the_type(tmp_path: Path) -> None:
-    made = proc(tmp_path, line(262, 0xFFFFFF9C, PATH, 0, 0x100), name="getfattr")
-    assert await SystemCalls(made, "x86_64").wanted(THREAD) is Wanted.XATTRS
+@pytest.mark.parametrize(
+    ("name", "mask", "wanted"),
+    [("getfattr", EVERYTHING, Wanted.XATTRS), ("stat", MODE, Wanted.ALL), ("stat2", MODE, Wanted.EXISTENCE)],
+)
+async def test_some_programs_need_other_fields_than_they_ask_for(
+    tmp_path: Path, name: str, mask: int, wanted: Wanted
+) -> None:
+    made = proc(tmp_path, statx("x86_64", mask), name=name)
+    assert await SystemCalls(made, "x86_64").wanted(THREAD) is wanted
 
 
 @pytest.mark.parametrize("thread", [0, -1])

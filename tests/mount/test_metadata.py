@@ -226,6 +226,13 @@ def test_the_last_error_of_a_resource_is_an_attribute(mounted: Mounts, server: S
     assert errno_of("os.stat(sys.argv[1])", directory / "broken") == "EIO"
 
 
+@pytest.mark.semantics("S9")
+def test_stat_calls_no_file_empty_without_its_size(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/file", "x")
+    path = mounted(server.source("docs")) / "mcp-server+docs/test/d/file"
+    assert run("stat", "-c", "%F", path).text == "regular file\n"
+
+
 XATTR_CALLS = """
 import ctypes, errno, json
 libc = ctypes.CDLL(None, use_errno=True)
@@ -335,7 +342,6 @@ NO_SIZE = (
     "ls --color=always",
     "ls -F --color=always *",
     "ls -i --color=always",
-    "stat -c '%A %u %i' *",
     "find . -type f",
     "for name in *; do [ -r $name ]; done",
     "getfattr -d -m - *",
