@@ -29,7 +29,7 @@ from pyfuse3 import (
     XAttrNameT,
 )
 
-from bbfs.fuse.interrupts import Interrupts
+from bbfs.fuse.interrupts import Interrupts, wants_out
 from bbfs.fuse.system_calls import SystemCalls
 from bbfs.model.errors import BbfsError, ReadOnly
 from bbfs.vfs.filesystem import Attributes, FileSystem
@@ -133,6 +133,9 @@ class Operations(pyfuse3.Operations):
     async def lookup(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> EntryAttributes:
         found = self._names.lookup(parent_inode, name)
         if type(found) is Wait:
+            if wants_out(ctx.pid):
+                # The kernel serves programs that look up the same name one by one: let a killed one go at once.
+                raise FUSEError(errno.EINTR)
             found = await self._waited(ctx, found, self._names.lookup, parent_inode, name)
         return self._entry(found)
 

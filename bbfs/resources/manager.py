@@ -239,6 +239,14 @@ class ResourceManager:
             return DIRECTORY
         return source.catalog.known(below)
 
+    def last_known(self, path: Path) -> Node | None:
+        """Return the node at a path by the last answer of the source, however old it is, or None."""
+        source, below = self.place(path)
+        try:
+            return source.catalog.last_known(below)
+        except (NotFound, NotADirectory):
+            return None
+
     async def find(self, path: Path) -> Node:
         """Return the node at a path, after a listing if necessary. Raise NotFound or the source's error."""
         node = self.known(path)

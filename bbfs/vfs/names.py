@@ -6,6 +6,8 @@ version of the content (S7). Between two awaits a task is alone; nothing here lo
 
 from collections.abc import Callable
 
+import trio
+
 from bbfs.model.errors import NameTooLong, NotADirectory, NotFound
 from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, STAND_IN, Node, Path, inode_version, loads_each_open
 from bbfs.resources.manager import ResourceManager
@@ -19,6 +21,9 @@ FOREVER = 3600.0
 SHORT = 1.0
 """Seconds for which the kernel may cache a name whose version has not been loaded yet."""
 NAME_MAX = 255
+LOOKUP_WAIT = 0.5
+"""Seconds for which a lookup waits for a source. Other programs that look up the same name sleep uninterruptibly in the
+kernel meanwhile, so that not even SIGKILL ends them."""
 
 
 class Names:
@@ -42,7 +47,13 @@ class Names:
         self.started_ns = int(manager.clock() * NANOSECONDS)
 
     def lookup(self, parent: int, raw_name: bytes, ended: Ended = ()) -> Attributes | Wait:
-        """Return the attributes of a name, counting one reference, or of its absence. Never waits for content (S12)."""
+        """Return the attributes of a name, counting one reference, or of its absence. Never waits for content (S12).
+
+        If the source does not answer within `LOOKUP_WAIT`, the answer is provisional: without validity, and a directory
+        unless an earlier listing had something else there. Requests that a program can be taken out of decide: GETATTR,
+        which the kernel sends before it walks through the directory or opens it, waits for the source and raises its
+        error, or Outdated where the name is no directory.
+        """
         directory = self.path(parent)
         if len(raw_name) > NAME_MAX:
             raise NameTooLong(f"{len(raw_name)} bytes")
@@ -51,10 +62,24 @@ class Names:
         except UnicodeDecodeError:
             return self._absence(directory, raw_name, ABSENT_FOR)
         try:
-            node = self.find(path, ended)
+            node = self._manager.known(path) if len(path) > 1 else self._root_entry(path[0])
+            if node is None:
+                node = after(ended, self._find_soon, path)
         except (NotFound, NotADirectory):
             return self._no_entry(path, raw_name)
-        return node if type(node) is Wait else self.counted(path, node)
+        if type(node) is Wait:
+            return node
+        if node is not None:
+            return self.counted(path, node)
+        found = self.counted(path, self._manager.last_known(path) or DIRECTORY)
+        found.entry_timeout = found.attr_timeout = 0.0
+        return found
+
+    async def _find_soon(self, path: Path) -> Node | None:
+        """As `ResourceManager.find`; None if the source does not answer within `LOOKUP_WAIT`."""
+        with trio.move_on_after(LOOKUP_WAIT):
+            return await self._manager.find(path)
+        return None
 
     def find(self, path: Path, ended: Ended = ()) -> Node | Wait:
         """Return the node at a path. Raise NotFound or the source's error."""

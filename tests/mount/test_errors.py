@@ -67,6 +67,54 @@ def test_a_blocked_reader_goes_away_on_a_signal_within_a_second(
 
 
 @pytest.mark.semantics("S22")
+@pytest.mark.parametrize("command", ["cat", "ls"])
+def test_programs_that_look_up_one_name_of_a_hung_source_go_away_within_a_second(
+    mounted: Mounts, programs: type[Program], server: ScriptedServer, command: str
+) -> None:
+    """The kernel lets one of them ask, and the others sleep until it has an answer."""
+    server.hang_listing()
+    path = mounted(server.source("docs", timeout=5)) / "mcp-server+docs/test/d/hung"
+    blocked = [programs(command, path) for _ in range(8)]
+    wait_until(lambda: any(waits_in_fuse(program.pid) for program in blocked), "one has asked")
+    sent = time.monotonic()
+    for program in blocked[:6]:
+        program.send(signal.SIGKILL)
+    for program in blocked[:6]:
+        assert program.wait(3).status == -signal.SIGKILL
+    assert time.monotonic() - sent < 1
+    for program in blocked[6:]:
+        assert "Connection timed out" in program.wait().err.decode()
+
+
+@pytest.mark.semantics("S22")
+def test_a_server_that_starts_slowly_is_used_as_any(
+    mounted: Mounts, programs: type[Program], server: ScriptedServer
+) -> None:
+    server.add("test://d/file", "whole")
+    server.hang_listing()
+    root = mounted(server.source("docs")) / "mcp-server+docs"
+    path = root / "test/d/file"
+    first = {
+        "whole": programs("cat", path),
+        "5\n": programs("stat", "-c", "%s", path),
+        "regular file\n": programs("stat", "-c", "%F", path),
+        "file\n": programs("ls", path.parent),
+        str(path): programs("realpath", "-z", path),
+        "mcp-server+docs+test://d/file": programs("getfattr", "--only-values", "-n", "user.bbfs.uri", path),
+    }
+    absent = programs("cat", root / "test/none")
+    below = programs("cat", path / "below")
+    wait_until(lambda: waits_in_fuse(below.pid), "the last one has asked")
+    python("os.open(sys.argv[1], os.O_PATH)", path.parent.parent)  # a lookup alone: those before have been answered
+    server.release_listing()
+    for shown, program in first.items():
+        assert program.wait().text.rstrip("\0") == shown
+    assert "No such file" in absent.wait().err.decode()
+    assert "Not a directory" in below.wait().err.decode()
+    assert server.lists() == 1
+
+
+@pytest.mark.semantics("S22")
 def test_what_hangs_is_read_again_once_it_answers(
     mounted: Mounts, programs: type[Program], server: ScriptedServer
 ) -> None:

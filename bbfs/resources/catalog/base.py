@@ -104,6 +104,13 @@ class Catalog(Protocol):
 
     def known(self, path: Path) -> Node | None: ...
 
+    def last_known(self, path: Path) -> Node | None:
+        """Return the node at a path by the last answer of the source, however old it is, or None.
+
+        Raise NotFound, NotADirectory.
+        """
+        ...
+
     def known_children(self, path: Path, *, completed: bool = True) -> Children | None:
         """completed: None as well where the source may have more names to complete; else without these."""
         ...

@@ -108,6 +108,13 @@ class DirectoryCatalog:
             return None if record is None else record_node(record)
         return self._entry(record, path)
 
+    def last_known(self, path: Path) -> Node | None:
+        listed = self._directories.get(path[:-1])
+        record = None if listed is None else listed.entries.get(path[-1])
+        if record is None and self._found is not None:
+            record = self._found.last_known(path)
+        return None if record is None else record_node(record)
+
     @staticmethod
     def _entry(record: Record | None, path: Path) -> Node:
         """Return the entry at `path`, by its exact name: links of the source lead to names as shown. Raise NotFound."""

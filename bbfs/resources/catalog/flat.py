@@ -108,6 +108,9 @@ class FlatCatalog:
                 raise
             return None
 
+    def last_known(self, path: Path) -> Node | None:
+        return None if self._held.tree is None else self._node(self._held.tree, path)
+
     def known_children(self, path: Path, *, completed: bool = True) -> Children | None:
         root = self._servable()
         if root is None:

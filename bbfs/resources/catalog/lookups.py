@@ -85,6 +85,11 @@ class FoundNames:
             raise NotFound(f"no such file: {'/'.join(path)}")
         return answer.record
 
+    def last_known(self, path: Path) -> Record | None:
+        """Return the record of the last answer for a path, however old it is, or None."""
+        answer = self._answers.get(path)
+        return None if answer is None else answer.record
+
     async def find(self, path: Path, segments: Path) -> Record:
         """Return the record at a path, asking the source. segments: of the directory's URI. Raise BbfsError."""
         known = self.known(path)
