@@ -36,8 +36,8 @@ from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
-from bbfs.resources.catalog.directory_view import View
-from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, steady_time
+from bbfs.resources.catalog.directory_view import View, is_directory
+from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node, steady_time
 from bbfs.resources.invalidation import Invalidation
 from bbfs.resources.loader import ContentLoader, refuse_repeat
 from bbfs.resources.publish import ABSENT_FOR, Publisher, content_key, require_current
@@ -207,7 +207,7 @@ class ResourceManager:
         for source in self.sources.values():
             roots[source.data.uri_prefix] = source
             if source.data.scheme is not None and isinstance(source.catalog, FlatCatalog):
-                for scheme in source.catalog.known_children(()) or ():
+                for scheme, _ in source.catalog.cached_view(()) or ():
                     roots.setdefault(f"{source.data.base_prefix}+{scheme}", source)
         return roots
 
@@ -265,24 +265,27 @@ class ResourceManager:
         source, below = self.place(path)
         return source.catalog.names_lease(below)
 
-    async def children(self, path: Path) -> dict[str, Node]:
-        """Return the names of a directory in readdir's order (sorted), with their nodes."""
+    async def view(self, path: Path) -> View:
+        """Return the names of a directory in readdir's order (sorted)."""
         source, below = self.place(path)
         try:
-            children = source.catalog.known_children(below)
-            return await self.below(source, below) if children is None else children
+            view = source.catalog.cached_view(below)
+            return await self.below(source, below) if view is None else view
         except NotFound:
             if len(path) > 1:
                 raise
-            return {}  # S6: the directory of a fixed scheme is there, whether or not anything is listed below it
+            return View.of({})  # S6: the directory of a fixed scheme is there, whether or not anything is listed below
 
-    async def view(self, path: Path) -> View | None:
-        """Return the names of a directory in portions, or None (see `children`). Raise as that does."""
+    async def children(self, path: Path) -> dict[str, Node]:
+        """Return the names of a directory with their nodes. Makes the records of all resources in it."""
+        view, records = await self.view(path), self.place(path)[0].catalog.records
+        return {name: record_node(records[shown]) if isinstance(shown, str) else shown for name, shown in view}
+
+    def stated_validity(self, path: Path) -> float:
+        """Return the seconds for which the sizes hold that the listing states in a directory."""
         source, below = self.place(path)
-        if not isinstance(source.catalog, FlatCatalog):
-            return None
-        with Waiting(source):
-            return await source.catalog.view(below)
+        # `cp` and `tar` would report a file that changed while they read it.
+        return 0.0 if source.misstates_sizes else source.catalog.validity((*below, ""))
 
     def validity(self, path: Path) -> float:
         """Return the seconds for which the names in the directory of `path` hold; a few while they are refreshed."""
@@ -459,24 +462,24 @@ class ResourceManager:
         while pending:
             directory, level = pending.pop()
             try:
-                children = await self.below(source, directory)
+                view = await self.below(source, directory)
             except NotFound:
                 if path or directory != start:
                     raise
                 return []  # a source of one scheme that lists nothing yet has no directory for it
-            for name, node in children.items():
-                record = node.record
-                if record is not None:
-                    found.append(record.metadata)
+            for name, shown in view:
+                metadata = view.metadata(shown)
+                if metadata is not None:
+                    found.append(metadata)
                 deeper = depth is None or level < depth
-                if node.kind == "directory" and deeper and level < uri_paths.MAX_DEPTH:
+                if is_directory(shown) and deeper and level < uri_paths.MAX_DEPTH:
                     pending.append(((*directory, name), level + 1))
         return found
 
-    async def below(self, source: Source, path: Path) -> dict[str, Node]:
-        """Return the children of a path of the source's catalog."""
+    async def below(self, source: Source, path: Path) -> View:
+        """Return the names of a directory of the source's catalog."""
         with Waiting(source):
-            return await source.catalog.children(path)
+            return await source.catalog.view(path)
 
     async def record_of(self, uri: str) -> tuple[Source, Record]:
         """Return the record of a bbfs URI, listed or not. Raise InvalidUri, or NotFound for an unknown source."""

@@ -18,8 +18,7 @@ import trio
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotFound, Unreachable
 from bbfs.model.uri_paths import MAX_DEPTH
-from bbfs.resources.catalog import FlatCatalog
-from bbfs.resources.catalog.directory_view import Shown, View
+from bbfs.resources.catalog.directory_view import Shown
 from bbfs.resources.catalog.record import Node, Path, Record
 from bbfs.resources.source import Source, Waiting
 from bbfs.server.errors import Fault
@@ -141,20 +140,8 @@ def _leads_on(shown: Shown) -> bool:
 
 async def _children(source: Source, directory: Path, *, first: bool) -> AsyncGenerator[tuple[str, Shown]]:
     """Yield the entries of a directory, sorted. Completed names are among them only where the walk begins."""
-    catalog = source.catalog
-    view: View | None = None
-    if isinstance(catalog, FlatCatalog) and not (first and directory and catalog.large(directory) is None):
-        view = await catalog.view(directory, completed=False)
-        if view is None and not first:
-            return
-    if view is None:
-        for child in (await catalog.children(directory)).items():
+    view = await source.catalog.view(directory, completed=first and bool(directory))
+    for portion, _ in view.portions():
+        for child in zip(portion.names, portion.shown, strict=True):
             yield child
-        return
-    position = 0
-    while (place := view.at(position)) is not None:
-        portion, begin = place
-        for number in range(begin, len(portion.names)):
-            yield portion.names[number], portion.shown[number]
-        position += len(portion.names) - begin
         await trio.lowlevel.checkpoint()

@@ -1,82 +1,150 @@
-"""Open directories of a mount, and listings that are served again while their lease lasts.
+"""Open directories of a mount: the names of each as they were when it was opened, read in portions.
 
-Between two awaits a task is alone; nothing here locks.
+A program that opens the same directory again gets the same names and answers while the lease lasts. Between two awaits
+a task is alone; nothing here locks.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cachetools import LRUCache
 
 from bbfs.model.errors import NotFound, Outdated
-from bbfs.resources.catalog.directory_view import View
-from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Lease, ListedRecord, Node, Path, inode_version
+from bbfs.resources.catalog.directory_view import Portion, View
+from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Lease, Node, Path, Record, inode_version
 from bbfs.resources.manager import ResourceManager
-from bbfs.vfs.file_handles import Attributes, DirectoryEntry, OpenDirectory, OpenFiles, Ready
+from bbfs.vfs.file_handles import Attributes, OpenFiles
 from bbfs.vfs.inode_table import Inode, InodeKey, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
 from bbfs.vfs.names import ROOT, SHORT, Names
 from bbfs.vfs.waits import Ended, Wait, after
 
-ENTRIES_KEPT = 100_000
-"""Names in directories whose entries are kept to be served again, about half a kilobyte each."""
-LISTED_KEPT = 1_000_000
-"""As `ENTRIES_KEPT`, in directories of resources that are merely listed: 24 bytes each."""
+KEPT = 50_000_000
+"""Bytes of directories that are kept to be served again, about."""
+PLAIN_SIZE, NODE_SIZE = 24, 500
+"""Bytes that a name takes, about: of a merely listed resource, and of any other entry, with the answer for it."""
+READY_MOST = 10_000
+"""Names of a directory that may be held ready: more would take too long to go through at once."""
+READY_AGAIN = 0.2
+"""Seconds between two attempts to hold a directory ready."""
+READY_SHARE = 0.1
+"""The part of its remaining validity for which a listing is held ready; the kernel gets the rest as timeouts."""
 
-
-Tell = Callable[[Path, Node | None], Attributes]
-"""Return the attributes of an entry, counting one reference. Without a node, look the name up."""
+Ready = tuple[bytes, Any, Inode]
+"""A name, the answer of the adapter for it, and its inode."""
 
 
 @dataclass(slots=True)
-class ListedDirectory:
-    """A directory of merely listed resources, shared by all opens while it is current: an entry is a hash and a count.
+class Answer:
+    """The attributes of an entry that the kernel last got, to be given again.
 
-    listed: the attributes that these files share.
+    They hold until `until` (seconds since the epoch), unless the record is learnt (`fetched_at`) or described
+    (`listed_at`) again, or suspected. brief: the timeouts do not shrink, because the size is not known.
+    """
+
+    inode: Inode
+    attributes: Attributes
+    record: Record | None
+    fetched_at: float | None
+    listed_at: float
+    until: float
+    brief: bool
+
+    @classmethod
+    def of(cls, node: Node, inode: Inode, attributes: Attributes, lease: Lease, now: float) -> "Answer | None":
+        """Return the answer to be kept, or None if the attributes may not be given again."""
+        record = node.record
+        if now >= lease.until or node.candidate is not None or inode.key.version != inode_version(node):
+            return None
+        if record is not None and (
+            record.suspected or record.provisional or record.on_open or record.parts is not None
+        ):
+            return None
+        if attributes.attr_timeout > 0 and (node.kind != "file" or (record is not None and record.digest is not None)):
+            until, brief = now + min(attributes.entry_timeout, attributes.attr_timeout), False
+        elif record is not None and record.metadata.size is None and attributes.entry_timeout > 0:
+            until, brief = lease.until - attributes.entry_timeout, True
+        else:
+            return None
+        fetched_at, listed_at = (None, 0.0) if record is None else (record.fetched_at, record.listed_at)
+        return cls(inode, attributes, record, fetched_at, listed_at, until, brief)
+
+    def holds(self, now: float) -> bool:
+        """Return whether it may be given again, if the name still exists and the inode is not open."""
+        record = self.record
+        if not self.inode.lookups or now >= self.until:
+            return False
+        return record is None or (
+            # By identity: what is learnt in the same instant is still another number.
+            record.fetched_at is self.fetched_at and record.listed_at is self.listed_at and not record.suspected
+        )
+
+    def again(self, now: float) -> Attributes | None:
+        """Return the attributes for the rest of their time, counting one lookup, or None if they do not hold."""
+        if not self.holds(now):
+            return None
+        if not self.brief:
+            self.attributes.entry_timeout = self.attributes.attr_timeout = self.until - now
+        self.inode.lookups += 1
+        return self.attributes
+
+
+@dataclass(slots=True)
+class OpenDirectory:
+    """The names of a directory, so that a walk neither skips nor repeats one. All who open it share it while current.
+
+    lease: while it lasts, the names may be given again without another look at the tree. listed: the attributes that
+    merely listed files share. ready: all entries as they are answered, while nothing at all has changed (`ready_for`)
+    and until `ready_until`.
     """
 
     path: Path
     view: View
     lease: Lease
-    listed: Attributes
+    listed: Attributes = field(init=False)
+    ready: list[Ready] = field(default_factory=list)
+    ready_until: float = 0.0
+    ready_for: int = -1
+    looked_at: float = 0.0
 
-    @classmethod
-    def of(cls, path: Path, view: View, lease: Lease) -> "ListedDirectory":
-        return cls(path, view, lease, Attributes(0, "file", 0, view.modified_ns, 0.0, 0.0))
-
-    def __len__(self) -> int:
-        return len(self.view)
+    def __post_init__(self) -> None:
+        self.listed = Attributes(0, "file", 0, self.view.modified_ns, 0.0, 0.0)
 
     def current(self, now: float) -> bool:
         return now < self.lease.until and self.view.unchanged
 
-    def entries(
-        self, position: int, inodes: InodeTable, files: OpenFiles, tell: Tell
-    ) -> Iterator[tuple[bytes, Attributes, int]]:
-        """(name, attributes, position of the next) from a position on. Each entry taken counts one reference.
+    def size(self) -> float:
+        """Return the bytes that it takes, about: the first portion tells about the others."""
+        first = next((portion for portion, _ in self.view.portions()), None)
+        if first is None:
+            return NODE_SIZE
+        nodes = sum(isinstance(shown, Node) for shown in first.shown) / len(first.shown)
+        return len(self.view) * (PLAIN_SIZE + nodes * (NODE_SIZE - PLAIN_SIZE))
 
-        The attributes are good until the next entry is asked for.
+    def make_ready(self, first: list[Ready], pack: Callable[[Attributes], Any], now: float, changes: int) -> bool:
+        """Hold all entries ready if the kernel got each before and each still holds. Return whether they are ready.
+
+        first: what comes before the entries. pack: makes the answer of an entry. changes: how much has changed so far.
         """
-        path, listed, busy = self.path, self.listed, bool(files)
-        while (found := self.view.at(position)) is not None:
-            portion, start = found
-            names, shown, numbers = portion.names, portion.shown, portion.numbers
-            for place in range(start, len(names)):
-                name, what = names[place], shown[place]
-                position += 1
-                below = (*path, name)
-                if type(what) is not str:
-                    yield name.encode(), tell(below, what), position  # type: ignore[arg-type] # a node
-                    continue
-                number = numbers[place]
-                if not number:
-                    number = numbers[place] = inodes.hashed(below, what)
-                if (busy and files.holds(number)) or not inodes.show(number, below, what):
-                    yield name.encode(), tell(below, None), position
-                    continue
-                listed.ino = number
-                yield name.encode(), listed, position
+        if now < self.looked_at + READY_AGAIN or len(self.view) > READY_MOST:
+            return False
+        self.looked_at = now
+        entries: list[tuple[str, Answer]] = []
+        for portion, _ in self.view.portions():
+            answers = portion.answers
+            if len(answers) < len(portion.names):
+                return False
+            entries += ((name, answers[place]) for place, name in enumerate(portion.names))
+        if any(answer.brief or not answer.holds(now) for _, answer in entries):
+            return False
+        left = min((answer.until for _, answer in entries), default=self.lease.until) - now
+        for name, answer in entries:
+            found = answer.attributes
+            found.entry_timeout = found.attr_timeout = (answer.until - now) - left * READY_SHARE
+            first.append((name.encode(), pack(found), answer.inode))
+        self.ready, self.ready_until, self.ready_for = first, now + left * READY_SHARE, changes
+        return True
 
 
 class OpenDirectories:
@@ -90,27 +158,22 @@ class OpenDirectories:
         self._files = files
         self._names = names
         self._kernel = kernel
-        self._opened: dict[int, OpenDirectory | ListedDirectory] = {}
+        self._opened: dict[int, OpenDirectory] = {}
         self._begun: set[int] = set()
-        self._listings: LRUCache[int, OpenDirectory] = LRUCache(ENTRIES_KEPT, getsizeof=_charge)
-        self._listed: LRUCache[int, ListedDirectory] = LRUCache(LISTED_KEPT, getsizeof=lambda kept: len(kept.view))
+        self._kept: LRUCache[int, OpenDirectory] = LRUCache(KEPT, getsizeof=OpenDirectory.size)
         self._next = 1
         self._uncounted = Inode(InodeKey(ROOT), lookups=1)  # stands for entries without lookup counts
 
     def __len__(self) -> int:
         return len(self._opened)
 
-    def __getitem__(self, handle: int) -> OpenDirectory | ListedDirectory:
+    def __getitem__(self, handle: int) -> OpenDirectory:
         return self._opened[handle]
 
-    def _current(self, ino: int) -> OpenDirectory | ListedDirectory | None:
+    def _current(self, ino: int) -> OpenDirectory | None:
         """Return a directory that was opened before and is still current, or None."""
-        now = self._manager.clock()
-        listing = self._listings.get(ino)
-        if listing is not None and now < listing.lease.until:
-            return listing
-        listed = self._listed.get(ino)
-        return listed if listed is not None and listed.current(now) else None
+        kept = self._kept.get(ino)
+        return kept if kept is not None and kept.current(self._manager.clock()) else None
 
     def begin(self, handle: int) -> None:
         """Begin to read names from the first one. The second time (rewinddir(3)), take the current names if cached.
@@ -132,46 +195,25 @@ class OpenDirectories:
             return self._added(current)
         path, version = self._inodes.get(ino)
         if path == ROOT:
-            roots = ((name, DIRECTORY) for name in sorted(self._manager.roots()))
-            return self._added(OpenDirectory.of(path, roots, None))
+            roots = View.of(dict.fromkeys(sorted(self._manager.roots()), DIRECTORY))
+            return self._added(OpenDirectory(path, roots, Lease()))
         node = self._names.find(path, ended)
         if isinstance(node, Wait):
             return node
         if node.kind == "file" and version == DIRECTORY_VERSION:
             raise Outdated("/".join(path))
-        listed = self._names.decide(node, ended) or after(ended, self._listing, ino, path)
-        if isinstance(listed, Wait):
-            return listed
-        if not len(listed) and node.candidate is not None and self._manager.absent_until(node.candidate) is not None:
+        view = self._names.decide(node, ended) or after(ended, self._manager.view, path)
+        if isinstance(view, Wait):
+            return view
+        if not len(view) and node.candidate is not None and self._manager.absent_until(node.candidate) is not None:
             raise NotFound("/".join(path))
-        return self._added(listed)
-
-    async def _listing(self, ino: int, path: Path) -> OpenDirectory | ListedDirectory:
-        listed = await self._open_listed(ino, path)
-        if listed is not None:
-            return listed
-        children = await self._manager.children(path)
-        # What is merely listed has no record yet that could tell of a change.
-        kept = not any(isinstance(node.record, ListedRecord) for node in children.values())
-        lease = self._manager.names_lease(path) if kept else None
-        opened = OpenDirectory.of(path, children.items(), lease)
-        if lease is not None and _charge(opened) <= ENTRIES_KEPT:
-            self._listings[ino] = opened
-        return opened
-
-    async def _open_listed(self, ino: int, path: Path) -> ListedDirectory | None:
-        """Return a directory with merely listed entries, or too large to go through at once; None for any other."""
-        view = await self._manager.view(path)
-        if view is None or not view.worthwhile:
-            return None
         lease = self._manager.names_lease(path)
-        opened = ListedDirectory.of(path, view, lease or Lease())
-        self._listings.pop(ino, None)
-        if lease is not None and len(view) <= LISTED_KEPT:
-            self._listed[ino] = opened
-        return opened
+        opened = OpenDirectory(path, view, lease or Lease())
+        if lease is not None and opened.size() <= KEPT:
+            self._kept[ino] = opened
+        return self._added(opened)
 
-    def _added(self, opened: OpenDirectory | ListedDirectory) -> int:
+    def _added(self, opened: OpenDirectory) -> int:
         handle = self._next
         self._next = handle + 1
         self._opened[handle] = opened
@@ -184,7 +226,7 @@ class OpenDirectories:
         each entry that it takes. An inode without `lookups` is no longer held: take the rest from `readdir`.
         """
         opened, now = self._opened[handle], self._manager.clock()
-        if isinstance(opened, ListedDirectory) or self._files or now >= opened.lease.until:
+        if self._files or now >= opened.lease.until:
             return None
         if opened.ready_for == self._kernel.changes and now < opened.ready_until:
             return opened.ready
@@ -200,53 +242,49 @@ class OpenDirectories:
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
         """(name, attributes, position of the next) from a position on. Each entry taken counts one reference.
 
-        A caller that has no room for an entry gives its reference back with `forget`. `.` and `..` come first and
-        count nothing.
+        The attributes are good until the next entry is asked for. A caller that has no room for an entry gives its
+        reference back with `forget`. `.` and `..` come first and count nothing.
         """
         opened = self._opened[handle]
-        path = opened.path
-        for position, (name, shown) in enumerate(self._dots(path)):
+        for position, (name, found) in enumerate(self._dots(opened.path)):
             if start <= position:
-                yield name, shown, position + 1
-        if isinstance(opened, ListedDirectory):
-            opened.listed.entry_timeout = min(self._names.validity(path), SHORT)
-            for name, shown, position in opened.entries(
-                max(0, start - 2), self._inodes, self._files, self._names.shown
-            ):
-                yield name, shown, position + 2
-            return
-        entries, files, now = opened.entries, self._files, self._manager.clock()
-        leased, busy = now < opened.lease.until, bool(files)
-        for position in range(max(0, start - 2), len(entries)):
-            entry = entries[position]
-            told, shown = entry.attributes, None
-            if leased and told is not None and not (busy and files.holds(told.ino)):
-                shown = entry.again(now)
-            if shown is None:
-                shown = self._tell(path, entry, opened.lease, now)
-            yield entry.raw, shown, position + 3
+                yield name, found, position + 1
+        position, now, view = max(0, start - 2), self._manager.clock(), opened.view
+        path, inodes, files, listed = opened.path, self._inodes, self._files, opened.listed
+        names_hold = self._names.validity(path)
+        listed.entry_timeout, leased = min(names_hold, SHORT), now < opened.lease.until
+        for portion, begin in view.portions(position):
+            names, numbers, answers, alike = portion.names, portion.numbers, portion.answers, portion.alike
+            sizes_hold = 0.0 if alike else self._manager.stated_validity(path)
+            for place in range(begin, len(names)):
+                shown = portion.shown[place]
+                position += 1
+                if not isinstance(shown, str):
+                    answer = answers.get(place)
+                    if not leased or answer is None or (files and files.holds(answer.attributes.ino)):
+                        found = self._told(opened, portion, place, shown, now)
+                    else:
+                        found = answer.again(now) or self._told(opened, portion, place, shown, now)
+                else:
+                    number, below = numbers[place], (*path, names[place])
+                    if not number:
+                        number = numbers[place] = inodes.hashed(below, shown)
+                    if (files and files.holds(number)) or not inodes.show(number, below, shown):
+                        found = self._names.shown(below, None)
+                    else:
+                        found = listed if alike else _stated(*view.stated(shown), names_hold, sizes_hold)
+                        found.ino = number
+                yield names[place].encode(), found, position + 2
 
-    def _tell(self, directory: Path, entry: DirectoryEntry, lease: Lease, now: float) -> Attributes:
-        """Return the current attributes of an entry, and keep them with it where they hold for a while."""
-        node, path = entry.node, (*directory, entry.name)
-        record = node.record
-        if node.kind == "file" and record is not None and record.parts is not None:
-            node = Node("directory", record)
-        found = self._names.counted(path, node)
-        entry.attributes = None
-        if now >= lease.until:
-            return found
+    def _told(self, opened: OpenDirectory, portion: Portion, place: int, node: Node, now: float) -> Attributes:
+        """Return the current attributes of an entry with a node, and keep them with it where they hold for a while."""
+        found = self._names.shown((*opened.path, portion.names[place]), node)
         inode = self._inodes.find(found.ino)
-        if inode is None or node.candidate is not None or inode.key.version != inode_version(node):
-            return found
-        if record is not None and (
-            record.suspected or record.provisional or record.on_open or record.parts is not None
-        ):
-            return found
-        if found.attr_timeout > 0 and (node.kind != "file" or (record is not None and record.digest is not None)):
-            entry.tell(inode, found, record, now + min(found.entry_timeout, found.attr_timeout), brief=False)
-        elif record is not None and record.metadata.size is None and found.entry_timeout > 0:
-            entry.tell(inode, found, record, lease.until - found.entry_timeout, brief=True)
+        answer = None if inode is None else Answer.of(node, inode, found, opened.lease, now)
+        if answer is not None:
+            portion.answers[place] = answer
+        else:
+            portion.answers.pop(place, None)
         return found
 
     def releasedir(self, handle: int) -> None:
@@ -254,5 +292,7 @@ class OpenDirectories:
         self._begun.discard(handle)
 
 
-def _charge(listing: OpenDirectory) -> int:
-    return len(listing.entries) + 1
+def _stated(size: int | None, modified_ns: int, names_hold: float, sizes_hold: float) -> Attributes:
+    """Return the attributes of a merely listed file, without its number. names_hold, sizes_hold: seconds."""
+    validity = 0.0 if size is None else sizes_hold
+    return Attributes(0, "file", size or 0, modified_ns, min(names_hold, max(validity, SHORT)), validity)

@@ -29,7 +29,6 @@ from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.manager import ResourceManager
 from bbfs.sources import Handler
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.vfs.directory_handles import ListedDirectory
 from bbfs.vfs.filesystem import Attributes, FileSystem
 from bbfs.vfs.waits import answered
 
@@ -327,11 +326,11 @@ class Kernel:
     async def entries(self, path: str = "") -> list[tuple[str, Attributes]]:
         handle = await self._again(path, self.files.opendir)
         found: list[tuple[str, Attributes]] = []
-        shared = isinstance(self.files.directories[handle], ListedDirectory)
+        shared = self.files.directories[handle].listed
         for name, attributes, _ in self.files.readdir(handle, 0):
             if name not in (b".", b".."):
                 self.references[attributes.ino] += 1
-                found.append((name.decode(), replace(attributes) if shared else attributes))
+                found.append((name.decode(), replace(attributes) if attributes is shared else attributes))
         self.files.releasedir(handle)
         return found
 

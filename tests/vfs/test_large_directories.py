@@ -5,9 +5,9 @@ import trio
 from fakes import FlatSource, TreeSource, World, data_source, settled, uris
 
 from bbfs.model import listing
-from bbfs.resources.catalog import folding
+from bbfs.resources.catalog import folding, inventory
 from bbfs.vfs import directory_handles as directories
-from bbfs.vfs.directory_handles import ListedDirectory
+from bbfs.vfs.directory_handles import NODE_SIZE, OpenDirectory
 
 DIRECTORY = "mcp-server+docs/x/d"
 NAMES = [f"{number:04}" for number in range(200)]
@@ -23,11 +23,9 @@ def source() -> FlatSource:
     return FlatSource(data_source(), contents=dict.fromkeys(uris(len(NAMES)), b"x" * 1000))
 
 
-async def opened(world: World) -> tuple[int, ListedDirectory]:
+async def opened(world: World) -> tuple[int, OpenDirectory]:
     handle = await world.files.opendir((await world.kernel.walk(DIRECTORY)).ino)
-    listed = world.files.directories[handle]
-    assert isinstance(listed, ListedDirectory)
-    return handle, listed
+    return handle, world.files.directories[handle]
 
 
 @pytest.mark.semantics("S12")
@@ -76,6 +74,40 @@ async def test_names_that_stay_come_once_while_others_come_and_go(nursery: trio.
         assert await world.kernel.ls(DIRECTORY) == sorted(uri.rpartition("/")[2] for uri in docs.contents)
 
 
+@pytest.mark.semantics("S12")
+async def test_names_that_stay_come_once_while_another_listing_takes_the_place_of_the_open_one(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "IN_PLACE", 0)
+    docs = source()
+    async with World(nursery, docs) as world:
+        handle, _ = await opened(world)
+        entries = world.files.readdir(handle, 2)
+        seen = [next(entries)[0].decode() for _ in range(30)]
+        for uri in list(uris(len(NAMES)))[60:100]:
+            del docs.contents[uri]
+        docs.announce()
+        await world.manager.by_id("docs").catalog.refresh()  # type: ignore[attr-defined] # a flat one
+        seen += [name.decode() for name, _, _ in entries]
+        world.files.releasedir(handle)
+        assert seen == sorted(set(seen))
+        assert {*NAMES[:60], *NAMES[100:]} <= set(seen)
+
+
+async def test_stated_sizes_and_times_show_without_a_lookup(nursery: trio.Nursery) -> None:
+    docs = source()
+    docs.described = {uri: {"size": 1000, "modified_ns": 7} for uri in list(uris(len(NAMES)))[50:60]}
+    async with World(nursery, docs) as world:
+        shown = dict(await world.kernel.entries(DIRECTORY))
+        stated = [name for name, found in shown.items() if (found.size, found.modified_ns) == (1000, 7)]
+        assert stated == NAMES[50:60]
+        assert {found.attr_timeout > 0 for name, found in shown.items() if name in stated} == {True}
+        assert {found.attr_timeout for name, found in shown.items() if name not in stated} == {0.0}
+        assert docs.loaded == []
+        for name, found in shown.items():
+            assert (await world.kernel.walk(f"{DIRECTORY}/{name}")).ino == found.ino
+
+
 @pytest.mark.parametrize("step", [1, -1])
 async def test_a_walk_loads_ahead_as_in_any_directory(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, step: int
@@ -98,7 +130,7 @@ async def test_a_walk_loads_ahead_as_in_any_directory(
 async def test_a_directory_that_is_too_large_to_be_kept_ready_is_listed_all_the_same(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    monkeypatch.setattr(directories, "ENTRIES_KEPT", 5)
+    monkeypatch.setattr(directories, "KEPT", 5 * NODE_SIZE)
     source = TreeSource(contents={f"file:./d/{number:02}": b"" for number in range(count)})
     async with World(nursery, source) as world:
         for _ in range(2):

@@ -10,8 +10,9 @@ from fakes import STARTED, FlatSource, TreeSource, World, data_source, settled
 from bbfs.model.errors import NotFound, Outdated
 from bbfs.resources.catalog import directory as hierarchical
 from bbfs.resources.catalog.record import Lease, Record
-from bbfs.vfs import file_handles as handles
-from bbfs.vfs.file_handles import READY_AGAIN, READY_SHARE, Attributes
+from bbfs.vfs import directory_handles as handles
+from bbfs.vfs.directory_handles import READY_AGAIN, READY_SHARE
+from bbfs.vfs.file_handles import Attributes
 from bbfs.vfs.waits import Wait
 
 DOCS = "mcp-server+docs/x/"

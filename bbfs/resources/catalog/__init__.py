@@ -2,7 +2,7 @@
 
 Two kinds, after the two ways in which sources list. A flat source lists everything at once and its URIs make the tree;
 a hierarchical one lists a directory at a time. Both answer the same questions, once without waiting (`known`,
-`known_children`: None means "ask") and once with.
+`cached_view`: None means "ask") and once with.
 """
 
 from bbfs.resources.catalog.base import SERVED_STALE, Catalog, CatalogContext, Changes, Children

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from bbfs.model.errors import DeadlineExceeded
 from bbfs.model.values import Listing, ResourceTemplate
-from bbfs.resources.catalog.directory_view import LargeEntries
+from bbfs.resources.catalog.directory_view import LargeEntries, View
 from bbfs.resources.catalog.record import Lease, Node, Path, Record
 from bbfs.resources.requests import SingleFlight
 
@@ -111,17 +111,22 @@ class Catalog(Protocol):
         """
         ...
 
-    def known_children(self, path: Path, *, completed: bool = True) -> Children | None:
-        """completed: None as well where the source may have more names to complete; else without these."""
+    def cached_view(self, path: Path, *, completed: bool = True) -> View | None:
+        """Return the names of a directory, or None if the source must be asked.
+
+        completed: None as well where the source may have more names to complete; else without these.
+        """
         ...
 
     def large(self, path: Path) -> LargeEntries | None:
-        """Return the entries of a directory that is too large for `known_children`; None for any other."""
+        """Return the entries of a directory that is too large to go through at once; None for any other."""
         ...
 
     async def find(self, path: Path) -> Node: ...
 
-    async def children(self, path: Path) -> Children: ...
+    async def view(self, path: Path, *, completed: bool = True) -> View:
+        """Return the names of a directory, after a listing if necessary. completed: with those the source completes."""
+        ...
 
     def validity(self, path: Path) -> float: ...
 

@@ -12,15 +12,14 @@ from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model.values import DataSource, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog.base import CatalogContext, Children, LateAnswers
+from bbfs.resources.catalog.base import CatalogContext, LateAnswers
+from bbfs.resources.catalog.directory_view import PORTION, View
 from bbfs.resources.catalog.lookups import FoundNames, last_segment, own_segment, settle
 from bbfs.resources.catalog.past_records import Past
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
 from bbfs.sources import CanFind, CanListDirectory, CanStat
 
 DIRECTORIES_KEPT = 10_000
-PORTION = 1000
-"""Entries that are taken over before other tasks get their turn."""
 UNLISTED_KEPT = 10_000
 """Files that were opened by URI alone."""
 
@@ -132,9 +131,9 @@ class DirectoryCatalog:
         except NotFound:
             return None
 
-    def known_children(self, path: Path, *, completed: bool = True) -> Children | None:
+    def cached_view(self, path: Path, *, completed: bool = True) -> View | None:
         listed = self._fresh(path)
-        return None if listed is None else _nodes(listed)
+        return None if listed is None else View.of(listed.entries)
 
     def validity(self, path: Path) -> float:
         listed = self._directories.get(path[:-1] if path else path)
@@ -165,8 +164,8 @@ class DirectoryCatalog:
             raise outage
         return self._entry(record, path)
 
-    async def children(self, path: Path) -> Children:
-        return _nodes(self._fresh(path) or (await self._current(path))[0])
+    async def view(self, path: Path, *, completed: bool = True) -> View:
+        return View.of((self._fresh(path) or (await self._current(path))[0]).entries)
 
     async def _current(self, path: Path) -> tuple[_Listed, BbfsError | None]:
         """Return a directory as listed now, or as listed last with the outage (S6, S20)."""
@@ -343,7 +342,3 @@ class DirectoryCatalog:
         settle(record, metadata, now, self.source.policy.content_ttl)
         if record.path and (hinted or record.inode_version != version):
             self._context.changed([record.path])
-
-
-def _nodes(listed: _Listed) -> Children:
-    return {name: record_node(record) for name, record in listed.entries.items()}

@@ -1,73 +1,127 @@
-"""The names of a large directory in order, in portions, with as little memory for each as possible.
+"""The names of a directory in order, in portions, with as little memory for each as possible.
 
-Most of the resources are merely listed, and have the same attributes. Such a name comes with the native URI alone,
-without a node, a record or attributes of its own.
+Most resources of a large listing are merely listed: no program has looked them up. Such a name comes with the native
+URI alone, without a node or a record of its own.
 """
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol, overload
 
 from bbfs.model.listing import Buckets
+from bbfs.model.values import ResourceMetadata
 from bbfs.resources.catalog.folding import Directory
-from bbfs.resources.catalog.record import Node
+from bbfs.resources.catalog.record import Node, Record, record_node
 
+PORTION = 1000
+"""Names that are read before other tasks get their turn, where the source does not divide a directory itself."""
 Shown = Node | str
-"""A name's node, or the native URI of a merely listed file without a size or a time."""
+"""A name's node, or the native URI of a merely listed file."""
+
+
+def is_directory(shown: Shown) -> bool:
+    return not isinstance(shown, str) and shown.kind == "directory"
 
 
 class Portion:
-    """Some names of a directory, in order. numbers: their inode numbers, 0 where not computed yet.
+    """Some names of a directory, in order.
+
+    alike: whether the merely listed names all have the same attributes. numbers, answers: what the reader keeps of a
+    name: its inode number, 0 where not computed yet, or the answer for a node, by place.
 
     Tuples of texts, which Python's cyclic garbage collector does not go through.
     """
 
-    __slots__ = ("names", "numbers", "shown")
+    __slots__ = ("alike", "answers", "names", "numbers", "shown")
 
-    def __init__(self, names: tuple[str, ...], shown: tuple[Shown, ...]) -> None:
-        self.names = names
-        self.shown = shown
-        self.numbers = array("Q", bytes(8 * len(names)))
+    def __init__(self, names: Iterable[str], shown: Iterable[Shown], *, alike: bool = True) -> None:
+        self.names = tuple(names)
+        self.shown = tuple(shown)
+        self.alike = alike
+        self.numbers = array("Q", bytes(8 * len(self.names)))
+        self.answers: dict[int, Any] = {}
+
+
+class Listed(Protocol):
+    """The listing behind merely listed names, by native URI."""
+
+    def stated(self, uri: str) -> tuple[int | None, int]:
+        """Return the stated size in bytes, if any, and the time in nanoseconds."""
+        ...
+
+    def metadata(self, uri: str) -> ResourceMetadata: ...
 
 
 class View:
-    """The names of one directory, taken in portions as a reader reaches them.
+    """The names of one directory, taken in portions as a reader reaches them; a small directory is one portion.
 
-    A name that exists all the time comes once. portions: in order; none is empty; each is made when it is reached.
-    modified_ns: the time of merely listed resources.
+    A name that exists all the time comes once. portions: in order; none is empty; each but the first is made when it is
+    reached. count: of the names. listed: where merely listed names come from. directory: of the folded tree, if any.
+    modified_ns: the time of merely listed resources that state none.
     """
 
-    __slots__ = ("_changes", "_directory", "_end", "_portions", "_starts", "_taken", "modified_ns")
+    __slots__ = ("_changes", "_count", "_directory", "_end", "_portions", "_starts", "_taken", "listed", "modified_ns")
 
-    def __init__(self, directory: Directory, portions: Iterator[Portion], modified_ns: int) -> None:
+    def __init__(
+        self,
+        portions: Iterator[Portion],
+        count: int,
+        listed: Listed | None = None,
+        directory: Directory | None = None,
+        modified_ns: int = 0,
+    ) -> None:
         self._directory = directory
-        self._changes = directory.changes
+        self._changes = 0 if directory is None else directory.changes
         self._portions = portions
         self._taken: list[Portion] = []
         self._starts: list[int] = []
         self._end = 0
+        self._count = count
+        self.listed = listed
         self.modified_ns = modified_ns
+        self._at(0)
+
+    @classmethod
+    def of(cls, entries: Mapping[str, Node | Record]) -> "View":
+        """Return a view of names that do not change meanwhile, in their order."""
+        return cls(_portions(entries), len(entries))
 
     @property
     def unchanged(self) -> bool:
         """Return whether the directory is the same as at first, so that the view may be read again. Only while its
         tree is current.
         """
-        return self._directory.changes == self._changes
+        return self._directory is None or self._directory.changes == self._changes
 
     def __len__(self) -> int:
         """Return the number of names of the directory."""
-        return len(self._directory.children)
+        return self._count
 
-    @property
-    def worthwhile(self) -> bool:
-        """Return whether it is large, or has merely listed files. The entries of any other can be kept."""
-        first = self.at(0)
-        return first is not None and (len(first[0].names) < len(self) or any(type(s) is str for s in first[0].shown))
+    def __iter__(self) -> Iterator[tuple[str, Shown]]:
+        return (child for portion, _ in self.portions() for child in zip(portion.names, portion.shown, strict=True))
 
-    def at(self, position: int) -> tuple[Portion, int] | None:
-        """Return the portion with a position, and the position in it; None at the end."""
+    def metadata(self, shown: Shown) -> ResourceMetadata | None:
+        """Return the metadata of a name, None for a directory without a resource. Makes no record."""
+        if isinstance(shown, Node):
+            return None if shown.record is None else shown.record.metadata
+        assert self.listed is not None
+        return self.listed.metadata(shown)
+
+    def stated(self, uri: str) -> tuple[int | None, int]:
+        """Return the stated size of a merely listed file in bytes, if any, and its time in nanoseconds."""
+        assert self.listed is not None
+        return self.listed.stated(uri)
+
+    def portions(self, position: int = 0) -> Iterator[tuple[Portion, int]]:
+        """Yield the portions from a position on, each with the place in it where to begin."""
+        while (found := self._at(position)) is not None:
+            yield found
+            position += len(found[0].names) - found[1]
+
+    def _at(self, position: int) -> tuple[Portion, int] | None:
+        """Return the portion with a position, and the place in it; None at the end."""
         while position >= self._end:
             portion = next(self._portions, None)
             if portion is None:
@@ -75,8 +129,14 @@ class View:
             self._starts.append(self._end)
             self._taken.append(portion)
             self._end += len(portion.names)
-        place = bisect_right(self._starts, position) - 1
-        return self._taken[place], position - self._starts[place]
+        number = bisect_right(self._starts, position) - 1
+        return self._taken[number], position - self._starts[number]
+
+
+def _portions(entries: Mapping[str, Node | Record]) -> Iterator[Portion]:
+    left = iter(entries.items())
+    while some := dict(islice(left, PORTION)):
+        yield Portion(some, [entry if isinstance(entry, Node) else record_node(entry) for entry in some.values()])
 
 
 class _Places(Mapping[str, int]):

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 
 import trio
 
@@ -111,7 +110,7 @@ class FlatCatalog:
     def last_known(self, path: Path) -> Node | None:
         return None if self._held.tree is None else self._node(self._held.tree, path)
 
-    def known_children(self, path: Path, *, completed: bool = True) -> Children | None:
+    def cached_view(self, path: Path, *, completed: bool = True) -> View | None:
         root = self._servable()
         if root is None:
             return None
@@ -122,9 +121,7 @@ class FlatCatalog:
                 raise
             return None
         beyond = self._templated.known_children(path)
-        if beyond is None and completed:
-            return None
-        return _merged(self._nodes(place, path), beyond or {})
+        return None if beyond is None and completed else self._view(place, path, beyond or {})
 
     def large(self, path: Path) -> LargeEntries | None:
         place = self._held.tree.lookup(path) if self._held.tree is not None else None
@@ -132,26 +129,11 @@ class FlatCatalog:
             return LargeEntries(place.children, lambda child: isinstance(child, Directory))
         return None
 
-    async def view(self, path: Path, *, completed: bool = True) -> View | None:
-        """Return the names of a directory in portions, or None where the listing has no such directory.
-
-        completed: with the names that the source completes, or None (see `children`) where it has to be asked for them.
-        Raises the source's error where there is no listing.
-        """
-        await self._is_recalled()
-        root, before = self._servable(), self._held.tree
-        if root is None:
-            if completed and before is not None and self._view(before, path, completed) is None:
-                return None  # `children` asks the source
-            root, _ = await self._current()
-        return self._view(root, path, completed)
-
-    def _view(self, root: Tree, path: Path, completed: bool) -> View | None:
-        place = root.lookup(path)
-        beyond = self._templated.known_children(path) if completed else {}
-        if not isinstance(place, Directory) or beyond is None:
-            return None
-        return self._held.view(place, path, beyond)
+    def _view(self, place: Directory | Children, path: Path, beyond: Children) -> View:
+        """Return the names of a directory in readdir's order; a listed name takes precedence."""
+        if isinstance(place, Directory):
+            return self._held.view(place, path, beyond)
+        return View.of(dict(sorted({**beyond, **place}.items())))
 
     def validity(self, path: Path) -> float:
         """Return the seconds for which names and their absence hold."""
@@ -187,13 +169,6 @@ class FlatCatalog:
         if above is None:
             raise NotFound(f"no such resource: {'/'.join(path)}")
         return part_node(record_node(above[0]), above[1])
-
-    def _children(self, root: Directory, path: Path) -> Children:
-        """Return the names of a directory as listed. Raise as `_place`."""
-        return self._nodes(self._place(root, path), path)
-
-    def _nodes(self, place: Directory | Children, path: Path) -> Children:
-        return self._held.nodes(place, path) if isinstance(place, Directory) else place
 
     def _place(self, root: Directory, path: Path) -> Directory | Children:
         """Return the listed directory at `path`, or the names of one that the tree does not hold.
@@ -258,28 +233,30 @@ class FlatCatalog:
         except NotFound as absence:
             raise outage or absence from None
 
-    async def children(self, path: Path) -> Children:
+    async def view(self, path: Path, *, completed: bool = True) -> View:
         await self._is_recalled()
-        children = self.known_children(path)
-        if children is not None:
-            return children
-        listed = await self._listed_children(path)
-        try:
-            return _merged(listed, await self._templated.children(path))
-        except BbfsError:
-            if not listed:
-                raise
-            return _merged(listed, {})
+        place = await self._listed(path)
+        beyond: Children = {}
+        if completed:
+            try:
+                beyond = await self._templated.children(path)
+            except BbfsError:
+                if not (place.children if isinstance(place, Directory) else place):
+                    raise
+        return self._view(place, path, beyond)
 
-    async def _listed_children(self, path: Path) -> Children:
-        """Return the names of a directory as listed now, or as served while the source is asked."""
+    async def _listed(self, path: Path) -> Directory | Children:
+        """Return a directory as listed now, or as served while the source is asked. Raise as `_place`."""
         root = self._servable()
         if root is not None:
-            with suppress(NotFound):
-                return self._children(root, path)
+            try:
+                return self._place(root, path)
+            except NotFound:
+                if self.validity(path) > 0:
+                    raise
         root, outage = await self._current()
         try:
-            return self._children(root, path)
+            return self._place(root, path)
         except NotFound as absence:
             raise outage or absence from None
 
@@ -395,8 +372,3 @@ class FlatCatalog:
 def _at_or_below(resource: Path, path: Path) -> bool:
     """Return whether a resource is at or below a path, or has several contents of which the path is one."""
     return bool(resource) and (resource[: len(path)] == path or path[: len(resource)] == resource)
-
-
-def _merged(listed: Children, beyond: Children) -> Children:
-    """Return all names of a directory in readdir's order; a listed name takes precedence."""
-    return dict(sorted({**beyond, **listed}.items())) if beyond else listed

@@ -16,7 +16,7 @@ import trio
 from cachetools import LRUCache
 
 from bbfs.model import uri_paths
-from bbfs.model.listing import MIME_TYPE, SIZE, Buckets, Description, Rows, is_plain_file, value, version
+from bbfs.model.listing import MIME_TYPE, MODIFIED_NS, SIZE, Buckets, Description, Rows, is_plain_file, value, version
 from bbfs.model.values import ResourceMetadata
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import Changes, Children
@@ -25,12 +25,12 @@ from bbfs.resources.catalog.folding import Directory, Folding, Leaf, Tree, below
 from bbfs.resources.catalog.record import (
     DIRECTORY,
     NANOSECONDS,
-    ListedRecord,
     Node,
     Path,
     Record,
     record_node,
     usable_size,
+    usable_time,
 )
 
 _T = TypeVar("_T")
@@ -146,71 +146,65 @@ class Inventory:
         return record_node(self._touched.get(uri) or self._touch(uri, path))
 
     def view(self, directory: Directory, path: Path, beyond: Children) -> View:
-        """Return the names of a directory at `path`, sorted, in portions. beyond: names that are not listed."""
-        return View(directory, self._shown(directory, path, beyond), self._first_seen)
-
-    def _shown(self, directory: Directory, path: Path, beyond: Children) -> Iterator[Portion]:
+        """Return the names of a directory at `path`, sorted. beyond: names that are not listed."""
         others = sorted((name for name in beyond if name not in directory.children), reverse=True)
+        portions = self._portions(directory, path, beyond, others)
+        return View(portions, len(directory.children) + len(others), self, directory, self._first_seen)
+
+    def _portions(self, directory: Directory, path: Path, beyond: Children, others: list[str]) -> Iterator[Portion]:
+        """others: the names of `beyond` to be shown, the last one first."""
         for items in directory.sorted_children():
-            names, shown = [name for name, _ in items], self._showing(items, path)
+            names, shown, alike = self._shown(items, path)
             while others and names and others[-1] < names[-1]:
                 name = others.pop()
                 place = bisect_left(names, name)
                 names.insert(place, name)
                 shown.insert(place, beyond[name])
             if names:
-                yield Portion(tuple(names), tuple(shown))
+                yield Portion(names, shown, alike=alike)
         if others:
             others.reverse()
-            yield Portion(tuple(others), tuple(beyond[name] for name in others))
+            yield Portion(others, [beyond[name] for name in others])
 
-    def _showing(self, items: "list[tuple[str, Directory | Leaf]]", path: Path) -> list[Shown]:
+    def _shown(self, items: "list[tuple[str, Directory | Leaf]]", path: Path) -> tuple[list[str], list[Shown], bool]:
+        """Return what a portion consists of. Leaves out what another listing has removed meanwhile."""
         touched, remembered, gone, seen = self._touched, self._remembered, self.gone, self._seen
         descriptions = self.rows.descriptions
+        names: list[str] = []
         shown: list[Shown] = []
+        alike = True
         for name, uri in items:
             if isinstance(uri, Directory):
+                names.append(name)
                 shown.append(DIRECTORY)
                 continue
             description = descriptions.get(uri)
+            if description is None:
+                continue
+            names.append(name)
             if (
-                description is None  # another listing is being taken over
-                or len(description) > SIZE
-                or uri in touched
+                (touched and uri in touched)
                 or (remembered and uri in remembered)
                 or (gone and uri in gone)
-                or (seen and uri in seen)
+                or not is_plain_file(description)
             ):
-                shown += self._nodes([(name, uri)], path).values()
+                shown.append(self.node(uri, (*path, name)))
             else:
                 shown.append(uri)
-        return shown
+                alike = alike and len(description) <= SIZE and not (seen and uri in seen)
+        return names, shown, alike
 
-    def nodes(self, directory: Directory, path: Path) -> Children:
-        """Return the names of a directory at `path`, sorted, with nodes that last no longer than the answer."""
-        children: Children = {}
-        for items in directory.sorted_children():
-            children.update(self._nodes(items, path))
-        return children
+    def stated(self, uri: str) -> tuple[int | None, int]:
+        """Return the stated size of a resource in bytes, if any, and its time in nanoseconds."""
+        size = modified_ns = None
+        description = self.rows.descriptions.get(uri)
+        if description is not None and len(description) > SIZE:
+            size, modified_ns = usable_size(value(description, SIZE)), usable_time(value(description, MODIFIED_NS))
+        return size, self._seen.get(uri, self._first_seen) if modified_ns is None else modified_ns
 
-    def _nodes(self, items: "list[tuple[str, Directory | Leaf]]", path: Path) -> Children:
-        touched, remembered, gone = self._touched, self._remembered, self.gone
-        rows, listed_at, first, seen = self.rows, self.fetched_at, self._first_seen, self._seen
-        descriptions, source_id = rows.descriptions, self._source_id
-        children: Children = {}
-        for name, uri in items:
-            if isinstance(uri, Directory):
-                children[name] = DIRECTORY
-                continue
-            record = touched.get(uri)
-            if record is not None:
-                children[name] = record_node(record)
-            elif uri in remembered or uri in gone or not is_plain_file(descriptions[uri]):
-                children[name] = record_node(self._touch(uri, (*path, name)))
-            else:
-                at = seen.get(uri, first) if seen else first
-                children[name] = Node("file", ListedRecord(source_id, rows, uri, (*path, name), listed_at, at))
-        return children
+    def metadata(self, uri: str) -> ResourceMetadata:
+        """Return the metadata of a listed resource."""
+        return self.rows.metadata(uri)
 
     def held(self) -> Collection[Record]:
         """Return the records that may hold more than the listing says."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bbfs.model.errors import BbfsError
-from bbfs.model.listing import MODIFIED_NS, SIZE, Rows, value
 from bbfs.model.values import Part, ResourceMetadata
 from bbfs.resources.cache.metadata import Remembered
 
@@ -258,43 +257,6 @@ class Record:
         return Remembered(
             self.metadata.native_uri, self.size, self.digest, self.inode_version, self.modified_ns, self.fetched_at, ttl
         )
-
-
-class ListedRecord(Record):
-    """A listed resource that has not been opened or stat'ed yet. Read-only; a lookup creates its `Record`."""
-
-    __slots__ = ("_declared", "_rows")
-
-    size = digest = fetched_at = error = parts = parent = None  # type: ignore[assignment]
-    suspected = stale = ahead = dirty = provisional = False  # type: ignore[assignment]
-    suspicions = part = 0  # type: ignore[assignment]
-    ttl = changed_at = awaited_until = error_until = 0.0  # type: ignore[assignment]
-
-    def __init__(self, source_id: str, rows: Rows, uri: str, path: Path, listed_at: float, seen_ns: int) -> None:
-        """seen_ns: when it was first seen, the time of a resource for which the source gives none."""
-        self.source_id = source_id
-        self.path = path
-        self.inode_version = uri
-        self.listed_at = listed_at
-        self._rows = rows
-        description = rows.descriptions[uri]
-        self._declared, self.modified_ns = None, seen_ns
-        if len(description) > SIZE:
-            self._declared = usable_size(value(description, SIZE))
-            modified_ns = usable_time(value(description, MODIFIED_NS))
-            if modified_ns is not None:
-                self.modified_ns = modified_ns
-
-    @property
-    def metadata(self) -> ResourceMetadata:  # type: ignore[override]
-        return _usable(self._rows.metadata(self.inode_version))
-
-    def known_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
-        left = self.listed_at + listing_ttl - now
-        return (self._declared, left) if self._declared is not None and left > 0 else None
-
-    def best_size(self) -> int:
-        return self._declared or 0
 
 
 def usable_size(size: int | None) -> int | None:

@@ -13,7 +13,8 @@ from typing import Any
 
 from bbfs.model.errors import BbfsError, Denied, InvalidUri, NotADirectory, NotFound, TooLarge
 from bbfs.model.inode_number import inode_number
-from bbfs.resources.catalog.record import Node, Path, Record, inode_version
+from bbfs.resources.catalog.directory_view import Shown, is_directory
+from bbfs.resources.catalog.record import Path, Record, inode_version
 from bbfs.resources.readahead.windows import Stream, Streams, TreeOrder, WalkEntries
 from bbfs.resources.requests import RequestSlot, SingleFlight
 from bbfs.resources.source import Source
@@ -281,11 +282,12 @@ class LoadAhead:
         # At the root of a catalog, the mount path depends on the name (a stray scheme).
         above = self._mounted(source, directory) if directory else None
 
-        def number(child: tuple[str, Node]) -> int:
-            name, node = child
-            return inode_number((*above, name) if above else self._mounted(source, (name,)), inode_version(node))
+        def number(child: tuple[str, Shown]) -> int:
+            name, shown = child
+            version = shown if isinstance(shown, str) else inode_version(shown)
+            return inode_number((*above, name) if above else self._mounted(source, (name,)), version)
 
-        return [(name, node.kind == "directory") for name, node in sorted(children, key=number)]
+        return [(name, is_directory(shown)) for name, shown in sorted(children, key=number)]
 
 
 def _entries(source: Source, directory: Path) -> WalkEntries | None:
@@ -294,13 +296,15 @@ def _entries(source: Source, directory: Path) -> WalkEntries | None:
     if large is not None:
         return large
     children = _children(source, directory)
-    return None if children is None else [(name, node.kind == "directory") for name, node in children]
+    return None if children is None else [(name, is_directory(shown)) for name, shown in children]
 
 
-def _children(source: Source, directory: Path) -> list[tuple[str, Node]] | None:
+def _children(source: Source, directory: Path) -> list[tuple[str, Shown]] | None:
     # Listed names are enough for an order: a program that opens files by name never has names completed.
     try:
-        children = source.catalog.known_children(directory, completed=False)
+        view = source.catalog.cached_view(directory, completed=False)
     except (NotFound, NotADirectory):
         return None
-    return None if children is None else [(n, node) for n, node in children.items() if node.kind != "symlink"]
+    return (
+        None if view is None else [child for child in view if isinstance(child[1], str) or child[1].kind != "symlink"]
+    )

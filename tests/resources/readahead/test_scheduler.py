@@ -184,14 +184,14 @@ def completing_source(**policy: Any) -> CompletingSource:
 def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """The path of the directory, once for each time that its listing was built."""
     paths: list[tuple[str, ...]] = []
-    build = Inventory.nodes
+    build = Inventory.view
 
-    def nodes(self: Inventory, directory: Any, path: tuple[str, ...]) -> Any:
+    def view(self: Inventory, directory: Any, path: tuple[str, ...], beyond: Any) -> Any:
         if path == ("x", "d"):
             paths.append(path)
-        return build(self, directory, path)
+        return build(self, directory, path, beyond)
 
-    monkeypatch.setattr(Inventory, "nodes", nodes)
+    monkeypatch.setattr(Inventory, "view", view)
     return paths
 
 
