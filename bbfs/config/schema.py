@@ -134,6 +134,7 @@ class SourceTable(ConfigTable):
     start: Literal["lazy", "eager"] | None = None
     idle_timeout: Duration | None = None
     roots: list[str] | None = None
+    list_limit: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     tools: Annotated[Literal["off", "read-only"] | list[str] | None, BeforeValidator(_tools)] = None
     prompts: bool | None = None
     shared: bool | None = None

@@ -36,7 +36,7 @@ from bbfs.model.values import AccessMethod, Capabilities, DataSource, McpServer,
 
 _T = TypeVar("_T", bound=ConfigTable)
 _MCP_TYPES = ("server", "mcp")
-_MCP_KEYS = ("start", "idle_timeout", "roots", "tools", "prompts", "shared")
+_MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", "shared")
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
 
 
@@ -257,7 +257,7 @@ class _Loader:
                 if getattr(table, key) is not None:
                     self._problem((*path, to_camel(key)), "belongs to MCP sources, which have an mcpConfig")
             return None
-        given: dict[str, Any] = {"start": table.start, "idle_timeout": table.idle_timeout}
+        given: dict[str, Any] = {key: getattr(table, key) for key in ("start", "idle_timeout", "list_limit")}
         if table.roots is not None:
             given["roots"] = tuple(as_path(root, self._base, self._environ) for root in table.roots)
         return replace(mcp, **{key: value for key, value in given.items() if value is not None})

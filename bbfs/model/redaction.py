@@ -83,3 +83,8 @@ def url_secrets(url: str) -> set[str]:
 def shown(text: str, length: int = 200) -> str:
     """Return a text for a message: printable ASCII, and not more than `length` characters of the text."""
     return ascii(text if len(text) <= length else text[: length - 1] + "~")[1:-1]
+
+
+def printable(text: str) -> str:
+    """Return a text with a space for each character that could control a terminal or begin a line."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)

@@ -61,6 +61,7 @@ class McpServer:
     start: `lazy` connects at the first use, `eager` at once and again whenever the connection is lost.
     idle_timeout: seconds without a request after which a connection that nothing is subscribed on is ended; 0 is never.
     roots: folders (absolute paths) that the server is told of when it asks for `roots/list`.
+    list_limit: resources to list; more are left out.
     """
 
     transport: Literal["stdio", "http", "sse"]
@@ -74,6 +75,7 @@ class McpServer:
     start: Literal["lazy", "eager"] = "lazy"
     idle_timeout: float = 600.0
     roots: tuple[str, ...] = ()
+    list_limit: int = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def test_rows_say_what_entries_say_whatever_the_pages(given_: list[tuple[str, di
     raw = [{"uri": uri, **fields} for uri, fields in given_]
     rows = Rows(PREFIX)
     for start in range(0, len(raw), page):
-        assert add_resources(raw[start : start + page], rows) == 0
+        assert add_resources(raw[start : start + page], rows).invalid == 0
     expected = {}
     for item in raw:
         entry = resource_entry(item)

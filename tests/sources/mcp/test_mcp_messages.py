@@ -15,7 +15,7 @@ from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.sources.mcp.client.decode import loaded
 from bbfs.sources.mcp.transport import messages
 from bbfs.sources.mcp.transport.events import Event, EventParser
-from bbfs.sources.mcp.transport.messages import Intake, LongText, MessageReader, RawMessage, decode
+from bbfs.sources.mcp.transport.messages import Intake, LongText, MessageReader, RawMessage, Share, decode
 
 LIMIT = 1 << 20
 
@@ -194,7 +194,7 @@ def test_a_long_text_of_an_error_is_cut() -> None:
 async def test_bytes_that_are_no_messages_are_bounded(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "_MAX_FOREIGN", 100_000)
     message = b'{"jsonrpc": "2.0", "method": "x"}'
-    with Intake(LIMIT, trio.CapacityLimiter(1)) as intake:
+    with Intake(LIMIT, Share()) as intake:
         for _ in range(2000):
             await intake.feed(line)
             assert not await intake.end()
@@ -211,12 +211,12 @@ async def only_lines(intake: Intake, line: bytes) -> None:
 
 
 async def test_one_large_message_of_a_server_is_read_at_a_time(autojump_clock: object) -> None:
-    large = trio.CapacityLimiter(1)
+    share = Share()
     document = answer({"contents": [{"uri": "x", "text": "y" * (6 << 20)}]})
     order: list[str] = []
 
     async def take(name: str, pause: float) -> None:
-        with Intake(16 << 20, large) as intake:
+        with Intake(16 << 20, share) as intake:
             await intake.feed(document[: 5 << 20])
             order.append(f"{name} begins")
             await trio.sleep(pause)
@@ -229,10 +229,10 @@ async def test_one_large_message_of_a_server_is_read_at_a_time(autojump_clock: o
         await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(take, "second", 0)
         with trio.move_on_after(1):
-            with Intake(16 << 20, large) as given_up:
+            with Intake(16 << 20, share) as given_up:
                 await given_up.feed(document)
     assert order == ["first begins", "first ends", "second begins", "second ends"]
-    assert large.borrowed_tokens == 0
+    assert share.large.borrowed_tokens == 0
 
 
 async def test_other_tasks_run_while_a_message_is_read() -> None:
@@ -247,7 +247,7 @@ async def test_other_tasks_run_while_a_message_is_read() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(count)
-        with Intake(32 << 20, trio.CapacityLimiter(1)) as intake:
+        with Intake(32 << 20, Share()) as intake:
             await intake.feed(document)
             assert turns > 3
             assert await intake.end()

@@ -9,11 +9,15 @@ import mcp_types as types
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mcp.shared.exceptions import MCPError
 
-from bbfs.model.errors import BbfsError, ProtocolViolation
+from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
+from bbfs.model.listing import Rows
 from bbfs.model.values import McpServer
 from bbfs.sources.http.responses import BodyDecoder
 from bbfs.sources.mcp.client.decode import (
+    add_resources,
+    completion,
     discovered,
     initialized,
     loaded,
@@ -23,7 +27,9 @@ from bbfs.sources.mcp.client.decode import (
     template_entry,
     ttl_seconds,
 )
-from bbfs.sources.mcp.client.errors import server_redactor
+from bbfs.sources.mcp.client.errors import request_error, server_redactor
+from bbfs.sources.mcp.client.paging import MAX_REPEATED_PAGES, Course, Taken
+from bbfs.sources.mcp.client.tool_entries import prompt_entry, tool_entry
 from bbfs.sources.mcp.transport.messages import RawMessage
 from bbfs.sources.mcp.transport.messages import decode as decode_message
 
@@ -52,12 +58,11 @@ def test_any_entry_is_taken_or_left(raw: dict[str, Any]) -> None:
 @given(json_values)
 def test_any_result_is_a_value_or_an_error(raw: Any) -> None:
     for result in ({"contents": raw, "resources": raw, "nextCursor": raw, "ttlMs": raw}, {}):
-        for read in (lambda result: loaded(result, None), lambda result: page(result, "resources", resource_entry)):
+        for read in (lambda result: loaded(result, None), lambda result: page(result, "resources"), next_cursor):
             try:
                 read(result)
             except BbfsError:
                 pass
-        assert next_cursor(result) is ((raw or None) if result else None)  # a NaN is not equal to itself
         assert (ttl_seconds(result) or 1) > 0
 
 
@@ -123,6 +128,74 @@ def test_batch_is_its_messages() -> None:
     messages = decode(b'[{"jsonrpc": "2.0", "id": 1, "result": {}}, 7, {"id": 2, "result": null}]')
     assert messages is not None
     assert [type(message).__name__ for message in messages] == ["JSONRPCResponse", "JSONRPCError"]
+
+
+@pytest.mark.semantics("S25")
+def test_a_listing_ends_at_each_of_its_bounds() -> None:
+    def course() -> Course:
+        return Course("server", "resources/list", 100, 10_000, "list_limit")
+
+    entries = course()
+    assert entries.take(Taken(new=99, invalid=1, bytes=10))
+    assert not entries.take(Taken(new=1, invalid=0, bytes=10))
+    problem = "1 invalid entry left out; the server lists 100 entries or more (option list_limit)"
+    assert (entries.end().problem or "").startswith(problem)
+    sizes = course()
+    assert not sizes.take(Taken(new=1, invalid=0, bytes=10_000))
+    assert "10000 bytes or more (option list_limit)" in (sizes.end().problem or "")
+    empty = course()
+    for page_number in range(MAX_REPEATED_PAGES):
+        assert not empty.ends_at(f"{page_number}")
+        empty.turn(None)
+    assert empty.ends_at("next"), "pages with no entry bring nothing new"
+
+
+@pytest.mark.parametrize("cursor", [7, 7.5, True, ["a"], {"a": 1}, "x" * 70_000, "\ud800"], ids=repr)
+def test_a_cursor_that_is_no_usable_text_is_a_protocol_error(cursor: Any) -> None:
+    with pytest.raises(ProtocolViolation, match="cursor"):
+        next_cursor({"nextCursor": cursor})
+    assert next_cursor({"nextCursor": "a"}) == "a"
+    assert [next_cursor({"nextCursor": end}) for end in (None, "", 0, False)] == [None] * 4
+
+
+def test_fields_of_entries_are_bounded() -> None:
+    long = "x" * 70_000
+    assert resource_entry({"uri": long}) is None
+    assert template_entry({"uriTemplate": "x://" + "{a}" * 2000}) is None
+    entry = resource_entry({"uri": "x://a", "mimeType": long})
+    assert entry is not None
+    assert entry.mime_type is None
+    assert tool_entry({"name": "t", "inputSchema": {"properties": {f"{n}": {} for n in range(100_000)}}}) is None
+    assert prompt_entry({"name": "p", "arguments": [{"name": f"{n}"} for n in range(100_000)]}) is None
+    rows = Rows("mcp-server+x")
+    deep = [{"uri": f"x://{n}", "name": f"{n}", "_meta": {"a": [[]] * 100}} for n in range(10)]
+    assert add_resources(deep, rows).bytes > 60_000
+    assert add_resources([{"uri": f"y://{n}", "name": f"{n}"} for n in range(10)], rows).bytes < 1000
+
+
+def test_parts_and_completions_are_bounded() -> None:
+    with pytest.raises(TooLarge, match="20000 parts"):
+        loaded({"contents": [{"uri": "x", "text": ""}] * 20_000}, None)
+    values = completion({"completion": {"values": [f"{n}" for n in range(1_000_000)]}})
+    assert (len(values.values), values.more) == (1000, True)
+
+
+def test_a_greeting_keeps_nothing_that_is_large() -> None:
+    stated = {f"{n}": {"x": True} for n in range(10_000)} | {"resources": {"subscribe": True, "x" * 1000: True}}
+    result = {"protocolVersion": "1", "capabilities": stated, "serverInfo": {"name": "\x1b[31m" * 10_000, "version": 1}}
+    greeting = initialized(result, ("1",))
+    assert greeting.capabilities == {"resources": {"subscribe"}}
+    assert len(greeting.server or "") < 300
+    assert (greeting.server or "").isprintable()
+    with pytest.raises(ProtocolViolation) as caught:
+        initialized({"protocolVersion": "9" * 1_000_000}, ("1",))
+    assert len(str(caught.value)) < 100
+
+
+def test_an_error_of_a_server_is_short_and_printable() -> None:
+    error = request_error(MCPError(-32000, "\x1b]0;title\x07\r\n" * 1000), reading=True)
+    assert len(str(error)) < 600
+    assert str(error).isprintable()
 
 
 @pytest.mark.parametrize(

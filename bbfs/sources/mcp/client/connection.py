@@ -91,6 +91,7 @@ class Connection:
         ping_after: float = PING_AFTER,
     ) -> None:
         self.counts = RequestCounts()
+        self.list_limit = server.list_limit
         self.interests = Interests()
         self.parameter_headers: dict[str, ParameterHeaders] = {}
         self.sinks: list[Callable[[SourceEvent], None]] = []

@@ -5,22 +5,34 @@ so that one mistake costs as little as possible.
 """
 
 import base64
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any, Generic, TypeGuard, TypeVar
 
 from mcp_types import SERVER_INFO_META_KEY
 
-from bbfs.model.errors import NotSupported, ProtocolViolation
+from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.listing import Description, Rows, last_part
+from bbfs.model.redaction import printable, shown
 from bbfs.model.values import Completion, Loaded, Part, ResourceTemplate
 from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.mcp.client.paging import Taken
 from bbfs.sources.mcp.transport.messages import LongText
 
 T = TypeVar("T")
 MAX_URI = 1 << 16
 """Characters of what identifies something: a URI, a template, a name. A longer one is not usable."""
+MAX_TEMPLATE = 4096
+"""Characters of a URI template."""
+MAX_PARTS = 10_000
+"""Parts of one content."""
+_MAX_COMPLETIONS = 1000
+"""Values of one completion; the protocol allows 100."""
+_LONGEST_TYPE = 255
+"""Characters of a media type (RFC 6838, section 4.2, has 127 for each half)."""
+_CAPABILITIES = ("resources", "tools", "prompts", "completions")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_TTL = 366 * 86400.0
 """Seconds; a server may send any number, but the kernel's entry timeout has a limit."""
@@ -72,7 +84,7 @@ def initialized(result: Mapping[str, Any], known: Collection[str]) -> Greeting:
     if not isinstance(version, str):
         raise ProtocolViolation("the server's answer to a greeting is invalid")
     if version not in known:
-        raise ProtocolViolation(f"Unsupported protocol version from the server: {version}")
+        raise ProtocolViolation(f"Unsupported protocol version from the server: {shown(version, 40)}")
     return Greeting(version, _server_name(result.get("serverInfo")), _capabilities(result.get("capabilities")))
 
 
@@ -89,15 +101,18 @@ def discovered(result: Mapping[str, Any], wanted: str) -> Greeting:
 
 def _server_name(info: Any) -> str:
     told = (info.get(key) if isinstance(info, dict) else None for key in ("name", "version"))
-    return " ".join(str(value) if isinstance(value, str | int | float) else "" for value in told).strip()
+    texts = (str(value)[:200] if isinstance(value, str | float) or type(value) is int else "" for value in told)
+    return printable(" ".join(texts)).strip()
 
 
 def _capabilities(given: Any) -> dict[str, frozenset[str]]:
+    """Return the capabilities that bbfs uses."""
+    stated = {name: given.get(name) for name in _CAPABILITIES} if isinstance(given, dict) else {}
     return {
-        str(name): frozenset(flag for flag, on in flags.items() if on is True)
-        if isinstance(flags, dict)
-        else frozenset()
-        for name, flags in (given.items() if isinstance(given, dict) else ())
+        name: frozenset(
+            flag for flag in ("listChanged", "subscribe") if isinstance(flags, dict) and flags.get(flag) is True
+        )
+        for name, flags in stated.items()
         if flags is not None and flags is not False
     }
 
@@ -113,7 +128,7 @@ def resource_entry(raw: Any) -> ResourceEntry | None:
         name=text_of(raw.get("name")) or uri,
         title=text_of(raw.get("title")),
         description=text_of(raw.get("description")),
-        mime_type=text_of(raw.get("mimeType")),
+        mime_type=_mime_type(raw),
         size=_size(raw.get("size")),
         modified_ns=_modified_ns(annotations),
         annotations=annotations,
@@ -124,9 +139,9 @@ def resource_entry(raw: Any) -> ResourceEntry | None:
 _PLAIN = frozenset(("uri", "name", "mimeType"))
 
 
-def add_resources(raw: Iterable[Any], rows: Rows) -> int:
-    """Add listed resources to `rows`, decoded like `resource_entry`. Return how many have no usable URI."""
-    invalid = 0
+def add_resources(raw: Sequence[Any], rows: Rows) -> Taken:
+    """Add listed resources to `rows`, decoded like `resource_entry`. Those without a usable URI are invalid."""
+    before, invalid, size = len(rows), 0, 0
     plain: dict[tuple[str, bool], Description] = {}
     for item in raw:
         if type(item) is dict and item.keys() <= _PLAIN:  # most are; the way below takes ten times as long
@@ -137,6 +152,8 @@ def add_resources(raw: Iterable[Any], rows: Rows) -> int:
                 and isinstance(name, str)
                 and isinstance(mime_type, str)
                 and name
+                and len(uri) <= MAX_URI
+                and len(mime_type) <= _LONGEST_TYPE
                 and last_part(uri) == name
                 and uri.isascii()
                 and mime_type.isascii()
@@ -146,6 +163,7 @@ def add_resources(raw: Iterable[Any], rows: Rows) -> int:
                 if description is None:
                     description = plain[key] = rows.described(uri, name, mime_type if key[1] else None)
                 rows.add(uri, description)
+                size += 64 + len(uri)
                 continue
         entry = resource_entry(item)
         if entry is None:
@@ -153,33 +171,27 @@ def add_resources(raw: Iterable[Any], rows: Rows) -> int:
             continue
         described = (entry.mime_type, entry.size, entry.title, entry.description, entry.modified_ns)
         rows.add(entry.uri, rows.described(entry.uri, entry.name, *described, entry.annotations, entry.mcp_data))
-    return invalid
+        size += weight((entry.uri, entry.name, *described[2:], entry.annotations, entry.mcp_data))
+    return Taken(len(rows) - before, invalid, size)
 
 
 def template_entry(raw: Any) -> ResourceTemplate | None:
     """Decode a listed template; None if it has no usable URI template."""
     uri_template = usable_text(raw, "uriTemplate")
-    if uri_template is None:
+    if uri_template is None or len(uri_template) > MAX_TEMPLATE:
         return None
     return ResourceTemplate(
         uri_template=uri_template,
         name=text_of(raw.get("name")) or uri_template,
         title=text_of(raw.get("title")),
         description=text_of(raw.get("description")),
-        mime_type=text_of(raw.get("mimeType")),
+        mime_type=_mime_type(raw),
         annotations=_mapping(raw.get("annotations")),
         mcp_data=mcp_data(raw),
     )
 
 
-def page(result: Mapping[str, Any], key: str, parse: Callable[[Any], T | None]) -> tuple[list[T], int]:
-    """Return the entries of one page and the number of invalid ones. Raises ProtocolViolation if there is no list."""
-    raw = raw_page(result, key)
-    entries = [entry for entry in map(parse, raw) if entry is not None]
-    return entries, len(raw) - len(entries)
-
-
-def raw_page(result: Mapping[str, Any], key: str) -> list[Any]:
+def page(result: Mapping[str, Any], key: str) -> list[Any]:
     """Return the raw entries of one page. Raises ProtocolViolation if there is no list."""
     raw = result.get(key, ...)
     if raw is None:
@@ -189,12 +201,29 @@ def raw_page(result: Mapping[str, Any], key: str) -> list[Any]:
     return raw
 
 
-def next_cursor(result: Mapping[str, Any]) -> Any:
+def next_cursor(result: Mapping[str, Any]) -> str | None:
     """Return the cursor of the next page, or None at the end, which an empty cursor means too.
 
-    It is a text by the protocol, but some servers send numbers.
+    Raises ProtocolViolation for one that is no text, or too long to be sent back.
     """
-    return result.get("nextCursor") or None
+    cursor = result.get("nextCursor") or None
+    if cursor is not None and (not isinstance(cursor, str) or len(cursor) > MAX_URI or not encodable(cursor)):
+        raise ProtocolViolation("a page cursor that is no text of a usable length")
+    return cursor
+
+
+def weight(value: Any, limit: float = inf) -> int:
+    """Return about how many bytes of memory a decoded value takes. Counts no further than `limit`."""
+    pending, size = [value], 0
+    while pending and size <= limit:
+        each = pending.pop()
+        size += 64 + (len(each) if isinstance(each, str) else 0)
+        if isinstance(each, dict):
+            pending.extend(each.keys())
+            pending.extend(each.values())
+        elif isinstance(each, list | tuple):
+            pending.extend(each)
+    return size
 
 
 def ttl_seconds(result: Mapping[str, Any]) -> float | None:
@@ -212,6 +241,8 @@ def loaded(result: Mapping[str, Any], ttl: float | None) -> Loaded:
     contents = result.get("contents")
     if not isinstance(contents, list) or not contents:
         raise ProtocolViolation("an answer without contents")
+    if len(contents) > MAX_PARTS:
+        raise TooLarge(f"a content of {len(contents)} parts, more than {MAX_PARTS}")
     return Loaded(tuple(content_part(raw) for raw in contents), ttl)
 
 
@@ -222,10 +253,10 @@ def completion(result: Mapping[str, Any]) -> Completion:
     values = [] if values is None else values  # as in `page`
     if not isinstance(found, dict) or not isinstance(values, list):
         raise ProtocolViolation("a completion without values")
-    texts = tuple(dict.fromkeys(value for value in values if isinstance(value, str) and value and encodable(value)))
+    usable = (value for value in values[:_MAX_COMPLETIONS] if usable_text({"": value}, "") is not None)
     total = found.get("total")
-    more = found.get("hasMore") is True or (_is_number(total) and total > len(values))
-    return Completion(texts, more)
+    more = found.get("hasMore") is True or (_is_number(total) and total > len(values)) or len(values) > _MAX_COMPLETIONS
+    return Completion(tuple(dict.fromkeys(usable)), more)
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
@@ -259,7 +290,7 @@ def content_part(raw: Any) -> Part:
     if not isinstance(raw, dict):
         raise ProtocolViolation("a content that is not an object")
     uri = usable_text(raw, "uri")
-    mime_type = text_of(raw.get("mimeType"))
+    mime_type = _mime_type(raw)
     blob, text = raw.get("blob"), raw.get("text")
     # Where both are there, one of them is most often an empty field that the server's language cannot leave out.
     if isinstance(blob, LongText):
@@ -311,6 +342,11 @@ def text_of(value: Any) -> str | None:
     if not isinstance(value, str):
         return None
     return value if encodable(value) else utf8(value).decode()
+
+
+def _mime_type(raw: Mapping[str, Any]) -> str | None:
+    value = text_of(raw.get("mimeType"))
+    return value if value is None or len(value) <= _LONGEST_TYPE else None
 
 
 def _mapping(value: Any) -> Mapping[str, Any] | None:

@@ -22,7 +22,7 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.redaction import Redactor, header_secrets, url_secrets
+from bbfs.model.redaction import Redactor, header_secrets, printable, url_secrets
 from bbfs.model.values import McpServer
 
 HTTP_FAULT = -32019
@@ -107,7 +107,7 @@ def request_error(exc: MCPError, *, reading: bool, cut: Callable[[str, int], str
     if fault is not None:
         return fault.error()
     message = exc.error.message
-    text = (cut(message, _MAX_MESSAGE) if cut is not None else message[:_MAX_MESSAGE]) or "no message"
+    text = printable(cut(message, _MAX_MESSAGE) if cut is not None else message[:_MAX_MESSAGE]) or "no message"
     code = exc.code
     if reading and code in (types.INVALID_PARAMS, RESOURCE_NOT_FOUND):
         return NotFound(text)

@@ -5,7 +5,7 @@ deadline. Connecting is bounded here too, by the `timeout` of the source's polic
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
@@ -35,10 +35,10 @@ from bbfs.sources.mcp.client.decode import (
     loaded_size,
     next_cursor,
     page,
-    raw_page,
     resource_entry,
     template_entry,
     ttl_seconds,
+    weight,
 )
 from bbfs.sources.mcp.client.paging import Course, End, Taken
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry, parameter_headers, prompt_entry, tool_entry
@@ -53,7 +53,11 @@ MAX_MESSAGE = 256 << 20
 MAX_PAGES = 10_000
 """Pages of one listing (`docs/semantics.md` S25)."""
 _THREAD_FROM_CHARACTERS = 1 << 20
-_ENTRIES_AT_ONCE = 1000
+MAX_OTHERS, _BYTES_OF_OTHERS = 1000, 32 << 20
+"""Templates, tools or prompts of one server, and the bytes of memory that they may take."""
+_BYTES_OF_ENTRY = 128
+"""Bytes of memory for each resource that a server may list; they are one budget for all of them."""
+_ENTRIES_AT_ONCE = 500
 """Entries of a page that are decoded before other tasks run; this takes about 5 ms at most."""
 _LIBRARY_LOGGERS = {"httpx2": logging.WARNING, "mcp": logging.CRITICAL, "client": logging.CRITICAL}
 """httpx2 logs whole URLs at INFO, and they may hold secrets. The SDK logs tracebacks of errors that it also raises."""
@@ -128,14 +132,10 @@ class MCPManager:
     async def gather_resources(self, server_id: str, rows: Rows) -> End:
         """Add the resources that the server lists to `rows`, page by page. Raises BbfsError."""
 
-        async def take(result: dict[str, Any]) -> Taken:
-            raw, before, invalid = raw_page(result, "resources"), len(rows), 0
-            for start in range(0, len(raw), _ENTRIES_AT_ONCE):
-                invalid += add_resources(raw[start : start + _ENTRIES_AT_ONCE], rows)
-                await trio.lowlevel.checkpoint()
-            return Taken(len(raw) - invalid, len(rows) - before, invalid)
-
-        return await self._pages(server_id, "resources/list", take)
+        limit = self._connection(server_id).list_limit
+        course = Course(server_id, "resources/list", limit, _BYTES_OF_ENTRY * limit, "list_limit")
+        self._courses[server_id] = course
+        return await self._pages(server_id, course, "resources/list", "resources", lambda raw: add_resources(raw, rows))
 
     async def list_resource_templates(self, server_id: str) -> Entries[ResourceTemplate]:
         """Return the resource templates that the server lists. Raises BbfsError."""
@@ -261,23 +261,23 @@ class MCPManager:
         """Return a whole listing, each identity once."""
         found: dict[str, T] = {}
 
-        async def take(result: dict[str, Any]) -> Taken:
-            entries, invalid = page(result, key, parse)
-            before = len(found)
+        def take(raw: Sequence[Any]) -> Taken:
+            before, entries = len(found), [entry for entry in map(parse, raw) if entry is not None]
             for entry in entries:
                 found.setdefault(identity(entry), entry)
-            return Taken(len(entries), len(found) - before, invalid)
+            size = weight(raw, _BYTES_OF_OTHERS)
+            return Taken(len(found) - before, len(raw) - len(entries), size)
 
-        end = await self._pages(server_id, method, take)
+        course = Course(server_id, method, MAX_OTHERS, _BYTES_OF_OTHERS)
+        end = await self._pages(server_id, course, method, key, take)
         return Entries(tuple(found.values()), end.ttl, end.problem)
 
-    async def _pages(self, server_id: str, method: str, take: Callable[[dict[str, Any]], Awaitable[Taken]]) -> End:
-        """Pass the pages of a listing to `take` as they come, within the bounds. Raises BbfsError."""
+    async def _pages(
+        self, server_id: str, course: Course, method: str, key: str, take: Callable[[Sequence[Any]], Taken]
+    ) -> End:
+        """Pass the entries of a listing to `take` as they come, within the bounds. Raises BbfsError."""
         connection = self._connection(server_id)
-        course = Course(server_id, method)
-        if method == "resources/list":
-            self._courses[server_id] = course
-        cursor: Any = None
+        cursor: str | None = None
         for number in range(MAX_PAGES):
             try:
                 session, result = await connection.request(method, {"cursor": cursor} if cursor else None)
@@ -289,7 +289,12 @@ class MCPManager:
                 if number:
                     log.info("%s: %s: given up after %d pages", server_id, method, number)
                 raise
-            course.count(await take(result), ttl_seconds(result) if session.modern else None)
+            raw = page(result, key)
+            for start in range(0, len(raw), _ENTRIES_AT_ONCE):
+                if not course.take(take(raw[start : start + _ENTRIES_AT_ONCE])):
+                    break
+                await trio.lowlevel.checkpoint()
+            course.turn(ttl_seconds(result) if session.modern else None)
             cursor = next_cursor(result)
             if cursor is None or course.ends_at(cursor):
                 break

@@ -3,25 +3,24 @@
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from bbfs.model.values import ListingProgress
 
 log = logging.getLogger("bbfs.mcp")
 
 MAX_REPEATED_PAGES = 10
-"""Pages in a row that only repeat earlier entries: such a server ignores the cursor."""
+"""Pages in a row that bring nothing new: such a server ignores the cursor, or has no end."""
 TOLD_EVERY = 5.0
 """Seconds between two log lines about a listing under way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The counts of one page: all entries, those on no earlier page, and invalid ones."""
+    """The counts of one page: entries that are on no earlier page, and invalid ones. bytes: of memory, roughly."""
 
-    entries: int
     new: int
     invalid: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +32,17 @@ class End:
 
 
 class Course:
-    """One listing under way."""
+    """One listing under way. limit: its entries. size: bytes of memory for them. option: that sets the limits."""
 
-    def __init__(self, server_id: str, method: str) -> None:
+    def __init__(self, server_id: str, method: str, limit: int, size: int, option: str = "") -> None:
         self.problem: str | None = None
         self._name = f"{server_id}: {method}"
         self._ttl: float | None = None
-        self._seen: set[str] = set()
-        self._pages = self._new = self._invalid = self._repeats = 0
+        self._limit, self._size = limit, size
+        self._cut = f"{f' (option {option})' if option else ''}: the listing is incomplete"
+        self._seen: set[int] = set()
+        self._pages = self._new = self._invalid = self._repeats = self._bytes = 0
+        self._before = 0
         self._told = self._began = time.monotonic()
         self._end: float | None = None
 
@@ -51,25 +53,37 @@ class Course:
         complete = self._end is not None and self.problem is None
         return ListingProgress(self._new, self._pages, until - self._began, complete)
 
-    def count(self, taken: Taken, ttl: float | None) -> None:
-        """Note a page, with the time to live (seconds) that it states."""
-        self._pages += 1
+    def take(self, taken: Taken) -> bool:
+        """Note a part of a page; return whether there is room for more. If not, `problem` says which bound is hit."""
         self._new += taken.new
         self._invalid += taken.invalid
-        self._repeats = self._repeats + 1 if taken.entries and not taken.new else 0
+        self._bytes += taken.bytes
+        if self._new >= self._limit:
+            self.problem = f"the server lists {self._limit} entries or more{self._cut}"
+        elif self._bytes >= self._size:
+            self.problem = f"the server's entries take {self._size} bytes or more{self._cut}"
+        return self.problem is None
+
+    def turn(self, ttl: float | None) -> None:
+        """Note the end of a page, with the time to live (seconds) that it states."""
+        self._pages += 1
+        self._repeats = self._repeats + 1 if self._new == self._before else 0
+        self._before = self._new
         if ttl is not None:
             self._ttl = ttl if self._ttl is None else min(ttl, self._ttl)
         if time.monotonic() - self._told >= TOLD_EVERY:
             self._told = time.monotonic()
             log.info("%s: %d entries on %d pages so far", self._name, self._new, self._pages)
 
-    def ends_at(self, cursor: Any) -> bool:
+    def ends_at(self, cursor: str) -> bool:
         """Return whether to stop before following a cursor; `problem` then says why."""
-        if repr(cursor) in self._seen:
+        if self.problem is not None:
+            return True
+        if hash(cursor) in self._seen:
             self.problem = "the server repeats a page cursor: the listing may be incomplete"
         elif self._repeats == MAX_REPEATED_PAGES:
             self.problem = "the server repeats its pages: the listing may be incomplete"
-        self._seen.add(repr(cursor))
+        self._seen.add(hash(cursor))
         return self.problem is not None
 
     def end(self) -> End:

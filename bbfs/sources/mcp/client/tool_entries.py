@@ -7,8 +7,10 @@ from typing import Any
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 
 from bbfs.model.errors import NotSupported
-from bbfs.sources.mcp.client.decode import mcp_data, text_of, ttl_seconds, usable_text
+from bbfs.sources.mcp.client.decode import mcp_data, text_of, ttl_seconds, usable_text, weight
 
+_MAX_WEIGHT = 1 << 20
+"""Bytes of memory that one tool or prompt may take: some ten thousand values of a schema."""
 ParameterHeaders = dict[tuple[str, ...], str]
 """The arguments of a tool (paths of property names) that HTTP requests of protocol 2026-07-28 repeat in headers."""
 
@@ -61,7 +63,7 @@ class PromptEntry:
 
 
 def tool_entry(raw: Any) -> ToolEntry | None:
-    """Decode a listed tool; None if it has no usable name or no schema.
+    """Decode a listed tool; None if it has no usable name or no schema, or is too large.
 
     By protocol 2026-07-28 a client leaves out tools whose schema names illegal headers (`x-mcp-header`).
     """
@@ -69,6 +71,8 @@ def tool_entry(raw: Any) -> ToolEntry | None:
     if name is None:
         return None
     schema = raw.get("inputSchema")
+    if weight(raw, _MAX_WEIGHT) > _MAX_WEIGHT:
+        return None
     if not isinstance(schema, dict) or find_invalid_x_mcp_header(schema) is not None:
         return None
     output_schema, annotations, execution = (raw.get(key) for key in ("outputSchema", "annotations", "execution"))
@@ -87,9 +91,9 @@ def tool_entry(raw: Any) -> ToolEntry | None:
 
 
 def prompt_entry(raw: Any) -> PromptEntry | None:
-    """Decode a listed prompt; None if it or one of its arguments has no usable name."""
+    """Decode a listed prompt; None if it or one of its arguments has no usable name, or if it is too large."""
     name = usable_text(raw, "name")
-    if name is None:
+    if name is None or weight(raw, _MAX_WEIGHT) > _MAX_WEIGHT:
         return None
     arguments: dict[str, PromptArgument] = {}
     listed = raw.get("arguments")

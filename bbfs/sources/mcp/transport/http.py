@@ -19,7 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from bbfs.model.errors import BbfsError, Denied, LoginRequired, ProtocolViolation, TooLarge, Unreachable
-from bbfs.model.redaction import Redactor
+from bbfs.model.redaction import Redactor, printable
 from bbfs.model.values import McpServer
 from bbfs.sources.http.client import unguarded_client
 from bbfs.sources.http.redirects import origin
@@ -29,7 +29,7 @@ from bbfs.sources.mcp.client.errors import HttpFault
 from bbfs.sources.mcp.login.refresh import Login
 from bbfs.sources.mcp.transport.events import Event, EventParser
 from bbfs.sources.mcp.transport.jsonrpc import ServerStreams
-from bbfs.sources.mcp.transport.messages import Intake, Turns
+from bbfs.sources.mcp.transport.messages import Intake, Share
 
 SESSION_ID = "mcp-session-id"
 INITIALIZED_TIMEOUT = 5.0
@@ -73,7 +73,7 @@ class HttpTransport:
     incoming: MemoryObjectSendStream[SessionMessage | Exception] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._large = trio.CapacityLimiter(1)
+        self._share = Share()
         self._aside = trio.CapacityLimiter(_ASIDE_AT_ONCE)
         self._asides = 0
         self.url = self.server.url or ""
@@ -183,7 +183,7 @@ class HttpTransport:
 
     async def messages(self, response: httpx2.Response, limit: int | None = None) -> list[types.JSONRPCMessage]:
         """Return the messages of a whole body. limit: in bytes, by default that of a message."""
-        with Intake(self.max_message if limit is None else limit, self._large) as intake:
+        with Intake(self.max_message if limit is None else limit, self._share) as intake:
 
             async def take(piece: bytes) -> bool:
                 await intake.feed(piece)
@@ -198,7 +198,7 @@ class HttpTransport:
     async def events(self, response: httpx2.Response, handle: Callable[[Event, Intake], Awaitable[bool]]) -> bool:
         """Call `handle` at each event with its data until it returns True, or return False at the end of the stream."""
         parser = EventParser()
-        with Intake(self.max_message, self._large) as intake:
+        with Intake(self.max_message, self._share) as intake:
 
             async def take(piece: bytes) -> bool:
                 for part in parser.feed(piece):
@@ -218,12 +218,12 @@ class HttpTransport:
         `take` may raise ProtocolViolation and TooLarge.
         """
         problem: ProtocolViolation | TooLarge | None = None
-        done, turns = False, Turns()
+        done = False
         with trio.CancelScope() as reading:
             try:
                 decoder = BodyDecoder(response.headers.get("content-encoding"))
                 async for chunk in response.aiter_raw():
-                    await turns.take()
+                    await self._share.turn()
                     if done or problem is not None:
                         continue
                     try:
@@ -251,7 +251,7 @@ class HttpTransport:
         error = next((message.error for message in messages if isinstance(message, types.JSONRPCError)), None)
         reason = status_line(status)
         if error is not None:
-            reason += f": {self.redact.cut(error.message, 200)}"
+            reason += f": {printable(self.redact.cut(error.message, 200))}"
         forgotten = status == 404 or (status == 400 and error is not None and "session" in error.message.lower())
         lacking = self.login.lacking(response) if status in (401, 403) else None
         if lacking is not None:

@@ -42,8 +42,8 @@ _MAX_FOREIGN = 16 << 20
 _LINE = 64
 _MAX_BATCH = 1000
 """Messages of one batch."""
-_TURN = 0.002
-"""Seconds after which other tasks run."""
+_TURN = 0.001
+"""Seconds after which tasks of others run."""
 _LENIENT_AT_MOST = 1 << 20
 """Bytes of a message that may be read in spite of mistakes. That reader holds the global lock to its end."""
 _MAX_ERROR = 2000
@@ -63,16 +63,21 @@ _LONGEST_ESCAPE = 6
 _NO_STRING = b'"\\x"'
 
 
-class Turns:
-    """Lets other tasks run when one has worked for a while."""
+class Share:
+    """The share of the event loop and of memory that all connections to one server have together."""
 
     def __init__(self) -> None:
+        self.large = trio.CapacityLimiter(1)
+        """Held while a large message is read."""
+        self._turn = trio.Lock()
         self._since = time.perf_counter()
 
-    async def take(self) -> None:
+    async def turn(self) -> None:
+        """Let other tasks run if those of this server have worked for a while. Then one of its own goes on."""
         if time.perf_counter() - self._since > _TURN:
-            await trio.lowlevel.checkpoint()
-            self._since = time.perf_counter()
+            async with self._turn:
+                await trio.lowlevel.checkpoint()
+                self._since = time.perf_counter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,21 +229,19 @@ class MessageReader:
 class Intake:
     """The messages of one stream of bytes, read within all bounds. A context: memory is given back at its end.
 
-    limit: bytes of a message. large: of the server; it has one large message at a time. on_foreign: gets what is no
-    message, without its long texts.
+    limit: bytes of a message. on_foreign: gets what is no message, without its long texts.
     """
 
     def __init__(
         self,
         limit: int,
-        large: trio.CapacityLimiter,
+        share: Share,
         on_foreign: Callable[[bytes | bytearray], None] = lambda _: None,
     ) -> None:
         self._reader = MessageReader(limit)
-        self._large = large
+        self._share = share
         self._on_foreign = on_foreign
         self._is_large = False
-        self._turns = Turns()
         self._foreign = 0
 
     def __enter__(self) -> "Intake":
@@ -253,23 +256,23 @@ class Intake:
     def _release(self) -> None:
         if self._is_large:
             self._is_large = False
-            self._large.release_on_behalf_of(self)
+            self._share.large.release_on_behalf_of(self)
 
     async def feed(self, data: bytes) -> None:
         """Take the next bytes of a message. Raises ProtocolViolation, TooLarge."""
         for start in range(0, len(data), PIECE):
             self._reader.feed(data[start : start + PIECE] if len(data) > PIECE else data)
             if self._reader.size > _LARGE and not self._is_large:
-                await self._large.acquire_on_behalf_of(self)
+                await self._share.large.acquire_on_behalf_of(self)
                 self._is_large = True
-            await self._turns.take()
+            await self._share.turn()
 
     async def skip(self, size: int) -> None:
         """Note bytes that belong to no message. Raises ProtocolViolation after too many of them."""
         self._foreign += size + _LINE
         if self._foreign > _MAX_FOREIGN:
             raise ProtocolViolation(f"the server sent more than {_MAX_FOREIGN} bytes that are no messages")
-        await self._turns.take()
+        await self._share.turn()
 
     def text(self) -> str:
         """Return what was fed, without its long texts, and begin the next message."""
@@ -287,7 +290,7 @@ class Intake:
             self._release()
         if found:
             self._foreign = 0
-            await self._turns.take()
+            await self._share.turn()
         else:
             if found is None:
                 self._on_foreign(message.rest)

@@ -21,7 +21,7 @@ from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge, Unreachabl
 from bbfs.model.redaction import Redactor
 from bbfs.model.values import McpServer
 from bbfs.sources.mcp.transport.jsonrpc import Inbox, Outbox, ServerStreams
-from bbfs.sources.mcp.transport.messages import Intake
+from bbfs.sources.mcp.transport.messages import Intake, Share
 
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG")
 _GRACE = 1.0
@@ -121,7 +121,7 @@ class Stdio:
 
     async def _read_lines(self, process: trio.Process, inbox: Inbox) -> None:
         assert process.stdout is not None
-        with Intake(self._max_message, trio.CapacityLimiter(1), self._log_foreign) as intake:
+        with Intake(self._max_message, Share(), self._log_foreign) as intake:
             async for received in process.stdout:
                 chunk, at = bytes(received), 0
                 while (end := chunk.find(b"\n", at)) >= 0:

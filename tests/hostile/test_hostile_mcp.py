@@ -1,0 +1,58 @@
+"""MCP servers that harm only themselves: whatever they answer, over each transport."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import hostile_mcp
+import pytest
+from harness import SourceTable, mcp
+from hostile import Case
+from repository import TESTS
+
+SERVER = TESTS / "support/hostile_mcp.py"
+QUICK = {"lists in a result", "pings", "empty pages without end", "gzip of lists", "events of b'data:\\n'"}
+_servers: list[subprocess.Popen[bytes]] = []
+
+
+@pytest.fixture(autouse=True)
+def end_servers() -> Iterator[None]:
+    yield
+    while _servers:
+        server = _servers.pop()
+        with server:
+            server.kill()
+
+
+def over_stdio(name: str) -> Callable[[Path], SourceTable]:
+    return lambda _: mcp("hostile", [sys.executable, "-E", SERVER, "stdio", name], timeout=8, ttl=0)
+
+
+def over_http(name: str) -> Callable[[Path], SourceTable]:
+    def start(_: Path) -> SourceTable:
+        server = subprocess.Popen([sys.executable, "-E", SERVER, "http", name], stdout=subprocess.PIPE)
+        _servers.append(server)
+        assert server.stdout is not None
+        url = server.stdout.readline().decode().strip()
+        return {"name": "hostile", "mcpConfig": {"url": url}, "timeout": 8, "ttl": 0}
+
+    return start
+
+
+def read_all(directory: Path) -> Sequence[Sequence[str | Path]]:
+    """List the source, then read its files at once."""
+    files = " ".join(f"{directory}/odd/{name}" for name in "abcdefgh")
+    return [("ls", "-R", directory), ("sh", "-c", f"for f in {files}; do cat $f > /dev/null & done; wait")]
+
+
+def cases() -> Iterator[Case]:
+    for name in (*hostile_mcp.ATTACKS, "never reads", "talks on stderr"):
+        yield Case(f"stdio: {name}", over_stdio(name), "mcp-server+hostile", read_all, 40, name in QUICK)
+    for name in (*hostile_mcp.ATTACKS, *hostile_mcp.HTTP_ATTACKS):
+        yield Case(f"http: {name}", over_http(name), "mcp-server+hostile", read_all, 40, name in QUICK)
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=str)
+def test_a_hostile_server_harms_nobody(case: Case, holds: Callable[[Case], None]) -> None:
+    holds(case)
