@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -37,7 +38,7 @@ def watch(tmp_path: Path, until: Until) -> Iterator[Watch]:
         with log.open("wb") as errors:
             watching = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=stdout, stderr=errors)
         started.append(watching)
-        until(lambda: b": watching " in log.read_bytes() or watching.poll() is not None)
+        until(lambda: b"bbfs: watching " in log.read_bytes() or watching.poll() is not None)
         assert watching.poll() is None, log.read_text()
         return watching
 
@@ -51,7 +52,7 @@ def watch(tmp_path: Path, until: Until) -> Iterator[Watch]:
 def said(tmp_path: Path, number: int = 0) -> list[str]:
     """What a watch told on standard error beside its log."""
     lines = (tmp_path / f"watch-{number}.log").read_text().splitlines()
-    return [line for line in lines if line and not line.startswith("bbfs: info: ")]
+    return [line for line in lines if line and not line.startswith(("bbfs: info: ", "bbfs: watching "))]
 
 
 def line_of(watching: "subprocess.Popen[bytes]") -> str:
@@ -182,6 +183,38 @@ def test_once_ends_with_the_first_change(watch: Watch, only: list[str], folder: 
     assert len(running.communicate(timeout=BOUND)[0].splitlines()) == 1
     assert (printing.returncode, running.returncode) == (0, 0)
     assert "status 1" in said(tmp_path, 1)[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "first"), [((), "ready"), (("--json",), '{"event": "ready"}'), (("--exec", "echo changed"), "ready")]
+)
+def test_a_script_is_told_when_the_watch_of_all_operands_has_begun(
+    mount: Mount, only: list[str], folder: Path, options: tuple[str, ...], first: str
+) -> None:
+    point, _ = mount(*only)
+    line = [sys.executable, "-m", "bbfs", "watch", "--ready", *options, *only, "notes", point]
+    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watching:
+        try:
+            assert line_of(watching) == first
+            (folder / "hello.txt").write_text("hello again\n")
+            assert "changed" in line_of(watching)
+        finally:
+            watching.terminate()
+        assert b"ready" not in watching.communicate(timeout=BOUND)[0]
+
+
+def test_on_a_terminal_a_watch_says_that_it_has_begun(only: list[str]) -> None:
+    terminal, of_watch = pty.openpty()
+    line = [sys.executable, "-m", "bbfs", "watch", *only, "notes"]
+    watching = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=of_watch)
+    os.close(of_watch)
+    try:
+        with open(terminal, encoding="utf-8") as said_there:
+            assert said_there.readline() == "bbfs: watching bb-filesystem+notes+file\n"
+            watching.terminate()
+    finally:
+        watching.kill()
+        watching.communicate(timeout=BOUND)
 
 
 def test_a_timeout_ends_with_the_status_of_timeout(process: Process, only: list[str]) -> None:

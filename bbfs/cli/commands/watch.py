@@ -18,6 +18,7 @@ if there is one and no option names sources; else the source is opened here.
 \b
 A line is 'added PATH', 'changed PATH' or 'removed PATH'; 'missed PATH' says that more has changed below
 it than could be told. Only another content is a change: an announcement after which it is the same is not.
+On a terminal, 'watching PATH' says that the watch has begun.
 
 \b
 Examples:
@@ -27,7 +28,8 @@ Examples:
   bbfs watch --json ~/mnt | jq -r 'select(.event == "added").uri'
 
 \b
-JSON: one object a line, with event, path, uri, source (its id), time (ISO 8601, UTC).
+JSON: one object a line, with event, path, uri, source (its id), time (ISO 8601, UTC). That of --ready has
+only the event.
 The command of --exec has BBFS_EVENT, BBFS_PATH, BBFS_URI and BBFS_SOURCE in its environment; {} stands for
 "$BBFS_PATH", so no name can become a command. Among other text in quotes write $BBFS_PATH.
 Exit status 124 says that --timeout was over.
@@ -43,6 +45,7 @@ Exit status 124 says that --timeout was over.
     metavar="COMMAND",
     help="Run a shell command for each change instead of printing it, one at a time; {} is the path, as a word.",
 )
+@click.option("--ready", is_flag=True, help="Print 'ready' as the first line: from then on no change is missed.")
 @click.option("-1", "--once", is_flag=True, help="Exit after the first change.")
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Exit after this time at most."
@@ -53,6 +56,7 @@ def watch(
     operands: tuple[str, ...],
     as_json: bool,
     command: str | None,
+    ready: bool,
     once: bool,
     timeout: float | None,
 ) -> None:
@@ -62,7 +66,7 @@ def watch(
     if as_json and command is not None:
         raise click.UsageError("--json and --exec exclude each other: a command is run instead of printing")
     try:
-        teller = changes.Teller(as_json, command, once)
+        teller = changes.Teller(as_json, command, once, ready)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'--exec'") from None
     work = partial(changes.watch, operands=operands, teller=teller, timeout=timeout)

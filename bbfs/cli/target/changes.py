@@ -9,7 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from math import inf
 from typing import Any
@@ -40,13 +40,14 @@ class Teller:
     """Prints changes, or runs a command for each.
 
     command: of the shell, as `by_reference` takes it. Commands run one at a time; changes at one path in the meantime
-    count as one. once: end after the first change.
+    count as one. once: end after the first change. ready: print a line when the watch has begun.
     """
 
-    def __init__(self, as_json: bool, command: str | None, once: bool) -> None:
+    def __init__(self, as_json: bool, command: str | None, once: bool, ready: bool = False) -> None:
         self._as_json = as_json
         self._command = None if command is None else by_reference(command)
         self._once = once
+        self._ready = ready
         self._waiting: dict[Any, dict[str, Any]] = {}
         self._heard = 0
         self._news = trio.Event()
@@ -60,6 +61,13 @@ class Teller:
             message = {**message, "event": _both(before["event"], message["event"])}
         self._waiting[key] = message
         self._news.set()
+
+    def begin(self, shown: str) -> None:
+        """Say that from now on no change is missed, where a person or a script looks for that. Raise OSError."""
+        if log.isEnabledFor(logging.INFO) or sys.stderr.isatty():
+            output.message(f"watching {shown}")
+        if self._ready:
+            click.echo(json.dumps({"event": "ready"}) if self._as_json else "ready")
 
     async def run(self) -> None:
         """Print changes until the watch ends. Raise OSError if the output fails."""
@@ -145,10 +153,19 @@ async def watch(opened: Trees, operands: Sequence[str], teller: Teller, timeout:
             failures.append(error)
         nursery.cancel_scope.cancel()
 
+    begun: list[str] = []
+
+    def begin(shown: str) -> None:
+        begun.append(shown)
+        if len(begun) == len(by_mount):
+            teller.begin(", ".join(begun))
+
     with trio.CancelScope(deadline=ends) as bound:
         async with trio.open_nursery() as nursery:
             for mount, of_mount in by_mount.items():
-                nursery.start_soon(work, _directly if mount is None else _through_mount, mount, of_mount, teller)
+                nursery.start_soon(
+                    work, _directly if mount is None else _through_mount, mount, of_mount, teller.hear, begin
+                )
             nursery.start_soon(work, teller.run)
             if _stdout_is_pipe():
                 nursery.start_soon(work, _until_nobody_reads)
@@ -157,8 +174,10 @@ async def watch(opened: Trees, operands: Sequence[str], teller: Teller, timeout:
     return TIMED_OUT if bound.cancelled_caught else 0
 
 
-async def _through_mount(mount: str, targets: list[Target], teller: Teller) -> None:
-    """Watch through the daemon of a mount, until it ends. Raise BbfsError, OSError."""
+async def _through_mount(
+    mount: str, targets: list[Target], hear: Callable[[dict[str, Any]], None], begin: Callable[[str], None]
+) -> None:
+    """Watch through the daemon of a mount, until it ends. begin: called when it has begun. Raise BbfsError, OSError."""
     paths = ["/".join(await control_client.resolved(mount, await target.located())) for target in targets]
     shown = ", ".join(os.path.join(mount, path) if path else mount for path in paths)
     async with control_client.daemon_of(mount) as link:
@@ -167,31 +186,33 @@ async def _through_mount(mount: str, targets: list[Target], teller: Teller) -> N
             while (message := await link.receive()) is not None:
                 if "event" in message:
                     path = str(message.get("path", ""))
-                    teller.hear({**message, "path": os.path.join(mount, path) if path else mount})
+                    hear({**message, "path": os.path.join(mount, path) if path else mount})
                 elif "note" in message:
                     output.message(str(message["note"]))
                 else:
                     control_client.require_ok(message, shown)
-                    log.info("watching %s", shown)
+                    begin(shown)
         except trio.BrokenResourceError:
             log.debug("the connection broke")
     raise Unreachable(f"{mount}: the daemon has ended")
 
 
-async def _directly(_: None, targets: list[Target], teller: Teller) -> None:
-    """Watch sources that this process opens. Raise BbfsError."""
+async def _directly(
+    _: None, targets: list[Target], hear: Callable[[dict[str, Any]], None], begin: Callable[[str], None]
+) -> None:
+    """Watch sources that this process opens. begin: called when it has begun. Raise BbfsError, OSError."""
     tree = targets[0].tree
     assert isinstance(tree, DirectTree)
     paths = [await tree.resolved(await target.located()) for target in targets]
     shown = ", ".join("/".join(path) for path in paths)
     watching = Watch(
-        tree.manager, paths, lambda change: teller.hear(change_message(change, "/".join(change.path))), output.message
+        tree.manager, paths, lambda change: hear(change_message(change, "/".join(change.path))), output.message
     )
     problems: list[BbfsError] = []
     async with trio.open_nursery() as nursery:
         try:
             await nursery.start(watching.run)
-            log.info("watching %s", shown)
+            begin(shown)
         except BbfsError as error:
             problems.append(error)
     for error in problems:
