@@ -1,8 +1,9 @@
 """Answers of a hostile store: listings, archives and metadata larger, deeper or longer than real ones."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain, repeat
 from urllib.parse import parse_qs, urlsplit
 
 
@@ -104,3 +105,89 @@ class HostileS3:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(10)
+
+
+# -- archives ----------------------------------------------------------------------------------------------------------
+
+
+def tar_header(name: bytes, size: int = 0, kind: bytes = b"0", target: bytes = b"") -> bytes:
+    block = bytearray(512)
+    block[: len(name[:100])] = name[:100]
+    block[124:136] = b"%011o\0" % size
+    block[136:148] = b"%011o\0" % 1_700_000_000
+    block[156:157] = kind
+    block[157 : 157 + len(target)] = target
+    block[257:265] = b"ustar\x0000"
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+def tar_extension(data: bytes, kind: bytes = b"x") -> bytes:
+    return tar_header(b"extension", len(data), kind) + data + bytes(-len(data) % 512)
+
+
+def pax_record(key: bytes, value: bytes) -> bytes:
+    rest = b" " + key + b"=" + value + b"\n"
+    length = len(rest) + 1
+    while len(b"%d" % length) + len(rest) != length:
+        length += 1
+    return b"%d" % length + rest
+
+
+def _named(name: bytes) -> bytes:
+    return tar_extension(pax_record(b"path", name)) + tar_header(b"x")
+
+
+def _sparse(parts: int, size: bytes = b"1000000") -> bytes:
+    places = b",".join(b"%d,1" % (2 * part) for part in range(parts))
+    return tar_extension(pax_record(b"GNU.sparse.size", size) + pax_record(b"GNU.sparse.map", places))
+
+
+GOOD_TAR = tar_header(b"good", 4) + b"good" + bytes(508)
+HOSTILE_TARS: Mapping[str, Callable[[], Iterator[bytes]]] = {
+    "global headers without end": lambda: (
+        tar_extension(b"".join(pax_record(b"key-%d-%d" % (n, m), b"") for m in range(20_000)), b"g") for n in range(100)
+    ),
+    "short extended headers without end": lambda: repeat(tar_extension(pax_record(b"a", b"")), 10_000),
+    "long names without end": lambda: repeat(tar_extension(b"n" * 1000, b"L"), 10_000),
+    "a header of digits": lambda: iter([tar_extension(b"1" * 900_000)]),
+    "a header of spaces": lambda: iter([tar_extension(b"1 " * 450_000)]),
+    "a header of two gigabytes": lambda: iter([tar_header(b"x", 2 << 30, b"x"), *repeat(bytes(1 << 20), 50)]),
+    "records of another length": lambda: iter([tar_extension(b"9999999 path=a\n")]),
+    "a size of many digits": lambda: iter([tar_extension(pax_record(b"size", b"9" * 100_000)), tar_header(b"f")]),
+    "a negative size": lambda: iter([tar_extension(pax_record(b"size", b"-512")), tar_header(b"f"), GOOD_TAR]),
+    "sparse files of many parts": lambda: (_sparse(60_000) + tar_header(b"f%d" % n) for n in range(20)),
+    "a sparse map that never ends": lambda: iter(
+        [tar_extension(pax_record(b"GNU.sparse.major", b"1")), tar_header(b"f", 8 << 20), b"9999999\n" * (1 << 20)]
+    ),
+    "a sparse file of zeros alone": lambda: iter([_sparse(1, b"%d" % (1 << 60)), tar_header(b"f", 1)]),
+    "names of many components": lambda: (_named(b"a%d/" % n + b"b/" * 250 + b"c") for n in range(3000)),
+    "names of too many components": lambda: (_named(b"%d" % n + b"/a" * 2000) for n in range(500)),
+    "long names": lambda: (_named(b"%d-" % n + b"x" * 4000) for n in range(20_000)),
+    "names that are too long": lambda: (_named(b"%d-" % n + b"x" * 100_000) for n in range(200)),
+    "directories": lambda: (tar_header(b"%d/f" % n) for n in range(110_000)),
+    "links to links": lambda: chain(
+        [tar_header(b"l0", 0, b"2", b".")],
+        (tar_header(b"l%d" % n, 0, b"2", b"l%d/l%d" % (n - 1, n - 1)) for n in range(1, 5000)),
+    ),
+    "a link to itself": lambda: iter([tar_header(b"l", 0, b"2", b"l/../l/.."), GOOD_TAR]),
+}
+"""Archives as their pieces. Each ends, or has a bound that it runs into."""
+
+ESCAPES: Mapping[str, str] = {
+    "a/b/c/up": "../../..",
+    "README": "a/b/c/up/../../../etc/hostname",
+    "one": "two/../../..",
+    "two": "a/b",
+    "three": "four",
+    "four": "a/b/c/up/..",
+    "five": "not-there/../..",
+    "six": "%2E%2E/x/../../..",
+    "seven": "a/file/../../..",
+    "eight": "./../x",
+    "circle": "circle/..",
+}
+"""Links of an archive that has the directory `a/b/c` and the file `a/file`: names and targets."""
+SAFE = {"a/b/c/up", "two", "three"}
+"""Those that stay inside; `three` leads nowhere, since `four` is left out."""

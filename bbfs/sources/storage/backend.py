@@ -19,7 +19,7 @@ ATTEMPTS = 4
 """Reads of an object that is replaced meanwhile, before it is Busy."""
 A_TURN = 1000
 """Entries of a listing between two turns of other tasks."""
-LISTED_BYTES = 32 << 20
+LISTED_BYTES = 16 << 20
 """Limit on the bytes of the URIs in one listing, together."""
 
 

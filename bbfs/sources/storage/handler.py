@@ -15,6 +15,7 @@ from bbfs.model.errors import ConfigError, DeadlineExceeded, IsADirectory, Login
 from bbfs.model.uri import source_uri
 from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
+from bbfs.sources.content.ranges import LARGEST
 from bbfs.sources.health import Health
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.storage.addresses import Names, name_of
@@ -108,13 +109,18 @@ class StorageHandler:
             name=name,
             mime_type=mime_type,
             content_type=content_type_of(mime_type),
-            size=item.size,
-            modified_ns=item.modified_ns,
+            size=_possible(item.size),
+            modified_ns=_possible(item.modified_ns),
             etag=item.etag,
             kind=item.kind,
             target=item.target,
             properties=item.properties,
         )
+
+
+def _possible(number: int | None) -> int | None:
+    """Return a size or time if the kernel has room for it (64 bits with a sign), else None."""
+    return number if number is not None and -LARGEST <= number < LARGEST else None
 
 
 def _readable(name: str) -> str:

@@ -17,7 +17,7 @@ from bbfs.sources.storage.addresses import Names, shown
 from bbfs.sources.storage.archives.files import ArchiveFile, Patience, of_disk
 from bbfs.sources.storage.archives.tar import TarArchive
 from bbfs.sources.storage.archives.zip import ZipArchive
-from bbfs.sources.storage.backend import ListedItems, Opened, StoredItem, Threads
+from bbfs.sources.storage.backend import Collected, ListedItems, Opened, StoredItem, Threads
 from bbfs.sources.storage.options import Configured
 
 T = TypeVar("T")
@@ -32,6 +32,8 @@ class ArchiveBackend:
         assert configured.file is not None
         source = configured.source
         self._file = configured.file
+        self._place = configured.place
+        self._limit = configured.common.list_limit
         self._what = shown(configured.file)
         self._timeout = source.policy.timeout
         self._threads = Threads(source.policy.concurrency)
@@ -44,7 +46,14 @@ class ArchiveBackend:
             self._make = partial(ZipArchive, encoding=configured.options.encoding)
 
     async def list(self, path: Names) -> ListedItems:
-        return (await self._current()).members.list(path)
+        archive = await self._current()
+        return await self._threads.run(self._listed, archive, path)
+
+    def _listed(self, archive: _Archive, path: Names) -> ListedItems:
+        members, collected = archive.members, Collected(self._place, path, self._limit)
+        members.list(path, collected)
+        problems = [text for text in (collected.problem, None if path else members.problem) if text is not None]
+        return ListedItems((*members.own(path), *collected.items), "; ".join(problems) or None)
 
     async def stat(self, path: Names, *, is_directory: bool) -> StoredItem:
         members = (await self._current()).members
@@ -53,9 +62,10 @@ class ArchiveBackend:
     async def open(self, path: Names) -> Opened:
         archive = await self._current()
         item, member = archive.members.find(path)
+        what = f"{self._what}: {shown('/'.join(path))}"
         if item.kind != "resource":
-            raise Denied(f"{self._what}: {shown('/'.join(path))}: a symbolic link, and links are not followed")
-        return Opened(await self._patiently(self._load, archive, member), item)
+            raise Denied(f"{what}: a symbolic link, and links are not followed")
+        return Opened(await self._patiently(self._load, archive, member, what), item)
 
     async def aclose(self) -> None:
         """Drop the archive. Its file is closed with the last content that reads from it."""
@@ -100,10 +110,9 @@ class ArchiveBackend:
         except OSError as error:
             raise self._error(error) from error
 
-    def _load(self, archive: Any, member: Any, *, patience: Patience) -> Content:
-        what = archive.what(member)
+    def _load(self, archive: Any, member: Any, what: str, *, patience: Patience) -> Content:
         try:
-            content = archive.load(member, patience)
+            content = archive.load(member, what, patience)
         except OSError as error:
             raise of_disk(error, what) from error
         except BbfsError:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bbfs.model.errors import BbfsError, DeadlineExceeded, Outdated, ProtocolViolation, TooLarge
+from bbfs.model.errors import BbfsError, DeadlineExceeded, Outdated, ProtocolViolation
 from bbfs.sources.content.fd import Descriptor, read_at
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
@@ -17,8 +17,6 @@ from bbfs.sources.filesystem.content import FileContent, Stamp, stamp_of
 
 COPY = 1 << 18
 """Bytes that are copied between two looks at the deadline."""
-LARGEST_HEADER = 32 << 20
-"""Bytes that a header, or the directory of a zip file, may have: some 300 000 members."""
 
 
 class Patience:
@@ -38,11 +36,12 @@ class Patience:
 
 
 class Positioned(io.RawIOBase):
-    """An open file read from its beginning, with a position of its own."""
+    """An open file with a position of its own. Each read looks at the deadline."""
 
-    def __init__(self, descriptor: Descriptor) -> None:
+    def __init__(self, descriptor: Descriptor, patience: Patience, at: int = 0) -> None:
         self._descriptor = descriptor
-        self._at = 0
+        self._patience = patience
+        self._at = at
 
     def readable(self) -> bool:
         return True
@@ -51,39 +50,19 @@ class Positioned(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
+        self._patience.check()
         got = os.preadv(self._descriptor.number, [buffer], self._at)
         self._at += got
         return got
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at}.get(whence)
-        if start is None:
-            start = os.fstat(self._descriptor.number).st_size
-        if start + offset < 0:
-            raise ValueError("a position before the beginning")
-        self._at = start + offset
-        return self._at
+        if whence != os.SEEK_SET:
+            raise io.UnsupportedOperation("only from the beginning")
+        self._at = offset
+        return offset
 
     def tell(self) -> int:
         return self._at
-
-
-class Bounded(Positioned):
-    """A file for a library that reads archives; no read is larger than `LARGEST_HEADER`, whatever a header says."""
-
-    def __init__(self, descriptor: Descriptor, what: str, patience: Patience | None) -> None:
-        """patience: may be set to None later."""
-        super().__init__(descriptor)
-        self._what = what
-        self.patience = patience
-
-    def read(self, size: int = -1) -> bytes:
-        if self.patience is not None:
-            self.patience.check()
-        data = super().read(LARGEST_HEADER + 1 if size < 0 else min(size, LARGEST_HEADER + 1))
-        if data is None or len(data) > LARGEST_HEADER:
-            raise TooLarge(f"{self._what}: a header of more than {LARGEST_HEADER} bytes")
-        return data
 
 
 class Bytes:

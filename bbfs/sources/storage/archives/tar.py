@@ -1,34 +1,33 @@
-"""tar archives, compressed or not, by the standard library's `tarfile`, which here reads headers only.
+"""tar archives, compressed or not.
 
 A compressed archive cannot be read from the middle. So each version is decompressed once, into a file of the disk cache
 whose ranges are the members. If it is too large for the cache, reading a member decompresses all before it.
 """
 
 import io
-import math
 import os
-import tarfile
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO
 
 from bbfs.model.errors import ProtocolViolation, TooLarge
 from bbfs.model.values import Content
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.ranges import LARGEST
 from bbfs.sources.content.slice import Slice
 from bbfs.sources.content.spool import Spool
+from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.archives.compression import compression_of, decompressed, faults
-from bbfs.sources.storage.archives.files import (
-    COPY,
-    LARGEST_HEADER,
-    ArchiveFile,
-    Bytes,
-    Patience,
-    Positioned,
-    of_disk,
-)
-from bbfs.sources.storage.archives.members import Members, names_of, stays_inside
+from bbfs.sources.storage.archives.files import COPY, ArchiveFile, Bytes, Patience, Positioned, of_disk
+from bbfs.sources.storage.archives.members import Members
+from bbfs.sources.storage.archives.tar_headers import Sparse, TarError, TarHeader, read_headers
+from bbfs.sources.storage.backend import StoredItem
+
+MOST_PARTS = 100_000
+"""Limit on the parts of all sparse files of an archive, together."""
+_NEVER = -LARGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +36,21 @@ class TarMember:
 
     offset: int
     size: int
-    etag: str
-    sparse: tuple[tuple[int, int], ...] | None = None
+    modified_ns: int | None
+    sparse: Sparse | None = None
+
+    def packed(self) -> bytes:
+        """Return the member in bytes. Numbers without room in 64 bits are cut, so that its content is an error."""
+        numbers = [number for part in self.sparse or () for number in part]
+        values = (self.offset, self.size, _NEVER if self.modified_ns is None else self.modified_ns, *numbers)
+        bounded = (max(-LARGEST, min(value, LARGEST - 1)) for value in values)
+        return struct.pack(f"<?{len(values)}q", self.sparse is not None, *bounded)
+
+    @staticmethod
+    def unpacked(data: bytes) -> "TarMember":
+        is_sparse, offset, size, modified_ns, *numbers = struct.unpack(f"<?{len(data) // 8}q", data)
+        sparse = tuple(zip(numbers[::2], numbers[1::2], strict=True)) if is_sparse else None
+        return TarMember(offset, size, None if modified_ns == _NEVER else modified_ns, sparse)
 
 
 class TarArchive:
@@ -51,11 +63,12 @@ class TarArchive:
         self.faults = faults(self._compression)
         self._whole: Content | None = None
         self._bytes: Bytes | None = None
-        self.members: Members[TarMember] = Members(file.what)
+        self._parts = 0
+        self.members = Members(file.what, self._described)
         what = file.what
-        with file.spool() as kept, self._stream() as stream:
+        with file.spool() as kept, self._stream(patience) as stream:
             if self._compression is None:
-                self._index(_Forward(stream, what, patience, seeks=True))
+                self._index(_Forward(stream, what, patience, size=file.content.size))
                 self._whole, self._bytes = file.content, Bytes(file.descriptor, what)
                 return
             keep = _Keep(kept)
@@ -64,23 +77,20 @@ class TarArchive:
                 content = kept.content()
                 self._whole, self._bytes = content, Bytes(content, what)
 
-    def _stream(self) -> BinaryIO:
+    def _stream(self, patience: Patience) -> BinaryIO:
         """Return the decompressed archive as a stream."""
-        file = cast(BinaryIO, io.BufferedReader(Positioned(self.file.descriptor), COPY))
-        return file if self._compression is None else decompressed(file, self._compression)
+        file = Positioned(self.file.descriptor, patience)
+        return io.BufferedReader(file, COPY) if self._compression is None else decompressed(file, self._compression)
 
     def _index(self, file: "_Forward") -> None:
         try:
-            self._read_headers(file)
+            for header in read_headers(file):
+                self._add(header)
             file.finish()
-        except tarfile.TarError as error:
-            self._damaged(str(error))
         except self.faults as error:
             self._damaged(str(error) or type(error).__name__)
         except OSError as error:
-            if error.errno is not None:
-                raise of_disk(error, self._what) from error
-            self._damaged(str(error))
+            raise of_disk(error, self._what) from error
         self.members.finish()
 
     def _damaged(self, how: str) -> None:
@@ -89,57 +99,50 @@ class TarArchive:
             raise ProtocolViolation(f"{self._what}: no tar archive, or a damaged one: {how}")
         self.members.damage = f"damaged, members may be missing: {how}"
 
-    def _read_headers(self, file: "_Forward") -> None:
-        with tarfile.TarFile(fileobj=cast(Any, file), mode="r", encoding="utf-8", errors="surrogateescape") as archive:
-            while (info := archive.next()) is not None:
-                cast(Any, archive).members = []  # else it keeps all of them
-                self._add(info)
-            # The library takes a bad header for the end; the real end is a block of zeros.
-            if file.last.strip(b"\0"):
-                raise tarfile.ReadError(f"no header at byte {archive.offset}")
+    def _add(self, header: TarHeader) -> None:
+        name = header.name
+        match header.kind:
+            case "directory":
+                self.members.add_directory(name, header.modified_ns)
+            case "symlink":
+                self.members.add_link(name, header.target, header.modified_ns)
+            case "hard link":
+                member = self.members.member(header.target)
+                if member is None:
+                    self.members.leave_out(name, "a link to what is not in the archive")
+                else:
+                    self.members.add(name, member)
+            case "file":
+                self._parts += len(header.sparse or ())
+                if header.size < 0:
+                    self.members.leave_out(name, "has no size")
+                elif self._parts > MOST_PARTS:
+                    self.members.leave_out(name, f"more than {MOST_PARTS} parts of sparse files")
+                else:
+                    member = TarMember(header.offset, header.size, header.modified_ns, header.sparse)
+                    self.members.add(name, member.packed())
+            case _:
+                self.members.leave_out(name, "no file, directory or link")
 
-    def _add(self, info: tarfile.TarInfo) -> None:
-        modified_ns = _nanoseconds(info.mtime)
-        if info.isdir():
-            self.members.add_directory(info.name, modified_ns)
-        elif info.isreg():
-            parts: Any = info.sparse
-            sparse = None if parts is None else tuple((int(at), int(size)) for at, size in parts if size)
-            member = TarMember(info.offset_data, info.size, f"{self.file.content.version}-{info.offset_data:x}", sparse)
-            if info.size < 0:
-                self.members.leave_out(info.name, "has no size")
-            else:
-                self.members.add(info.name, member, size=info.size, modified_ns=modified_ns, etag=member.etag)
-        elif info.islnk():
-            member, item = self.members.member(info.linkname), self.members.item(info.linkname)
-            if member is None or item is None or item.kind != "resource":
-                self.members.leave_out(info.name, "a link to what is not in the archive")
-            else:
-                self.members.add(info.name, member, size=item.size, modified_ns=item.modified_ns, etag=item.etag)
-        elif info.issym():
-            if not stays_inside(names_of(info.name), info.linkname):
-                self.members.leave_out(info.name, "a link that leads out of the archive")
-            else:
-                nothing = TarMember(0, 0, "")
-                self.members.add(info.name, nothing, kind="symlink", target=info.linkname, modified_ns=modified_ns)
-        else:
-            self.members.leave_out(info.name, "no file, directory or link")
+    def _described(self, path: Names, packed: bytes) -> StoredItem:
+        member = TarMember.unpacked(packed)
+        return StoredItem(path, "resource", member.size, member.modified_ns, self._etag(member))
 
-    def what(self, member: TarMember) -> str:
-        """Return what names a member in errors."""
-        return self._what
+    def _etag(self, member: TarMember) -> str:
+        return f"{self.file.content.version}-{member.offset:x}"
 
-    def load(self, member: TarMember, patience: Patience) -> Content:
-        """Return the content of a file. Raises BbfsError, OSError and `faults`."""
+    def load(self, packed: bytes, what: str, patience: Patience) -> Content:
+        """Return the content of a file. what: names it in errors. Raises BbfsError, OSError and `faults`."""
+        member = TarMember.unpacked(packed)
         if member.sparse is not None:
             return self._spooled(self._expanded(member, member.sparse, patience))
         if self._whole is None or self._bytes is None:
             return self._spooled(self._from_stream(member.offset, member.size, patience))
         if member.offset + member.size > self._whole.size:
-            raise ProtocolViolation(f"{self._what}: ends before a member that it has")
+            raise ProtocolViolation(f"{what}: the archive ends before a member that it has")
         if member.size <= self.file.max_memory:
             return MemoryContent(self._bytes.read(member.offset, member.size))
-        return Slice(self._whole, member.offset, member.size, member.etag)
+        return Slice(self._whole, member.offset, member.size, self._etag(member))
 
     def _spooled(self, pieces: Iterator[bytes]) -> MemoryContent | StoredContent:
         with self.file.spool() as spool:
@@ -172,7 +175,7 @@ class TarArchive:
             yield self._bytes.read(begin, min(COPY, offset + size - begin))
 
     def _from_stream(self, offset: int, size: int, patience: Patience) -> Iterator[bytes]:
-        with self._stream() as stream:
+        with self._stream(patience) as stream:
             file = _Forward(stream, self._what, patience)
             file.skip_to(offset)
             left = size
@@ -200,45 +203,35 @@ class _Keep:
 
 
 class _Forward:
-    """A file for `tarfile` to read headers from, which only goes forward."""
+    """The decompressed archive, which only goes forward."""
 
     def __init__(
-        self, stream: BinaryIO, what: str, patience: Patience, keep: _Keep | None = None, *, seeks: bool = False
+        self, stream: BinaryIO, what: str, patience: Patience, keep: _Keep | None = None, *, size: int | None = None
     ) -> None:
-        """keep: gets all bytes that are read or skipped. seeks: the stream can seek."""
+        """keep: gets all bytes that are read or skipped. size: of a stream that can seek."""
         self._stream = stream
         self._what = what
         self._patience = patience
         self._keep = keep
-        self._seeks = seeks
-        self._at = 0
-        self.last = b""
+        self._size = size
+        self.at = 0
 
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int) -> bytes:
         self._patience.check()
-        if size < 0 or size > LARGEST_HEADER:
-            raise TooLarge(f"{self._what}: a header of more than {LARGEST_HEADER} bytes")
-        data = self.last = self._stream.read(size)
-        self._at += len(data)
+        data = self._stream.read(size)
+        self.at += len(data)
         if self._keep is not None:
             self._keep.write(data)
         return data
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        if whence != os.SEEK_SET or offset < self._at:
-            raise tarfile.ReadError("a header that leads backwards")
-        self.skip_to(offset)
-        return self._at
-
     def skip_to(self, offset: int) -> None:
-        if self._seeks:
-            self._at = self._stream.seek(offset)
-            return
-        while self._at < offset and self.read(min(COPY, offset - self._at)):
-            pass
+        """Go on at an offset. Raises TarError if the archive ends before it."""
+        if self._size is not None and offset <= self._size:
+            self._patience.check()
+            self.at = self._stream.seek(offset)
+        while self.at < offset:
+            if self._size is not None or not self.read(min(COPY, offset - self.at)):
+                raise TarError("ends before a member that it has")
 
     def finish(self) -> None:
         """Read to the end, where the checksum is, unless much follows the archive."""
@@ -246,11 +239,3 @@ class _Forward:
             for _ in range(4):
                 if not self.read(COPY):
                     break
-
-    def close(self) -> None:
-        """Do nothing: the opener closes the stream."""
-
-
-def _nanoseconds(seconds: float) -> int | None:
-    nanoseconds = seconds * 1_000_000_000  # may be infinite although the seconds are not
-    return int(nanoseconds) if math.isfinite(nanoseconds) else None

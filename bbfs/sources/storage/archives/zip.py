@@ -1,156 +1,162 @@
-"""zip files, by the standard library's `zipfile`, whose directory is read once for each version of a file."""
+"""zip files, whose directory is read once for each version of a file."""
 
+import io
 import stat
 import struct
-import time
-import zipfile
 import zlib
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any
 
 from bbfs.model.errors import NotSupported, ProtocolViolation
 from bbfs.model.values import Content
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.slice import Slice
-from bbfs.sources.storage.archives.files import COPY, ArchiveFile, Bounded, Bytes, Patience
-from bbfs.sources.storage.archives.members import Members, names_of, stays_inside
+from bbfs.sources.storage.addresses import Names
+from bbfs.sources.storage.archives.compression import Decompressed, decoder_of, faults
+from bbfs.sources.storage.archives.files import COPY, ArchiveFile, Bytes, Patience, Positioned
+from bbfs.sources.storage.archives.members import LONGEST_NAME, Members
+from bbfs.sources.storage.archives.zip_directory import ZipError, ZipMember, data_of, read_directory
+from bbfs.sources.storage.backend import StoredItem
 
 _ENCRYPTED = 0x1  # of the general purpose flags, APPNOTE 4.4.4
-_UTF8 = 0x800
-_UNIX = 3
-_LOCAL_HEADER = struct.Struct("<4s22xHH")  # APPNOTE 4.3.7
-_TIMESTAMP = 0x5455  # Info-ZIP's extra field with times in UTC
-_LONGEST_TARGET = 4096
-_METHODS = {
-    zipfile.ZIP_STORED: "stored",
-    zipfile.ZIP_DEFLATED: "deflate",
-    zipfile.ZIP_BZIP2: "bzip2",
-    zipfile.ZIP_LZMA: "lzma",
-    93: "zstd",
-}
-_FAULTS = (zipfile.BadZipFile, EOFError, struct.error, zlib.error, ValueError, OverflowError)
+_LZMA_ENDS = 0x2
+_STORED, _LZMA = 0, 14  # APPNOTE 4.4.5
+_METHODS = {_STORED: "stored", 8: "deflate", 12: "bzip2", _LZMA: "lzma", 93: "zstd"}
+_DECODERS = {8: "deflate", 12: "bz2", _LZMA: "lzma", 93: "zst"}
 
 
 class ZipArchive:
     """One version of an archive. Made in a thread, as `load` is called in one."""
 
-    faults = _FAULTS
+    faults = (*faults(None), struct.error)
 
     def __init__(self, file: ArchiveFile, patience: Patience, encoding: str | None) -> None:
         """Read the directory. Raises ProtocolViolation for a file that is no archive."""
         self.file = file
-        what = file.what
-        self.members: Members[zipfile.ZipInfo] = Members(what)
-        bounded = Bounded(file.descriptor, what, patience)
+        self._bytes = Bytes(file.descriptor, file.what)
+        self.members = Members(file.what, self._described)
         try:
-            self._zip = zipfile.ZipFile(cast(Any, bounded), metadata_encoding=encoding)
-            for info in self._zip.infolist():
+            for name, member in read_directory(self._bytes.read, file.content.size, encoding):
                 patience.check()
-                self._add(info, encoding, patience)
-        except (*_FAULTS, NotImplementedError, LookupError) as error:
-            raise ProtocolViolation(f"{what}: no zip file, or a damaged one: {error}") from error
-        bounded.patience = None
+                self._add(name, member, patience)
+        except (*self.faults, LookupError) as error:
+            raise ProtocolViolation(f"{file.what}: no zip file, or a damaged one: {error}") from error
         self.members.finish()
 
-    def _add(self, info: zipfile.ZipInfo, encoding: str | None, patience: Patience) -> None:
-        name = _name(info, encoding)
-        modified_ns = _modified_ns(info)
-        mode = info.external_attr >> 16 if info.create_system == _UNIX else 0
-        if info.is_dir():
-            self.members.add_directory(name, modified_ns)
-        elif stat.S_ISLNK(mode):
-            target = self._target(info, patience)
-            if target is None or not stays_inside(names_of(name), target):
-                self.members.leave_out(name, "a link that leads out of the archive")
+    def _add(self, name: str, member: ZipMember, patience: Patience) -> None:
+        if name.endswith("/"):
+            self.members.add_directory(name, member.modified_ns)
+        elif stat.S_ISLNK(member.mode):
+            target = self._target(member, patience)
+            if target is None:
+                self.members.leave_out(name, "a link that cannot be read")
             else:
-                self.members.add(name, info, kind="symlink", target=target, modified_ns=modified_ns)
-        elif stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+                self.members.add_link(name, target, member.modified_ns)
+        elif stat.S_IFMT(member.mode) not in (0, stat.S_IFREG):
             self.members.leave_out(name, "no file, directory or link")
         else:
-            self.members.add(
-                name, info, size=info.file_size, modified_ns=modified_ns, etag=self._etag(info), properties=_said(info)
-            )
+            self.members.add(name, member.packed())
 
-    def _etag(self, info: zipfile.ZipInfo) -> str:
-        return f"{self.file.content.version}-{info.header_offset:x}-{info.CRC:x}"
+    def _described(self, path: Names, packed: bytes) -> StoredItem:
+        member = ZipMember.unpacked(packed)
+        said: dict[str, Any] = {
+            "compressed_size": member.compressed_size,
+            "compression": _METHODS.get(member.method, str(member.method)),
+            "crc32": f"{member.crc:08x}",
+        }
+        if member.comment:
+            said["comment"] = member.comment.decode("utf-8", "replace")
+        if member.flags & _ENCRYPTED:
+            said["encrypted"] = True
+        return StoredItem(path, "resource", member.size, member.modified_ns, self._etag(member), properties=said)
 
-    def _target(self, info: zipfile.ZipInfo, patience: Patience) -> str | None:
+    def _etag(self, member: ZipMember) -> str:
+        return f"{self.file.content.version}-{member.offset:x}-{member.crc:x}"
+
+    def _target(self, member: ZipMember, patience: Patience) -> str | None:
         """Return the target of a symbolic link, or None if it cannot be read."""
-        if info.file_size > _LONGEST_TARGET or info.flag_bits & _ENCRYPTED:
+        if member.size > LONGEST_NAME or member.flags & _ENCRYPTED:
             return None
         try:
-            patience.check()
-            return self._zip.read(info).decode("utf-8", "surrogateescape")
-        except (*_FAULTS, NotImplementedError):
+            return b"".join(self._pieces(member, patience)).decode("utf-8", "surrogateescape")
+        except (*self.faults, NotSupported, ProtocolViolation):
             return None
 
-    def what(self, info: zipfile.ZipInfo) -> str:
-        """Return what names a member in errors."""
-        return f"{self.file.what}: {info.filename[:200]!a}"
-
-    def load(self, info: zipfile.ZipInfo, patience: Patience) -> Content:
-        """Return the content of a file. Raises BbfsError, OSError and `faults`."""
-        what = self.what(info)
-        if info.flag_bits & _ENCRYPTED:
+    def load(self, packed: bytes, what: str, patience: Patience) -> Content:
+        """Return the content of a file. what: names it in errors. Raises BbfsError, OSError and `faults`."""
+        member = ZipMember.unpacked(packed)
+        if member.flags & _ENCRYPTED:
             raise NotSupported(f"{what}: is encrypted, and bbfs reads no encrypted members")
-        try:
-            if info.compress_type == zipfile.ZIP_STORED and info.file_size > self.file.max_memory:
-                return self._stored(info)
-            return self._decompressed(info, what, patience)
-        except NotImplementedError as error:
-            raise NotSupported(f"{what}: {error}") from error
+        if member.method == _STORED and member.size > self.file.max_memory:
+            return self._stored(member)
+        return self._decompressed(member, what, patience)
 
-    def _stored(self, info: zipfile.ZipInfo) -> Slice:
+    def _stored(self, member: ZipMember) -> Slice:
         """Return an uncompressed member as a range of the archive."""
-        header = Bytes(self.file.descriptor, self.file.what).read(info.header_offset, _LOCAL_HEADER.size)
-        signature, name, extra = _LOCAL_HEADER.unpack(header)
-        begin = info.header_offset + _LOCAL_HEADER.size + name + extra
-        if signature != b"PK\3\4" or info.compress_size != info.file_size:
-            raise zipfile.BadZipFile("its two headers differ")
-        if begin + info.file_size > self.file.content.size:
-            raise zipfile.BadZipFile("ends beyond the archive")
-        return Slice(self.file.content, begin, info.file_size, self._etag(info))
+        begin = data_of(self._bytes.read, member)
+        if member.compressed_size != member.size:
+            raise ZipError("its two sizes differ, and it is not compressed")
+        if begin + member.size > self.file.content.size:
+            raise ZipError("ends beyond the archive")
+        return Slice(self.file.content, begin, member.size, self._etag(member))
 
-    def _decompressed(self, info: zipfile.ZipInfo, what: str, patience: Patience) -> MemoryContent | StoredContent:
+    def _decompressed(self, member: ZipMember, what: str, patience: Patience) -> MemoryContent | StoredContent:
         """Return the bytes of a member, at most as many as its header says, after checking their checksum."""
-        with self.file.spool() as spool, self._zip.open(info) as member:
-            while piece := member.read(COPY):
-                patience.check()
+        with self.file.spool() as spool:
+            crc = 0
+            for piece in self._pieces(member, patience):
+                crc = zlib.crc32(piece, crc)
                 spool.write(piece)
-            if spool.size != info.file_size:
-                raise ProtocolViolation(f"{what}: {spool.size} bytes, not the {info.file_size} that it says it has")
+            if spool.size != member.size:
+                raise ProtocolViolation(f"{what}: {spool.size} bytes, not the {member.size} that it says it has")
+            if crc != member.crc:
+                raise ProtocolViolation(f"{what}: damaged: another checksum than it says")
             return spool.content()
 
-
-def _name(info: zipfile.ZipInfo, encoding: str | None) -> str:
-    """Return the name of a member. Without the flag for UTF-8 the standard says code page 437."""
-    if info.flag_bits & _UTF8 or encoding is not None or info.filename.isascii():
-        return info.filename
-    try:
-        return info.filename.encode("cp437").decode()  # many programs write UTF-8 without the flag
-    except UnicodeError:
-        return info.filename
-
-
-def _modified_ns(info: zipfile.ZipInfo) -> int | None:
-    """Return the time of the extra field (UTC), else of the header (the local time of the writer)."""
-    extra = info.extra
-    while len(extra) >= 4:
-        kind, size = struct.unpack_from("<HH", extra)
-        if kind == _TIMESTAMP and size >= 5 and len(extra) >= 9 and extra[4] & 1:
-            return int(struct.unpack_from("<i", extra, 5)[0]) * 1_000_000_000
-        extra = extra[4 + size :]
-    try:
-        return int(time.mktime((*info.date_time, 0, 0, -1))) * 1_000_000_000
-    except (ValueError, OverflowError):
-        return None
+    def _pieces(self, member: ZipMember, patience: Patience) -> Iterator[bytes]:
+        """Yield the bytes of a member, at most one more than its header says."""
+        file = Positioned(self.file.descriptor, patience, data_of(self._bytes.read, member))
+        stream: io.RawIOBase = _Part(file, member.compressed_size)
+        if member.method != _STORED:
+            if member.method not in _DECODERS:
+                raise NotSupported(f"compression {member.method} of zip files is not supported")
+            if member.method == _LZMA:
+                stream = _as_lzma_file(stream, member)
+            stream = Decompressed(stream, decoder_of(_DECODERS[member.method]), is_one=True)
+        left = member.size + 1
+        while left > 0 and (piece := stream.read(min(COPY, left))):
+            patience.check()
+            left -= len(piece)
+            yield piece
 
 
-def _said(info: zipfile.ZipInfo) -> dict[str, Any]:
-    method = _METHODS.get(info.compress_type, str(info.compress_type))
-    said: dict[str, Any] = {"compressed_size": info.compress_size, "compression": method, "crc32": f"{info.CRC:08x}"}
-    if info.comment:
-        said["comment"] = info.comment.decode("utf-8", "replace")
-    if info.flag_bits & _ENCRYPTED:
-        said["encrypted"] = True
-    return said
+class _Part(io.RawIOBase):
+    """Some bytes, and then so many bytes of a file."""
+
+    def __init__(self, file: io.RawIOBase, size: int, before: bytes = b"") -> None:
+        self._file = file
+        self._left = size
+        self._before = before
+
+    def read(self, size: int = -1) -> bytes:
+        if self._before:
+            data, self._before = self._before[:size], self._before[size:]
+            return data
+        data = self._file.read(min(size, self._left)) or b""
+        self._left -= len(data)
+        return data
+
+
+def _as_lzma_file(part: io.RawIOBase, member: ZipMember) -> io.RawIOBase:
+    """Return the data of a member with the header of an .lzma file, whose decoder has a bound on its memory.
+
+    The data begin with a version and the length of the properties (APPNOTE 5.8.8).
+    """
+    version = part.read(4) or b""
+    length = int.from_bytes(version[2:], "little")
+    properties = part.read(5) or b""
+    if length != 5 or len(properties) != 5:
+        raise ZipError("LZMA with other properties than five bytes")
+    size = -1 if member.flags & _LZMA_ENDS else member.size
+    return _Part(part, member.compressed_size, properties + size.to_bytes(8, "little", signed=True))

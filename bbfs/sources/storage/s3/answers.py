@@ -23,6 +23,7 @@ from bbfs.model.errors import (
     ProtocolViolation,
     Unreachable,
 )
+from bbfs.sources.content.ranges import LARGEST
 from bbfs.sources.http.statuses import STORAGE_ERRORS, status_error
 from bbfs.sources.storage.addresses import shown
 from bbfs.sources.storage.backend import A_TURN
@@ -56,8 +57,6 @@ _GENERIC = ("", "binary/octet-stream", "application/octet-stream", "application/
 """Types without meaning, which servers send for objects that were stored without one."""
 _LONGEST_TOKEN = 2048
 """Characters of a token that asks for the next page; Amazon's have about a hundred."""
-_LARGEST_SIZE = 1 << 63
-"""Bytes; no file can be larger."""
 _SECRET = re.compile(r"(?i)(signature|accesskeyid|token|stringtosign|canonicalrequest)")
 
 
@@ -119,7 +118,7 @@ def _object(said: Mapping[str, str], key: Callable[[str], str]) -> ListedObject:
 
 
 def _size(text: str, problem: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < _LARGEST_SIZE:
+    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < LARGEST:
         return int(text)
     raise ProtocolViolation(problem)
 
