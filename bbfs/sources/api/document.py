@@ -7,11 +7,11 @@ or to another document beneath the folder of the first one. It never leaves that
 import posixpath
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
-from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.parse import SplitResult, unquote, urldefrag, urljoin, urlsplit
 
 import trio
 from referencing import Registry, Resource
@@ -25,11 +25,19 @@ from bbfs.sources.bounded.workers import WorkerPool
 REFERENCES_IN_A_ROW = 32
 """References that lead to references. A longer chain is taken for a cycle."""
 
+MAX_PLACES = 2_000_000
+"""Places of all documents to read for all operations, each counted as often as references lead to it. The largest
+public document has about a million."""
+_CHECKED_EVERY = 1000
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """The syntax of a header's name, and of each half of a media type (RFC 9110, section 5.6.2)."""
 
 _YAML_SECONDS = 20
 """CPU time for a document in YAML; one of 10 MB takes about 4 s."""
+UNSENDABLE = frozenset(
+    ("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect")
+)
+"""Headers that HTTP itself needs. A document names none of them."""
 _MARKUP = re.compile(r"<[!?A-Za-z]")
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 _ESCAPE = re.compile(
@@ -42,17 +50,33 @@ class Documents:
     """Parsed documents by their URL.
 
     location: URL of the first document. missing: why a document could not be read, by URL. wanted: the URLs of all
-    other documents that references led to, read or not.
+    other documents that references led to, read or not. check: called now and then, and raises if the reader is gone.
     """
 
-    def __init__(self, location: str, parsed: Mapping[str, Any], missing: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        location: str,
+        parsed: Mapping[str, Any],
+        missing: Mapping[str, str],
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
         self.location = location
         self.wanted: set[str] = set()
+        self._left = MAX_PLACES
+        self._check = check
         self.root = DocumentNode(self, location, "", parsed[location])
         self._missing = missing
         # Opaque: an `$id` in a schema changes no URL. This registry has no way to get another document by itself.
         documents = ((url, Resource[Any].opaque(value)) for url, value in parsed.items())
         self._resolver = Registry[Any]().with_resources(documents).crawl().resolver()
+
+    def visit(self, places: int = 1) -> None:
+        """Count places that are read. Raise TooLarge if references multiply them."""
+        if self._left % _CHECKED_EVERY < places:
+            self._check()
+        self._left -= places
+        if self._left < 0:
+            raise TooLarge(f"references lead to more than {MAX_PLACES} places")
 
     def at(self, reference: str, base: str) -> "DocumentNode":
         """Return the target of a reference in the document at `base`. Raise ProtocolViolation that names it."""
@@ -105,6 +129,7 @@ class DocumentNode:
             yield key, self._below(key, value)
 
     def _below(self, step: str, value: Any) -> "DocumentNode":
+        self.documents.visit()
         step = step.replace("~", "~0").replace("/", "~1")
         return DocumentNode(self.documents, self.url, f"{self.pointer}/{step}", value)
 
@@ -117,8 +142,12 @@ class DocumentNode:
         for _ in range(REFERENCES_IN_A_ROW):
             reference = _keyed(node.value).get("$ref")
             if not isinstance(reference, str):
-                value = {**node.value, **beside} if beside and isinstance(node.value, dict) else node.value
+                value = node.value
+                if beside and isinstance(value, dict):
+                    self.documents.visit(len(value) + len(beside))
+                    value = {**value, **beside}
                 return DocumentNode(node.documents, node.url, node.pointer, value)
+            self.documents.visit(1 + len(node.value) + len(beside))
             beside = {**{k: v for k, v in _keyed(node.value).items() if k != "$ref"}, **beside}
             try:
                 node = self.documents.at(reference, node.url)
@@ -139,6 +168,11 @@ class DocumentNode:
 def _keyed(value: Any) -> Mapping[str, Any]:
     """Return an object, or an empty one for anything else."""
     return value if isinstance(value, dict) else {}
+
+
+def url_origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
+    """Return scheme, host and port of a URL (RFC 6454, section 4). Raise ValueError for an invalid port."""
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 def is_unicode(text: str) -> bool:
@@ -182,7 +216,10 @@ def _parse_json(data: bytes, bounds: JsonBounds) -> tuple[Any, int]:
 
 def is_beneath(url: str, location: str) -> bool:
     """Return whether the document at `location` may refer to a URL: it must be in the same folder or below it."""
-    folder, asked = urlsplit(urljoin(location, ".")), urlsplit(url)
+    try:
+        folder, asked = urlsplit(urljoin(location, ".")), urlsplit(url)
+    except ValueError:
+        return False
     if (asked.scheme, asked.netloc) != (folder.scheme, folder.netloc) or asked.query:
         return False
     segments = [unquote(segment) for segment in asked.path.split("/")]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
 
+from bbfs.sources.api.document import url_origin
 from bbfs.sources.api.pages import ListPage
 from bbfs.sources.api.parameters import Parameter
 
@@ -39,7 +40,6 @@ _MORE = ("hasmore", "hasnext", "hasnextpage", "more", "ismore")
 _TOTAL = ("total", "totalcount", "totalitems", "totalresults", "totalelements", "totalrecords", "recordcount")
 _PAGES = ("totalpages", "pagecount", "lastpage", "pages", "numpages")
 _DEEPEST = 3
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def plain(name: str) -> str:
@@ -175,16 +175,12 @@ def _followed(url: str, link: str) -> Next:
         asked, there = urlsplit(url), urlsplit(urljoin(url, link))
         if there.scheme == "http" and asked.scheme == "https" and there.port in (None, 80):
             there = there._replace(scheme="https", netloc=there.netloc.removesuffix(":80"))
-        same = _origin(asked) == _origin(there)
+        same = url_origin(asked) == url_origin(there)
     except ValueError:
         return Next("lost", why="the API's link to the next page is no URL")
     if not same or there.username is not None:
         return Next("lost", why="the API's next page is at another server")
     return Next("given", there._replace(fragment="").geturl())
-
-
-def _origin(parts: Any) -> tuple[str, str | None, int | None]:
-    return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)
 
 
 def _with(url: str, name: str, value: str) -> str:

@@ -65,6 +65,7 @@ class ApiHandler:
         given = [*options.headers.items(), *options.document_headers.items()]
         secrets = {*self._keyring.secrets, *made_of_references(source.config)}
         secrets.update(*(header_secrets({name: value}) for name, value in given if name.lower() not in HARMLESS))
+        self._interpret = partial(read, options=options, has_credentials=bool(source.auth or options.headers))
         self._client = WebClient(
             source,
             allow_private=options.allow_private,
@@ -121,7 +122,7 @@ class ApiHandler:
     async def _api_now(self) -> Api:
         async with self._reading:
             with self._document:
-                self._read = await self._reader.read(partial(read, options=self._options))
+                self._read = await self._reader.read(self._interpret)
             return self._read
 
     async def _api(self) -> Api:

@@ -119,6 +119,7 @@ class DocumentReader:
                 self.url,
                 {url: self._parsed[each.digest][0] for url, each in seen.items() if each.error is None},
                 {url: str(each.error) for url, each in seen.items() if each.error is not None},
+                trio.from_thread.check_cancelled,
             )
             result = await trio.to_thread.run_sync(_tried, interpret, documents.root, limiter=self._limiter)
             if documents.wanted <= seen.keys():

@@ -1,8 +1,10 @@
 """The GET operations of an OpenAPI document (3.0, 3.1), with their URLs. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
@@ -11,7 +13,7 @@ from bbfs.model.errors import InvalidUri, NotFound, ProtocolViolation
 from bbfs.model.redaction import shown
 from bbfs.model.uri_templates.expand import expand_template
 from bbfs.model.uri_templates.patterns import Pattern
-from bbfs.sources.api.document import TOKEN, DocumentNode, is_unicode
+from bbfs.sources.api.document import TOKEN, DocumentNode, is_unicode, url_origin
 from bbfs.sources.api.options import ApiOptions
 from bbfs.sources.api.parameters import Parameter, on_the_wire, parameters, text_of
 from bbfs.sources.api.security import Requirement, SecurityScheme, requirements, schemes
@@ -21,6 +23,12 @@ LONGEST_URL = 16_384
 LISTED_AT_MOST = 100
 """Resources that one operation may list, one for each combination of required query values."""
 VARIABLES_IN_A_SEGMENT = 3
+MAX_OPERATIONS = 20_000
+"""GET operations of a document, with those that are left out."""
+_LONGEST_PATH, _LONGEST_VALUE = 2048, 255
+"""Characters of a path or a server in a document, and of the value of a server's variable."""
+_MAX_TEXT, _LONGEST_DESCRIPTION, _MAX_TAGS = 16 << 20, 16_384, 100
+"""Characters of the titles and descriptions of all operations, and of one; tags of one."""
 _IN_PATH = "!$&'()*+,;=:@-._~"  # RFC 3986, pchar, without the characters that `quote` never escapes
 _SENDABLE = re.compile(r"[!$-;=?-Z\[\]_a-z~]+")  # RFC 3986, without the fragment
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -67,6 +75,14 @@ class Operation:
         """The media type of the content, or None if the document does not say."""
         return self.returns[0] if self.returns and "*" not in self.returns[0] else None
 
+    def upto(self, index: int) -> str:
+        """Return the base up to the end of a variable's segment."""
+        end = -1
+        for _ in range(index + 1):
+            end = self.base.index("}", end + 1)
+        end = self.base.find("/", end)
+        return self.base if end == -1 else self.base[:end]
+
     def resources(self) -> Iterator[str]:
         """Yield the URLs to list: no variable is needed, or the document enumerates its values."""
         if self.in_path:
@@ -94,10 +110,46 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class OperationIndex:
+    """Operations by what the values of their variables are looked up by. Of several, the first one of the document.
+
+    templates: by a URI template of theirs. paths: those without a required query, by their path. ids: by `operationId`.
+    shapes: those without a required query, by their shape. answering: those whose template gives the values of a
+    variable, by its index and the shape of the base up to it.
+    """
+
+    templates: dict[str, Operation]
+    paths: dict[str, Operation]
+    ids: dict[str, Operation]
+    shapes: dict[str, list[Operation]]
+    answering: dict[tuple[int, str], Operation]
+
+    @classmethod
+    def of(cls, operations: Iterable[Operation]) -> "OperationIndex":
+        made = cls({}, {}, {}, {}, {})
+        for operation in operations:
+            for template in (operation.base, operation.query_template):
+                if template is not None:
+                    made.templates.setdefault(template, operation)
+            if operation.operation_id is not None:
+                made.ids.setdefault(operation.operation_id, operation)
+            if not operation.required:
+                made.paths.setdefault(operation.path, operation)
+                made.shapes.setdefault(shape(operation.base), []).append(operation)
+            whole = operation.base.rstrip("/")
+            for index in range(len(operation.in_path)):
+                beginning = operation.upto(index)
+                if not (operation.required and beginning.rstrip("/") == whole):
+                    made.answering.setdefault((index, shape(beginning)), operation)
+        return made
+
+
+@dataclass(frozen=True, slots=True)
 class Api:
     """The readable part of an API. operations: most specific paths first, as OpenAPI matches them.
 
-    left_out: operations that have no path, with the reason.
+    left_out: operations that have no path, with the reason. by_depth: the operations by the number of slashes in their
+    base, which is that of each of their URLs.
     """
 
     title: str
@@ -105,13 +157,15 @@ class Api:
     operations: tuple[Operation, ...]
     schemes: Mapping[str, SecurityScheme]
     left_out: tuple[str, ...]
+    by_depth: Mapping[int, Sequence[Operation]] = field(repr=False)
+    index: OperationIndex = field(repr=False)
 
     def call(self, native_uri: str) -> Call:
         """Return the request for a URL. Raise NotFound if no operation has it."""
         if len(native_uri) > LONGEST_URL:
             raise NotFound(f"{shown(native_uri)}: a URL of {len(native_uri)} characters is too long")
         base, question, query = native_uri.partition("?")
-        for operation in self.operations:
+        for operation in self.by_depth.get(base.count("/"), ()):
             found = operation.regex.fullmatch(base)
             if found is None:
                 continue
@@ -144,10 +198,11 @@ def _refused(operation: Operation, asked: Sequence[str]) -> str | None:
     return f"GET {shown(operation.path)} needs the query parameter {shown(lacking[0])}" if lacking else None
 
 
-def read(root: DocumentNode, options: ApiOptions) -> Api:
-    """Read an OpenAPI 3 document. Raise ProtocolViolation if it is none, or names no server.
+def read(root: DocumentNode, options: ApiOptions, has_credentials: bool = False) -> Api:
+    """Read an OpenAPI 3 document. Raise ProtocolViolation if it is none, TooLarge if its references multiply it.
 
-    Operations that cannot be read or expressed as a path go to `Api.left_out`.
+    Operations that cannot be read or expressed as a path go to `Api.left_out`. has_credentials: requests carry secrets,
+    which only the document's own server gets, or the one of the option `server`.
     """
     version = root.text("openapi") or str((root.value if isinstance(root.value, dict) else {}).get("openapi", ""))
     if not version.startswith("3."):
@@ -155,11 +210,10 @@ def read(root: DocumentNode, options: ApiOptions) -> Api:
         raise ProtocolViolation(f"{root}: {what}; OpenAPI 3.0 and 3.1 are read")
     if not isinstance(root.get("paths").value, dict):
         raise ProtocolViolation(f"{root}/paths: no object")
-    about = root.get("info")
-    known = schemes(root.get("components"))
-    everywhere = requirements(root.get("security")) or ()
+    title, known, everywhere = _about(root)
     operations: list[Operation] = []
     left_out: list[str] = []
+    texts = 0
     for path, item in root.get("paths").raw_items():
         if not path.startswith("/") or not _is_included(path, options):
             continue
@@ -167,11 +221,33 @@ def read(root: DocumentNode, options: ApiOptions) -> Api:
             item = item.followed()
             if not isinstance(item.get("get").value, dict):
                 continue
-            operations.append(_operation(path, item, root, known, everywhere, options))
+            if len(operations) + len(left_out) >= MAX_OPERATIONS:
+                left_out.append(f"all after the first {MAX_OPERATIONS}")
+                break
+            operation = _operation(path, item, root, known, everywhere, options, has_credentials)
+            texts += len(operation.title or "") + len(operation.description or "")
+            if texts > _MAX_TEXT:
+                operation = replace(operation, title=None, description=None)
+            operations.append(operation)
         except (ProtocolViolation, InvalidUri) as error:
             left_out.append(f"GET {shown(path)}: {error}")
     operations.sort(key=lambda operation: [_openness(part) for part in operation.base.split("/")])
-    return Api(about.text("title") or "", version, tuple(operations), known, tuple(left_out))
+    by_depth: defaultdict[int, list[Operation]] = defaultdict(list)
+    for operation in operations:
+        by_depth[operation.base.count("/")].append(operation)
+    return Api(title, version, tuple(operations), known, tuple(left_out), by_depth, OperationIndex.of(operations))
+
+
+def _about(root: DocumentNode) -> tuple[str, Mapping[str, SecurityScheme], tuple[Requirement, ...]]:
+    """Return the title, the security schemes and the requirements of a document, without what cannot be read."""
+    title, known, everywhere = "", dict[str, SecurityScheme](), tuple[Requirement, ...]()
+    with suppress(ProtocolViolation):
+        title = (root.get("info").text("title") or "")[:_LONGEST_VALUE]
+    with suppress(ProtocolViolation):
+        known = schemes(root.get("components"))
+    with suppress(ProtocolViolation):
+        everywhere = requirements(root.get("security")) or ()
+    return title, known, everywhere
 
 
 def _openness(segment: str) -> tuple[int, str]:
@@ -186,9 +262,12 @@ def _operation(
     known: Mapping[str, SecurityScheme],
     everywhere: tuple[Requirement, ...],
     options: ApiOptions,
+    has_credentials: bool,
 ) -> Operation:
     """Read one operation. Raise ProtocolViolation and InvalidUri if it has no path."""
     get = item.get("get")
+    if len(path) > _LONGEST_PATH:
+        raise ProtocolViolation(f"a path of more than {_LONGEST_PATH} characters")
     if "?" in path or "#" in path or not is_unicode(path):
         raise ProtocolViolation("a path with a query or a fragment, or that is no Unicode")
     hidden = [scheme.name for scheme in known.values() if scheme.kind == "query"]
@@ -198,7 +277,7 @@ def _operation(
     returns, links = _answers(get)
     if returns and _STREAMS.issuperset(returns):
         raise ProtocolViolation(f"answers a stream without end ({returns[0]})")
-    server = _server(get, item, root, options)
+    server = _server(get, item, root, options, has_credentials)
     base, regex = _template(server, path, found.path)
     security = requirements(get.get("security"))
     tags = get.get("tags").value
@@ -212,9 +291,9 @@ def _operation(
         headers=found.headers,
         returns=returns,
         operation_id=get.text("operationId"),
-        title=get.text("summary") or item.text("summary"),
-        description=get.text("description") or item.text("description"),
-        tags=tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else (),
+        title=(get.text("summary") or item.text("summary") or "")[:_LONGEST_DESCRIPTION] or None,
+        description=(get.text("description") or item.text("description") or "")[:_LONGEST_DESCRIPTION] or None,
+        tags=tuple(tag for tag in tags[:_MAX_TAGS] if isinstance(tag, str)) if isinstance(tags, list) else (),
         deprecated=bool(get.flag("deprecated")),
         links=links,
     )
@@ -225,7 +304,7 @@ def _operation(
 
 
 def _template(server: str, path: str, in_path: Sequence[Parameter]) -> tuple[str, re.Pattern[str]]:
-    """Return the URI template of a path, and the regular expression that matches its URLs."""
+    """Return the URI template of a path, and the regular expression that matches its URLs in linear time."""
     by_name = {parameter.name: parameter for parameter in in_path}
     base, regex, seen = server, re.escape(server), set[str]()
     for segment in path[1:].split("/"):
@@ -245,38 +324,76 @@ def _template(server: str, path: str, in_path: Sequence[Parameter]) -> tuple[str
                 raise ProtocolViolation(f"the variable {{{shown(piece)}}} twice, or without a name")
             seen.add(piece)
             base += f"{{{parameter.style}{parameter.expression}}}"
-            regex += rf"({re.escape(parameter.style)}[^/?#]+?)"
+            after = quote(pieces[index + 1], safe=_IN_PATH + "%")
+            if index + 2 < len(pieces):
+                after += by_name[pieces[index + 2]].style
+            regex += _variable(parameter.style, after, is_last=index + 2 >= len(pieces))
     return base, re.compile(regex)
 
 
-def _server(get: DocumentNode, item: DocumentNode, root: DocumentNode, options: ApiOptions) -> str:
+def _variable(style: str, after: str, is_last: bool) -> str:
+    """Return the group of a variable. after: the text that follows it in its segment.
+
+    A variable that another one follows ends at the first place where it can, and stays so (an atomic group). That loses
+    no match: the next one may hold all that this one may.
+    """
+    begin = re.escape(style)
+    if is_last:
+        return rf"({begin}[^/?#]+)" if not after else rf"({begin}[^/?#]+?)"
+    return rf"(?>({begin}[^/?#]+?)(?={re.escape(after)}))"
+
+
+def _server(
+    get: DocumentNode, item: DocumentNode, root: DocumentNode, options: ApiOptions, has_credentials: bool
+) -> str:
     """Return the URL that an operation's path is appended to. Raise ProtocolViolation."""
-    place, url = "the option server", options.server
-    if url is None:
-        found = next((each for node in (get, item, root) for _, each in node.get("servers").items()), None)
-        place, url = (f"{root}/servers", "/") if found is None else (str(found), found.text("url") or "/")
-        for name, value in _server_variables(found, options):
-            url = url.replace(f"{{{name}}}", value)
-        url = url if _HAS_SCHEME.match(url) else urljoin(root.documents.location, url)
+    if options.server is not None:
+        return _usable(options.server, "the option server")
+    found = next((each for node in (get, item, root) for _, each in node.get("servers").items()), None)
+    place, url = (f"{root}/servers", "/") if found is None else (str(found), found.text("url") or "/")
+    if len(url) > _LONGEST_PATH:
+        raise ProtocolViolation(f"{place}: a URL of more than {_LONGEST_PATH} characters")
+    values = _server_variables(found, options)
+    url = re.sub(r"\{([^{}]*)\}", lambda variable: values(variable[1], variable[0]), url)
+    url = _usable(url if _HAS_SCHEME.match(url) else urljoin(root.documents.location, url), place)
+    own, server = urlsplit(root.documents.location), urlsplit(url)
+    if own.scheme == "https" and server.scheme != "https":
+        raise ProtocolViolation(f"{place}: {shown(url)} is not https, as the document is; the option server names one")
+    if has_credentials and url_origin(own) != url_origin(server):
+        raise ProtocolViolation(
+            f"{place}: {shown(url)} is another server than the document's, and would get the secrets of auth and "
+            f"headers; the option server allows that"
+        )
+    return url
+
+
+def _usable(url: str, place: str) -> str:
+    """Return the URL of a server without a slash at its end. Raise ProtocolViolation."""
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
-        usable, parts = False, urlsplit("")
-    if not usable:
+        is_usable, parts = False, urlsplit("")
+    if not is_usable:
         raise ProtocolViolation(f"{place}: {shown(url)} is no http or https URL; the option server names one")
     if parts.username is not None or parts.query or parts.fragment or "{" in url or not url.isascii():
         raise ProtocolViolation(f"{place}: a URL with a user name, a query, a fragment, or a variable without a value")
     return quote(url.rstrip("/"), safe=_IN_PATH + "/%[]")
 
 
-def _server_variables(server: DocumentNode | None, options: ApiOptions) -> Iterator[tuple[str, str]]:
-    for name, about in server.get("variables").items() if server is not None else ():
-        value = options.server_variables.get(
-            name, about.value.get("default") if isinstance(about.value, dict) else None
-        )
-        if value is not None:
-            yield name, str(value)
+def _server_variables(server: DocumentNode | None, options: ApiOptions) -> Callable[[str, str], str]:
+    """Return a function from the name of a variable to its value, or to the second argument."""
+    declared = dict(server.get("variables").raw_items()) if server is not None else {}
+
+    def value_of(name: str, otherwise: str) -> str:
+        value = options.server_variables.get(name)
+        if value is None and name in declared:
+            value = text_of(declared[name].get("default").value)
+        if value is not None and len(value) > _LONGEST_VALUE:
+            raise ProtocolViolation(f"{server}: a variable of more than {_LONGEST_VALUE} characters")
+        return otherwise if value is None else value
+
+    return value_of
 
 
 def _answers(get: DocumentNode) -> tuple[tuple[str, ...], tuple[tuple[str, Mapping[str, Any]], ...]]:
@@ -300,6 +417,11 @@ def _answers(get: DocumentNode) -> tuple[tuple[str, ...], tuple[tuple[str, Mappi
         if types or code != "DEFAULT":
             return tuple(sorted(dict.fromkeys(types), key=lambda each: not is_json(each))), tuple(links)
     return (), tuple(links)
+
+
+def shape(base: str) -> str:
+    """Return a template without the names of its variables."""
+    return re.sub(r"\{[^{}]*\}", "{}", base)
 
 
 def is_json(media_type: str | None) -> bool:

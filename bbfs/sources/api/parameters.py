@@ -13,11 +13,13 @@ from urllib.parse import quote, unquote
 
 from bbfs.model.errors import ProtocolViolation
 from bbfs.model.redaction import shown
-from bbfs.sources.api.document import TOKEN, DocumentNode, is_unicode
+from bbfs.sources.api.document import TOKEN, UNSENDABLE, DocumentNode, is_unicode
 
 _VARIABLE = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
-IGNORED_HEADERS = frozenset(("accept", "content-type", "authorization"))
-"""OpenAPI, Parameter Object: header parameters with these names are ignored."""
+IGNORED_HEADERS = frozenset(("accept", "content-type", "authorization")) | UNSENDABLE
+"""OpenAPI, Parameter Object: header parameters with the first three names are ignored."""
+MAX_PARAMETERS = 500
+"""Parameters of one operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ def parameters(
             if name is None or not is_unicode(name) or place not in ("path", "query", "header", "cookie"):
                 raise ProtocolViolation(f"{each}: a parameter without name or place")
             declared[(place, name.lower() if place == "header" else name)] = each
+        if len(declared) > MAX_PARAMETERS:
+            raise ProtocolViolation(f"more than {MAX_PARAMETERS} parameters")
     in_path = tuple(dict.fromkeys(re.findall(r"\{([^{}/]*)\}", path)))
     secret = set(hidden)
     queried = [made for (place, name), each in declared.items() if place == "query" and name not in secret
@@ -81,6 +85,8 @@ def parameters(
     routed = [_of_path(name, declared.get(("path", name)), taken) for name in in_path]
     headers, lacking = _unseen(declared, {name.lower() for name in given_headers})
     unique = {parameter.variable: parameter for parameter in reversed(queried)}
+    if len(unique) > MAX_PARAMETERS:
+        raise ProtocolViolation(f"more than {MAX_PARAMETERS} parameters")
     return Parameters(tuple(routed), tuple(reversed(unique.values())), headers, lacking)
 
 
@@ -194,6 +200,7 @@ class _Facts:
         if not fixed and _type(said.get("type")) == "boolean":
             fixed = [True, False]
         examples = schema.value.get("examples")
+        schema.documents.visit(len(fixed) + (len(examples) if isinstance(examples, list) else 0))
         default = schema.value.get("default")
         default = default[0] if isinstance(default, list) and default else default
         samples = [schema.value.get("example"), *(examples if isinstance(examples, list) else []), default]
@@ -210,6 +217,7 @@ def _chosen(schema: DocumentNode) -> DocumentNode:
         if isinstance(schema.value, dict) and isinstance(schema.value.get(key), list) and "type" not in schema.value:
             for _, each in schema.get(key).items():
                 if isinstance(each.value, dict) and each.value.get("type") != "null":
+                    schema.documents.visit(len(schema.value) + len(each.value))
                     beside = {k: v for k, v in schema.value.items() if k != key}
                     return DocumentNode(each.documents, each.url, each.pointer, {**each.value, **beside})
     return schema

@@ -3,13 +3,17 @@
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeAlias
 
-from bbfs.model.errors import ConfigError
-from bbfs.sources.api.document import TOKEN, DocumentNode, is_unicode
+from bbfs.model.errors import ConfigError, ProtocolViolation
+from bbfs.sources.api.document import TOKEN, UNSENDABLE, DocumentNode, is_unicode
 
 Requirement: TypeAlias = tuple[str, ...]
 """The names of schemes that a request must satisfy together. An empty one allows requests without credentials."""
+
+_MAX_SCHEMES, _MAX_ALTERNATIVES = 20, 100
+"""Schemes that one request may need, and alternatives of an operation. Others are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +37,36 @@ class RequestCredentials:
 def schemes(components: DocumentNode) -> dict[str, SecurityScheme]:
     """Return the schemes of a document by name, from its `components`."""
     found: dict[str, SecurityScheme] = {}
-    for name, node in components.get("securitySchemes").items():
-        kind, place, key = node.text("type"), node.text("in"), node.text("name")
-        spoken = (node.text("scheme") or "").lower()
-        sendable = key is not None and (is_unicode(key) if place == "query" else TOKEN.fullmatch(key))
-        if kind == "apiKey" and key is not None and place in ("header", "query", "cookie") and sendable:
-            found[name] = SecurityScheme(place, key)
-        elif kind in ("oauth2", "openIdConnect") or (kind, spoken) == ("http", "bearer"):
-            found[name] = SecurityScheme("bearer")
-        elif (kind, spoken) == ("http", "basic"):
-            found[name] = SecurityScheme("basic")
-        else:
+    try:
+        named = list(components.get("securitySchemes").raw_items())
+    except ProtocolViolation:
+        return found
+    for name, node in named:
+        try:
+            found[name] = _scheme(node.followed())
+        except ProtocolViolation:
             found[name] = SecurityScheme(None)
     return found
+
+
+def _scheme(node: DocumentNode) -> SecurityScheme:
+    kind, place, key = node.text("type"), node.text("in"), node.text("name")
+    spoken = (node.text("scheme") or "").lower()
+    if kind == "apiKey" and key is not None and place in ("header", "query", "cookie"):
+        is_sendable = is_unicode(key) if place == "query" else TOKEN.fullmatch(key) and key.lower() not in UNSENDABLE
+        return SecurityScheme(place, key) if is_sendable else SecurityScheme(None)
+    if kind in ("oauth2", "openIdConnect") or (kind, spoken) == ("http", "bearer"):
+        return SecurityScheme("bearer")
+    return SecurityScheme("basic" if (kind, spoken) == ("http", "basic") else None)
 
 
 def requirements(node: DocumentNode) -> tuple[Requirement, ...] | None:
     """Return the alternatives of a `security` field, or None without the field."""
     if not isinstance(node.value, list):
         return None
-    return tuple(tuple(map(str, each)) for each in node.value if isinstance(each, dict))
+    node.documents.visit(len(node.value))
+    usable = (each for each in node.value if isinstance(each, dict) and len(each) <= _MAX_SCHEMES)
+    return tuple(tuple(map(str, each)) for each in islice(usable, _MAX_ALTERNATIVES))
 
 
 def check(auth: Mapping[str, str], where: str) -> None:

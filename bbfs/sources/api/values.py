@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bbfs.sources.api.following import plain
-from bbfs.sources.api.operations import Api, Operation
+from bbfs.sources.api.operations import Api, Operation, shape
 from bbfs.sources.api.parameters import Parameter
 
 _USUAL = ("id", "uuid", "guid", "key", "slug", "name", "login", "username", "code", "number")
@@ -24,11 +24,10 @@ class Lister:
 
 def variable_at(api: Api, uri_template: str, variable: str) -> tuple[Operation, Parameter, int] | None:
     """Return the operation of a template, the parameter of its variable, and the parameter's index in the path."""
-    for operation in api.operations:
-        if uri_template in (operation.base, operation.query_template):
-            for index, parameter in enumerate(operation.in_path):
-                if parameter.variable == variable:
-                    return operation, parameter, index
+    operation = api.index.templates.get(uri_template)
+    for index, parameter in enumerate(operation.in_path if operation is not None else ()):
+        if operation is not None and parameter.variable == variable:
+            return operation, parameter, index
     return None
 
 
@@ -40,41 +39,19 @@ def answers_for(api: Api, operation: Operation, uri_template: str, index: int) -
     """
     if uri_template != (operation.query_template if operation.required else operation.base):
         return False
-    beginning = shape(_upto(operation, index))
-    for other in api.operations:
-        if len(other.in_path) <= index or shape(_upto(other, index)) != beginning:
-            continue
-        if not (other.required and _ends_with(other, index)):
-            return other is operation
-    return False
-
-
-def shape(base: str) -> str:
-    """Return a template without the names of its variables."""
-    return re.sub(r"\{[^{}]*\}", "{}", base)
-
-
-def _upto(operation: Operation, index: int) -> str:
-    """Return the base up to the end of a variable's segment."""
-    matches = list(re.finditer(r"\{[^{}]*\}", operation.base))
-    end = operation.base.find("/", matches[index].end())
-    return operation.base if end == -1 else operation.base[:end]
-
-
-def _ends_with(operation: Operation, index: int) -> bool:
-    return _upto(operation, index).rstrip("/") == operation.base.rstrip("/")
+    return api.index.answering.get((index, shape(operation.upto(index)))) is operation
 
 
 def lister(api: Api, operation: Operation, index: int, path: str | None = None) -> Lister | None:
     """Return the operation that lists a variable's values: on the path above it, or at `path` of the document."""
     if path is not None:
-        return next((Lister(each) for each in api.operations if each.path == path and not each.required), None)
-    whole = shape(_upto(operation, index))
+        found = api.index.paths.get(path)
+        return Lister(found) if found is not None else None
+    whole = shape(operation.upto(index))
     above, _, last = whole.rpartition("/")
-    wanted = [above, above + "/", above + last.partition("{}")[2]]
-    for candidate in wanted:
-        for each in api.operations:
-            if shape(each.base) == candidate and not each.required and len(each.in_path) <= index:
+    for candidate in (above, above + "/", above + last.partition("{}")[2]):
+        for each in api.index.shapes.get(candidate, ()):
+            if len(each.in_path) <= index:
                 return Lister(each, _linked(each, operation, operation.in_path[index]))
     return None
 
@@ -82,7 +59,7 @@ def lister(api: Api, operation: Operation, index: int, path: str | None = None) 
 def hinted(api: Api, parameter: Parameter) -> Lister | None:
     """Return the operation in the parameter's extension `x-ms-dynamic-values`, which many documents have."""
     wanted, path = parameter.dynamic.get("operationId"), parameter.dynamic.get("value-path")
-    found = next((each for each in api.operations if wanted and each.operation_id == wanted), None)
+    found = api.index.ids.get(wanted) if isinstance(wanted, str) and wanted else None
     if found is None or found.required or found.in_path:
         return None
     return Lister(found, tuple(path.split("/")) if isinstance(path, str) and path else None)

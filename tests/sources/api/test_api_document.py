@@ -204,6 +204,22 @@ async def test_what_took_long_to_parse_is_there_for_who_comes_next(
     assert calls == 1
 
 
+async def test_what_reads_a_document_ends_with_its_reader(tmp_path: Path) -> None:
+    (tmp_path / "api.json").write_text('{"a": {"$ref": "#/b"}, "b": 1}')
+    begun = trio.Event()
+
+    def for_ever(root: DocumentNode) -> None:
+        trio.from_thread.run_sync(begun.set)
+        while True:
+            root.get("a")
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reader(file_url(str(tmp_path / "api.json"))).read, for_ever)
+            await begun.wait()
+            nursery.cancel_scope.cancel()
+
+
 async def test_a_document_over_http_is_read_with_what_it_refers_to(tmp_path: Path) -> None:
     site, client = WebSite(tmp_path), web_client()
     try:

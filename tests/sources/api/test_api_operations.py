@@ -1,14 +1,18 @@
 """OpenAPI documents as operations: their URLs, templates, parameters, servers, and what has no path."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bbfs.model.errors import NotFound, ProtocolViolation
+from bbfs.model.errors import NotFound, ProtocolViolation, TooLarge
+from bbfs.sources.api import document
 from bbfs.sources.api.document import Documents
-from bbfs.sources.api.operations import Api, Operation, read
+from bbfs.sources.api.operations import MAX_OPERATIONS, Api, Operation, read
 from bbfs.sources.api.options import ApiOptions
 from bbfs.sources.api.yaml_document import job
 
@@ -335,3 +339,125 @@ def test_the_values_of_required_parameters_are_listed_where_they_are_few() -> No
     assert list(operation("/x", many).resources()) == []
     assert list(operation("/x", query("a", required=True)).resources()) == []
     assert list(operation("/x", query("a", required=True, schema={"default": "d"})).resources()) == ["https://h/x?a=d"]
+
+
+# -- documents that mean harm ------------------------------------------------------------------------------------------
+
+
+def server_of(url: Any, at: str, *, has_credentials: bool, variables: Mapping[str, Any] | None = None) -> str:
+    """The base of the one operation of a document at `at`, or the reason why it has none."""
+    server = {"url": url, "variables": variables or {}}
+    value = {"openapi": "3.1.0", "servers": [server], "paths": {"/x": {"get": {"responses": {}}}}}
+    found = read(Documents(at, {at: value}, {}).root, ApiOptions(document=at), has_credentials)
+    return found.operations[0].base if found.operations else found.left_out[0]
+
+
+@pytest.mark.parametrize(
+    ("at", "url", "base"),
+    [
+        ("https://h/a/openapi.json", "/v1", "https://h/v1/x"),
+        ("https://h/a/openapi.json", "https://H:443/v1", "https://H:443/v1/x"),
+        ("https://h/openapi.json", "https://other", None),
+        ("https://h/openapi.json", "https://h:444", None),
+        ("https://h/openapi.json", "//other/v1", None),
+        ("https://h/openapi.json", "http://h", None),
+        ("https://h/openapi.json", "https://h.other", None),
+        ("http://h/openapi.json", "https://h", None),
+        ("file:///tmp/openapi.json", "https://h", None),
+    ],
+)
+def test_credentials_go_to_the_documents_own_server_alone(at: str, url: str, base: str | None) -> None:
+    found = server_of(url, at, has_credentials=True)
+    assert found == base if base is not None else "the option server" in found
+
+
+def test_a_document_over_https_names_no_server_without_it() -> None:
+    assert server_of("https://other", "https://h/openapi.json", has_credentials=False) == "https://other/x"
+    assert "not https" in server_of("http://h", "https://h/openapi.json", has_credentials=False)
+    assert "not https" in server_of("http://other", "https://h/openapi.json", has_credentials=False)
+
+
+def test_variables_of_a_server_are_put_in_once() -> None:
+    at = "https://h/openapi.json"
+    laugh = {"a": {"default": "{b}" * 80}, "b": {"default": "{a}" * 80}}
+    assert "variable without a value" in server_of("https://h/{a}", at, has_credentials=False, variables=laugh)
+    long = {"a": {"default": "x" * 256}}
+    assert "more than 255 characters" in server_of("https://h/{a}", at, has_credentials=False, variables=long)
+    assert "more than 2048 characters" in server_of("https://h/" + "x" * 2048, at, has_credentials=False)
+
+
+@pytest.mark.parametrize("key", ["Host", "Content-Length", "transfer-encoding", "Connection"])
+def test_a_document_names_no_header_that_http_needs(key: str) -> None:
+    found = operation("/x", {"name": key, "in": "header", "required": True, "schema": {"enum": ["evil"]}})
+    assert found.headers == {}
+    schemes = {"k": {"type": "apiKey", "in": "header", "name": key}}
+    assert api({}, components={"securitySchemes": schemes}).schemes["k"].kind is None
+
+
+@pytest.mark.parametrize(
+    ("path", "segment"),
+    [
+        ("/tiles/{z}.{x}.{y}/info", "." * 4000),
+        ("/tiles/{z}.{x}.{y}/info", "a." * 2000),
+        ("/t/{a}{b}{c}/info", "x" * 4000),
+        ("/t/{a}aa{b}aa{c}/info", "a" * 4000),
+        ("/t/{a}aa{b}aa{c}aab", "a" * 4000),
+    ],
+)
+def test_urls_are_matched_in_linear_time(path: str, segment: str) -> None:
+    """A polynomial of the third degree would take longer than a test may."""
+    found = api({path: {"get": {"responses": {}}}})
+    for _ in range(100):
+        with pytest.raises(NotFound):
+            found.call(f"https://h{path.partition('{')[0]}{segment}/nothing")
+    made = found.call("https://h" + path.replace("{z}", "1").replace("{x}", "2").replace("{y}", "3.4")
+                      .replace("{a}", "b").replace("{b}", "c").replace("{c}", "de"))  # fmt: skip
+    assert list(made.values.values()) in (["1", "2", "3.4"], ["b", "c", "de"])
+
+
+@given(
+    st.text(alphabet="ab.-", min_size=1, max_size=8),
+    st.sampled_from(["{x}.{y}", "{x}{y}", "a{x}-{y}b", "{x}.{y}-{z}a", "{x}ab{y}", "{x}aa"]),
+)
+def test_what_a_backtracking_match_finds_is_found(segment: str, path: str) -> None:
+    lazy = re.compile(re.sub(r"\\{[a-z]\\}", "([^/?#]+?)", re.escape(path)))
+    names = re.findall(r"{(.)}", path)
+    expected = lazy.fullmatch(segment)
+    try:
+        found = api({f"/{path}": {"get": {"responses": {}}}}).call(f"https://h/{segment}")
+    except NotFound:
+        assert expected is None or any(part in (".", "..") for part in expected.groups())
+    else:
+        assert expected is not None
+        assert dict(zip(names, expected.groups(), strict=True)) == found.values
+
+
+def test_references_that_multiply_a_document_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "MAX_PLACES", 20_000)
+    many = [{"name": f"p{number}", "in": "query"} for number in range(400)]
+    shared = {"x": {"parameters": many, "get": {"responses": {}}}}
+    paths = {f"/{number}": {"$ref": "#/components/pathItems/x"} for number in range(20_000)}
+    with pytest.raises(TooLarge, match="references lead to more than 20000 places"):
+        api(paths, components={"pathItems": shared})
+
+
+def test_operations_are_bounded() -> None:
+    found = api({f"/{number}": {"get": {"responses": {}}} for number in range(MAX_OPERATIONS + 5)})
+    assert len(found.operations) == MAX_OPERATIONS
+    assert found.left_out == (f"all after the first {MAX_OPERATIONS}",)
+    assert "more than 500 parameters" in left_out("/x", *[query(f"p{number}") for number in range(501)])
+    assert "more than 2048 characters" in left_out("/" + "x" * 2048)
+    described = operation("/x", description="d" * 100_000, tags=["t"] * 1000)
+    assert len(described.description or "") == 16_384
+    assert len(described.tags) == 100
+
+
+def test_a_broken_reference_spoils_no_more_than_what_it_stands_in() -> None:
+    broken = {"$ref": "http://[bad"}
+    found = api(
+        {"/a": {"get": {"responses": {}, "parameters": [broken]}}, "/b": {"get": {"responses": {}}}, "/c": broken},
+        components={"securitySchemes": {"k": broken, "l": {"type": "http", "scheme": "basic"}}}, info=broken,
+    )  # fmt: skip
+    assert [each.path for each in found.operations] == ["/b"]
+    assert len(found.left_out) == 2
+    assert (found.schemes["k"].kind, found.schemes["l"].kind) == (None, "basic")

@@ -277,7 +277,13 @@ async def test_a_key_is_sent_to_no_other_server(tmp_path: Path) -> None:
                     "components": {"securitySchemes": schemes}})
     )  # fmt: skip
     try:
-        async with handler(str(document), {"apiKey": "s3cret-key"}, headers={"X-Other": "s3cret-too"}) as api:
+        secrets: dict[str, Any] = {"auth": {"apiKey": "s3cret-key"}, "headers": {"X-Other": "s3cret-too"}}
+        async with handler(str(document), **secrets) as api:
+            listing = await api.list()
+            assert listing.resources == ()
+            assert "another server than the document's" in (listing.problem or "")
+        assert site.requests() == []
+        async with handler(str(document), **secrets, server=site.url) as api:
             with pytest.raises(BbfsError):
                 await api.load(f"{site.url}/redirect-to?url=http://127.0.0.2:1/")
         asked = site.await_requests("/redirect-to?url=http://127.0.0.2:1/", 1)
