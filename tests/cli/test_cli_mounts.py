@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from repository import SERVERS
+from scripted import PROGRAM, ScriptedServer
 
 from bbfs.cli.commands import mount as mount_command
 from bbfs.fuse import mountpoint
@@ -71,6 +72,30 @@ def test_what_no_listing_has_is_found_through_the_mount(mount: Mount, process: P
     assert wrong.returncode == 1
     assert b"text" in wrong.stderr  # which argument is missing
     assert process("ls", point / "mcp-server+t/tool/none").returncode == 1
+
+
+@pytest.mark.semantics("S12")
+def test_a_broken_resource_has_a_path_a_uri_and_metadata(mount: Mount, process: Process, tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "server")
+    server.add("test://d/broken", "x", title="A Title")
+    server.fail("test://d/broken", -32603)
+    options = ["--mcp", f"s={sys.executable} -I -S {PROGRAM} {server.directory}"]
+    point, _ = mount(*options)
+    uri, path = "mcp-server+s+test://d/broken", point / "mcp-server+s/test/d/broken"
+    assert text(process("path", uri)) == f"{point / 'mcp-server+s+test/d/broken'}\n"
+    assert text(process("uri", path)) == f"{uri}\n"
+    environ = {**os.environ, "PYTHONPATH": os.getcwd()}
+    assert text(process("uri", "broken", cwd=path.parent, env=environ)) == f"{uri}\n"  # no name of a source
+    assert server.reads() == 0
+    for operands in ([path], [uri], [*options, uri]):
+        document = json.loads(text(process("stat", "--json", *operands)))[0]
+        assert (document["uri"], document["title"], document["kind"]) == (uri, "A Title", "file")
+        assert "as told" in document["error"]
+        assert "size" not in document
+    assert process("stat", path.with_name("none")).returncode == 1
+    failed = process("cat", path)
+    assert failed.returncode == 1
+    assert b"as told" in failed.stderr
 
 
 def test_a_resource_of_several_contents_is_read_as_a_whole(mount: Mount, process: Process) -> None:

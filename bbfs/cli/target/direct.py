@@ -181,10 +181,15 @@ class DirectTree:
             with suppress(BbfsError):  # the document has it
                 await self.manager.children(path)
             return {**self.manager.source_document(path), "kind": "directory"}
-        kind = record.metadata.kind
-        if kind == "resource":
-            await self._learnt(record)
-        document = self.manager.document(path or (), record)
+        kind, problem = record.metadata.kind, {}
+        try:
+            if kind == "resource":
+                await self._learnt(record)
+        except BbfsError as error:
+            if isinstance(error, NotFound):
+                raise
+            problem = {"error": str(error)}
+        document = problem | self.manager.document(path or (), record)
         if not path:
             del document["path"]
         is_directory = kind == "directory" or record.parts is not None

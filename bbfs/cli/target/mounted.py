@@ -117,7 +117,13 @@ class MountedTree:
     async def document(self, target: Target) -> dict[str, Any]:
         path = await target.located()
         here = self._at(path)
-        status = os.stat(here)  # loads the content if the size is unknown
+        try:
+            status = os.stat(here)  # loads the content if the size is unknown
+        except OSError as error:
+            text, _ = await self._told(path, "user.bbfs.metadata")
+            if error.errno not in _REASONED or text is None:
+                raise
+            return {"error": error.strerror, **json.loads(text), "kind": "file", "mount": self._root}
         text = _attribute(here, "user.bbfs.metadata")
         document: dict[str, Any] = json.loads(text) if text is not None else {"path": "/".join(path)}
         if stat.S_ISREG(status.st_mode):

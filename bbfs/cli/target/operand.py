@@ -218,7 +218,16 @@ def inside_mount(operand: str) -> tuple[str, Path] | None:
     if found is None and os.path.lexists(os.path.dirname(absolute)):
         found = _mount_of(os.path.realpath(absolute))
     # A bare word in a directory of a mount may also be the name of a source.
-    return found if found is not None and (plain or os.path.lexists(absolute)) else None
+    return found if found is not None and (plain or _exists(absolute)) else None
+
+
+def _exists(path: str) -> bool:
+    """Return whether a mount has a path. The resource may be broken, and is not loaded."""
+    try:
+        os.getxattr(path, "user.bbfs.uri", follow_symlinks=False)
+    except OSError as error:
+        return error.errno in (errno.ENODATA, errno.EPERM, errno.EIO)  # EPERM: a link, which has no such attribute
+    return True
 
 
 def _mount_of(absolute: str) -> tuple[str, Path] | None:
