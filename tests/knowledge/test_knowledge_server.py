@@ -128,7 +128,10 @@ async def test_removing_between_pages_hides_nothing(client: Client, store: Store
     assert {document_uri("many", f"note-{number:03}") for number in range(1, 230)} <= set(seen)
 
 
-@pytest.mark.parametrize("cursor", ["x", "", "bnVsbA==", base64.b64encode(b'["document", "\\ud800", ""]').decode()])
+FOREIGN = [b"null", b'["document", "\\ud800", ""]', b"[" * 100_000]
+
+
+@pytest.mark.parametrize("cursor", ["x", "", *(base64.b64encode(text).decode() for text in FOREIGN)])
 async def test_a_foreign_cursor_is_refused(client: Client, cursor: str) -> None:
     with pytest.raises(MCPError) as caught:
         await client.list_resources(cursor=cursor)

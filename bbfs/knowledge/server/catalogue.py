@@ -219,6 +219,6 @@ def _position(cursor: str) -> Position:
                 collection.isprintable() and document.isprintable()
             ):
                 return rank, collection, document
-    except ValueError:  # not Base64, not UTF-8, not JSON
+    except (ValueError, RecursionError):  # not Base64, not UTF-8, not JSON; nested too deep
         pass
     raise InvalidCursor(f"not a cursor of this server: {cursor[:100]!r}")
