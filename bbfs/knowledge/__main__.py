@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +14,7 @@ import click
 from bbfs.knowledge.addresses import document_uri
 from bbfs.knowledge.database.store import Store
 from bbfs.knowledge.documents import KnowledgeError, check_id
-from bbfs.knowledge.importing import source_files
+from bbfs.knowledge.importing import read_document, source_files
 from bbfs.serving.options import HttpChoice, http_options
 
 _EXAMPLES = """
@@ -108,7 +109,8 @@ def import_(db: Path, collection: str, title: str | None, prune: bool, paths: tu
 def put(db: Path, collection: str, id: str, file: Path, mime: str | None) -> None:
     """Put one document in, from FILE or (-) from standard input; one with this ID is replaced."""
     stdin = str(file) == "-"
-    content = sys.stdin.buffer.read() if stdin else file.read_bytes()
+    with nullcontext(sys.stdin.buffer) if stdin else file.open("rb") as opened:
+        content = read_document(opened)
     with _made(db) as store:
         outcome = store.put(collection, id, content, name=None if stdin else file.name, mime=mime)
     click.echo(f"{outcome} {_uri(collection, id)}")

@@ -14,6 +14,8 @@ DOCUMENTS_TEMPLATE = "resource://knowledge/{collectionId}/documents"
 STATS_TEMPLATE = "resource://knowledge/{collectionId}/stats"
 DOCUMENT_TEMPLATE = "resource://knowledge/{collectionId}/document/{docId}"
 
+_LONGEST = 2048
+"""Characters: of two ids of 255 bytes, percent-encoded, and what is around them."""
 _KNOWLEDGE = "resource://knowledge/"
 
 Kind = Literal["collections", "health", "documents", "stats", "document"]
@@ -61,7 +63,7 @@ def parse(text: str) -> Address | None:
     Another spelling of a URI (an unreserved character encoded, lower-case hex) is none: a subscriber to it would never
     be notified.
     """
-    address = _read(text)
+    address = _read(text) if len(text) <= _LONGEST else None
     return address if address is not None and uri(address) == text else None
 
 

@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from bbfs.knowledge.database.store import SourceFile
-from bbfs.knowledge.documents import KnowledgeError
+from bbfs.knowledge.documents import MAX_DOCUMENT_BYTES, KnowledgeError
 
 
 def source_files(paths: Sequence[Path]) -> list[SourceFile]:
@@ -22,7 +24,17 @@ def source_files(paths: Sequence[Path]) -> list[SourceFile]:
                     f"{found[source]} and {file} would be one document, {source!r}: import them into two collections"
                 )
             found[source] = file
-    return [SourceFile(source, file.name, file.read_bytes) for source, file in sorted(found.items())]
+    return [SourceFile(source, file.name, partial(_read, file)) for source, file in sorted(found.items())]
+
+
+def read_document(file: BinaryIO) -> bytes:
+    """Return a content: all of it, or enough for the refusal of a larger one."""
+    return file.read(MAX_DOCUMENT_BYTES + 1)
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return read_document(file)
 
 
 def _files(path: Path) -> Iterator[tuple[str, Path]]:

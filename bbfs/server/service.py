@@ -25,7 +25,8 @@ from bbfs.server.following import Following
 from bbfs.server.resource_list import Offering
 from bbfs.server.templates import complete
 from bbfs.server.tools import Tools, definitions
-from bbfs.serving.subscribers import Context, NotifyingServer, not_found_code
+from bbfs.serving.bounds import shortened
+from bbfs.serving.subscribers import MOST_URIS, Context, NotifyingServer, check_uri, not_found_code
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ class Service(NotifyingServer[Any]):
         )
 
     async def _read(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        check_uri(params.uri)
         try:
             loaded = await self._manager.load_resource(params.uri)
             base_prefix = parse_data_source_uri(params.uri).base_prefix
@@ -141,7 +143,9 @@ class Service(NotifyingServer[Any]):
     async def _listen(
         self, ctx: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        for uri in params.notifications.resource_subscriptions or ():
+        asked = params.notifications.resource_subscriptions or ()
+        check_uri(*asked[:MOST_URIS])
+        for uri in asked[:MOST_URIS]:  # `listen` refuses more
             try:
                 await self._manager.record_of(uri)
             except BbfsError as error:
@@ -157,13 +161,14 @@ class Service(NotifyingServer[Any]):
         try:
             return await self._tools.call(params.name, params.arguments)
         except KeyError:
-            raise MCPError(types.INVALID_PARAMS, f"no tool {params.name!r}") from None
+            raise MCPError(types.INVALID_PARAMS, f"no tool {shortened(params.name)!r}") from None
 
     async def _complete(self, _ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         if not isinstance(params.ref, types.ResourceTemplateReference):
             raise MCPError(types.INVALID_PARAMS, "there are no prompts to complete")
         context = (params.context.arguments if params.context is not None else None) or {}
         argument = params.argument
+        check_uri(params.ref.uri, argument.value, *context.values())
         try:
             found = await complete(self._manager, params.ref.uri, argument.name, argument.value, context)
         except BbfsError as error:

@@ -19,6 +19,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from bbfs.model.errors import ProtocolViolation
+from bbfs.serving.bounds import MOST_VALUES, has_too_many_values
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +153,10 @@ async def _take(
 ) -> None:
     """Pass one message on. Answer an invalid line here: the SDK would not, and the client would wait for ever."""
     if not line.strip():
+        return
+    if has_too_many_values(line):
+        error = types.ErrorData(code=types.INVALID_REQUEST, message=f"more than {MOST_VALUES} values in one message")
+        await answers.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=error)))
         return
     try:
         message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)

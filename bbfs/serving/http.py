@@ -10,7 +10,6 @@ import logging
 import resource
 import secrets
 import socket
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,14 +18,18 @@ from typing import Any, Protocol, cast
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
+from hypercorn.utils import parse_socket_addr
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bbfs.private_files import open_own
+from bbfs.serving.bounds import has_too_many_values
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +43,8 @@ BODY_WITHIN = 30.0
 LARGEST_BODY = 4 << 20
 """Bytes."""
 MOST_CONNECTIONS = 1000
+MOST_SESSIONS = 1000
+"""Sessions of the handshake era at once; each ends after half an hour without a request."""
 SHORTEST_TOKEN = 16
 """Characters."""
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -54,7 +59,7 @@ class LowLevelServer(Protocol):
     """The low-level server of the SDK, with a way to end its `subscriptions/listen` streams."""
 
     def streamable_http_app(
-        self, *, streamable_http_path: str, host: str, transport_security: TransportSecuritySettings
+        self, *, streamable_http_path: str, host: str, transport_security: TransportSecuritySettings, max_sessions: int
     ) -> Starlette: ...
 
     def close_streams(self) -> None: ...
@@ -95,7 +100,10 @@ class Listener:
     async def run(self, server: LowLevelServer, stop: trio.Event) -> None:
         """Serve until `stop` is set; open streams end before that."""
         app = server.streamable_http_app(
-            streamable_http_path=PATH, host=self._listen.host, transport_security=self._known_as()
+            streamable_http_path=PATH,
+            host=self._listen.host,
+            transport_security=self._known_as(),
+            max_sessions=MOST_SESSIONS,
         )
         connections = _Connections(_Guard(app, self._listen.token))
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))
@@ -146,7 +154,8 @@ class _Connection:
 class _Connections:
     """The open connections: as many as leave the process half of its file descriptors.
 
-    Beyond these a new connection takes the place of the oldest that waits for a request or is still sending one.
+    Beyond these a new connection takes the place of the oldest that waits for a request or is still sending one, else
+    of the oldest of all: a client that holds streams or reads no answer locks no other out.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -162,14 +171,13 @@ class _Connections:
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one connection to its end."""
-        if len(self._open) >= self._most and not self._make_room():
-            await stream.aclose()
-            return
+        if len(self._open) >= self._most:
+            self._make_room()
         connection = _Connection(stream)
         self._open[connection] = None
         try:
             state = ConnectionState(cast(Any, {_CONNECTION: connection}))
-            await TCPServer(self._app, self._config, self._context, state, cast(Any, stream))
+            await _Http1(self._app, self._config, self._context, state, cast(Any, stream))
         except Exception:
             log.exception("a connection has failed")  # the others go on
         finally:
@@ -188,13 +196,39 @@ class _Connections:
         for connection in self._open:
             connection.drop()
 
-    def _make_room(self) -> bool:
-        idle = next((each for each in self._open if not each.answering), None)
-        if idle is None:
-            return False
-        del self._open[idle]
-        idle.drop()
-        return True
+    def _make_room(self) -> None:
+        leaving = next((each for each in self._open if not each.answering), None) or next(iter(self._open))
+        del self._open[leaving]
+        leaving.drop()
+
+
+class _Http1(TCPServer):
+    """One connection of HTTP/1.1 alone. No MCP client needs HTTP/2 over plain TCP, nor its kinds of floods."""
+
+    async def run(self) -> None:
+        try:
+            socket = cast(trio.SocketStream, self.stream).socket
+            client = parse_socket_addr(socket.family, socket.getpeername())
+            server = parse_socket_addr(socket.family, socket.getsockname())
+            async with TaskGroup() as tasks:
+                self._task_group = tasks
+                self.protocol = _H11(  # type: ignore[assignment] - what the wrapper of the base class would hold
+                    *(self.app, self.config, self.context, tasks, ConnectionState(self.state)),
+                    *(False, client, server, self.protocol_send),
+                )
+                await self.idle_task.restart(tasks, self._idle_timeout)
+                await self._read_data()
+        except OSError:
+            pass  # the client is gone
+        finally:
+            await self._close()
+
+
+class _H11(H11Protocol):
+    """HTTP/1.1 that is asked for no other protocol: an upgrade is ignored, and the preface of HTTP/2 is no method."""
+
+    async def _check_protocol(self, event: object) -> None:
+        pass
 
 
 class _Guard:
@@ -210,18 +244,19 @@ class _Guard:
         if self._token is not None and not _shows(scope["headers"], self._token):
             await _refuse(send, 401, (b"www-authenticate", b'Bearer realm="bbfs"'))
             return
-        arrived: deque[Message] | None = None
-        with trio.move_on_after(BODY_WITHIN):
-            arrived = await _body(receive)
+        left: list[Message] = []
+        with trio.move_on_after(BODY_WITHIN) as bound:
+            arrived = await _whole(receive)
             if arrived is None:
                 await _refuse(send, 413)
                 return
-        if arrived is None:
+            left.append(arrived)
+        if bound.cancelled_caught:
             await _refuse(send, 408)
             return
 
         async def replay() -> Message:
-            return arrived.popleft() if arrived else await receive()
+            return left.pop() if left else await receive()
 
         connection: _Connection = scope["state"][_CONNECTION]
         connection.answering += 1
@@ -239,16 +274,21 @@ def _shows(headers: Iterable[tuple[bytes, bytes]], expected: bytes) -> bool:
     return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), expected)
 
 
-async def _body(receive: Receive) -> deque[Message] | None:
-    """Return the messages up to the end of the body, or None for a body of more than `LARGEST_BODY` bytes."""
-    arrived: deque[Message] = deque()
-    size = 0
-    while not arrived or arrived[-1].get("more_body", False):
-        arrived.append(await receive())
-        size += len(arrived[-1].get("body", b""))
-        if size > LARGEST_BODY:
+async def _whole(receive: Receive) -> Message | None:
+    """Return one message with the whole body, which may come a byte at a time, or the end of the connection.
+
+    Return None for a body of more than `LARGEST_BODY` bytes, or of too many values.
+    """
+    body = bytearray()
+    while True:
+        arrived = await receive()
+        if arrived["type"] != "http.request":
+            return arrived
+        body += arrived.get("body", b"")
+        if len(body) > LARGEST_BODY:
             return None
-    return arrived
+        if not arrived.get("more_body", False):
+            return None if has_too_many_values(bytes(body)) else {**arrived, "body": bytes(body)}
 
 
 async def _refuse(send: Send, status: int, *headers: tuple[bytes, bytes]) -> None:

@@ -18,8 +18,10 @@ from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
-from mcp_types import INVALID_PARAMS, SubscriptionsListenRequestParams, SubscriptionsListenResult
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, SubscriptionsListenRequestParams, SubscriptionsListenResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from bbfs.serving.bounds import LONGEST_URI
 
 # The connection alone knows when it ends, and no public name of the SDK leads from a request to it.
 if "_connection" not in ServerSession.__init__.__code__.co_names:
@@ -31,6 +33,8 @@ LifespanT = TypeVar("LifespanT")
 Context = ServerRequestContext[Any, Any]
 MOST_URIS = 1024
 """Resources that one client may subscribe to."""
+MOST_IN_ALL = 1 << 14
+"""Subscriptions of all clients together."""
 MOST_EVENTS = 1024
 """Events that wait for the streams."""
 RESOURCE_NOT_FOUND = -32002
@@ -80,6 +84,7 @@ class Subscribers:
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus)
         self._subscribers: set[Subscriber] = set()
+        self._listening = 0
         self._events, self._queued = trio.open_memory_channel[ServerEvent](MOST_EVENTS)
         nursery.start_soon(self._publish)
 
@@ -119,7 +124,7 @@ class Subscribers:
         subscriber = self.subscriber(ctx)
         if uri in subscriber.uris:
             return
-        _check_number(len(subscriber.uris) + 1)
+        self._check(len(subscriber.uris), uri)
         await self.follow(uri)
         subscriber.uris.add(uri)
 
@@ -132,11 +137,13 @@ class Subscribers:
     async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
         """Serve one `subscriptions/listen` stream. Raises as `subscribe` does."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
-        _check_number(len(uris))
+        self._check(0, *uris)
         await self.follow(*uris)
+        self._listening += len(uris)
         try:
             return await self._listen(ctx, params)
         finally:
+            self._listening -= len(uris)
             for uri in uris:
                 self.leave(uri)
 
@@ -152,6 +159,17 @@ class Subscribers:
         async for event in self._queued:
             await self._bus.publish(event)
 
+    def _check(self, held: int, *uris: str) -> None:
+        """Raise MCPError if a client that has `held` subscriptions may not have these too."""
+        if held + len(uris) > MOST_URIS:
+            raise MCPError(INVALID_PARAMS, f"more than {MOST_URIS} subscriptions")
+        check_uri(*uris)
+        total = self._listening + sum(len(each.uris) for each in self._subscribers)
+        if total + len(uris) > MOST_IN_ALL:
+            raise MCPError(
+                INTERNAL_ERROR, f"all clients have {MOST_IN_ALL} subscriptions together, and may have no more"
+            )
+
     def _forget(self, subscriber: Subscriber) -> None:
         self._subscribers.discard(subscriber)
         subscriber.scope.cancel()
@@ -160,9 +178,10 @@ class Subscribers:
         subscriber.uris.clear()
 
 
-def _check_number(uris: int) -> None:
-    if uris > MOST_URIS:
-        raise MCPError(INVALID_PARAMS, f"more than {MOST_URIS} subscriptions")
+def check_uri(*uris: str) -> None:
+    """Raise MCPError for a URI of more than `LONGEST_URI` characters."""
+    if any(len(uri) > LONGEST_URI for uri in uris):
+        raise MCPError(INVALID_PARAMS, f"a URI of more than {LONGEST_URI} characters")
 
 
 class NotifyingServer(Server[LifespanT]):

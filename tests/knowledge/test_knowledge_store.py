@@ -89,7 +89,7 @@ def test_ids_are_normalised(empty: Store) -> None:
 
 def test_too_large_is_refused(empty: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bbfs.knowledge.database.store.MAX_DOCUMENT_BYTES", 3)
-    with pytest.raises(TooLarge, match="at most 3"):
+    with pytest.raises(TooLarge, match="more than 3 bytes"):
         empty.put("docs", "a", b"1234")
     with empty.snapshot() as snapshot, pytest.raises(NotFound):
         snapshot.collection("docs")

@@ -4,20 +4,28 @@ import re
 import sqlite3
 import unicodedata
 from collections.abc import Iterator
+from itertools import islice
 
 from bbfs.knowledge.documents import BEGINNING, Hit, document_of
 
 _MAX_TERMS = 32
 _SNIPPET_TOKENS = 24
 
+# The best are found before their contents are read: a common word may be in all documents.
 _MATCH = f"""
+WITH best AS (
+    SELECT d.key, -bm25(search, 4.0, 1.0) AS score
+    FROM search JOIN document AS d ON d.key = search.rowid
+    WHERE search MATCH :expression AND (:collection IS NULL OR d.collection = :collection)
+    ORDER BY score DESC, d.collection, d.id
+    LIMIT :limit
+)
 SELECT d.collection, d.id, d.name, d.mime_type, d.is_text, d.size, d.created_at, d.updated_at,
        substr(d.content, 1, {BEGINNING}),
-       -bm25(search, 4.0, 1.0) AS score, snippet(search, 1, '**', '**', '…', :tokens)
-FROM search JOIN document AS d ON d.key = search.rowid
-WHERE search MATCH :expression AND (:collection IS NULL OR d.collection = :collection)
-ORDER BY score DESC, d.collection, d.id
-LIMIT :limit
+       best.score, snippet(search, 1, '**', '**', '…', :tokens)
+FROM best JOIN document AS d ON d.key = best.key JOIN search ON search.rowid = best.key
+WHERE search MATCH :expression
+ORDER BY best.score DESC, d.collection, d.id
 """
 
 
@@ -26,8 +34,8 @@ def expressions(query: str) -> Iterator[str]:
 
     Each word is a quoted string (https://www.sqlite.org/fts5.html#fts5_strings) of letters and digits.
     """
-    words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", query))[:_MAX_TERMS]
-    quoted = [f'"{word}"' for word in dict.fromkeys(words)]
+    words = islice(re.finditer(r"[^\W_]+", unicodedata.normalize("NFC", query)), _MAX_TERMS)
+    quoted = [f'"{word}"' for word in dict.fromkeys(found[0] for found in words)]
     if quoted:
         yield " AND ".join(quoted)
     if len(quoted) > 1:

@@ -6,6 +6,7 @@ record of changes are kept in step.
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,11 @@ from bbfs.knowledge.documents import (
     mime_type,
     slug,
 )
+
+READ_WITHIN = 30.0
+"""Seconds for all reads of one snapshot: a search for common words may look at every document."""
+_STEPS = 10_000
+"""Steps of SQLite's virtual machine between two looks at the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +88,17 @@ class Store:
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """Return a snapshot, which later writes do not change until the `with` ends."""
+        """Return a snapshot, which later writes do not change until the `with` ends.
+
+        Its statements fail `READ_WITHIN` seconds after this call.
+        """
+        until = time.monotonic() + READ_WITHIN
         with self._connection() as connection, schema.reading(connection):
-            yield Snapshot(connection)
+            connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+            try:
+                yield Snapshot(connection)
+            finally:
+                connection.set_progress_handler(None, 0)
 
     def feed(self) -> "ChangeFeed":
         """Return a feed of the changes from now on, by any process."""
@@ -185,7 +199,9 @@ class _Writer:
         self, collection: str, document: str, content: bytes, name: str | None, mime: str | None, source: str | None
     ) -> Outcome:
         if len(content) > MAX_DOCUMENT_BYTES:
-            raise TooLarge(f"{name or document} has {len(content)} bytes; a document has at most {MAX_DOCUMENT_BYTES}")
+            raise TooLarge(
+                f"{name or document!r} has more than {MAX_DOCUMENT_BYTES} bytes, which is the bound of a document"
+            )
         old = self._connection.execute(
             "SELECT name, mime_type, content = ? FROM document WHERE collection = ? AND id = ?",
             (content, collection, document),

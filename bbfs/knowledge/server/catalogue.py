@@ -19,6 +19,8 @@ from bbfs.knowledge.documents import Collection, Document, NotFound
 from bbfs.knowledge.server import rendering
 
 PAGE_SIZE = 100
+_LONGEST_CURSOR = 1 << 13
+"""Characters: of two ids, escaped, in Base64."""
 _JSON = "application/json"
 
 TEMPLATES = (
@@ -214,11 +216,13 @@ def _cursor(position: Position) -> str:
 
 def _position(cursor: str) -> Position:
     try:
+        if len(cursor) > _LONGEST_CURSOR:
+            raise ValueError
         match json.loads(base64.b64decode(cursor, altchars=b"-_", validate=True)):
             case ["collection" | "document" as rank, str(collection), str(document)] if (
                 collection.isprintable() and document.isprintable()
             ):
                 return rank, collection, document
-    except (ValueError, RecursionError):  # not Base64, not UTF-8, not JSON; nested too deep
+    except (ValueError, RecursionError):  # too long, not Base64, not UTF-8, not JSON, too deep
         pass
     raise InvalidCursor(f"not a cursor of this server: {cursor[:100]!r}")

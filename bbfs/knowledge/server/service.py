@@ -20,6 +20,7 @@ from bbfs.knowledge.documents import NotFound
 from bbfs.knowledge.server import tools
 from bbfs.knowledge.server.announcements import announcing
 from bbfs.knowledge.server.catalogue import TEMPLATES, Catalogue, InvalidCursor
+from bbfs.serving.bounds import LONGEST_URI, shortened
 from bbfs.serving.subscribers import NotifyingServer, Subscribers, not_found_code
 
 logger = logging.getLogger(__name__)
@@ -135,12 +136,14 @@ class KnowledgeServer(NotifyingServer[Subscribers]):
 
     async def _call_tool(self, _ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         if params.name != tools.NAME:
-            raise MCPError(types.INVALID_PARAMS, f"no tool {params.name!r}")
+            raise MCPError(types.INVALID_PARAMS, f"no tool {shortened(params.name)!r}")
         return await _in_thread(tools.search_knowledge, self._store, params.arguments)
 
     async def _complete(self, _ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         if not isinstance(params.ref, types.ResourceTemplateReference):
             raise MCPError(types.INVALID_PARAMS, "there are no prompts to complete")
+        if max(len(params.ref.uri), len(params.argument.name), len(params.argument.value)) > LONGEST_URI:
+            raise MCPError(types.INVALID_PARAMS, f"more than {LONGEST_URI} characters to complete")
         known = (params.context.arguments if params.context is not None else None) or {}
         argument = params.argument
         try:
@@ -172,11 +175,11 @@ def _cache_hints(ttl: float) -> Mapping[CacheableMethod, CacheHint]:
 
 
 def _unknown(uri: str) -> NotFound:
-    return NotFound(f"Unknown resource URI pattern: {uri}")
+    return NotFound(f"Unknown resource URI pattern: {shortened(uri)}")
 
 
 def _not_found(ctx: Context, uri: str, error: NotFound) -> MCPError:
-    return MCPError(not_found_code(ctx), str(error), {"uri": uri})
+    return MCPError(not_found_code(ctx), str(error), {"uri": shortened(uri)})
 
 
 async def _in_thread(function: Callable[[Unpack[_Arguments]], _T], *arguments: *_Arguments) -> _T:

@@ -6,8 +6,9 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bbfs.knowledge.database.store import Store
-from bbfs.knowledge.documents import Hit, NotFound
+from bbfs.knowledge.documents import MAX_ID_BYTES, Hit, NotFound
 from bbfs.knowledge.server import catalogue, rendering
+from bbfs.serving.bounds import shortened
 
 NAME = "search_knowledge"
 
@@ -17,8 +18,12 @@ class Arguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    query: str = Field(description="Words to look for. Documents with all of them come, or else those with any.")
-    collection: str | None = Field(default=None, description="The id of the one collection to search; all without it.")
+    query: str = Field(
+        max_length=1000, description="Words to look for. Documents with all of them come, or else those with any."
+    )
+    collection: str | None = Field(
+        default=None, max_length=MAX_ID_BYTES, description="The id of the one collection to search; all without it."
+    )
     limit: int = Field(default=10, ge=1, le=50, description="How many documents to answer at most.")
 
 
@@ -62,8 +67,8 @@ def search_knowledge(store: Store, arguments: dict[str, Any] | None) -> types.Ca
         with store.snapshot() as snapshot:
             hits = snapshot.search(given.query, given.collection, given.limit)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        return _failure(f"invalid arguments: {problems}")
+        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:10])
+        return _failure(f"invalid arguments: {shortened(problems, 2000)}")
     except NotFound as error:
         return _failure(f"{error}; resource://knowledge/collections lists those there are")
     links = [types.ResourceLink(**dict(catalogue.resource(hit.document))) for hit in hits]

@@ -9,11 +9,14 @@ from pydantic import BaseModel, ValidationError
 
 from bbfs.resources.manager import ResourceManager
 from bbfs.server.tools import load_datasource, load_resources
+from bbfs.serving.bounds import shortened
 
 _ARGUMENTS: Mapping[str, type[BaseModel]] = {
     load_datasource.NAME: load_datasource.Arguments,
     load_resources.NAME: load_resources.Arguments,
 }
+MOST_PROBLEMS = 10
+"""Faults of the arguments that a refusal names."""
 _READS = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True)
 
 
@@ -86,4 +89,7 @@ def _structured(result: dict[str, Any]) -> types.CallToolResult:
 
 
 def _problems(error: ValidationError) -> str:
-    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}" for one in error.errors())
+    found = error.errors(include_input=False, include_url=False, include_context=False)
+    told = [f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}" for one in found[:MOST_PROBLEMS]]
+    more = [f"{len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
+    return "; ".join([*(shortened(each, 300) for each in told), *more])

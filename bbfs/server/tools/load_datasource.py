@@ -11,7 +11,8 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.server import documents, templates
 from bbfs.server.errors import Fault, described, source_called
-from bbfs.server.walk import Walk, page_token, place_of, texts_of
+from bbfs.server.walk import LONGEST_TOKEN, Walk, page_token, place_of, texts_of
+from bbfs.serving.bounds import LONGEST_URI
 
 NAME = "load_datasource"
 PAGE = 100
@@ -24,9 +25,13 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     dataSourceId: str = Field(  # noqa: N815 - the name in the protocol
-        min_length=1, description="The id of the data source, or its name or URI prefix."
+        min_length=1, max_length=LONGEST_URI, description="The id of the data source, or its name or URI prefix."
     )
-    path: str = Field(default="", description="The directory to begin at, below the data source; all of it by default.")
+    path: str = Field(
+        default="",
+        max_length=LONGEST_URI,
+        description="The directory to begin at, below the data source; all of it by default.",
+    )
     depth: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
         description="How many levels of directories to go down; 1 is the directory itself. "
@@ -36,7 +41,9 @@ class Arguments(BaseModel):
         default=PAGE, ge=1, le=LARGEST_PAGE, description="How many resources to answer at most."
     )
     pageToken: str | None = Field(  # noqa: N815
-        default=None, description="nextPageToken of the page before; all other arguments as there."
+        default=None,
+        max_length=LONGEST_TOKEN,
+        description="nextPageToken of the page before; all other arguments as there.",
     )
 
 

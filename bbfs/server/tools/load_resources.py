@@ -1,6 +1,6 @@
 """The tool `load_resources`: many resources at once, by a URI template or by their URIs, each with its own outcome."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -11,6 +11,7 @@ from bbfs.resources.manager import LoadedResource, ResourceManager
 from bbfs.server import documents
 from bbfs.server.contents import Budget, items_of
 from bbfs.server.errors import Fault, certain, described
+from bbfs.serving.bounds import LONGEST_URI
 
 NAME = "load_resources"
 MOST = 1000
@@ -40,7 +41,7 @@ class Arguments(BaseModel):
         max_length=MOST,
         description="For each resource the values of the template's variables, as texts or lists of texts.",
     )
-    directUris: list[str] | None = Field(  # noqa: N815
+    directUris: list[Annotated[str, Field(max_length=LONGEST_URI)]] | None = Field(  # noqa: N815
         default=None, max_length=MOST, description="URIs of resources."
     )
 
