@@ -95,6 +95,11 @@ class PublicAddresses(httpcore2.AsyncNetworkBackend):
         await trio.sleep(seconds)
 
 
+async def is_private_host(host: str, port: int) -> bool:
+    """Return whether a host has an address that is not public. Raises Unreachable if it has none."""
+    return not all(map(is_public, await _resolve(host, port)))
+
+
 async def _resolve(host: str, port: int) -> Sequence[Address]:
     """Return the addresses of a host, in the system's order of preference, each once."""
     address = literal(host)

@@ -9,11 +9,12 @@ the environment, because behind a proxy it cannot check addresses. A configured 
 """
 
 import time
-from collections.abc import AsyncGenerator, Container, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Container, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
 from math import inf
 from typing import Any, TypedDict, Unpack
+from urllib.request import getproxies
 
 import httpcore2
 import httpx2
@@ -208,14 +209,9 @@ class WebClient:
             return WebStream(response, str(request.url), limit)
 
     def _to_send(self, request: httpx2.Request) -> httpcore2.Request:
-        url, wait = request.url, self._timeout
-        return httpcore2.Request(
-            request.method,
-            httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-            headers=request.headers.raw,
-            content=request.content or None,
-            extensions={"timeout": {"connect": min(_CONNECT_TIMEOUT, wait), "read": wait, "write": wait, "pool": wait}},
-        )
+        wait = self._timeout
+        bounds = {"connect": min(_CONNECT_TIMEOUT, wait), "read": wait, "write": wait, "pool": wait}
+        return _core_request(request, {"timeout": bounds})
 
     def _opened(self, url: httpx2.URL) -> httpcore2.AsyncConnectionPool:
         if self._closed:
@@ -271,6 +267,61 @@ def unguarded_client(
     merged.update(headers)
     merged["accept-encoding"] = CODINGS
     return httpx2.AsyncClient(headers=merged, timeout=wait, limits=limits)
+
+
+def guarded_client(*, timeout: float) -> httpx2.AsyncClient:
+    """Return a client like `unguarded_client` for URLs that a stranger names: it connects to public addresses only.
+
+    Its requests raise Denied for other addresses, and the errors of bbfs for those of the network. If the environment
+    has proxies it uses them, since only they can resolve names there. They are trusted to check addresses.
+    """
+    if {"http", "https", "all"}.intersection(getproxies()):
+        return unguarded_client(timeout=timeout)
+    wait = httpx2.Timeout(timeout, connect=min(_CONNECT_TIMEOUT, timeout))
+    headers = {"user-agent": USER_AGENT, "accept-encoding": CODINGS}
+    return httpx2.AsyncClient(headers=headers, timeout=wait, transport=_Guarded())
+
+
+class _Guarded(httpx2.AsyncBaseTransport):
+    """A transport to public addresses."""
+
+    def __init__(self) -> None:
+        self._pool = httpcore2.AsyncConnectionPool(httpx2.create_ssl_context(), network_backend=PublicAddresses())
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        with network_errors(request.url.host):
+            response = await self._pool.handle_async_request(_core_request(request, request.extensions))
+        return httpx2.Response(response.status, headers=response.headers, stream=_Body(response, request.url.host))
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
+
+
+class _Body(httpx2.AsyncByteStream):
+    """The body of an answer, with the errors of bbfs."""
+
+    def __init__(self, response: httpcore2.Response, host: str) -> None:
+        self._response = response
+        self._host = host
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with network_errors(self._host):
+            async for chunk in self._response.stream:  # type: ignore[union-attr]
+                yield chunk
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+def _core_request(request: httpx2.Request, extensions: Mapping[str, Any]) -> httpcore2.Request:
+    url = request.url
+    return httpcore2.Request(
+        request.method,
+        httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+        headers=request.headers.raw,
+        content=request.content or None,
+        extensions=dict(extensions),
+    )
 
 
 async def _said(stream: WebStream) -> bytes:

@@ -28,19 +28,18 @@ from bbfs.model.errors import (
     ProtocolViolation,
     Unreachable,
 )
+from bbfs.model.redaction import shown
 from bbfs.model.values import DataSource, McpServer
-from bbfs.sources.http.client import unguarded_client
 from bbfs.sources.mcp.client.errors import server_redactor
 from bbfs.sources.mcp.login.loopback import Loopback
 from bbfs.sources.mcp.login.refresh import (
-    TOKEN_TIMEOUT,
     ClientSettings,
     LoginMemory,
+    LoginRequests,
     client_metadata,
     configured_authorization,
     error_code,
     expiry,
-    send,
 )
 from bbfs.sources.mcp.login.token_store import StoredLogin, TokenStore
 
@@ -135,6 +134,7 @@ class _Attempt:
         self._loopback = loopback
         self._show = show
         self._scope = scope
+        self._requests = LoginRequests(place.url)
         settings = place.settings
         redirect_uris = [loopback.redirect_uri]
         self._memory = LoginMemory(None, _registered(settings, redirect_uris))
@@ -153,12 +153,12 @@ class _Attempt:
         flow = self._provider.async_auth_flow(request)
         context = self._provider.context
         try:
-            async with unguarded_client(timeout=TOKEN_TIMEOUT) as client:
+            async with self._requests as requests:
                 outgoing = await anext(flow)
-                outgoing = await flow.asend(self._challenge(request, await self._probed(client, request)))
+                outgoing = await flow.asend(self._challenge(request, await self._probed(requests, request)))
                 while outgoing is not request:
-                    outgoing = await flow.asend(await send(client, outgoing))
-                if await self._probed(client, request) is not None:
+                    outgoing = await flow.asend(await requests.send(outgoing))
+                if await self._probed(requests, request) is not None:
                     raise Denied("the server does not accept what its authorization server gave")
         except OAuthFlowError as error:
             raise self._explained(error) from None
@@ -183,9 +183,9 @@ class _Attempt:
         accept = {"accept": "application/json, text/event-stream"}
         return httpx2.Request("POST", url, headers={**headers, **accept}, json=_PING)
 
-    async def _probed(self, client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response | None:
+    async def _probed(self, requests: LoginRequests, request: httpx2.Request) -> httpx2.Response | None:
         """Return the refusal (401), or None for any other answer below 500. Raises Unreachable."""
-        response = await send(client, request, whole=False)
+        response = await requests.send(request, whole=False)
         if response.status_code >= 500:
             raise Unreachable(f"{request.url.host} answers HTTP {response.status_code}")
         return response if response.status_code == 401 else None
@@ -204,6 +204,7 @@ class _Attempt:
         return httpx2.Response(401, headers={"www-authenticate": challenge}, request=request)
 
     async def _send_to_browser(self, url: str) -> None:
+        self._requests.require_allowed(httpx2.URL(url))
         self._loopback.expect(url)
         await self._show(url)
 
@@ -220,7 +221,7 @@ class _Attempt:
             )
         if isinstance(error, OAuthTokenError):
             return Denied("the authorization server did not give a token for the login")
-        return ProtocolViolation(f"the login failed: {error}")
+        return ProtocolViolation(f"the login failed: {shown(str(error), 300)}")
 
 
 def _registered(settings: ClientSettings, redirect_uris: list[str]) -> OAuthClientInformationFull | None:
@@ -265,21 +266,21 @@ async def _revoke(place: LoginPlace, login: StoredLogin) -> str | None:
     provider = OAuthClientProvider(place.url, client_metadata(()), LoginMemory(login.tokens, login.client))
     provider.context.client_info = login.client
     try:
-        async with unguarded_client(timeout=TOKEN_TIMEOUT) as client:
+        async with LoginRequests(place.url) as requests:
             for hint, token in tokens.items():
                 if token is None:
                     continue
                 form = {"token": token, "token_type_hint": hint, "client_id": login.client.client_id or ""}
                 data, headers = provider.context.prepare_token_auth(form, {})
-                response = await send(client, httpx2.Request("POST", str(endpoint), data=data, headers=headers))
+                response = await requests.send(httpx2.Request("POST", str(endpoint), data=data, headers=headers))
                 if error_code(response) == "invalid_request" and login.client.client_secret is None:
                     # Servers on the MCP SDK want the field, which may be left out where it is empty (RFC 6749, 2.3.1).
                     data["client_secret"] = ""
-                    response = await send(client, httpx2.Request("POST", str(endpoint), data=data, headers=headers))
+                    response = await requests.send(httpx2.Request("POST", str(endpoint), data=data, headers=headers))
                 if response.status_code != 200:
                     code = error_code(response) or f"HTTP {response.status_code}"
                     return f"the server did not revoke the tokens ({code})"
-    except (OAuthFlowError, Unreachable) as error:
+    except (OAuthFlowError, Denied, Unreachable) as error:
         return f"the tokens could not be revoked: {error}"
     return None
 

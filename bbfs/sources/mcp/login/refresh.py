@@ -23,9 +23,13 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from pydantic import AnyUrl
 
 from bbfs.config.system_keyring import KeyringUnusable
-from bbfs.model.errors import ConfigError, Unreachable
+from bbfs.model.errors import BbfsError, ConfigError, Denied, ProtocolViolation, Unreachable
+from bbfs.model.redaction import printable, shown
 from bbfs.model.values import McpServer
-from bbfs.sources.http.client import USER_AGENT, unguarded_client
+from bbfs.sources.http.addresses import is_private_host
+from bbfs.sources.http.client import USER_AGENT, guarded_client, unguarded_client
+from bbfs.sources.http.redirects import is_web
+from bbfs.sources.http.responses import BodyDecoder, shown_url
 from bbfs.sources.mcp.login.token_store import LoginKey, Stamp, StoredLogin, TokenStore
 
 T = TypeVar("T")
@@ -33,6 +37,13 @@ log = logging.getLogger("bbfs.mcp")
 
 TOKEN_TIMEOUT = 20.0
 """Seconds for one exchange with an authorization server."""
+MAX_DOCUMENT = 1 << 20
+"""Bytes of one answer of an authorization server."""
+_OF_THE_CODED_BODY = ("content-encoding", "content-length", "transfer-encoding")
+_LONGEST_LIFE = 366 * 86400
+"""Seconds that a token is believed to last."""
+_LONGEST_SCOPE = 500
+"""Characters of a scope in a message."""
 _GRACE = 2.0
 """Seconds for a running renewal when bbfs ends: its answer may hold the only valid refresh token."""
 _PASSING = {"server_error", "temporarily_unavailable", "slow_down"}
@@ -185,7 +196,7 @@ class Login:
         wanted = extract_field_from_www_auth(response, "scope")
         if self._login is None or not wanted:
             return "what was granted does not suffice (insufficient_scope)"
-        scope = shlex.quote(union_scopes(self._login.tokens.scope, wanted) or "")
+        scope = shlex.quote(printable((union_scopes(self._login.tokens.scope, wanted) or "")[:_LONGEST_SCOPE]))
         return f"the login does not suffice: run `bbfs login {self._id} --scope {scope}`"
 
     async def _current(self) -> StoredLogin | None:
@@ -248,10 +259,10 @@ async def renew(url: str, login: StoredLogin, now: float) -> StoredLogin | None:
     response: httpx2.Response | None = None
     flow = provider.async_auth_flow(request)
     try:
-        async with unguarded_client(timeout=TOKEN_TIMEOUT) as client:
+        async with LoginRequests(url) as requests:
             outgoing = await anext(flow)
             while outgoing is not request:
-                response = await send(client, outgoing)
+                response = await requests.send(outgoing)
                 outgoing = await flow.asend(response)
     except OAuthFlowError as error:
         log.warning("a login cannot be renewed: %s", type(error).__name__)
@@ -278,14 +289,15 @@ def error_code(response: httpx2.Response) -> str | None:
     """Return the `error` of an OAuth error response (RFC 6749, 5.2) whose body was read."""
     try:
         error = json.loads(response.content).get("error")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
-    return error if isinstance(error, str) else None
+    return shown(error, 100) if isinstance(error, str) else None
 
 
 def expiry(tokens: OAuthToken, now: float) -> float | None:
-    """Return when tokens received `now` expire, in seconds since the epoch."""
-    return None if tokens.expires_in is None else now + tokens.expires_in
+    """Return when tokens received `now` expire, in seconds since the epoch; None if the answer does not tell."""
+    life = tokens.expires_in
+    return None if life is None or life <= 0 else now + min(life, _LONGEST_LIFE)
 
 
 def client_metadata(redirect_uris: Iterable[str]) -> OAuthClientMetadata:
@@ -294,19 +306,78 @@ def client_metadata(redirect_uris: Iterable[str]) -> OAuthClientMetadata:
     return OAuthClientMetadata(redirect_uris=uris, client_name="bbfs", token_endpoint_auth_method="none")
 
 
-async def send(client: httpx2.AsyncClient, request: httpx2.Request, *, whole: bool = True) -> httpx2.Response:
-    """Send a request and return the answer, with its body if `whole`. Raises Unreachable."""
-    request.headers.setdefault("user-agent", USER_AGENT)
-    host, why = request.url.host, ", which the login needs" if whole else ""
-    try:
-        with trio.fail_after(TOKEN_TIMEOUT):
-            response = await client.send(request, stream=not whole, follow_redirects=False)
-            await response.aclose()
-            return response
-    except (trio.TooSlowError, httpx2.TimeoutException):
-        raise Unreachable(f"{host} does not answer within {TOKEN_TIMEOUT:g} s{why}") from None
-    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        raise Unreachable(f"{host} cannot be reached{why}: {error or type(error).__name__}") from None
+class LoginRequests:
+    """Sends the requests of one login. A context.
+
+    The server and its authorization server name most of their URLs, so a server on the Internet must not lead bbfs to
+    private addresses, nor a server over https to http. server_url: the configured URL, which may be anywhere.
+    """
+
+    def __init__(self, server_url: str) -> None:
+        self._server = httpx2.URL(server_url)
+        self._client: httpx2.AsyncClient | None = None
+
+    async def __aenter__(self) -> "LoginRequests":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+
+    def require_allowed(self, url: httpx2.URL) -> None:
+        """Raise Denied for a URL that a login must not use."""
+        if not is_web(url):
+            raise Denied(f"the login leads to {shown_url(url)}, which is no web address")
+        if self._server.scheme == "https" and url.scheme != "https":
+            raise Denied(f"the login leads from https to {shown_url(url)}")
+
+    async def send(self, request: httpx2.Request, *, whole: bool = True) -> httpx2.Response:
+        """Send a request and return the answer, with its body if `whole`. Raises Unreachable, Denied."""
+        request.headers.setdefault("user-agent", USER_AGENT)
+        host, why = request.url.host, ", which the login needs" if whole else ""
+        self.require_allowed(request.url)
+        try:
+            with trio.fail_after(TOKEN_TIMEOUT):
+                response = await (await self._opened()).send(request, stream=True, follow_redirects=False)
+                try:
+                    return await _read(response) if whole else response
+                finally:
+                    await response.aclose()
+        except (trio.TooSlowError, httpx2.TimeoutException):
+            raise Unreachable(f"{host} does not answer within {TOKEN_TIMEOUT:g} s{why}") from None
+        except Denied as error:
+            raise Denied(f"the login leads to a private address: {host}") from error
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, BbfsError) as error:
+            raise Unreachable(f"{host} cannot be reached{why}: {error or type(error).__name__}") from None
+
+    async def _opened(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            port = self._server.port or (443 if self._server.scheme == "https" else 80)
+            is_private = await is_private_host(self._server.host, port)
+            self._client = (unguarded_client if is_private else guarded_client)(timeout=TOKEN_TIMEOUT)
+        return self._client
+
+
+async def _read(response: httpx2.Response) -> httpx2.Response:
+    """Return an answer with its whole body. Raises ProtocolViolation if it is over the limit."""
+    body, decoder = bytearray(), BodyDecoder(response.headers.get("content-encoding"))
+    problem: ProtocolViolation | None = None
+    with trio.CancelScope() as reading:  # an iterator of httpx2 is read to its end or cancelled
+        async for chunk in response.aiter_raw():
+            if problem is not None:
+                continue
+            try:
+                for piece in decoder.feed(chunk):
+                    body += piece
+                    if len(body) > MAX_DOCUMENT:
+                        raise ProtocolViolation(f"more than {MAX_DOCUMENT} bytes")
+            except ProtocolViolation as error:
+                problem = error
+                reading.cancel()
+    if problem is not None:
+        raise problem
+    headers = [(name, value) for name, value in response.headers.multi_items() if name not in _OF_THE_CODED_BODY]
+    return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=response.request)
 
 
 async def finishing(work: Callable[[], Awaitable[T]]) -> T:
