@@ -29,8 +29,7 @@ from pyfuse3 import (
     XAttrNameT,
 )
 
-from bbfs.fuse.interrupts import Interrupts, wants_out
-from bbfs.fuse.system_calls import SystemCalls
+from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, wants_out
 from bbfs.model.errors import BbfsError, ReadOnly
 from bbfs.vfs.filesystem import Attributes, FileSystem
 from bbfs.vfs.waits import Wait, answered

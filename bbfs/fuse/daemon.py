@@ -22,10 +22,10 @@ from bbfs.config import Config
 from bbfs.fuse import control, mountpoint, request_queue
 from bbfs.fuse.adapter import Operations, Ownership
 from bbfs.fuse.control import Control
-from bbfs.fuse.interrupts import Interrupts
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.sd_notify import ServiceManager
 from bbfs.fuse.status_file import StatusHandler
+from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.open import Composition, compose, resource_manager, store_path
 from bbfs.vfs.filesystem import FileSystem

@@ -16,7 +16,7 @@ from pyfuse3 import FUSEError
 
 from bbfs.fuse import adapter as operations
 from bbfs.fuse.adapter import Operations, Ownership, answers
-from bbfs.fuse.interrupts import Interrupts
+from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model import errors
 from bbfs.model.errors import BbfsError
 from bbfs.vfs.filesystem import FileSystem
@@ -189,7 +189,7 @@ async def test_the_wait_of_an_interrupted_reader_answers_eintr_and_harms_nobody(
     request_name: str,
 ) -> None:
     wanting: set[int] = set()
-    monkeypatch.setattr("bbfs.fuse.interrupts.wants_out", lambda pid: pid in wanting)
+    monkeypatch.setattr("bbfs.fuse.waiting_programs.wants_out", lambda pid: pid in wanting)
     source = FlatSource(contents={"x://a": b"bytes"})
     answered: dict[int, Any] = {}
     some_answer = trio.Event()

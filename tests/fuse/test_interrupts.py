@@ -13,8 +13,8 @@ import pytest
 import trio
 import trio.testing
 
-from bbfs.fuse import interrupts
-from bbfs.fuse.interrupts import Interrupts, wants_out
+from bbfs.fuse import waiting_programs
+from bbfs.fuse.waiting_programs import Interrupts, wants_out
 
 PID = 4242
 BOUND = 10.0
@@ -166,7 +166,7 @@ async def test_only_the_wait_of_the_interrupted_thread_ends_and_soon(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanting: set[int] = set()
-    monkeypatch.setattr(interrupts, "wants_out", lambda pid: pid in wanting)
+    monkeypatch.setattr(waiting_programs, "wants_out", lambda pid: pid in wanting)
     waiting = Interrupts()
     nursery.start_soon(waiting.run)
     one, other = Waiter(waiting, 1), Waiter(waiting, 2)
@@ -192,7 +192,7 @@ async def test_who_does_not_wait_is_not_looked_at(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
-    monkeypatch.setattr(interrupts, "wants_out", lambda pid: looked.append(pid) or False)
+    monkeypatch.setattr(waiting_programs, "wants_out", lambda pid: looked.append(pid) or False)
     waiting = Interrupts()
     nursery.start_soon(waiting.run)
     with waiting.watching(1):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio.testing
 
-from bbfs.fuse import system_calls
-from bbfs.fuse.system_calls import SystemCalls
+from bbfs.fuse import waiting_programs
+from bbfs.fuse.waiting_programs import SystemCalls
 from bbfs.vfs.filesystem import Wanted
 
 THREAD = 4242
@@ -131,7 +131,7 @@ async def test_a_thread_that_is_not_asleep_yet_is_looked_at_again(
         if len(looks) == 3:
             (made / str(THREAD) / "syscall").write_text(statx("x86_64", MODE))
 
-    monkeypatch.setattr(system_calls.trio, "sleep", fall_asleep)
+    monkeypatch.setattr(waiting_programs.trio, "sleep", fall_asleep)
     assert await SystemCalls(made, "x86_64").wanted(THREAD) is Wanted.EXISTENCE
 
 
@@ -189,12 +189,14 @@ async def test_where_the_call_is_not_shown_the_arguments_may_tell(
     made = proc(tmp_path, statx("x86_64", MODE), name="x")
     (made / str(THREAD) / "cmdline").write_text("".join(f"{word}\0" for word in (name, *arguments) if word))
 
-    def refuse(path: str, *rest: Any, **more: Any) -> Any:
-        if path.endswith("/syscall"):
-            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
-        return open(path, *rest, **more)
+    really_open = os.open
 
-    monkeypatch.setattr(system_calls, "open", refuse, raising=False)
+    def refuse(path: Any, *rest: Any, **more: Any) -> int:
+        if str(path).endswith("/syscall"):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+        return really_open(path, *rest, **more)
+
+    monkeypatch.setattr(waiting_programs.os, "open", refuse)
     assert await SystemCalls(made, "x86_64").wanted(THREAD) is wanted
 
 

@@ -12,7 +12,7 @@ import trio.testing
 from fakes import STARTED, Clock, FlatSource, TreeSource, World, data_source, settled, several, uris
 
 from bbfs.fuse.adapter import CHANGED, READY, Operations, Ownership
-from bbfs.fuse.interrupts import Interrupts
+from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, Unreachable
 from bbfs.model.values import SourceEvent
 from bbfs.resources.catalog.record import Path

@@ -1,20 +1,104 @@
-"""What a program that waits for attributes has asked for.
+"""Programs that wait for the answer to a request: what /proc shows of the thread that sent it (proc(5)).
 
-The kernel sends GETATTR whenever attributes have expired: also for the permission check of a path, and for a `statx` of
-the mode alone. The request does not say why. But it names the thread that waits, and `/proc/PID/syscall` shows the
-system call of that thread (proc_pid_syscall(5)). Where it does not (Yama, another owner), the command line of the
-program may tell. All other cases count as `Wanted.ALL`: the size is loaded.
+**Interrupts** (S22). The kernel can take a waiting program out of a FUSE request only with the daemon's help, and
+pyfuse3 does not pass its INTERRUPT requests on. But a request names the thread that waits, and a signal for it shows in
+`/proc/PID/status`: pending, and neither blocked nor ignored. Then the wait is cancelled here and the request answered
+`EINTR`.
+
+**System calls** (S12). The kernel sends GETATTR whenever attributes have expired: also for the permission check of a
+path, and for a `statx` of the mode alone. The request does not say why, but `/proc/PID/syscall` shows the system call
+(proc_pid_syscall(5)). Where it does not (Yama, another owner), the command line of the program may tell. All other
+cases count as `Wanted.ALL`: the size is loaded.
 
 The event loop reads no file of /proc that takes the memory lock of the program: a thread that has the lock may wait for
 the daemon. `cmdline` takes it, so another thread reads that.
 """
 
 import os
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import trio
 
 from bbfs.vfs.filesystem import Wanted
+
+LOOK_EVERY = 0.25
+"""Seconds between two looks at the waiting programs."""
+
+_HARMLESS = (
+    signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPROF, signal.SIGVTALRM, signal.SIGIO,
+    signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
+)  # fmt: skip
+"""Signals of a program's ordinary work, or that stop it for a while: they end no wait. (A program that is stopped while
+it waits stops when the wait is over.)"""
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that end a wait although the program handles them. Any other that it handles, such as the timer of a progress
+meter, would make calls fail that never fail on a local disk."""
+
+
+def _mask(signals: Iterable[int]) -> int:
+    return sum(1 << (number - 1) for number in signals)
+
+
+def wants_out(pid: int, proc: Path = Path("/proc")) -> bool:
+    """Return whether the thread `pid` has a signal that should end its wait, or is gone."""
+    if pid <= 0:  # a process of another PID namespace, which has no number here
+        return False
+    try:
+        # Bytes: the first line is the name of the program, which need not be text.
+        status = (proc / str(pid) / "status").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except OSError:  # another user's process under hidepid (proc(5)), or no descriptor is free
+        return False
+    masks = {
+        key: int(value, 16)
+        for key, _, value in (line.partition(b":") for line in status.split(b"\n"))
+        if key in (b"SigPnd", b"ShdPnd", b"SigBlk", b"SigIgn", b"SigCgt")
+    }
+    pending = (masks[b"SigPnd"] | masks[b"ShdPnd"]) & ~masks[b"SigBlk"] & ~masks[b"SigIgn"] & ~_mask(_HARMLESS)
+    return bool(pending & (~masks.get(b"SigCgt", 0) | _mask(_ENDING)))
+
+
+def _is_there(pid: int) -> bool:
+    return Path("/proc", str(pid)).exists()
+
+
+class Interrupts:
+    """The requests that wait, with the threads that sent them. `run` looks at them all, in one task."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[trio.CancelScope, tuple[int, bool]] = {}
+        self._some = trio.Event()
+
+    @contextmanager
+    def watching(self, pid: int, *, until_gone: bool = True) -> Iterator[trio.CancelScope]:
+        """Yield a scope that is cancelled when the thread `pid` should not wait any longer.
+
+        until_gone: whether the end of the thread also cancels it; not so if another thread may be waiting.
+        """
+        with trio.CancelScope() as scope:
+            self._waiting[scope] = (pid, until_gone)
+            self._some.set()
+            try:
+                yield scope
+            finally:
+                del self._waiting[scope]
+
+    async def run(self) -> None:
+        while True:
+            await self._some.wait()
+            await trio.sleep(LOOK_EVERY)
+            if not self._waiting:
+                self._some = trio.Event()
+            for scope, (pid, until_gone) in list(self._waiting.items()):
+                if wants_out(pid) and (until_gone or _is_there(pid)):
+                    scope.cancel()
+
+
+# -- system calls ------------------------------------------------------------------------------------------------------
 
 _STATX = "statx"
 _CALLS: dict[str, dict[int, Wanted | str]] = {
@@ -43,6 +127,8 @@ _PAUSES = (0.0, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032)
 _BY_NAME = {b"getfattr\n": Wanted.XATTRS, b"stat\n": Wanted.ALL}
 """Programs that need other fields than they ask for, by name: getfattr(1) asks for all and needs the type; stat(1) does
 not ask for the size, and calls a file empty (`%F`)."""
+_LONGEST = 1 << 16
+"""Bytes read of a file of /proc. A longer command line counts as cut off."""
 _ARGUMENTS_WITHIN = 0.5
 """Seconds for the command line of a program."""
 _LS_LETTERS = frozenset(b"1aAbBCdFhHiLmNpqQrRUvxX")
@@ -80,8 +166,11 @@ class SystemCalls:
         return _BY_NAME.get(name, wanted)
 
     def _read(self, thread: int, name: str) -> bytes:
-        with open(f"{self._proc}/{thread}/{name}", "rb", buffering=0) as file:
-            return file.read()
+        descriptor = os.open(f"{self._proc}/{thread}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, _LONGEST)
+        finally:
+            os.close(descriptor)
 
     async def _system_call(self, thread: int) -> bytes:
         """Return the line of a thread. Raise OSError."""
@@ -101,7 +190,7 @@ class SystemCalls:
                 line = await trio.to_thread.run_sync(self._read, thread, "cmdline", abandon_on_cancel=True)
             except OSError:
                 return Wanted.ALL
-            return _of_program(line.split(b"\0")[:-1])
+            return Wanted.ALL if len(line) == _LONGEST else _of_program(line.split(b"\0")[:-1])
         return Wanted.ALL
 
 
