@@ -1,9 +1,10 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test check bench beside soak hostile install lock clean
+.PHONY: demo test check bench beside soak hostile fuzz install lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
+FUZZ := .venv/.installed-fuzz
 
 demo: $(RUN)  ## a mount to look at: ends on Ctrl-C, or by itself without a terminal
 	.venv/bin/bbfs demo
@@ -28,13 +29,16 @@ soak: $(TEST)  ## kill servers under a mount 200 times (some minutes); nothing m
 hostile: $(TEST)  ## every attack of tests/hostile, one at a time (some minutes), and a table of what each of them cost
 	scripts/hostile
 
+fuzz: $(FUZZ)  ## every parser of a stranger's bytes, ten minutes each; make fuzz ARGS='--seconds 60 uri-paths'
+	.venv/bin/python fuzz/run.py $(ARGS)
+
 install: $(RUN)  ## the program bbfs in .venv/bin
 
 lock: $(TEST)  ## write the lock files in locks/ again; make lock UPGRADE=--upgrade takes newer versions
 	scripts/lock $(UPGRADE)
 
 clean:
-	rm -rf .venv benchmarks/rivals/.venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
+	rm -rf .fuzz .venv benchmarks/rivals/.venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
 
 $(RUN): pyproject.toml locks/requirements.lock locks/requirements-build.lock scripts/install scripts/install-system
 	scripts/install run
@@ -44,3 +48,6 @@ $(TEST): $(RUN) locks/requirements-dev.lock locks/requirements-thirdparty.lock t
 
 $(BENCH): $(TEST) locks/requirements-rivals.lock
 	scripts/install bench
+
+$(FUZZ): $(TEST) locks/requirements-fuzz.lock
+	scripts/install fuzz

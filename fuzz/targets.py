@@ -1,0 +1,480 @@
+"""What is fuzzed: a function for each parser of a stranger's bytes, and texts to begin with.
+
+A target takes any bytes. It raises nothing: `refused` catches the errors that the parser documents, and every other
+exception is a finding, as is an assertion that does not hold. None of them does I/O beyond a temporary file.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from bbfs.config.hosts import jsonc
+from bbfs.config.hosts.files import import_mcp_hosts
+from bbfs.knowledge.server import catalogue
+from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, ProtocolViolation, TooLarge
+from bbfs.model.uri import NAME_MAX, parse_data_source_uri, parse_uri_prefix
+from bbfs.model.uri_paths import MAX_DEPTH, hide_component, names, native_of, plain_path, show_component
+from bbfs.model.uri_templates.patterns import Pattern
+from bbfs.server import resource_list, walk
+from bbfs.server.errors import Fault
+from bbfs.sources.api import operations, yaml_document
+from bbfs.sources.api.document import Documents
+from bbfs.sources.api.options import ApiOptions
+from bbfs.sources.bounded import json as bounded_json
+from bbfs.sources.http.headers import media_type, modified_ns, time_to_live
+from bbfs.sources.mcp import arguments
+from bbfs.sources.mcp.client import decode
+from bbfs.sources.mcp.client.tool_entries import ToolEntry
+from bbfs.sources.mcp.transport import messages
+from bbfs.sources.mcp.transport.events import Event, EventParser
+from bbfs.sources.notion import markdown
+from bbfs.sources.storage.s3.answers import error_of, page_of
+from bbfs.sources.url.listing import links
+from bbfs.sources.url.sitemaps import SitemapParser
+
+Run = Callable[[bytes], None]
+LONGEST = 4096
+"""Bytes of an input."""
+_BOUNDS = bounded_json.JsonBounds(size=1 << 16, values=500, depth=40)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One parser. seeds: inputs to begin with, which reach its parts. words: the texts that mean something to it."""
+
+    run: Run
+    seeds: tuple[bytes, ...]
+    words: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def refused(*errors: type[Exception]) -> Iterator[None]:
+    """Let a parser refuse its input by one of these errors, whose text must be printable as a log has it."""
+    try:
+        yield
+    except errors as error:
+        str(error).encode("utf-8", "backslashreplace")
+
+
+def text_of(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass" if data.isascii() else "replace")
+
+
+def json_of(data: bytes) -> Any:
+    """Return the value of a document, or None. Halves of surrogate pairs come as escapes."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def pieces(data: bytes) -> Iterator[bytes]:
+    """Yield the bytes in pieces whose lengths depend on them."""
+    at = 0
+    while at < len(data):
+        size = 1 + data[at] % 7
+        yield data[at : at + size]
+        at += size
+
+
+def is_name(name: str) -> bool:
+    """Return whether the kernel can ask for a name."""
+    return name not in ("", ".", "..") and not {"/", "\0"} & set(name) and len(name.encode()) <= NAME_MAX
+
+
+def check_name(name: str) -> None:
+    assert is_name(name), name
+
+
+# -- the model ---------------------------------------------------------------------------------------------------------
+
+
+def uri_paths(data: bytes) -> None:
+    """A URI becomes legal names; the URI of that path has the same path."""
+    uri = text_of(data)
+    for scheme in (None, "file"):
+        path = plain_path(uri, scheme).path
+        assert len(path) <= MAX_DEPTH
+        for name in path:
+            check_name(name)
+        with refused(InvalidUri):
+            assert plain_path(native_of(path, scheme), scheme).path == path
+    segments = uri.split("/")
+    for literal in (False, True):
+        shown = names(segments, literal=literal)
+        assert sorted(shown.values()) == sorted(dict.fromkeys(segments))
+        for name in shown:
+            check_name(name)
+            check_name(show_component(hide_component(name)))
+
+
+def bbfs_uris(data: bytes) -> None:
+    """A URI of bbfs is the text of its parts."""
+    uri = text_of(data)
+    with refused(InvalidUri):
+        assert str(parse_data_source_uri(uri)) == uri
+    with refused(InvalidUri):
+        check_name(str(parse_uri_prefix(uri)))
+
+
+def uri_templates(data: bytes) -> None:
+    """A path of a template, if there is one, leads back to itself. The input: a template, and a path after a NUL."""
+    template, _, path = text_of(data).partition("\0")
+    with refused(InvalidUri):
+        pattern = Pattern(template)
+        for wanted in (tuple(path.split("/")), plain_path(path).path):
+            place = pattern.place(wanted) if all(map(is_name, wanted)) else None
+            if place is None or place.match is None:
+                continue
+            for name in place.match.path:
+                check_name(name)
+            again = pattern.place(place.match.path)
+            assert again is not None
+            assert again.match is not None
+            assert again.match.native_uri == place.match.native_uri
+
+
+# -- JSON and MCP ------------------------------------------------------------------------------------------------------
+
+
+def long_json(data: bytes) -> None:
+    """The parser for long documents makes what the standard one makes."""
+    whole, piece = json_of(data), bounded_json._PIECE
+    bounded_json._PIECE = 16
+    try:
+        with refused(ProtocolViolation, TooLarge):
+            bounded_json.check_json(data, _BOUNDS)
+            text = data.decode()
+            found = bounded_json._LongDocument(text).parsed()
+            assert json.dumps(found) == json.dumps(whole)
+    except (ValueError, RecursionError):
+        assert whole is None or _is_other_json(data)
+    finally:
+        bounded_json._PIECE = piece
+    with refused(ProtocolViolation, TooLarge):
+        assert json.dumps(bounded_json.parse_json(data, _BOUNDS)) == json.dumps(whole)
+
+
+def _is_other_json(data: bytes) -> bool:
+    """Return whether the standard parser takes what RFC 8259 has not: NaN, Infinity, a byte order mark, UTF-16."""
+    return b"NaN" in data or b"Infinity" in data or b"\0" in data or not data.isascii()
+
+
+def mcp_messages(data: bytes) -> None:
+    """A message is the same in whatever pieces it comes, and whether or not its long texts are cut out."""
+    before = messages.LONG, messages._SCANNED
+    plain = _message(data, [data])
+    messages.LONG, messages._SCANNED = 24, 4
+    try:
+        cut = _message(data, pieces(data))
+        if not data.isascii() or b"\\" in data:
+            return  # mistakes in a long text may be mended in another way
+        if plain is not None and cut is not None:
+            assert plain == cut, (plain, cut)
+    finally:
+        messages.LONG, messages._SCANNED = before
+
+
+def _message(data: bytes, fed: Any) -> str | None:
+    reader = messages.MessageReader(1 << 20)
+    with refused(ProtocolViolation, TooLarge):
+        for piece in fed:
+            reader.feed(piece)
+        found = messages.decode(reader.end())
+        return None if found is None else "\n".join(_shown(each) for each in found)
+    return None
+
+
+def _shown(message: Any) -> str:
+    value = {key: getattr(message, key) for key in ("id", "result", "method", "params") if hasattr(message, key)}
+    return json.dumps(value, default=str)
+
+
+def server_events(data: bytes) -> None:
+    """Events are the same in whatever pieces they come."""
+    assert _events([data]) == _events(pieces(data))
+
+
+def _events(fed: Any) -> list[Event | bytes] | None:
+    parser = EventParser()
+    found: list[Event | bytes] = []
+    with refused(ProtocolViolation):
+        for piece in fed:
+            for part in parser.feed(piece):
+                if isinstance(part, bytes) and found and isinstance(found[-1], bytes):
+                    found[-1] += part
+                elif not isinstance(part, int):
+                    found.append(part)
+        return found
+    return None
+
+
+def mcp_results(data: bytes) -> None:
+    """A result of any shape is decoded or refused."""
+    result = json_of(data)
+    if not isinstance(result, dict):
+        return
+    for function in (
+        lambda: decode.initialized(result, ("2025-06-18",)),
+        lambda: decode.discovered(result, "2026-07-28"),
+        lambda: decode.page(result, "resources", decode.resource_entry),
+        lambda: decode.page(result, "resourceTemplates", decode.template_entry),
+        lambda: decode.completion(result),
+        lambda: decode.next_cursor(result),
+        lambda: decode.ttl_seconds(result),
+        lambda: decode.loaded_size(result),
+        lambda: [part.content.size for part in decode.loaded(result, None).parts],
+    ):
+        with refused(BbfsError):
+            function()
+
+
+def tool_arguments(data: bytes) -> None:
+    """A tool's schema of any shape, and a query after a NUL."""
+    document, _, query = data.partition(b"\0")
+    schema = json_of(document)
+    if not isinstance(schema, dict):
+        return
+    found = arguments.properties(schema)
+    for name, each in found.items():
+        assert len(arguments.type_text(each, schema)) < 1 << 20
+        arguments.takes_several(each, schema)
+        arguments.variable_of(name)
+    with refused(InvalidUri):
+        values = arguments.tool_arguments(ToolEntry("t", None, None, schema, None), text_of(query))
+        json.dumps(values)
+
+
+# -- documents ---------------------------------------------------------------------------------------------------------
+
+
+def openapi(data: bytes) -> None:
+    """A document of any shape gives operations; each URI that they list is one that they answer."""
+    value = json_of(data)
+    options = ApiOptions(document="http://api.example/openapi.json", include=("/**",))
+    with refused(ProtocolViolation):
+        api = operations.read(Documents(options.document, {options.document: value}, {}).root, options)
+        for operation in api.operations:
+            for number, uri in enumerate(operation.resources()):
+                with refused(BbfsError):
+                    api.call(uri)
+                if number > 20:
+                    break
+        with refused(BbfsError):
+            api.call("http://api.example/" + text_of(data[:200]))
+
+
+def yaml(data: bytes) -> None:
+    """A document of YAML becomes JSON within its bound."""
+    with refused(ProtocolViolation, TooLarge):
+        made = yaml_document.job(data, {"depth": 40, "size": 1 << 14})
+        assert len(made) <= 1 << 14
+        json.loads(made)
+
+
+def s3_pages(data: bytes) -> None:
+    """A page of a listing, or an error."""
+    with refused(ProtocolViolation):
+        page = trio.run(page_of, data)
+        assert all(0 <= each.size < 1 << 63 for each in page.objects)
+    assert isinstance(error_of(400, {}, data, "it"), BbfsError)
+
+
+def sitemaps(data: bytes) -> None:
+    """A sitemap is the same in whatever pieces it comes, and has no more entries than there is room for."""
+    whole, cut = _sitemap([data]), _sitemap(pieces(data))
+    if whole is not None and cut is not None:
+        assert whole == cut
+
+
+def _sitemap(fed: Any) -> Any:
+    parser = SitemapParser("it", 5)
+    with refused(ProtocolViolation):
+        for piece in fed:
+            if not parser.is_full:
+                parser.feed(piece)
+        if not parser.is_full:
+            parser.end()
+        assert len(parser.entries) <= 5
+        return parser.entries, parser.sitemaps
+    return None
+
+
+def llms_txt(data: bytes) -> None:
+    """The links of an llms.txt are one line each, and short."""
+    text = data.decode("utf-8", "replace")
+    for link in links(text):
+        assert link.url in text
+        for said in (link.title, link.description):
+            assert said is None or len(said) <= 1000
+
+
+def http_headers(data: bytes) -> None:
+    """Headers of any text."""
+    text = data.decode("latin-1")
+    keys: list[str] = ["content-type", "cache-control", "last-modified", "date", "expires", "age", "etag"]
+    headers = dict.fromkeys(keys, text)
+    media_type(headers)
+    modified_ns(headers)
+    assert (time_to_live(headers) or 0) >= 0
+
+
+def notion_blocks(data: bytes) -> None:
+    """Blocks of any shape become Markdown of a bounded length."""
+    value = json_of(data)
+    given = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)]
+    blocks = [markdown.Block.of(each, map(markdown.Block.of, given[:2])) for each in given]
+    text = markdown.document("title", blocks)
+    assert text.endswith("\n")
+    assert len(text) <= 40 * len(data) + 10_000
+
+
+# -- this machine ------------------------------------------------------------------------------------------------------
+
+
+def host_files(data: bytes) -> None:
+    """The file of an MCP host gives servers, or errors with its name."""
+    text = text_of(data)
+    assert len(jsonc.strip_comments(text)) == len(text)
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        file.write(data)
+        file.flush()
+        problems: list[ConfigError] = []
+        with refused(ConfigError):
+            given = {"HOME": "/nowhere", "SECRET": "the-secret"}
+            found = import_mcp_hosts(file.name, environ=given, cwd=os.sep, on_refused=problems.append)
+            assert len({source.name for source in found}) == len(found)
+        assert not any("the-secret" in str(problem) for problem in problems)
+
+
+def cursors(data: bytes) -> None:
+    """A cursor that no server has made is refused; as it is, and as the text that is encoded in one."""
+    for text in (text_of(data), base64.urlsafe_b64encode(data).decode(), _marked(data)):
+        with refused(Fault):
+            walk.place_of(["x"], text)
+        with refused(Fault):
+            resource_list._resources_place(text)
+        with refused(Fault):
+            resource_list._templates_place(text)
+        with refused(catalogue.InvalidCursor):
+            catalogue._position(text)
+
+
+def _marked(data: bytes) -> str:
+    """Return a token with the mark of this server, and any place."""
+    value = json_of(data)
+    with contextlib.suppress(ValueError, RecursionError):
+        return walk.page_token([resource_list._LIST], value if isinstance(value, list) else [value])
+    return ""
+
+
+PAGE = {"resources": [{"uri": "a://b", "name": "n", "size": 1, "annotations": {"lastModified": "2026-01-01"}}]}
+READ = {"contents": [{"uri": "a://b", "mimeType": "text/plain", "text": "x", "_meta": {}}, {"blob": "AAEC"}]}
+GREETING = {"protocolVersion": "2025-06-18", "capabilities": {"resources": {"subscribe": True}}, "serverInfo": {}}
+OPERATION = {"get": {"parameters": [{"name": "a", "in": "path", "schema": {"enum": ["b", 1]}}], "responses": {}}}
+DOCUMENT = {"openapi": "3.0.0", "info": {}, "servers": [{"url": "/{v}", "variables": {"v": {"default": "1"}}}],
+            "paths": {"/x/{a}.{b}": OPERATION, "/y": {"$ref": "#/paths/~1x"}}, "components": {}}  # fmt: skip
+BLOCKS = [
+    {"type": "paragraph", "paragraph": {"rich_text": [{"plain_text": "`x` *y*", "annotations": {"code": True}}]}},
+    {"type": "table", "table": {}, "children": []},
+    {"type": "code", "code": {"rich_text": [], "language": "c"}},
+    {"type": "callout", "callout": {"icon": {"emoji": "x"}}},
+]
+XML = b"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
+HOSTS = (
+    b'{"mcpServers": {"a": {"command": "x", "args": ["${env:SECRET}"], "env": {}}, /* */ "b": {"url": "http://x"},}}'
+)
+
+
+def _json(*values: Any) -> tuple[bytes, ...]:
+    return tuple(json.dumps(value).encode() for value in values)
+
+
+TARGETS: Mapping[str, Target] = {
+    "uri-paths": Target(
+        uri_paths, (b"file:///a/b%2Fc/../d?e#f", b"x:a//%2E/\xc3\xa9/%00/~"), ("://", "%2F", "%2e", "~")
+    ),
+    "bbfs-uris": Target(bbfs_uris, (b"mcp-server+kb+resource://a/b", b"bb-url+x+_:a"), ("mcp-", "+", "://", "_:")),
+    "uri-templates": Target(
+        uri_templates,
+        (b"a://{x}/{+y}{?q,r*}\0a/1/2/3?q=1", b"{s}://{a}.{b}/{c:3}\0s/a.b/c", b"f:///{path*}\0f/a/b"),
+        ("{+", "{/", "{?", "{;", "{&", "{#", "*}", "://", "%2F"),
+    ),
+    "long-json": Target(long_json, _json(PAGE, [1, -2.5e3, "\ud83d\ude00", None, True]), ("\\u", "1e", "null", "NaN")),
+    "mcp-messages": Target(
+        mcp_messages,
+        _json(
+            {"jsonrpc": "2.0", "id": 1, "result": {"contents": [{"text": "x" * 99, "blob": "QUJD" * 20}]}},
+            [{"jsonrpc": "2.0", "method": "m", "params": {}}, {"jsonrpc": "2.0", "id": "a", "error": {"code": 1}}],
+        ),
+        ('"jsonrpc":"2.0"', '"result":', '"error":', '"method":', '"id":', "\\u", '"blob":'),
+    ),
+    "server-events": Target(
+        server_events,
+        (b"\xef\xbb\xbfevent: a\r\nid: 1\rdata: x\ndata\n\n:c\n", b"data:\n\nretry: 1\n\n"),
+        ("data:", "event:", "id:", "\r\n"),
+    ),
+    "mcp-results": Target(
+        mcp_results,
+        _json(PAGE, READ, GREETING, {"completion": {"values": ["a"], "total": 5}}, {"nextCursor": 7, "ttlMs": 1e300}),
+        ('"contents"', '"resources"', '"text"', '"blob"', '"size"', '"annotations"', '"lastModified"', "\\ud800"),
+    ),
+    "tool-arguments": Target(
+        tool_arguments,
+        tuple(
+            each + b"\0a=1&b=x,y&b=%7B%7D"
+            for each in _json(
+                {"properties": {"a": {"type": "integer"}, "b": {"type": ["array", "object"]}}, "required": ["a"]},
+                {"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"anyOf": [{"enum": [1]}, {}]}}},
+            )
+        ),
+        ('"$ref":"#/', '"anyOf"', '"properties"', '"enum"', '"const"', '"items"', "&a=", "%22"),
+    ),
+    "openapi": Target(
+        openapi, _json(DOCUMENT), ('"$ref":"#/', '"parameters"', '"in":"query"', '"schema"', "{a}", "1e999")
+    ),
+    "yaml": Target(
+        yaml,
+        (b"a: &x [1, {b: c}]\nd: *x\ne: {<<: &y {f: 1}, g: !!str 2}\n? [h]\n: |\n  i\n", b"%YAML 1.2\n--- 'x'\n..."),
+        ("<<: ", "&a ", "*a", "!!", "---", "? ", ": ", "- "),
+    ),
+    "s3-pages": Target(
+        s3_pages,
+        (
+            XML + b"<EncodingType>url</EncodingType>"
+            b"<Contents><Key>a%2Fb</Key><Size>1</Size></Contents></ListBucketResult>",
+        ),
+        ("<Contents>", "</Contents>", "<Key>", "<Size>", "<!--", "<![CDATA[", "<!DOCTYPE", "<?xml"),
+    ),
+    "sitemaps": Target(
+        sitemaps,
+        (b"<urlset><url><loc>http://a/</loc><lastmod>2026-01-01</lastmod></url></urlset>", b"http://a/\nhttp://b/\n",
+         b"<sitemapindex><sitemap><loc>http://a/</loc></sitemap></sitemapindex>"),
+        ("<url>", "<loc>", "</loc>", "<lastmod>", "<!--", "<![CDATA[", "\xef\xbb\xbf"),
+    ),
+    "llms-txt": Target(
+        llms_txt, (b"# a\n> b\n## c\n- [d](http://e \"f\"): g\n* [h](i)\n",), ("- [", "](", "): ", "## ")
+    ),
+    "http-headers": Target(
+        http_headers,
+        (b"text/html; charset=\"utf-8\"", b"max-age=5, no-store", b"Sun, 06 Nov 1994 08:49:37 GMT"),
+        ("max-age=", "charset=", " GMT", "no-cache"),
+    ),
+    "notion-blocks": Target(
+        notion_blocks, _json(BLOCKS), ('"rich_text"', '"plain_text"', '"annotations"', '"href"', "`", "\\n", '"type"')
+    ),
+    "host-files": Target(
+        host_files, (HOSTS, b'{"servers": {"a": {"type": "http", "url": "${input:x}"}}, "inputs": []}'),
+        ("mcpServers", "${env:", "${input:", "//", "/*", "*/", '"url":', '"command":', ":-"),
+    ),
+    "cursors": Target(
+        cursors, (b'["resources", "a", 0, ["b"]]', b'["document", "a", "b"]', b"[" * 60), ('["', "]", '"collection"')
+    ),
+}  # fmt: skip

@@ -1,0 +1,29 @@
+"""The targets of `make fuzz` hold for what they begin with, for texts of their words, and for what was found before."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from targets import TARGETS, Target
+
+FOUND = [("cursors", b"[" * 100_000)]
+"""Inputs on which a target once failed."""
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_takes_its_seeds(name: str) -> None:
+    target = TARGETS[name]
+    for data in (*target.seeds, *(word.encode() for word in target.words), b"", b"\0", b"\xff\xfe", b"[" * 4000):
+        target.run(data)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_a_target_takes_any_bytes(target: Target, data: st.DataObject) -> None:
+    words = st.sampled_from([word.encode() for word in target.words])
+    target.run(b"".join(data.draw(st.lists(words | st.sampled_from(target.seeds) | st.binary(max_size=20)))))
+
+
+@pytest.mark.parametrize(("name", "data"), FOUND)
+def test_what_was_found_is_mended(name: str, data: bytes) -> None:
+    TARGETS[name].run(data)
