@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
 from bbfs.sources.api.document import url_origin
 from bbfs.sources.api.pages import ListPage
 from bbfs.sources.api.parameters import Parameter
+from bbfs.sources.http.responses import number_in
 
 _CURSOR = frozenset((
     "cursor", "nextcursor", "pagecursor", "startcursor", "pagetoken", "nextpagetoken", "nexttoken", "continuationtoken",
@@ -110,7 +111,7 @@ def next_page(
         return END
     total = said.number(_TOTAL)
     if total is None:
-        total = _number(headers.get("x-total-count", headers.get("x-total")))
+        total = number_in(headers.get("x-total-count", headers.get("x-total", "")))
     if total is not None and got >= total:
         return END
     if paging.page is not None:
@@ -208,10 +209,6 @@ def _link(header: str) -> str | None:
             if "next" in (quoted or bare).lower().split():
                 return target
     return None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
 class _Said:

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 
 JOBS = {
     "html_markdown": ("bbfs.sources.url.html_markdown", "job"),
+    "notion": ("bbfs.sources.notion.markdown", "job"),
     "yaml": ("bbfs.sources.api.yaml_document", "job"),
 }
 """The module and function of each job: `job(data, options) -> bytes`, which raises TooLarge and ProtocolViolation."""

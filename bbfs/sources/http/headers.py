@@ -15,6 +15,8 @@ from bbfs.sources.http.responses import shown_url
 SHORTEST_TTL, LONGEST_TTL = 5.0, 86400.0
 """Seconds. Many servers send 0 with everything, since a browser asks once a click. A program stats a file and then
 opens it, which should take one request; hence the shortest. The longest is a day, whatever the server sends."""
+_LONGEST = 500
+"""Characters of a media type or a date; the parsers for both are quadratic."""
 _MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+", re.ASCII)
 _SECONDS = re.compile(r"(?:^|[,\s])(max-age|s-maxage)\s*=\s*\"?(\d{1,10})")
 
@@ -69,14 +71,14 @@ def modified_ns(headers: Mapping[str, str]) -> int | None:
 
 def _time(value: str | None) -> float | None:
     try:
-        return None if value is None else parsedate_to_datetime(value).timestamp()
+        return None if value is None or len(value) > _LONGEST else parsedate_to_datetime(value).timestamp()
     except (ValueError, OverflowError):
         return None
 
 
 def media_type(headers: Mapping[str, str]) -> tuple[str | None, str | None]:
     """Return the media type without parameters and the charset, both in lower case, None for each that is missing."""
-    value = headers.get("content-type", "")
+    value = headers.get("content-type", "")[:_LONGEST]
     name = value.partition(";")[0].strip().lower()
     if not _MEDIA_TYPE.fullmatch(name):
         return None, None

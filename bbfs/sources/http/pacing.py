@@ -11,6 +11,8 @@ from math import inf
 
 from bbfs.model.errors import BbfsError, Busy, Unreachable
 
+_LONGEST_DATE = 100
+"""Characters. The parser is quadratic."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 300.0
 """Seconds. bbfs shortens a longer pause to the longest."""
 
@@ -71,8 +73,8 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         seconds = float(value[:10])
     else:
         try:
-            date = parsedate_to_datetime(value)
-        except ValueError:
+            date = parsedate_to_datetime(value[:_LONGEST_DATE])
+        except (ValueError, OverflowError):
             return None
         # A date without a zone is taken as UTC: HTTP has no other (RFC 9110, section 5.6.7).
         seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now

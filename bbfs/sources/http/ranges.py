@@ -12,7 +12,7 @@ from bbfs.sources.content.ranges import BLOCK, Blocks, RangedContent
 from bbfs.sources.content.stall_guard import FAILS_FOR, Crowd
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.headers import range_validator
-from bbfs.sources.http.responses import WebStream, shown_url
+from bbfs.sources.http.responses import WebStream, number_in, shown_url
 
 _CHANGED = frozenset({412, 416})
 """Statuses that, like 200, mean that the server no longer has this range."""
@@ -44,7 +44,7 @@ def whole_size(stream: WebStream) -> int | None:
     if stream.status != HTTPStatus.PARTIAL_CONTENT:
         return stream.length
     place, _, whole = stream.headers.get("content-range", "").strip().lower().removeprefix("bytes ").partition("/")
-    return int(whole) if place.strip().startswith("0-") and whole.isascii() and whole.isdigit() else None
+    return number_in(whole) if place.strip().startswith("0-") else None
 
 
 def is_pinned(stream: WebStream) -> bool:

@@ -3,7 +3,6 @@
 A body that ends early, by its length, its chunks or its coding, is an error and never a shorter body.
 """
 
-import json
 import zlib
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,13 +11,18 @@ from typing import Any
 
 import httpcore2
 import httpx2
+import trio
 
 from bbfs.model.errors import DeadlineExceeded, ProtocolViolation, TooLarge, Unreachable
+from bbfs.sources.bounded.json import DEFAULT, SHORT, JsonBounds, parse_json
 
 CODINGS = "gzip"
 """The value of `Accept-Encoding` for bodies that may be coded (RFC 9110, section 8.4.1)."""
 _PIECE = 1 << 20
 """Bytes of a decoded piece. One coded byte may stand for a thousand."""
+_MAX_MEMBERS = 1000
+"""Members of a gzipped body. Each costs a new decompressor and a copy of what follows it."""
+_MAX_DIGITS = 18
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
@@ -31,12 +35,14 @@ class WebResponse:
     headers: Mapping[str, str]
     body: bytes
 
-    def json(self) -> Any:
-        """Return the body as JSON. Raises ProtocolViolation."""
+    async def json(self, bounds: JsonBounds = DEFAULT) -> Any:
+        """Return the body as JSON. Raises ProtocolViolation, and TooLarge for one over a bound."""
         try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError) as exc:
-            raise ProtocolViolation(f"{shown_url(self.url)}: the answer is no JSON: {exc}") from exc
+            if len(self.body) <= SHORT:
+                return parse_json(self.body, bounds)
+            return await trio.to_thread.run_sync(parse_json, self.body, bounds)
+        except (ProtocolViolation, TooLarge) as exc:
+            raise type(exc)(f"{shown_url(self.url)}: the answer is {exc}") from exc
 
 
 class WebStream:
@@ -69,7 +75,7 @@ class WebStream:
         """The size of the body (bytes) as the server states it, None if it is coded."""
         stated = self.headers.get("content-length", "")
         is_plain = coding_name(self._coding) == "identity"
-        return int(stated) if is_plain and stated.isascii() and stated.isdigit() else None
+        return number_in(stated) if is_plain else None
 
     @property
     def _coding(self) -> str | None:
@@ -136,6 +142,7 @@ class BodyDecoder:
             said = ascii(name[:40])[1:-1]
             raise ProtocolViolation(f"{self._prefix}an answer in a content coding that was not asked for: {said}")
         self._is_coded = name != "identity"
+        self._members = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -148,6 +155,9 @@ class BodyDecoder:
             yield chunk
         while self._is_coded and chunk:
             if self._decompressor.eof:
+                self._members += 1
+                if self._members >= _MAX_MEMBERS:
+                    raise ProtocolViolation(f"{self._prefix}a coded body of more than {_MAX_MEMBERS} parts")
                 self._begin()
             self._begun = True
             try:
@@ -162,6 +172,11 @@ class BodyDecoder:
         """Raise ProtocolViolation for a coded body that is cut off."""
         if self._begun and not self._decompressor.eof:
             raise ProtocolViolation(f"{self._prefix}the coded body ends too early")
+
+
+def number_in(text: str) -> int | None:
+    """Return the number in a header, or None if it is none, or has more digits than any size."""
+    return int(text) if len(text) <= _MAX_DIGITS and text.isascii() and text.isdigit() else None
 
 
 def coding_name(coding: str | None) -> str:

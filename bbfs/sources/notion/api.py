@@ -8,7 +8,10 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Any
 
+import trio
+
 from bbfs.model.errors import LoginRequired, NotFound, ProtocolViolation, TooLarge
+from bbfs.sources.bounded.json import JsonBounds
 from bbfs.sources.http.client import WebClient, WebResponse
 from bbfs.sources.notion.markdown import Block
 from bbfs.sources.notion.values import KINDS, Json, Kind, NotionItem, Parent, items, mapping, string
@@ -22,9 +25,43 @@ MOST_PAGES = 10_000
 MOST_BLOCKS = 20_000
 """Most blocks of one page. The deepest are `DEEPEST` levels below it."""
 DEEPEST = 64
+MOST_BYTES = 16 << 20
+"""Most bytes of all answers for one page, value or list."""
+_SMALL = 512 << 10
+"""Bytes of answers that any number of operations may hold at once. Only one at a time may hold more."""
+_MOST_OBJECTS, _MOST_EMPTY = 1000, 10
+"""Objects in one answer; answers in a row without an object."""
+_ANSWER = JsonBounds(size=8 << 20, values=500_000)
+_OBJECT = JsonBounds(size=2 << 20, values=50_000)
 _ELSEWHERE = ("child_page", "child_database")
 """Blocks that stand for a page or database with a directory entry of its own."""
 _CLOSED = (*_ELSEWHERE, "unsupported")
+
+
+class _Received:
+    """The answers of one operation, as long as it runs. lock: of the operations with many bytes."""
+
+    def __init__(self, what: str, lock: trio.Lock) -> None:
+        self.size = 0
+        self._what = what
+        self._lock = lock
+        self._is_large = False
+
+    async def __aenter__(self) -> "_Received":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._is_large:
+            self._lock.release()
+
+    async def take(self, size: int) -> None:
+        """Count an answer before it is parsed, and wait if the operation becomes large. Raise TooLarge."""
+        self.size += size
+        if self.size > MOST_BYTES:
+            raise TooLarge(f"{self._what}: more than {MOST_BYTES} bytes")
+        if self.size > _SMALL and not self._is_large:
+            await self._lock.acquire()
+            self._is_large = True
 
 
 class NotionApi:
@@ -35,6 +72,7 @@ class NotionApi:
         """Notion's message when it last refused the token; None once it accepts the token."""
         self._client = client
         self._base = base_url.rstrip("/") + "/v1/"
+        self._large = trio.Lock()
 
     async def _request(self, method: str, path: str, **more: Any) -> WebResponse:
         try:
@@ -53,9 +91,9 @@ class NotionApi:
         for one in kinds:
             # For an id of another kind the API answers "not found" or "bad request".
             accept = frozenset((400, 404)) if one != kinds[-1] else frozenset()
-            response = await self._request("GET", f"{one}s/{id}", accept=accept)
+            response = await self._request("GET", f"{one}s/{id}", accept=accept, max_body=_OBJECT.size)
             if response.status == 200:
-                found = NotionItem.of(response.json())
+                found = NotionItem.of(await response.json(_OBJECT))
                 if found.in_trash:
                     raise NotFound(f"{found.kind} {id} is in the trash")
                 return found
@@ -63,10 +101,11 @@ class NotionApi:
 
     async def block_parent(self, id: str) -> Parent:
         """Return the parent of a block."""
-        return Parent.of(mapping((await self._request("GET", f"blocks/{id}")).json()).get("parent"))
+        response = await self._request("GET", f"blocks/{id}", max_body=_OBJECT.size)
+        return Parent.of(mapping(await response.json(_OBJECT)).get("parent"))
 
-    async def blocks(self, id: str) -> tuple[Block, ...]:
-        """Return all blocks of a page with their children. Raise TooLarge."""
+    async def blocks(self, id: str) -> tuple[tuple[Block, ...], int]:
+        """Return all blocks of a page with their children, and the bytes of the answers. Raise TooLarge."""
         count = 0
 
         async def below(id: str, depth: int) -> tuple[Block, ...]:
@@ -74,23 +113,33 @@ class NotionApi:
             if depth > DEEPEST:
                 raise TooLarge(f"block {id} is more than {DEEPEST} levels deep in its page")
             found: list[Block] = []
-            for value in await self.children(id):
-                if value.get("in_trash") is True or value.get("archived") is True:
-                    continue
+            for value in await self._children(id, received):
                 count += 1
                 if count > MOST_BLOCKS:
                     raise TooLarge(f"a page of more than {MOST_BLOCKS} blocks")
+                if value.get("in_trash") is True or value.get("archived") is True:
+                    continue
                 block = Block.of(value)
                 if block.id is not None and value.get("has_children") is True and block.type not in _CLOSED:
                     block = Block.of(value, await below(block.id, depth + 1))
                 found.append(block)
             return tuple(found)
 
-        return await below(id, 1)
+        async with self._received(f"page {id}") as received:
+            return await below(id, 1), received.size
 
-    async def children(self, id: str) -> list[Json]:
+    async def _children(self, id: str, received: "_Received") -> list[Json]:
         """Return the direct children of a page or block."""
-        return [block async for page in self._pages("GET", f"blocks/{id}/children") for block in page]
+        found: list[Json] = []
+        async with aclosing(self._pages("GET", f"blocks/{id}/children", received)) as pages:
+            async for page in pages:
+                found += page
+                if len(found) > MOST_BLOCKS:
+                    raise TooLarge(f"a page of more than {MOST_BLOCKS} blocks")
+        return found
+
+    def _received(self, what: str) -> "_Received":
+        return _Received(what, self._large)
 
     def search(self) -> AsyncGenerator[list[NotionItem]]:
         """Yield the pages and data sources that the integration may see, last edited first, one answer at a time.
@@ -108,31 +157,42 @@ class NotionApi:
     async def property_items(self, page: str, property: str) -> list[Json]:
         """Return all parts of a row's value. The row itself has only the first ones."""
         path = f"pages/{page}/properties/{property}"
-        return [piece async for pieces in self._pages("GET", path) for piece in pieces]
+        async with self._received(path) as received, aclosing(self._pages("GET", path, received)) as pages:
+            return [piece async for pieces in pages for piece in pieces]
 
     async def _found(self, path: str, body: dict[str, Any]) -> AsyncGenerator[list[NotionItem]]:
-        async with aclosing(self._pages("POST", path, body)) as pages:
+        async with self._received(path) as received, aclosing(self._pages("POST", path, received, body)) as pages:
             async for page in pages:
                 # An object that the integration may not see has only an id.
                 found = [NotionItem.of(each) for each in page if "parent" in each and each.get("object") in KINDS]
                 yield [item for item in found if not item.in_trash]
 
-    async def _pages(self, method: str, path: str, body: dict[str, Any] | None = None) -> AsyncGenerator[list[Json]]:
+    async def _pages(
+        self, method: str, path: str, received: "_Received", body: dict[str, Any] | None = None
+    ) -> AsyncGenerator[list[Json]]:
         """Yield the objects of a list, one answer at a time."""
+        empty = 0
         cursor: str | None = None
         seen: set[str] = set()
         for _ in range(MOST_PAGES):
             paging: dict[str, Any] = {"page_size": PAGE_SIZE} | ({"start_cursor": cursor} if cursor else {})
             if body is None:
                 params = {key: str(value) for key, value in paging.items()}
-                response = await self._request(method, path, params=params)
+                response = await self._request(method, path, params=params, max_body=_ANSWER.size)
             else:
-                response = await self._request(method, path, json={**body, **paging})
-            answer = mapping(response.json())
+                response = await self._request(method, path, json={**body, **paging}, max_body=_ANSWER.size)
+            await received.take(len(response.body))
+            answer = mapping(await response.json(_ANSWER))
             if answer.get("object") != "list":
                 yield [answer]  # a property value with one part
                 return
-            yield list(items(answer.get("results")))
+            found = list(items(answer.get("results")))
+            if len(found) > _MOST_OBJECTS:
+                raise ProtocolViolation(f"{path}: answers {len(found)} objects, where {PAGE_SIZE} were asked for")
+            empty = 0 if found else empty + 1
+            if empty >= _MOST_EMPTY:
+                raise ProtocolViolation(f"{path}: {empty} answers in a row without an object")
+            yield found
             status = mapping(answer.get("request_status"))
             if status.get("type") == "incomplete":
                 raise TooLarge(f"{path}: Notion answers no more ({string(status.get('incomplete_reason')):.80})")

@@ -11,11 +11,11 @@ from bbfs.model.errors import Denied, LoginRequired, NotADirectory, NotFound, To
 from bbfs.sources.notion.api import NotionApi, child_items
 from bbfs.sources.notion.naming import EXTENSION, INDEX, ROWS, SCHEMA, named
 from bbfs.sources.notion.values import NotionItem, as_id
-from bbfs.sources.notion.workspace import Workspace
+from bbfs.sources.notion.workspace import Workspace, bare
 
 Shape = Literal["directory", "page", "index", "rows", "schema"]
-ADDRESSES_KEPT = 2000
-"""Directories whose names are cached, so that a lookup does not list every directory on the path."""
+NAMES_KEPT = 50_000
+"""Names to cache, in whole directories, so that a lookup does not list every directory on the path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class WorkspaceDirectories:
         self._workspace = workspace
         self._roots = roots
         self._row_limit = row_limit
-        self._addresses: LRUCache[str | None, WorkspaceEntries] = LRUCache(ADDRESSES_KEPT)
+        self._addresses: LRUCache[str | None, WorkspaceEntries] = LRUCache(NAMES_KEPT, lambda names: 1 + len(names))
 
     # -- paths -------------------------------------------------------------------------------------------------------
 
@@ -94,7 +94,9 @@ class WorkspaceDirectories:
         except NotFound:
             self._addresses.pop(key, None)
             raise
-        self._addresses[key] = entries
+        self._addresses.pop(key, None)
+        if len(entries) < NAMES_KEPT:
+            self._addresses[key] = entries
         return entries, problem
 
     async def _listed(self, item: NotionItem | None) -> tuple[WorkspaceEntries, str | None]:
@@ -124,7 +126,7 @@ class WorkspaceDirectories:
 
     async def _page(self, page: NotionItem) -> WorkspaceEntries:
         page = await self._api.item(page.id, "page")
-        children = child_items(page, await self._api.blocks(page.id))
+        children = child_items(page, (await self._api.blocks(page.id))[0])
         if children:
             self._workspace.saw_children(page.id)
         if any(item.kind == "page" and has_content for item, has_content in children):
@@ -145,7 +147,7 @@ class WorkspaceDirectories:
         async with aclosing(self._api.query(source.id)) as answers:
             try:
                 async for answer in answers:
-                    rows += answer
+                    rows += map(bare, answer)
                     if len(rows) > self._row_limit:
                         del rows[self._row_limit :]
                         problem = f"of more than {self._row_limit} rows (row_limit) the first are listed"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
+import trio
 from pydantic import Field, field_validator
 
 from bbfs.model.errors import ConfigError, IsADirectory, NotFound, TooLarge
@@ -20,7 +21,7 @@ from bbfs.sources.http.client import WebClient
 from bbfs.sources.notion import naming, properties
 from bbfs.sources.notion.api import VERSION, NotionApi, child_items
 from bbfs.sources.notion.directories import WorkspaceDirectories, WorkspaceEntry
-from bbfs.sources.notion.markdown import document
+from bbfs.sources.notion.markdown import document, packed
 from bbfs.sources.notion.values import NotionItem, as_id, id_in
 from bbfs.sources.notion.workspace import Workspace
 from bbfs.sources.options import SourceOptions, parse_options
@@ -28,6 +29,10 @@ from bbfs.sources.options import SourceOptions, parse_options
 BASE_URL = "https://api.notion.com"
 PER_SECOND = 3.0
 """Average rate that Notion allows, in requests per second."""
+_RENDERED_AT_ONCE = 64 << 10
+"""Bytes of blocks to render on the event loop (some milliseconds). More are rendered in a worker process."""
+_LONGEST = 32 << 20
+"""Bytes of a page as Markdown, and of the rows of a database."""
 MARKDOWN, NDJSON, JSON = "text/markdown", "application/x-ndjson", "application/json"
 _MIME_TYPES = {"page": MARKDOWN, "index": MARKDOWN, "rows": NDJSON, "schema": JSON}
 
@@ -75,6 +80,7 @@ class NotionHandler:
         self._workspace = Workspace(self._api, source.policy.listing_ttl)
         self._directories = WorkspaceDirectories(self._api, self._workspace, options.root, options.row_limit)
         self._row_limit = options.row_limit
+        self._workers = services.workers
 
     @property
     def state(self) -> SourceState:
@@ -124,7 +130,7 @@ class NotionHandler:
 
     async def _page(self, item: NotionItem) -> bytes:
         page = await self._api.item(item.id, "page")
-        blocks = await self._api.blocks(page.id)
+        blocks, size = await self._api.blocks(page.id)
         if child_items(page, blocks):
             self._workspace.saw_children(page.id)
         front = ""
@@ -132,15 +138,26 @@ class NotionHandler:
             values = properties.values(page, await self._completed(page))
             lines = [f"{json.dumps(name, ensure_ascii=False)}: {_text(value)}" for name, value in values.items()]
             front = "\n".join(["---", *lines, "---", "", ""])
-        return (front + document(page.title, blocks)).encode("utf-8", "replace")
+        if size <= _RENDERED_AT_ONCE:
+            return (front + document(page.title, blocks)).encode("utf-8", "replace")
+        data = await trio.to_thread.run_sync(packed, page.title, blocks)
+        text = await self._workers.run(
+            "notion", data, owner=self.source.id, what=f"page {page.id}", max_result=_LONGEST
+        )
+        return front.encode("utf-8", "replace") + text
 
     async def _rows(self, source: NotionItem) -> bytes:
         lines: list[bytes] = []
+        size = 0
         async with aclosing(self._api.query(source.id)) as answers:
             async for rows in answers:
                 for row in rows:
                     if row.kind == "page":
+                        await trio.lowlevel.checkpoint()
                         lines.append(_json(properties.row(row, await self._completed(row))))
+                        size += len(lines[-1])
+                        if size > _LONGEST:
+                            raise TooLarge(f"a database of more than {_LONGEST} bytes")
                 if len(lines) > self._row_limit:
                     raise TooLarge(f"a database of more than {self._row_limit} rows (row_limit)")
         return b"".join(lines)

@@ -13,6 +13,7 @@ from bbfs.sources.notion.values import Json, as_id, items, mapping, string, web_
 
 _SPECIAL = re.compile(r"[\\`*\[\]<]|~~|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|\$(?=\S)")
 _LINE_START = re.compile(r"^([ \t]*)(#{1,6}(?=\s)|[-+>](?=\s|$)|[-=]{2,}(?=\s*$)|\d{1,9}(?=[.)](?:\s|$)))")
+_BACKTICKS = re.compile(r"`+")
 _SPACE = re.compile(r"\s*")
 _URL_SAFE = "!$&'*+,;=:@/?#%[]-._~"
 _MARKS = (("strikethrough", "~~", "~~"), ("italic", "*", "*"), ("bold", "**", "**"), ("underline", "<u>", "</u>"))
@@ -50,29 +51,27 @@ def code_span(text: str) -> str:
     """Return a code span with a longer run of backticks than the text has (CommonMark, section 6.1)."""
     if not text:
         return ""
-    fence = "`"
-    while fence in text:
-        fence += "`"
+    fence = "`" * (1 + max(map(len, _BACKTICKS.findall(text)), default=0))
     pad = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
 def _runs(rich_text: Any) -> Iterator[str]:
     """Yield the pieces, with equally formatted ones joined: `**a****b**` would not be bold."""
-    pending: tuple[tuple[Any, ...], str] | None = None
+    pending: tuple[Any, ...] | None = None
+    texts: list[str] = []
     for item in items(rich_text):
         annotations = mapping(item.get("annotations"))
         style = tuple(bool(annotations.get(name)) for name in ("code", *(mark[0] for mark in _MARKS)))
         text, url = _piece(item, is_code=style[0])
         key = (*style, url)
-        if pending is not None and pending[0] == key:
-            pending = (key, pending[1] + text)
-            continue
-        if pending is not None:
-            yield _formatted(*pending)
-        pending = (key, text)
+        if pending is not None and pending != key:
+            yield _formatted(pending, "".join(texts))
+            texts.clear()
+        pending = key
+        texts.append(text)
     if pending is not None:
-        yield _formatted(*pending)
+        yield _formatted(pending, "".join(texts))
 
 
 def _formatted(key: tuple[Any, ...], text: str) -> str:

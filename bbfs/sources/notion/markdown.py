@@ -4,9 +4,11 @@ Every block shows. One without a form in Markdown becomes the nearest form, or a
 give equal bytes: what the API changes with each answer (signatures of files) is left out.
 """
 
+import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from bbfs.sources.notion.inline import escaped, escaped_start, link, markdown_of
 from bbfs.sources.notion.values import Json, as_id, file_url, icon_text, mapping, plain, string, web_url
@@ -40,18 +42,39 @@ def document(title: str, blocks: Sequence[Block]) -> str:
     return "\n\n".join(filter(None, (heading, blocks_text(blocks)))) + "\n"
 
 
+def packed(title: str, blocks: Sequence[Block]) -> bytes:
+    """Return a page for `job`."""
+
+    def nested(blocks: Sequence[Block]) -> list[Any]:
+        return [[block.value, nested(block.children)] for block in blocks]
+
+    return json.dumps([title, nested(blocks)]).encode()
+
+
+def job(data: bytes, options: Mapping[str, Any]) -> bytes:
+    """Return a packed page as Markdown."""
+
+    def blocks(nested: list[Any]) -> list[Block]:
+        return [Block.of(value, blocks(children)) for value, children in nested]
+
+    title, nested = json.loads(data)
+    return document(title, blocks(nested)).encode("utf-8", "replace")
+
+
 def blocks_text(blocks: Sequence[Block]) -> str:
     """Return blocks as Markdown without a final line feed. List items stand together; blank lines separate all else."""
-    text, before = "", ""
-    number = 0
+    texts: list[str] = []
+    before, number = "", 0
     for block in blocks:
         number = _number(block, before, number)
         shown = _shown(block, number)
         if not shown:
             continue
-        joint = "\n" if block.type == before and block.type in _LISTS else "\n\n"
-        text, before = (text + joint + shown if text else shown), block.type
-    return text
+        if texts:
+            texts.append("\n" if block.type == before and block.type in _LISTS else "\n\n")
+        texts.append(shown)
+        before = block.type
+    return "".join(texts)
 
 
 def _number(block: Block, before: str, number: int) -> int:

@@ -15,6 +15,8 @@ from bbfs.model.errors import ProtocolViolation
 Kind = Literal["page", "database", "data_source"]
 KINDS = ("page", "database", "data_source")
 Json = Mapping[str, Any]
+_LONGEST = 2000
+"""Characters of a title, a description or a URL of an item; Notion's own limit."""
 WEB = "https://www.notion.so/"
 """Base of the web addresses of pages and databases; the id follows."""
 _ID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
@@ -65,7 +67,7 @@ def time_ns(value: Any) -> int | None:
     """Return a time of the API (ISO 8601) in nanoseconds since the epoch, or None."""
     try:
         moment = datetime.fromisoformat(string(value))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
@@ -101,7 +103,7 @@ def icon_text(icon: Any) -> str | None:
 
 def user_text(user: Any) -> str | None:
     """Return a user's name, or the id if the API gives no name."""
-    return string(mapping(user).get("name")) or string(mapping(user).get("id")) or None
+    return (string(mapping(user).get("name")) or string(mapping(user).get("id")))[:_LONGEST] or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,16 +163,16 @@ class NotionItem:
         return cls(
             kind,  # type: ignore[arg-type]
             own,
-            plain(title),
+            plain(title)[:_LONGEST],
             Parent.of(found.get("parent")),
             holder=Parent.of(found.get("database_parent")) if kind == "data_source" else None,
             created=string(found.get("created_time")),
             edited=string(found.get("last_edited_time")),
             created_by=user_text(found.get("created_by")),
             edited_by=user_text(found.get("last_edited_by")),
-            url=string(found.get("url")) or None,
-            icon=icon_text(found.get("icon")),
-            description=plain(found.get("description")) or None,
+            url=string(found.get("url"))[:_LONGEST] or None,
+            icon=(icon_text(found.get("icon")) or "")[:_LONGEST] or None,
+            description=plain(found.get("description"))[:_LONGEST] or None,
             in_trash=found.get("in_trash") is True or found.get("archived") is True,
             properties=properties or None,
             data_sources=tuple((one, name) for one, name in sources if one is not None),
@@ -186,7 +188,7 @@ class NotionItem:
         return cls(
             kind,
             own,
-            string(mapping(block.get(string(block.get("type")))).get("title")),
+            string(mapping(block.get(string(block.get("type")))).get("title"))[:_LONGEST],
             parent,
             created=string(block.get("created_time")),
             edited=string(block.get("last_edited_time")),

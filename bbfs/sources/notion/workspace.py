@@ -107,7 +107,7 @@ class Workspace:
         async with aclosing(self._api.search()) as pages:
             try:
                 async for page in pages:
-                    found.update((item.id, _bare(item)) for item in page)
+                    found.update((item.id, bare(item)) for item in page)
                     if len(found) >= MOST_ITEMS:
                         self.problem = f"of more than {MOST_ITEMS} pages, those edited last were looked through"
                         break
@@ -119,7 +119,7 @@ class Workspace:
     async def _search_edited(self) -> None:
         async with aclosing(self._api.search()) as pages:
             async for page in pages:
-                new = [item for item in map(_bare, page) if self._items.get(item.id) != item]
+                new = [item for item in map(bare, page) if self._items.get(item.id) != item]
                 self._items.update((item.id, item) for item in new)
                 if not new:
                     return
@@ -158,6 +158,6 @@ class Workspace:
         return None
 
 
-def _bare(item: NotionItem) -> NotionItem:
+def bare(item: NotionItem) -> NotionItem:
     """Return an item without its columns, which take most of its memory."""
     return replace(item, properties=None)

@@ -103,14 +103,14 @@ async def test_requests_say_what_they_were_asked_to(site: WebSite, client: WebCl
     response = await client.request(
         "POST", f"{site.url}/echo?a=1", headers={"X-Extra": "yes"}, params={"b": "2 3"}, json={"q": [1]}
     )
-    said = response.json()
+    said = await response.json()
     assert (said["method"], said["body"]) == ("POST", '{"q":[1]}')
     assert said["path"] in ("/echo?a=1&b=2+3", "/echo?a=1&b=2%203")
     assert said["headers"]["x-extra"] == "yes"
     assert said["headers"]["content-type"] == "application/json"
     assert said["headers"]["user-agent"].startswith("bbfs")
     with pytest.raises(ProtocolViolation, match="no JSON"):
-        (await client.get(f"{site.url}/redirect/0")).json()
+        await (await client.get(f"{site.url}/redirect/0")).json()
 
 
 async def test_redirects_are_followed_to_their_end(site: WebSite, client: WebClient) -> None:
@@ -125,7 +125,7 @@ async def test_redirects_are_followed_to_their_end(site: WebSite, client: WebCli
 @pytest.mark.parametrize(("code", "method"), [(301, "GET"), (302, "GET"), (303, "GET"), (307, "POST"), (308, "POST")])
 async def test_a_redirect_keeps_or_changes_the_method(site: WebSite, client: WebClient, code: int, method: str) -> None:
     response = await client.request("POST", f"{site.url}/to?url=/echo&code={code}", json={"a": 1})
-    said = response.json()
+    said = await response.json()
     assert (said["method"], said["body"]) == (method, '{"a":1}' if method == "POST" else "")
     assert ("content-type" in said["headers"]) == (method == "POST")
 
@@ -140,9 +140,9 @@ async def test_a_redirect_to_no_web_page_is_refused(site: WebSite, client: WebCl
 async def test_credentials_do_not_go_to_another_server(site: WebSite, other: WebSite) -> None:
     headers = {"Authorization": f"Bearer {SECRET}", "Cookie": f"id={SECRET}", "X-Api-Key": SECRET, "User-Agent": "me"}
     client = make(headers=headers)
-    here = (await client.get(f"{site.url}/to?url=/echo")).json()["headers"]
+    here = (await (await client.get(f"{site.url}/to?url=/echo")).json())["headers"]
     assert {here["authorization"], here["cookie"], here["x-api-key"]} == set(headers.values()) - {"me"}
-    there = (await client.get(f"{site.url}/to", params={"url": f"{other.url}/echo"})).json()["headers"]
+    there = (await (await client.get(f"{site.url}/to", params={"url": f"{other.url}/echo"})).json())["headers"]
     assert SECRET not in json.dumps(there)
     assert (there["user-agent"], there["host"]) == ("me", other.host)
     with pytest.raises(ProtocolViolation, match="to another server"):

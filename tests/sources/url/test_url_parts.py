@@ -23,7 +23,7 @@ from bbfs.sources.http.headers import (
 )
 from bbfs.sources.http.pacing import Pace, Pause, retry_after
 from bbfs.sources.http.redirects import origin
-from bbfs.sources.http.responses import BodyDecoder
+from bbfs.sources.http.responses import BodyDecoder, number_in
 from bbfs.sources.url.handler import UrlHandler
 from bbfs.sources.url.html_markdown import job
 from bbfs.sources.url.listing import Link, links, with_renderings
@@ -317,6 +317,25 @@ def test_members_of_gzip_follow_each_other(members: list[bytes], step: int) -> N
         found += b"".join(decoder.feed(coded[at : at + step]))
     decoder.end()
     assert found == b"".join(members)
+
+
+def test_parts_of_a_coded_body_are_counted() -> None:
+    """Each costs a decompressor and a copy of what follows it, and may be empty."""
+    decoder = BodyDecoder("gzip")
+    with pytest.raises(ProtocolViolation, match="more than 1000 parts"):
+        list(decoder.feed(gzip.compress(b"") * 2000))
+
+
+def test_numbers_in_headers_have_bounds() -> None:
+    assert [number_in(text) for text in ("", "12", "-1", "1" * 5000, "٣", "1" * 18)] == [None, 12, None, None, None,
+                                                                                         int("1" * 18)]  # fmt: skip
+
+
+def test_long_headers_are_parsed_in_no_time() -> None:
+    long = "text/html" + ';"' * 500_000
+    assert media_type({"content-type": long}) in ((None, None), ("text/html", None))
+    assert modified_ns({"last-modified": "Mon, " * 500_000}) is None
+    assert retry_after({"retry-after": "Mon, " * 500_000}, 0.0) is None
 
 
 class Made(str):

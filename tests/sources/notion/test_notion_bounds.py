@@ -1,0 +1,135 @@
+"""Notion answers that mean harm: each page and listing ends, within its memory, and text takes linear time."""
+
+import json
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+import pytest
+import trio
+import trio.testing
+
+from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
+from bbfs.sources.bounded.workers import WorkerPool
+from bbfs.sources.http.client import WebResponse
+from bbfs.sources.notion import api as notion_api
+from bbfs.sources.notion.api import NotionApi
+from bbfs.sources.notion.inline import code_span, markdown_of
+from bbfs.sources.notion.markdown import Block, document, job, packed
+from bbfs.sources.notion.values import NotionItem
+
+PAGE = UUID(int=1).hex
+
+
+class Answers:
+    """A client that answers every request by a function of its path and number."""
+
+    def __init__(self, answer: Callable[[str, int], Any]) -> None:
+        self._answer = answer
+        self.requests = 0
+
+    async def request(self, method: str, url: str, **options: Any) -> WebResponse:
+        await trio.lowlevel.checkpoint()
+        self.requests += 1
+        said = self._answer(url, self.requests)
+        body = said if isinstance(said, bytes) else json.dumps(said).encode()
+        return WebResponse(200, url, {}, body)
+
+
+def api(answer: Callable[[str, int], Any]) -> tuple[NotionApi, Answers]:
+    client = Answers(answer)
+    return NotionApi(client, "https://notion.example"), client  # type: ignore[arg-type]
+
+
+def listed(results: Any, cursor: str | None = None) -> dict[str, Any]:
+    return {"object": "list", "results": results, "has_more": cursor is not None, "next_cursor": cursor}
+
+
+def block(number: int, **more: Any) -> dict[str, Any]:
+    return {"object": "block", "id": str(UUID(int=number)), "type": "paragraph", "paragraph": {}, **more}
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (lambda url, n: listed([], f"c{n}"), ProtocolViolation),
+        (lambda url, n: listed([None, 1], f"c{n}"), ProtocolViolation),
+        (lambda url, n: listed([block(n)], f"c{n}"), TooLarge),
+        (lambda url, n: listed([block(n, in_trash=True)], f"c{n}"), TooLarge),
+        (lambda url, n: listed([block(n, has_children=True)]), TooLarge),
+        (lambda url, n: listed([block(1, has_children=True)]), TooLarge),
+        (lambda url, n: listed([block(n, paragraph={"rich_text": "x" * 100_000})], f"c{n}"), TooLarge),
+        (lambda url, n: listed([{}] * 2000), ProtocolViolation),
+        (lambda url, n: listed([block(n, paragraph=[[]] * 600_000)]), TooLarge),
+        (lambda url, n: b'{"object": "list", "results": ' + b"[" * 100_000, TooLarge),
+        (lambda url, n: b"[" + b"9" * 100_000 + b"]", ProtocolViolation),
+    ],
+    ids=["empty", "none", "endless", "trash", "deep", "cycle", "bytes", "many", "values", "nested", "number"],
+)
+async def test_the_blocks_of_a_page_end(
+    answer: Callable[[str, int], Any], error: type[BbfsError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notion_api, "MOST_BLOCKS", 500)
+    made, client = api(answer)
+    with pytest.raises(error):
+        await made.blocks(PAGE)
+    assert client.requests <= 501
+
+
+async def test_the_rows_of_a_database_end() -> None:
+    numbers = count()
+    row = {"object": "page", "parent": {}, "properties": {"p": {"type": "url", "url": "u" * 1_000_000}}}
+    made, client = api(lambda url, n: listed([{**row, "id": str(UUID(int=next(numbers)))}], f"c{n}"))
+    with pytest.raises(TooLarge, match="more than 16777216 bytes"):
+        async for _ in made.query(PAGE):
+            pass
+    assert client.requests < 20
+
+
+async def test_one_operation_at_a_time_holds_much() -> None:
+    made, _ = api(lambda url, n: listed([]))
+    order: list[str] = []
+
+    async def second() -> None:
+        async with made._received("second") as received:
+            await received.take(600_000)
+            order.append("second")
+
+    async with trio.open_nursery() as nursery:
+        async with made._received("first") as first:
+            await first.take(600_000)
+            nursery.start_soon(second)
+            await trio.testing.wait_all_tasks_blocked()
+            order.append("first")
+    assert order == ["first", "second"]
+
+
+def test_texts_of_an_item_are_short() -> None:
+    long = [{"plain_text": "t" * 1_000_000}]
+    item = NotionItem.of(
+        {"object": "database", "id": PAGE, "title": long, "description": long, "url": "u" * 1_000_000,
+         "icon": {"type": "emoji", "emoji": "e" * 1_000_000}, "created_by": {"name": "n" * 1_000_000}}
+    )  # fmt: skip
+    assert {len(text or "") for text in (item.title, item.description, item.url, item.icon, item.created_by)} == {2000}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_text_is_made_in_linear_time(number: int) -> None:
+    """Twice the text would take four times as long, and minutes, if it were not."""
+    many = number * 500_000
+    assert code_span("`" * many).count("`") == 3 * many + 2
+    for text in ("`", "*_", "~", "&a", "& ", "$", "\\", "- ", " \n", "[", "<"):
+        markdown_of([{"type": "text", "text": {"content": text * many}}])
+    pieces = [{"type": "text", "text": {"content": "x" * 20}}] * (many // 10)
+    assert len(markdown_of(pieces)) == 20 * len(pieces)
+    paragraphs = [Block.of(block(1, paragraph={"rich_text": pieces[:3]}))] * (many // 20)
+    assert document("t", paragraphs)
+
+
+async def test_a_large_page_is_the_same_page() -> None:
+    inner = Block.of(block(2, paragraph={"rich_text": [{"plain_text": "inner"}]}))
+    blocks = [Block.of(block(1, type="toggle", toggle={"rich_text": [{"plain_text": "ä"}]}), [inner])] * 3
+    text = document("T", blocks).encode()
+    assert job(packed("T", blocks), {}) == text
+    assert await WorkerPool().run("notion", packed("T", blocks), owner="a", what="page") == text
