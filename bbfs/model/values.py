@@ -329,9 +329,11 @@ class ListingProgress:
 class SourceEvent:
     """A change at a source. uri: the native URI of the updated resource, or None if the listing changed.
 
-    missed: the source's announcements have a gap, so any resource may have changed; `uri` is None then.
+    missed: the source's announcements have a gap, so any resource may have changed; `uri` is None then. begun: the
+    source reports changes of the resource from now on; one may have been missed before.
     """
 
     source_id: str
     uri: str | None = None
     missed: bool = False
+    begun: bool = False

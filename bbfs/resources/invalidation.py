@@ -18,14 +18,22 @@ class Invalidation:
     """
 
     def __init__(
-        self, sources: Mapping[str, Source], loader: ContentLoader, tell: Callable[[Source, Iterable[Path]], None]
+        self,
+        sources: Mapping[str, Source],
+        loader: ContentLoader,
+        tell: Callable[[Source, Iterable[Path]], None],
+        clock: Callable[[], float],
     ) -> None:
         self._sources = sources
         self._loader = loader
         self._tell = tell
+        self._clock = clock
 
     def event(self, source: Source, event: SourceEvent) -> None:
         """Take in the event of a handler: validity ends at once (S18)."""
+        if event.begun and event.uri is not None:
+            self._begun(source, event.uri)
+            return
         if event.missed:
             self._loader.invalidate(source, None)
             self._suspect_all(source)
@@ -54,6 +62,15 @@ class Invalidation:
         for record in source.catalog.held():
             if record.suspected and record.fetched_at is not None:
                 self._loader.invalidate(source, record.metadata.native_uri)
+
+    def _begun(self, source: Source, uri: str) -> None:
+        """Have a content that was answered before the source began to report its changes asked for again (S18)."""
+        self._loader.distrust(source, uri)
+        record, now = source.catalog.record(uri), self._clock()
+        if record is not None and record.fresh(now):
+            record.expire(now)
+            if record.path:
+                self._tell(source, [record.path])
 
     def _suspect(self, source: Source, uri: str) -> None:
         record = source.catalog.record(uri)

@@ -204,6 +204,8 @@ class ContentLoader:
                 found = await self._from_others(load)
                 if found is not None:
                     return self._publisher.take(load, found)
+                if source.watches is not None and not record.provisional:
+                    source.watches.interested(record.metadata.native_uri)
                 self.loads += 1
                 load.restart()
                 loaded = await self._revalidate(load) or await source.loads.load(record.metadata.native_uri)
@@ -283,13 +285,18 @@ class ContentLoader:
     # -- what changes ------------------------------------------------------------------------------------------------
 
     def invalidate(self, source: Source, uri: str | None, *, announced: bool = False) -> None:
-        """Invalidate what is cached of a resource (None: of every resource of the source).
+        """Invalidate all tiers of a resource (None: of every resource of the source).
 
         announced: the source itself said so; notify the other machines too.
         """
         self._invalidate_here(source.fingerprint, uri)
         if self._shared is not None:
             self._shared.invalidate(source, uri, announced=announced)
+
+    def distrust(self, source: Source, uri: str) -> None:
+        """Accept nothing from other machines that was requested before now."""
+        if self._shared is not None:
+            self._shared.invalidate(source, uri, announced=False)
 
     def dropped(self, source: Source, fingerprint: str, uri: str | None) -> bool:
         """Invalidate what another machine says to have changed (None: any resource of the source).

@@ -37,7 +37,7 @@ from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.directory_view import View, is_directory
-from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node, steady_time
+from bbfs.resources.catalog.record import DIRECTORY, JUST_NOW, Lease, Node, Path, Record, record_node, steady_time
 from bbfs.resources.invalidation import Invalidation
 from bbfs.resources.loader import ContentLoader, refuse_repeat
 from bbfs.resources.publish import ABSENT_FOR, Publisher, content_key, require_current
@@ -51,8 +51,6 @@ from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler
 
 log = logging.getLogger(__name__)
 
-JUST_NOW = 0.25
-"""Seconds for which a load counts as fresh, even with a time to live of 0."""
 LOADS_AT_ONCE = 64
 """Concurrent loads of one `load_resources`, besides the bound of each source."""
 AHEAD_SHARE = 16
@@ -108,7 +106,7 @@ class ResourceManager:
             ended=lambda source, record, size: self._ahead.ended(source, record, size, record.ttl),
             clock=clock,
         )
-        self._invalidation = Invalidation(self.sources, self._loader, self._tell_of)
+        self._invalidation = Invalidation(self.sources, self._loader, self._tell_of, clock)
         self._ahead = LoadAhead(
             self._loader.fetch,
             self._flights,

@@ -169,7 +169,7 @@ class Following(Subscribers):
 
     def _announced(self, source: Source, event: SourceEvent) -> None:
         """Pass on a source's notification. For a resource with a path the manager calls `_changed` instead."""
-        if event.uri is None:
+        if event.uri is None or event.begun:
             return
         uri = source_uri(source.data.base_prefix, event.uri)
         record = source.catalog.record(event.uri)

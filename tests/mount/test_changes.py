@@ -256,6 +256,22 @@ print([events == select.POLLERR for _, events in poll.poll(20000)], flush=True)
     assert program() == ["[True]"]
 
 
+@pytest.mark.semantics("S18")
+def test_a_change_before_the_subscription_stands_is_seen_after_it(mounted: Mounts, server: ScriptedServer) -> None:
+    server.add("test://d/file", "old")
+    server.hang_subscriptions()
+    mount = mounted(server.source("docs", ttl={"listing": 3600, "content": 3600}))
+    path = mount / "mcp-server+docs/test/d/file"
+    assert run("cat", path).text == "old"
+    server.add("test://d/file", "newer")  # which the server announces to none
+    server.release_subscriptions()
+    wait_until(lambda: run("cat", path).text == "newer", "the change is seen")
+    wait_until(lambda: run("stat", "-c", "%s", path).text == "5\n", "its size is")
+    reads = server.reads()
+    assert run("cat", path, path).text == "newernewer"
+    assert server.reads() == reads
+
+
 # -- bbfs watch --------------------------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import Capabilities, Content, DataSource
 from bbfs.resources.cache.metadata import MetadataStore
-from bbfs.resources.catalog.record import Record
+from bbfs.resources.catalog.record import JUST_NOW, Record
 from bbfs.resources.manager import LoadedResource
 from bbfs.resources.publish import ERROR_KEPT
 from bbfs.resources.source import WAITERS_PER_SOURCE
@@ -602,6 +602,29 @@ async def test_arguments_that_do_not_fit_the_mode_are_refused(
     async with World(nursery, flat(a=b"")) as world:
         with pytest.raises(NotSupported):
             await world.manager.load_resources(mode, **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.semantics("S18")
+async def test_what_was_loaded_before_its_changes_are_reported_is_asked_for_once_more(nursery: trio.Nursery) -> None:
+    source = FlatSource(data_source(listing_ttl=3600.0, content_ttl=3600.0), contents={"x://a": b"old"})
+    async with World(nursery, source) as world:
+        handle = await world.kernel.open(ROOT + "a")
+        assert source.watched == {"x://a"}
+        before = await world.kernel.stat(ROOT + "a")
+        world.clock.advance(1.0)
+        source.announce("x://a", begun=True)
+        assert world.forgotten() == ["a"]
+        assert not world.files.core.changed(handle)  # a program that polls it goes on to wait
+        after = await world.kernel.stat(ROOT + "a")
+        assert (after.ino, source.loads["x://a"]) == (before.ino, 2)
+        source.contents["x://a"] = b"new"
+        assert await world.kernel.cat(ROOT + "a") == b"old"
+        source.announce("x://a", begun=True)
+        assert await world.kernel.cat(ROOT + "a") == b"old"  # which was loaded just now, for this open
+        world.clock.advance(JUST_NOW)
+        assert await world.kernel.cat(ROOT + "a") == b"new"
+        assert world.files.core.changed(handle)
+        assert source.loads["x://a"] == 3
 
 
 # -- across mounts -----------------------------------------------------------------------------------------------------

@@ -155,9 +155,9 @@ class FlatSource(Scripted):
     def interested(self, native_uri: str) -> None:
         self.watched.add(native_uri)
 
-    def announce(self, uri: str | None = None, *, missed: bool = False) -> None:
-        """Tell whoever watches that a resource (or the listing) changed."""
-        self._sink(SourceEvent(self.source.id, uri, missed))
+    def announce(self, uri: str | None = None, *, missed: bool = False, begun: bool = False) -> None:
+        """Report to the sink that a resource (or the listing) changed."""
+        self._sink(SourceEvent(self.source.id, uri, missed, begun))
 
     def template(self, uri_template: str, **fields: Any) -> None:
         """Have one more template."""

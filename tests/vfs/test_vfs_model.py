@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from bbfs.model.errors import BbfsError, NotFound, Outdated
 from bbfs.model.inode_number import ROOT
-from bbfs.resources.manager import JUST_NOW
+from bbfs.resources.catalog.record import JUST_NOW
 from bbfs.vfs.filesystem import Attributes
 
 CONTENT_TTL, LISTING_TTL = 10.0, 30.0

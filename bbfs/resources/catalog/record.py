@@ -16,6 +16,8 @@ Path = tuple[str, ...]
 NANOSECONDS = 1_000_000_000
 LARGEST = 1 << 63
 """Sizes (bytes) and times (ns) must be less: the kernel has them as signed 64-bit numbers."""
+JUST_NOW = 0.25
+"""Seconds for which a load counts as fresh, even with a time to live of 0."""
 DIRECTORY_VERSION = "/"
 """The version part of a directory's inode: never that of a file, since a name may change from one to the other."""
 STAND_IN = "\0?"
@@ -200,6 +202,16 @@ class Record:
         self.error = None
         for part in (self.parts or {}).values():
             part.suspect()
+
+    def expire(self, now: float) -> None:
+        """End the time to live of the content and of its size, without a hint that they changed.
+
+        What was loaded just now stays fresh for the open that follows the stat.
+        """
+        for each in (self, *(self.parts or {}).values()):
+            if each.fetched_at is not None:
+                each.ttl = min(each.ttl, max(JUST_NOW, now - each.fetched_at))
+            each.listed_at = 0.0
 
     def learn(self, size: int, digest: str, now: float, ttl: float, *, outdated: bool = False) -> bool:
         """Take over the result of a load. Return whether this is another version than the last one.

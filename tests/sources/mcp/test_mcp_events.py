@@ -23,7 +23,7 @@ async def test_notifications_of_the_handshake_era(manager: MCPManager, odd: Call
     server = odd("changing")
     events: list[SourceEvent] = []
     manager.add("odd", server.server, PATIENT)
-    manager.subscribe_events("odd", events.append)
+    manager.subscribe_events("odd", lambda event: None if event.begun else events.append(event))
     manager.interested("odd", "odd://a")
     await manager.load_resource("odd", "odd://a")
     await until(lambda: server.lines("resources/subscribe") == ["resources/subscribe odd://a"])
@@ -35,6 +35,27 @@ async def test_notifications_of_the_handshake_era(manager: MCPManager, odd: Call
     await manager.load_resource("odd", "odd://b")
     await until(lambda: len(events) == 2)
     assert set(events) == {SourceEvent("odd"), SourceEvent("odd", "odd://a")}
+
+
+@pytest.mark.semantics("S18")
+def test_what_was_answered_before_its_changes_are_reported_is_named_once() -> None:
+    begun: list[str] = []
+    interests = Interests(begun.append)
+    interests.loaded("a")
+    interests.loaded("a")
+    interests.loaded("refused")
+    interests.answered(listing=True, told=("a", "b"), asked=("a", "b", "refused"))
+    interests.loaded("b")
+    interests.answered(listing=True, told=("a", "b"), asked=("a", "b", "refused"))
+    assert begun == ["a"]
+    interests.disconnected()
+    interests.loaded("b")
+    interests.answered(listing=True, told=("b",), asked=("b",))
+    assert begun == ["a", "b"]
+    for number in range(3 * MAX_INTERESTS):
+        interests.loaded(str(number))
+    interests.answered(listing=True, told=map(str, range(3 * MAX_INTERESTS)), asked=None)
+    assert len(begun) == 2 + MAX_INTERESTS
 
 
 @pytest.mark.semantics("S18")

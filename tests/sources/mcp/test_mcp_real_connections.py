@@ -138,7 +138,7 @@ async def test_forgotten_session_is_made_again_with_its_subscriptions(manager: M
     events: list[SourceEvent] = []
     async with serve("streams.py", output=output) as url:
         manager.add("web", McpServer("http", url=url), PATIENT)
-        manager.subscribe_events("web", events.append)
+        manager.subscribe_events("web", lambda event: None if event.begun else events.append(event))
         manager.interested("web", "odd://a")
         await manager.list_resources("web")
         await until(lambda: "resources/subscribe" in output and "stream" in output)

@@ -92,7 +92,7 @@ class Connection:
     ) -> None:
         self.counts = RequestCounts()
         self.list_limit = server.list_limit
-        self.interests = Interests()
+        self.interests = Interests(lambda uri: self._emit(SourceEvent(server_id, uri, begun=True)))
         self.parameter_headers: dict[str, ParameterHeaders] = {}
         self.sinks: list[Callable[[SourceEvent], None]] = []
         self.state = SourceState("idle")
@@ -197,7 +197,9 @@ class Connection:
 
     def emit(self, uri: str | None, *, missed: bool = False) -> None:
         """Report to the sinks that a resource or the listing (None) changed, or that events were missed."""
-        event = SourceEvent(self._id, uri, missed)
+        self._emit(SourceEvent(self._id, uri, missed))
+
+    def _emit(self, event: SourceEvent) -> None:
         for sink in self.sinks:
             try:
                 sink(event)

@@ -59,6 +59,8 @@ _BYTES_OF_ENTRY = 128
 """Bytes of memory for each resource that a server may list; they are one budget for all of them."""
 _ENTRIES_AT_ONCE = 500
 """Entries of a page that are decoded before other tasks run; this takes about 5 ms at most."""
+_SUBSCRIBED_FIRST = 0.01
+"""Seconds that a first read waits for the subscription to the resource."""
 _LIBRARY_LOGGERS = {"httpx2": logging.WARNING, "mcp": logging.CRITICAL, "client": logging.CRITICAL}
 """httpx2 logs whole URLs at INFO, and they may hold secrets. The SDK logs tracebacks of errors that it also raises."""
 
@@ -152,7 +154,10 @@ class MCPManager:
         connection = self._connection(server_id)
         if not encodable(native_uri):
             raise NotFound("a URI that cannot be written in UTF-8")
+        with trio.move_on_after(_SUBSCRIBED_FIRST):  # else the answer may miss a change, and is asked for again
+            await connection.interests.answered_for(native_uri)
         session, result = await connection.request("resources/read", {"uri": native_uri}, kind="read")
+        connection.interests.loaded(native_uri)
         ttl = ttl_seconds(result) if session.modern else None
         if loaded_size(result) >= _THREAD_FROM_CHARACTERS:
             return await trio.to_thread.run_sync(loaded, result, ttl)

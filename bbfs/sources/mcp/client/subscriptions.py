@@ -19,7 +19,7 @@ log = logging.getLogger("bbfs.mcp")
 
 MAX_INTERESTS = 256
 _SETTLE = 0.05
-"""Seconds to wait for more interests before they are sent."""
+"""Seconds between two streams: interests that come meanwhile are sent together."""
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
 """Seconds between two tries to listen, doubling."""
 _SUBSCRIBING_AT_ONCE = 8
@@ -29,10 +29,13 @@ class Interests:
     """The latest `MAX_INTERESTS` native URIs whose changes bbfs wants to hear of, and what the server agreed to report.
 
     A connected server reports changes of `told`, and of its listing if `listing_told`. Synchronous, for one event loop.
+    begun: called with each URI whose content was answered before the server agreed to report its changes.
     lists: the lists that make the listing: `resources`, perhaps `tools` and `prompts`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, begun: Callable[[str], None] = lambda uri: None) -> None:
+        self._begun = begun
+        self._unreported: OrderedDict[str, None] = OrderedDict()
         self.lists: frozenset[str] = frozenset(("resources",))
         self._uris: OrderedDict[str, None] = OrderedDict()
         self.changed = trio.Event()
@@ -64,6 +67,21 @@ class Interests:
         self._asked = None if asked is None else frozenset(asked)
         self._answered.set()
         self._answered = trio.Event()
+        for uri in [uri for uri in self._unreported if uri in self.told]:
+            del self._unreported[uri]
+            self._begun(uri)
+
+    def loaded(self, uri: str) -> None:
+        """Note that the server has answered a content. A change before it agrees to report changes may be missed."""
+        if uri not in self.told:
+            self._unreported[uri] = None
+            if len(self._unreported) > MAX_INTERESTS:
+                self._unreported.popitem(last=False)
+
+    async def answered_for(self, uri: str) -> None:
+        """Wait until a connected server has answered for a URI, if it is asked. Set a deadline."""
+        while self._connected and uri in self._uris and self._asked is not None and uri not in self._asked:
+            await self._answered.wait()
 
     def disconnected(self) -> None:
         """Note that the server reports nothing until it is connected again."""
@@ -179,6 +197,7 @@ class _Subscriptions:
                     self._accepted.add(uri)
         if method == "resources/subscribe":
             self._asked.add(uri)
+            self._watch.answered(self._accepted, self._asked)
 
 
 class _Listener:
@@ -207,7 +226,7 @@ class _Listener:
             current: _Stream | None = None
             pause = _FIRST_PAUSE
             while True:
-                changed, following = self._interests.changed, _Stream()
+                changed, following, settled = self._interests.changed, _Stream(), trio.current_time() + _SETTLE
                 nursery.start_soon(self._hear, following)
                 with trio.move_on_after(self._timeout):
                     await following.answered.wait()
@@ -225,7 +244,7 @@ class _Listener:
                 current = following
                 await self._change_or_end(changed, current.ended)
                 if not current.ended.is_set():
-                    await trio.sleep(_SETTLE)
+                    await trio.sleep_until(settled)
                     continue
                 if trio.current_time() - following.opened > _LAST_PAUSE:
                     pause = _FIRST_PAUSE
