@@ -116,7 +116,8 @@ class XattrCache:
         """Return the current attributes of anything but the mount's root."""
         manager = self._manager
         if len(path) == 1 and node.kind == "directory":
-            return attributes(manager.source_document(path))
+            count = manager.place(path)[0].catalog.count()
+            return attributes({**manager.source_document(path), "resources": count})
         if node.kind == "symlink":
             return {}
         if node.record is None:

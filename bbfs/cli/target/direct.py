@@ -235,8 +235,8 @@ class DirectTree:
                 with trio.move_on_after(timeout) as bound:
                     try:
                         await self.manager.below(source, ())
-                        listed = await self.manager.list_resources(source.data.uri_prefix)
-                        counted = sum(metadata.kind == "resource" for metadata in listed)
+                        await self.manager.list_resources(source.data.uri_prefix)
+                        counted = source.catalog.count()
                     except BbfsError as error:
                         problem = str(error)
                 if bound.cancelled_caught and source.state.state != "up":

@@ -156,20 +156,21 @@ class MountedTree:
         rows: dict[str, dict[str, Any]] = {}
 
         async def contact(name: str) -> None:
-            counted: int | None = None
+            listed = False
             problem: str | None = None
             if timeout is not None:
                 with trio.move_on_after(timeout) as bound:
                     try:
-                        walk = partial(_count, self._at((name,)))
-                        counted = await trio.to_thread.run_sync(walk, abandon_on_cancel=True)
+                        walk = partial(_list_below, self._at((name,)))
+                        await trio.to_thread.run_sync(walk, abandon_on_cancel=True)
+                        listed = True
                     except OSError as error:
                         problem = error.strerror
                 if bound.cancelled_caught:
                     problem = f"did not answer within {timeout:g} s"
             text, unknown = await self._told((name,), "user.bbfs.metadata")
             document = {"id": name, "uriPrefix": name, "state": "down", **json.loads(text or "{}")}
-            document.update(resources=counted, mount=self._root)
+            document.update(resources=document.get("resources") if listed else None, mount=self._root)
             if problem or unknown:
                 document.setdefault("error", problem or unknown)
             rows[name] = document
@@ -250,15 +251,11 @@ def _names(directory: str) -> list[str]:
         return []
 
 
-def _count(directory: str) -> int:
-    """Return the number of resources below a directory. Listing loads no content. Raise OSError."""
-    total = 0
+def _list_below(directory: str) -> None:
+    """Have the daemon list everything below a directory. This loads no content. Raise OSError."""
     for entry in os.scandir(directory):
         if entry.is_dir(follow_symlinks=False):
-            total += _count(entry.path)
-        elif entry.is_file(follow_symlinks=False):
-            total += 1
-    return total
+            _list_below(entry.path)
 
 
 def _copy_file(path: str, write: Callable[[bytes], object]) -> None:

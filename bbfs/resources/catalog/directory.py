@@ -28,7 +28,8 @@ UNLISTED_KEPT = 10_000
 class _Listed:
     """One directory as last listed: name → record, and the raw segments behind the names.
 
-    open: whether other names may exist. problem: why the listing is incomplete.
+    open: whether other names may exist. problem: why the listing is incomplete. resources: entries that are neither
+    directories nor links.
     """
 
     fetched_at: float
@@ -37,6 +38,10 @@ class _Listed:
     lease: Lease = field(default_factory=Lease)
     open: bool = False
     problem: str | None = None
+    resources: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.resources = sum(record.metadata.kind == "resource" for record in self.entries.values())
 
     def expire(self) -> None:
         """Have it listed again at the next use; until then it serves as stale (S20)."""
@@ -192,7 +197,7 @@ class DirectoryCatalog:
         return sum(record.best_size() for record in listed if record.metadata.kind == "resource"), self.count()
 
     def count(self) -> int:
-        return sum(len(directory.entries) for directory in self._directories.values())
+        return sum(directory.resources for directory in self._directories.values())
 
     def all_records(self) -> list[Record]:
         listed = (record for directory in self._directories.values() for record in directory.entries.values())
