@@ -40,7 +40,7 @@ from bbfs.private_files import own_directory
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.put import Puts
-from bbfs.resources.watch import Change, Watch
+from bbfs.resources.watch import Difference, Watch
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ _CREDENTIALS = struct.Struct("3i")
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def change_message(change: Change, path: str) -> dict[str, Any]:
+def change_message(change: Difference, path: str) -> dict[str, Any]:
     """Return a change as a JSON object. path: the one to show."""
     when = datetime.fromtimestamp(change.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {"event": change.event, "path": path, "uri": change.uri, "source": change.source, "time": when}

@@ -4,6 +4,7 @@ Invalidated contents stay in the caches: they are served if the source does not 
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from bbfs.model.values import SourceEvent
 from bbfs.resources.catalog.record import Path
@@ -11,17 +12,30 @@ from bbfs.resources.loader import ContentLoader
 from bbfs.resources.source import Source
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """News of a source for the kernel's cache, the watches and the server.
+
+    paths: from the mount's root; their entries or contents changed. uri: the native URI of an invalidated resource.
+    """
+
+    source: Source
+    paths: tuple[Path, ...]
+    uri: str | None = None
+
+
 class Invalidation:
     """Ends validity in the catalogs of the sources and of what is cached.
 
-    sources: by base prefix. tell: receives a source and the changed paths of its catalog.
+    sources: by base prefix. tell: receives a source, the changed paths of its catalog, and the native
+    URI of the resource if it is one.
     """
 
     def __init__(
         self,
         sources: Mapping[str, Source],
         loader: ContentLoader,
-        tell: Callable[[Source, Iterable[Path]], None],
+        tell: Callable[[Source, Iterable[Path], str | None], None],
         clock: Callable[[], float],
     ) -> None:
         self._sources = sources
@@ -70,18 +84,17 @@ class Invalidation:
         if record is not None and record.fresh(now):
             record.expire(now)
             if record.path:
-                self._tell(source, [record.path])
+                self._tell(source, [record.path], None)
 
     def _suspect(self, source: Source, uri: str) -> None:
         record = source.catalog.record(uri)
         if record is not None:
             record.suspect()  # the content stays: it is served if the source goes down now (S20)
-            if record.path:
-                self._tell(source, [record.path])
+        self._tell(source, [record.path] if record is not None and record.path else [], uri)
 
     def _suspect_all(self, source: Source) -> None:
         """Invalidate every loaded resource, because changes may have been missed."""
         loaded = [record for record in source.catalog.all_records() if record.fetched_at is not None]
         for record in loaded:
             record.suspect()
-        self._tell(source, [record.path for record in loaded if record.path])
+        self._tell(source, [record.path for record in loaded if record.path], None)

@@ -38,7 +38,7 @@ from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.directory_view import View, is_directory
 from bbfs.resources.catalog.record import DIRECTORY, JUST_NOW, Lease, Node, Path, Record, record_node, steady_time
-from bbfs.resources.invalidation import Invalidation
+from bbfs.resources.invalidation import Change, Invalidation
 from bbfs.resources.loader import ContentLoader, refuse_repeat
 from bbfs.resources.publish import ABSENT_FOR, Publisher, content_key, require_current
 from bbfs.resources.readahead.scheduler import LoadAhead
@@ -116,7 +116,7 @@ class ResourceManager:
             mounted=lambda source, path: self._mounted(source, path)[0],
             clock=clock,
         )
-        self._listeners: list[Callable[[Iterable[Path]], None]] = []
+        self._listeners: list[Callable[[Change], None]] = []
 
     @property
     def loads(self) -> int:
@@ -162,22 +162,22 @@ class ResourceManager:
             handler.watch(partial(self._invalidation.event, source))
         return source
 
-    def on_change(self, listener: Callable[[Iterable[Path]], None]) -> Callable[[], None]:
-        """Call `listener` with every path (from the mount's root) whose entry or content has changed.
+    def on_change(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `listener` with every change of a source.
 
         Return a function that ends that. The listener must neither block nor raise.
         """
         self._listeners.append(listener)
         return partial(self._listeners.remove, listener)
 
-    def _tell_of(self, source: Source, paths: Iterable[Path]) -> None:
+    def _tell_of(self, source: Source, paths: Iterable[Path], uri: str | None = None) -> None:
         """Some paths of a source's catalog are not what they were."""
         paths = list(paths)
         for path in paths:
             self._ahead.changed(source, path)
-        changed = [full for path in paths for full in self._mounted(source, path)]
+        change = Change(source, tuple(full for path in paths for full in self._mounted(source, path)), uri)
         for listener in tuple(self._listeners):
-            listener(changed)
+            listener(change)
 
     @staticmethod
     def _mounted(source: Source, path: Path) -> list[Path]:

@@ -6,7 +6,7 @@ content differs.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,13 +15,13 @@ from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
 from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, NotADirectory, NotFound
-from bbfs.model.uri import parse_data_source_uri, source_uri
-from bbfs.model.values import SourceEvent
+from bbfs.model.uri import parse_data_source_uri
 from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.catalog.record import Path, Record
+from bbfs.resources.invalidation import Change
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.resources.watch import Change, Watch
+from bbfs.resources.watch import Difference, Watch
 from bbfs.serving.subscribers import Subscribers
 from bbfs.sources import CanAnnounce, CanWatch
 
@@ -73,9 +73,6 @@ class Following(Subscribers):
         self._listings: dict[str, tuple[Mapping[str, Record], int]] = {}
         self._relisted()
         manager.on_change(self._changed)
-        for source in manager.sources.values():
-            if isinstance(source.handler, CanWatch):
-                source.handler.watch(partial(self._announced, source))
 
     async def follow(self, *uris: str) -> None:
         """Notify of all changes of these resources that happen after this has returned.
@@ -159,7 +156,7 @@ class Following(Subscribers):
         parsed = parse_data_source_uri(uri)
         return (parsed.base_prefix, *uri_paths.plain_path(parsed.original_uri).path)
 
-    def _found(self, uri: str, _change: Change) -> None:
+    def _found(self, uri: str, _change: Difference) -> None:
         """Note another content. The record of the URI need not be the record of the path that was read."""
         followed = self._followed.get(uri)
         record = followed.source.catalog.record(followed.native_uri) if followed is not None else None
@@ -167,24 +164,22 @@ class Following(Subscribers):
             record.suspect()
         self.notify(ResourceUpdated(uri))
 
-    def _announced(self, source: Source, event: SourceEvent) -> None:
-        """Pass on a source's notification. For a resource with a path the manager calls `_changed` instead."""
-        if event.uri is None or event.begun:
-            return
-        uri = source_uri(source.data.base_prefix, event.uri)
-        record = source.catalog.record(event.uri)
-        if uri in self._followed and (record is None or not record.path):
-            self.notify(ResourceUpdated(uri))
-
-    def _changed(self, paths: Iterable[Path]) -> None:
-        """Notify of changes at paths from the mount's root."""
-        changed = set(paths)
+    def _changed(self, change: Change) -> None:
+        """Notify of a change. A resource without a path is known by its URI."""
+        changed = set(change.paths)
         relisted = self._relisted()
         for uri, followed in self._followed.items():
-            record = followed.source.catalog.record(followed.native_uri)
-            if record is None or not record.path or followed.looked_at:
+            if followed.source is not change.source:
                 continue
-            if self._manager.mounted(record) in changed and followed.is_news(record, relisted):
+            record = followed.source.catalog.record(followed.native_uri)
+            if record is None or not record.path:
+                if followed.native_uri == change.uri:
+                    self.notify(ResourceUpdated(uri))
+            elif (
+                not followed.looked_at
+                and self._manager.mounted(record) in changed
+                and followed.is_news(record, relisted)
+            ):
                 followed.told_of = record.fetched_at
                 self.notify(ResourceUpdated(uri))
         if any(self._has_come_or_gone(path, relisted) for path in changed):

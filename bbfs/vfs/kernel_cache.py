@@ -5,12 +5,13 @@ lead elsewhere, directories that were added or removed, absent names that a refr
 task is alone; nothing here waits.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from cachetools import LRUCache
 
 from bbfs.model.errors import NotADirectory, NotFound
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, Path
+from bbfs.resources.invalidation import Change
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.file_handles import OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
@@ -54,11 +55,11 @@ class KernelCache:
                 if parent is not None:
                     self._invalidate(parent, raw_name)
 
-    def changed(self, paths: Iterable[Path]) -> None:
+    def changed(self, change: Change) -> None:
         """Notify the kernel of names that have changed, and of ancestors that were added or removed."""
         self.changes += 1
         told: set[Path] = set()
-        for path in paths:
+        for path in change.paths:
             self._outdate(path)
             for depth in range(1, len(path) + 1):
                 parent = self._inodes.held(path[: depth - 1], DIRECTORY_VERSION)

@@ -16,7 +16,7 @@ from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, Unreachable
 from bbfs.model.values import SourceEvent
 from bbfs.resources.catalog.record import Path
-from bbfs.resources.watch import Change, Watch
+from bbfs.resources.watch import Difference, Watch
 from bbfs.resources.watch.source import FOLLOWED, RETRY_EVERY
 
 DOCS = "mcp-server+docs/x/"
@@ -250,7 +250,7 @@ async def test_poll_says_what_is_ready_and_wakes_who_waits_once(nursery: trio.Nu
 class Heard:
     """What a watch has told."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def take(self) -> list[str]:

@@ -11,10 +11,10 @@ import trio
 from bbfs.model.errors import NotFound, NotSupported
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.watch.events import Change, Event, Scope
+from bbfs.resources.watch.events import Difference, Event, Scope
 from bbfs.resources.watch.source import SourceWatch
 
-__all__ = ["Change", "Event", "Watch"]
+__all__ = ["Difference", "Event", "Watch"]
 
 
 class Watch:
@@ -28,7 +28,7 @@ class Watch:
         self,
         manager: ResourceManager,
         paths: Iterable[Path],
-        sink: Callable[[Change], None],
+        sink: Callable[[Difference], None],
         note: Callable[[str], None],
         *,
         recursive: bool = True,

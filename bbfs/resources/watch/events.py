@@ -1,4 +1,4 @@
-"""Changes, and the scope of a watch. Pure."""
+"""The differences that a watch reports, and its scope. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,8 +9,8 @@ Event = Literal["added", "changed", "removed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One change of one resource. path: from the mount's root; at: seconds since the epoch; source: its id."""
+class Difference:
+    """One difference of one resource. path: from the mount's root; at: seconds since the epoch; source: its id."""
 
     event: Event
     path: Path

@@ -1,7 +1,7 @@
 """Watches one source: listens to its announcements, and polls the rest when its time to live ends."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -10,9 +10,10 @@ import trio
 from bbfs.model.errors import BbfsError, DeadlineExceeded, LoginRequired, NotADirectory, NotFound, Unreachable
 from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.record import Path, Record
+from bbfs.resources.invalidation import Change
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.resources.watch.events import Change, Event, Scope
+from bbfs.resources.watch.events import Difference, Event, Scope
 from bbfs.sources import CanAnnounce, CanWatch
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class SourceWatch:
         manager: ResourceManager,
         source: Source,
         scopes: Sequence[Scope],
-        sink: Callable[[Change], None],
+        sink: Callable[[Difference], None],
         note: Callable[[str], None],
     ) -> None:
         self._manager = manager
@@ -94,11 +95,8 @@ class SourceWatch:
 
     # -- hearing -----------------------------------------------------------------------------------------------------
 
-    def _hear(self, paths: Iterable[Path]) -> None:
-        data = self._source.data
-        for path in paths:
-            if not path or not (path[0] == data.uri_prefix or path[0].startswith(data.base_prefix + "+")):
-                continue
+    def _hear(self, change: Change) -> None:
+        for path in change.paths if change.source is self._source else ():
             if path not in self._leaves and path[:-1] in self._leaves:
                 path = path[:-1]  # one of the several contents of a resource
             if not any(scope.covers(path) or scope.path[: len(path)] == path for scope in self._scopes):
@@ -369,7 +367,7 @@ class SourceWatch:
 
     def _tell(self, event: Event, path: Path, record: Record) -> None:
         if self._begun:
-            self._sink(Change(event, path, record.metadata.uri, self._manager.clock(), self._source.data.id))
+            self._sink(Difference(event, path, record.metadata.uri, self._manager.clock(), self._source.data.id))
 
 
 def _version(record: Record) -> str | None:
