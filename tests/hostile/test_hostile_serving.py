@@ -77,7 +77,8 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     else:
         (tmp_path / "here").mkdir()
         (tmp_path / "here/a.txt").write_text("text")
-        line = ["bbfs", "serve", "--config", os.devnull, "--dir", f"here={tmp_path / 'here'}"]
+        (tmp_path / "empty.toml").touch()
+        line = ["bbfs", "serve", "--config", str(tmp_path / "empty.toml"), "--dir", f"here={tmp_path / 'here'}"]
     environ = os.environ | {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("CONFIG", "CACHE", "DATA")}
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * CONNECTIONS)), hard))
