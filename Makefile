@@ -40,7 +40,7 @@ lock: $(TEST)  ## write the lock files in locks/ again; make lock UPGRADE=--upgr
 clean:
 	rm -rf .fuzz .venv benchmarks/rivals/.venv tests/thirdparty/.venv tests/thirdparty/node_modules build dist .*_cache .hypothesis
 
-$(RUN): pyproject.toml locks/requirements.lock locks/requirements-build.lock scripts/install scripts/install-system
+$(RUN): pyproject.toml locks/requirements-uv.lock locks/requirements.lock locks/requirements-build.lock scripts/install scripts/install-system
 	scripts/install run
 
 $(TEST): $(RUN) locks/requirements-dev.lock locks/requirements-thirdparty.lock tests/thirdparty/package-lock.json
