@@ -35,6 +35,8 @@ from bbfs.model.uri import build_uri_prefix, parse_uri_prefix
 from bbfs.model.values import AccessMethod, Capabilities, DataSource, McpServer, Policy, SharedCache
 
 _T = TypeVar("_T", bound=ConfigTable)
+LARGEST_FILE = 16 << 20
+"""Characters of a configuration file. Hosts keep histories in the same file."""
 _MCP_TYPES = ("server", "mcp")
 _MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", "shared")
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
@@ -138,10 +140,13 @@ def _syntax_error(path: str, message: str, text: str) -> str:
 
 
 def read_text(path: str) -> str:
-    """Return the UTF-8 text of a configuration file. Raise ConfigError."""
+    """Return the text of a configuration file in UTF-8. Raise ConfigError, also above `LARGEST_FILE` characters."""
     try:
         with open(path, encoding="utf-8-sig") as file:
-            return file.read()
+            text = file.read(LARGEST_FILE + 1)
+        if len(text) <= LARGEST_FILE:
+            return text
+        raise ConfigError(f"{path}: more than {LARGEST_FILE} characters")
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError:

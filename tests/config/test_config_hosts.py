@@ -272,3 +272,10 @@ def test_a_whole_command_line_as_the_command_is_refused(tmp_path: Path):
     path = write(tmp_path, {"mcpServers": {"a": {"command": "npx -y some-server"}}})
     assert "mcpServers.a.command: is the program alone" in refusal(path)
     assert "'args'" in refusal(path)
+
+
+def test_a_file_without_end_is_refused(tmp_path: Path) -> None:
+    for endless in ("/dev/zero", str(tmp_path / "large.json")):
+        (tmp_path / "large.json").write_text(" " * ((16 << 20) + 1))
+        with pytest.raises(ConfigError, match="more than 16777216 characters"):
+            import_mcp_hosts(endless, environ={})
