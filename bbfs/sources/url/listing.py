@@ -3,6 +3,8 @@
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from io import StringIO
+from itertools import accumulate, islice, takewhile
 from typing import TypeVar
 
 import trio
@@ -16,14 +18,15 @@ from bbfs.sources.url.sitemaps import read_sitemap
 
 _LLMS_TXT = 4 << 20
 """Limit for an llms.txt (bytes)."""
-_LINK = re.compile(
-    r"^[ \t]*[-*+][ \t]*\[(?P<title>[^\]]{0,500})\]"
-    r"\(<?(?P<url>[^)\s>]{1,8192})>?[^)]{0,500}\)(?P<rest>.*)$",
-    re.MULTILINE,
-)
-"""An entry of a list in an `llms.txt` (llmstxt.org): `- [title](url): description`."""
+_BULLET = re.compile(r"[ \t]*[-*+][ \t]*\[")
+_TARGET = re.compile(r"<?([^)\s>]+)>?")
+_LONGEST_TITLE, _LONGEST_WORDS = 500, 1000
+MAX_TEXT = 32 << 20
+"""Characters of the URLs of all pages of a source."""
 PORTION = 500
 """Pages between two checkpoints."""
+_HEAVY = 16
+"""Characters of a URL that weigh as much as a page: some URLs take milliseconds to normalise."""
 T = TypeVar("T")
 
 
@@ -86,21 +89,31 @@ class Search:
         problems: list[str] = []
         if where.llms_txt is not None:
             response = await self._client.get(where.llms_txt, headers=self._headers(where.llms_txt), max_body=_LLMS_TXT)
-            self._add_links(pages, problems, response.body, where.llms_txt)
+            await self._add_links(pages, problems, response.body, where.llms_txt)
         if where.llms_path is not None:
             # A file system that does not answer must not delay a cancellation.
             text = await trio.to_thread.run_sync(_file, where.llms_path, abandon_on_cancel=True)
-            self._add_links(pages, problems, text, None)
+            await self._add_links(pages, problems, text, None)
         if where.sitemap is not None:
             await self._add_sitemap(pages, problems, where.sitemap)
         if len(pages) > where.max_urls:
             problems.append(f"more than {where.max_urls} URLs (option max_urls)")
-            pages = dict(list(pages.items())[: where.max_urls])
+            pages = dict(islice(pages.items(), where.max_urls))
+        lengths = accumulate(map(len, pages))
+        fitting = sum(1 for _ in takewhile(lambda length: length <= MAX_TEXT, lengths))
+        if fitting < len(pages):
+            problems.append(f"URLs of more than {MAX_TEXT} characters")
+            pages = dict(islice(pages.items(), fitting))
         return FoundPages(await with_renderings(pages) if where.markdown else pages, "; ".join(problems) or None)
 
-    def _add_links(self, pages: dict[str, WebPage], problems: list[str], text: bytes, base: str | None) -> None:
+    async def _add_links(self, pages: dict[str, WebPage], problems: list[str], text: bytes, base: str | None) -> None:
         unusable = 0
-        for link in links(text.decode("utf-8", "replace")):
+        async for line in portioned(StringIO(text.decode("utf-8", "replace"), "\n"), len):
+            link = link_in(line)
+            if link is None:
+                continue
+            if len(pages) > self._where.max_urls:
+                break  # which `all` tells
             url = page_url(link.url, base)
             if url is None:
                 unusable += 1
@@ -114,7 +127,7 @@ class Search:
     async def _add_sitemap(self, pages: dict[str, WebPage], problems: list[str], sitemap: str) -> None:
         found = await read_sitemap(self._client, sitemap, self._headers, self._where.max_urls)
         unusable = 0
-        async for entry in portioned(found.entries):
+        async for entry in portioned(found.entries, lambda entry: len(entry.url)):
             url = page_url(entry.url)
             if url is None:
                 unusable += 1
@@ -128,12 +141,15 @@ class Search:
             problems.append(f"and {len(found.problems) - 3} more")
 
 
-async def portioned(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield the items, with a checkpoint after each portion."""
-    for number, item in enumerate(items):
-        if number % PORTION == 0:
+async def portioned(items: Iterable[T], length: Callable[[T], int] = lambda _: 0) -> AsyncIterator[T]:
+    """Yield the items, with a checkpoint after each portion. length: characters of an item."""
+    weight = PORTION
+    for item in items:
+        if weight >= PORTION:
             await trio.lowlevel.checkpoint()
+            weight = 0
         yield item
+        weight += 1 + length(item) // _HEAVY
 
 
 async def with_renderings(pages: Mapping[str, WebPage]) -> dict[str, WebPage]:
@@ -166,13 +182,21 @@ def _file(path: str) -> bytes:
     return text
 
 
-def links(text: str) -> list[Link]:
-    """Return the entries of an `llms.txt`, in their order."""
-    return [
-        Link(found["url"], _words(found["title"]), _words(found["rest"].strip().removeprefix(":")))
-        for found in _LINK.finditer(text)
-    ]
+def link_in(line: str) -> Link | None:
+    """Return the entry of an `llms.txt` (llmstxt.org) in a line, `- [title](url): description`, or None."""
+    begin = _BULLET.match(line)
+    if begin is None:
+        return None
+    end = line.find("](", begin.end(), begin.end() + _LONGEST_TITLE + 2)
+    target = _TARGET.match(line, end + 2) if end != -1 else None
+    if target is None or "]" in line[begin.end() : end]:
+        return None
+    close = line.find(")", target.end(), target.end() + _LONGEST_TITLE + 1)
+    if close == -1:
+        return None
+    rest = line[close + 1 : close + 1 + 2 * _LONGEST_WORDS].strip().removeprefix(":")
+    return Link(target[1], _words(line[begin.end() : end]), _words(rest))
 
 
 def _words(text: str) -> str | None:
-    return " ".join(text.split())[:1000] or None
+    return " ".join(text.split())[:_LONGEST_WORDS] or None

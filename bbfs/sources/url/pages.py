@@ -35,6 +35,8 @@ def page_url(text: str, base: str | None = None) -> str | None:
 
     Scheme and host are in lower case, a default port is left out, and invalid characters are encoded.
     """
+    if len(text) > LONGEST_URL:
+        return None
     try:
         url = httpx2.URL(text) if base is None else httpx2.URL(base).join(text)
         url = url.copy_with(fragment=None)

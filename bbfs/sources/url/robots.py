@@ -1,9 +1,12 @@
 """The rules of sites for programs (RFC 9309): the pages to leave alone, and the pace."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import httpx2
 import trio
+from cachetools import LRUCache
 from protego import Protego
 
 from bbfs.model.errors import Denied, ProtocolViolation
@@ -15,6 +18,12 @@ KEPT = 3600.0
 """Seconds that a robots.txt stays cached. RFC 9309 (section 2.4) allows a day."""
 _LIMIT = 500 << 10
 """Bytes of a robots.txt to parse (RFC 9309, section 2.5)."""
+_MOST_RULES = 5000
+"""Rules of a site for one program. More forbid everything."""
+_SITES = 64
+"""Sites whose rules are cached."""
+_AGENT = re.compile(r"user[- ]?agent\s*:?\s*(\S*)", re.IGNORECASE)
+_SITE_WIDE = re.compile(r"(?:sitemaps?|site-map|host)\b", re.IGNORECASE)
 _LONGEST_DELAY = 30.0
 """Limit for the seconds between two requests; a longer delay would exceed deadlines."""
 _UNAVAILABLE = frozenset(range(400, 500)) - {408, 425, 429}
@@ -39,8 +48,8 @@ class Robots:
         self._heeded = heeded
         self._client = client
         self._agent = agent
-        self._rules: dict[str, _Rules] = {}
-        self._asking: dict[str, trio.Lock] = {}
+        self._rules: LRUCache[str, _Rules] = LRUCache(_SITES)
+        self._asking: LRUCache[str, trio.Lock] = LRUCache(_SITES)
 
     async def allow(self, url: str) -> None:
         """Raise Denied if the rules forbid the page, and BbfsError if they cannot be loaded."""
@@ -49,7 +58,8 @@ class Robots:
         site = origin(httpx2.URL(url))
         rules = self._rules.get(site)
         if rules is None or trio.current_time() >= rules.until:
-            async with self._asking.setdefault(site, trio.Lock()):
+            asking = self._asking[site] = self._asking.get(site) or trio.Lock()
+            async with asking:
                 rules = self._rules.get(site)
                 if rules is None or trio.current_time() >= rules.until:
                     rules = self._rules[site] = _Rules(await self._ask(site), trio.current_time() + KEPT)
@@ -65,8 +75,9 @@ class Robots:
                 said += piece
                 if len(said) >= _LIMIT:
                     break
+        text = bytes(said[:_LIMIT]).decode("utf-8", "replace")
         try:
-            rules = Protego.parse(bytes(said[:_LIMIT]).decode("utf-8", "replace"))
+            rules = await trio.to_thread.run_sync(lambda: Protego.parse(rules_for(self._agent, text)))
         except ValueError as exc:
             raise ProtocolViolation(f"{site}/robots.txt: cannot be understood: {exc}") from exc
         delay = rules.crawl_delay(self._agent)
@@ -76,3 +87,49 @@ class Robots:
         if delay:
             self._client.slow_down(site, min(float(delay), _LONGEST_DELAY))
         return rules
+
+
+def rules_for(agent: str, text: str) -> str:
+    """Return the part of a robots.txt for one program, with one group for its name and one for all programs.
+
+    The parser makes an object for each rule of each program that a group names. Of several names that fit, the longest
+    counts, as in the parser.
+    """
+    agent = agent.lower()
+    starts = [0, *(found.end() for found in re.finditer(r"[^\w-]", agent))]
+    fitting = (name for name in _names(text) if name != "*" and any(agent.startswith(name, at) for at in starts))
+    wanted = {"*", max(fitting, key=len, default="*")}
+    lines: list[str] = []
+    for names, rules in _groups(text):
+        if wanted.isdisjoint(names):
+            continue
+        lines += [f"User-agent: {name}" for name in sorted(wanted & names)]
+        lines += rules
+        if len(lines) > _MOST_RULES:
+            return "User-agent: *\nDisallow: /\n"
+    return "\n".join(lines)
+
+
+def _names(text: str) -> Iterator[str]:
+    for names, _ in _groups(text):
+        yield from names
+
+
+def _groups(text: str) -> Iterator[tuple[set[str], list[str]]]:
+    """Yield the names of each group in lower case, and its rules."""
+    names: set[str] = set()
+    rules: list[str] = []
+    for line in text.splitlines():
+        line = line.partition("#")[0].strip()
+        if not line or _SITE_WIDE.match(line):
+            continue
+        found = _AGENT.match(line)
+        if found is None:
+            rules.append(line)
+            continue
+        if rules:
+            yield names, rules
+            names, rules = set(), []
+        name = found[1].lower()
+        names.add(name.replace("*", "") or name)
+    yield names, rules

@@ -9,16 +9,26 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from xml.parsers import expat
 
+import trio
+
 from bbfs.model.errors import Denied, InvalidUri, NotFound, ProtocolViolation, TooLarge
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.responses import BodyDecoder, WebStream, shown_url
 
 MAX_SITEMAP = 64 << 20
 """Limit for one unpacked sitemap (bytes). The protocol allows 50 MB."""
+MAX_ALL = 256 << 20
+"""Limit for all sitemaps below one, unpacked (bytes)."""
+MAX_URLS_TEXT = 32 << 20
+"""Limit for the URLs in all of them (characters)."""
 MAX_SITEMAPS = 1000
 """Limit for the sitemaps below one. The protocol allows 50 000 in an index."""
 _LONGEST_TEXT = 8192
 """Limit for one URL (characters)."""
+_LONGEST_TOKEN = 1 << 16
+"""Limit for one tag with its attributes, comment or the like (bytes). expat holds it, and reads it again and again."""
+_PORTION = 1 << 15
+"""Bytes to parse between two checkpoints: some milliseconds."""
 _GZIP = b"\x1f\x8b"
 
 
@@ -48,10 +58,19 @@ async def read_sitemap(
     """
     found = Sitemap()
     ahead, seen = deque([url]), {url}
+    size = length = 0
     while ahead:
         current = ahead.popleft()
         try:
             parser = await _read(client, current, headers(current), max_urls - len(found.entries))
+            size += parser.size
+            length += sum(len(entry.url) for entry in parser.entries)
+            if size > MAX_ALL or length > MAX_URLS_TEXT:
+                found.problems.append(
+                    f"{shown_url(url)}: is larger than {MAX_ALL >> 20} MiB with all below it, or has URLs "
+                    f"of more than {MAX_URLS_TEXT >> 20} MiB"
+                )
+                break
         except (NotFound, Denied, ProtocolViolation, TooLarge, InvalidUri) as error:
             if current == url:
                 raise
@@ -80,17 +99,17 @@ async def _read(client: WebClient, url: str, headers: Mapping[str, str], room: i
 
 async def _feed(parser: "SitemapParser", stream: WebStream, what: str) -> None:
     decoder: BodyDecoder | None = None
-    size = 0
     async for piece in stream:
         if decoder is None:
             decoder = BodyDecoder("gzip" if piece.startswith(_GZIP) else None, what)
         for plain in decoder.feed(piece):
-            size += len(plain)
-            if size > MAX_SITEMAP:
-                raise TooLarge(f"{what}: a sitemap of more than {MAX_SITEMAP} bytes")
-            parser.feed(plain)
-            if parser.is_full:
-                return
+            for at in range(0, len(plain), _PORTION):
+                parser.feed(plain[at : at + _PORTION])
+                if parser.size > MAX_SITEMAP:
+                    raise TooLarge(f"{what}: a sitemap of more than {MAX_SITEMAP} bytes")
+                if parser.is_full:
+                    return
+                await trio.lowlevel.checkpoint()
     if decoder is not None:
         decoder.end()
     parser.end()
@@ -102,6 +121,7 @@ class SitemapParser:
     def __init__(self, what: str, room: int) -> None:
         self.entries: list[SitemapEntry] = []
         self.sitemaps: list[str] = []
+        self.size = 0
         self.is_full = False
         self._what = what
         self._room = room
@@ -113,6 +133,7 @@ class SitemapParser:
         self._said: dict[str, str] = {}
 
     def feed(self, piece: bytes) -> None:
+        self.size += len(piece)
         if self._expat is None and self._lines is None:
             if piece.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"<":
                 self._expat = self._xml()
@@ -161,8 +182,10 @@ class SitemapParser:
         assert self._expat is not None
         try:
             self._expat.Parse(piece, is_last)
-        except expat.ExpatError as exc:
+        except (expat.ExpatError, ValueError, LookupError) as exc:  # the last two for an encoding that it lacks
             raise ProtocolViolation(f"{self._what}: is no sitemap: {exc}") from exc
+        if self.size - max(0, self._expat.CurrentByteIndex) > _LONGEST_TOKEN + len(piece):
+            raise ProtocolViolation(f"{self._what}: is no sitemap: a tag of more than {_LONGEST_TOKEN} bytes")
 
     def _refuse(self, *_: object) -> None:
         raise ProtocolViolation(f"{self._what}: a sitemap with a document type is refused")
@@ -201,7 +224,7 @@ def _nanoseconds(lastmod: str) -> int | None:
     """Return a W3C date and time as nanoseconds since the epoch, in UTC if it names no zone."""
     try:
         when = datetime.fromisoformat(lastmod)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     when = when if when.tzinfo else when.replace(tzinfo=UTC)
     return int(when.timestamp()) * 1_000_000_000

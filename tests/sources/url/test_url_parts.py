@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 import httpx2
 import pytest
+import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,8 +28,9 @@ from bbfs.sources.http.redirects import origin
 from bbfs.sources.http.responses import BodyDecoder, number_in
 from bbfs.sources.url.handler import UrlHandler
 from bbfs.sources.url.html_markdown import job
-from bbfs.sources.url.listing import Link, links, with_renderings
+from bbfs.sources.url.listing import Link, link_in, portioned, with_renderings
 from bbfs.sources.url.pages import WebPage, page_url, rendering_uri
+from bbfs.sources.url.robots import rules_for
 from bbfs.sources.url.sitemaps import SitemapEntry, SitemapParser
 
 
@@ -112,7 +115,7 @@ def test_the_links_of_an_llms_txt() -> None:
 ## Optional
 - [More](more.md): x
 """
-    assert links(text) == [
+    assert [found for line in text.split("\n") if (found := link_in(line))] == [
         Link("https://example.com/start.md", "Quick start", "How to begin"),
         Link("/relative.html", "No words", None),
         Link("https://example.com/n.md", "Nested", None),
@@ -120,8 +123,84 @@ def test_the_links_of_an_llms_txt() -> None:
         Link("empty.md", None, None),
         Link("more.md", "More", "x"),
     ]
-    assert links("- [" * 50_000) == []
-    assert links("- [a](" + "(" * 50_000) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("- [" * 500_000, "- [a](" + "(" * 2_000_000, "- [a](" + "x" * 2_000_000, "- [a](x" + " " * 2_000_000),
+        *(" " * 2_000_000 + "x", "- [" + "]" * 2_000_000),
+    ],
+    ids=range(6),
+)
+def test_a_line_of_an_llms_txt_takes_linear_time(line: str) -> None:
+    for _ in range(10):
+        assert link_in(line) is None
+
+
+async def test_long_urls_and_many_lines_let_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = 0
+    async for _ in portioned(["x" * 8000] * 50, len):
+        turns += 1
+    text = "\n" * 20_000
+    with trio.testing.assert_checkpoints():
+        async for _ in portioned(text.split("\n"), len):
+            turns += 1
+    assert turns == 20_051
+
+
+def feed(document: bytes) -> SitemapParser:
+    parser = SitemapParser("sitemap", 100)
+    for at in range(0, len(document), 1 << 15):
+        parser.feed(document[at : at + (1 << 15)])
+    parser.end()
+    return parser
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"<urlset>" + b"<a>" * 100_000,
+        b"<urlset " + b"a" * 2_000_000,
+        b"<urlset><url a='" + b"x" * 2_000_000,
+        b"<urlset><!--" + b"-" * 2_000_000,
+        b"<urlset>" + b"".join(b"<u" + b" x%d=''" * 1 % n for n in range(200_000)),
+        b"<?xml version='1.0' encoding='utf-7'?><urlset/>",
+        b"<!DOCTYPE x [<!ENTITY a 'b'>]><urlset>&a;</urlset>",
+        b"<urlset>&a;</urlset>",
+        b"\xff\xfe<\0u\0",
+        b"x" * 100_000,
+    ],
+    ids=["deep", "name", "attribute", "comment", "attributes", "utf-7", "entity", "unknown", "utf-16", "line"],
+)
+def test_a_sitemap_that_means_harm_is_none(document: bytes) -> None:
+    with pytest.raises(ProtocolViolation):
+        feed(document)
+
+
+def test_a_sitemap_of_other_elements_is_empty() -> None:
+    found = feed(b"<urlset>" + b"<a/>" * 100_000 + b"<url><loc>" + b"x" * 100_000 + b"</loc></url></urlset>")
+    assert found.entries == []
+
+
+ALL, OURS = "User-agent: *\n", "User-agent: bbfs\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (f"{ALL}Disallow: /a\n\n{OURS}Disallow: /b", f"{ALL}Disallow: /a\n{OURS}Disallow: /b"),
+        (f"User-agent: x\n# c\n\n{OURS}Sitemap: /s\nAllow: /b # c\nUser-agent: y\nDisallow: /", f"{OURS}Allow: /b"),
+        ("useragent b\nDisallow: /1\nUser-agent: bb*\nDisallow: /2", "User-agent: bb\nDisallow: /2"),
+        ("User-agent: fs\nDisallow: /3", ""),
+        ("Disallow: /", ""),
+        (f"{ALL}" + "Disallow: /x\n" * 6000, f"{ALL}Disallow: /\n"),
+        ("".join(f"User-agent: {n}\n" for n in range(20_000)) + "Disallow: /x\n" * 20_000, ""),
+    ],
+    ids=range(7),
+)
+def test_the_rules_for_a_program_are_few(text: str, kept: str) -> None:
+    assert rules_for("bbfs", text) == kept
 
 
 def parsed(text: bytes, room: int = 100, step: int = 7) -> SitemapParser:
