@@ -64,12 +64,12 @@ def compose(config: Config, mount_point: str | None = None, *, lasting: bool = F
     for long. Only then does it use the shared cache; a single command would end before the cache is connected.
     """
     mcp: Any = None
+    spools = Spools(config.cache_bytes)
     if any(source.mcp is not None for source in config.sources):
         from bbfs.sources.mcp.client.manager import MCPManager  # noqa: PLC0415 - importing the SDK costs a second
         from bbfs.sources.mcp.login.token_store import TokenStore  # noqa: PLC0415 - as above
 
-        mcp = MCPManager(tokens=TokenStore.of_user(os.environ))
-    spools = Spools(config.cache_bytes)
+        mcp = MCPManager(tokens=TokenStore.of_user(os.environ), spool=spools)
     services = Services(mcp=mcp, mount_point=mount_point, spool=spools)
     shared: SharedTier | None = None
     if config.shared is not None and lasting:

@@ -26,7 +26,7 @@ def end_servers() -> Iterator[None]:
 
 
 def over_stdio(name: str) -> Callable[[Path], SourceTable]:
-    return lambda _: mcp("hostile", [sys.executable, "-E", SERVER, "stdio", name], timeout=8, ttl=0)
+    return lambda _: mcp("hostile", [sys.executable, "-E", SERVER, "stdio", name], timeout=4, ttl=0)
 
 
 def over_http(name: str) -> Callable[[Path], SourceTable]:
@@ -35,7 +35,7 @@ def over_http(name: str) -> Callable[[Path], SourceTable]:
         _servers.append(server)
         assert server.stdout is not None
         url = server.stdout.readline().decode().strip()
-        return {"name": "hostile", "mcpConfig": {"url": url}, "timeout": 8, "ttl": 0}
+        return {"name": "hostile", "mcpConfig": {"url": url}, "timeout": 4, "ttl": 0}
 
     return start
 
@@ -48,9 +48,9 @@ def read_all(directory: Path) -> Sequence[Sequence[str | Path]]:
 
 def cases() -> Iterator[Case]:
     for name in (*hostile_mcp.ATTACKS, "never reads", "talks on stderr"):
-        yield Case(f"stdio: {name}", over_stdio(name), "mcp-server+hostile", read_all, 40, name in QUICK)
+        yield Case(f"stdio: {name}", over_stdio(name), "mcp-server+hostile", read_all, 60, name in QUICK)
     for name in (*hostile_mcp.ATTACKS, *hostile_mcp.HTTP_ATTACKS):
-        yield Case(f"http: {name}", over_http(name), "mcp-server+hostile", read_all, 40, name in QUICK)
+        yield Case(f"http: {name}", over_http(name), "mcp-server+hostile", read_all, 60, name in QUICK)
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=str)

@@ -1,7 +1,9 @@
 """Messages and events out of bytes that come in any pieces, and the bounds on them."""
 
 import json
+import os
 from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -12,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
+from bbfs.sources.content.file import StoredContent
+from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.client.decode import loaded
 from bbfs.sources.mcp.transport import messages
 from bbfs.sources.mcp.transport.events import Event, EventParser
@@ -22,7 +26,7 @@ LIMIT = 1 << 20
 
 def read(document: bytes, size: int = 1 << 14, limit: int = LIMIT) -> RawMessage:
     """Read a message that comes in pieces of this size."""
-    reader = MessageReader(limit)
+    reader = MessageReader(limit, Spool)
     for start in range(0, len(document), size):
         reader.feed(document[start : start + size])
     return reader.end()
@@ -32,11 +36,14 @@ def answer(result: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}).encode()
 
 
-def only(raw: RawMessage) -> types.JSONRPCMessage:
-    found = decode(raw)
+def first(found: list[types.JSONRPCMessage] | None) -> types.JSONRPCMessage:
     assert found is not None
     assert len(found) == 1
     return found[0]
+
+
+def only(raw: RawMessage) -> types.JSONRPCMessage:
+    return first(decode(raw))
 
 
 @given(st.text(st.sampled_from(list('a"\\\né😀u/\x01')), min_size=300), st.integers(1, 200), st.booleans())
@@ -52,12 +59,13 @@ def test_a_long_text_is_the_same_in_pieces(text: str, size: int, ascii_only: boo
     assert isinstance(found, types.JSONRPCResponse)
     content = found.result["contents"][0]["text"]
     assert isinstance(content, LongText)
-    assert content.data.decode() == text
+    assert content.text() == text
     assert found.result["deeper"] == [{"text": text}]
 
 
 @given(
     st.binary(min_size=300).map(lambda data: b64encode(data).decode())
+    | st.binary(min_size=300).map(lambda data: b64encode(data).rstrip(b"=").decode())
     | st.text(st.sampled_from("AQgw=+/-_ "), min_size=300),
     st.integers(1, 200),
 )
@@ -70,7 +78,7 @@ def test_a_long_blob_is_decoded_as_it_comes_and_stays_the_same_text(text: str, s
     assert isinstance(found, types.JSONRPCResponse)
     content = found.result["contents"][0]["blob"]
     assert isinstance(content, LongText)
-    assert str(content) == text
+    assert content.text() == text
     assert found.result["deeper"] == {"blob": text}
     assert part_of({"uri": "x", "blob": content}) == part_of({"uri": "x", "blob": text})
 
@@ -252,3 +260,54 @@ async def test_other_tasks_run_while_a_message_is_read() -> None:
             assert turns > 3
             assert await intake.end()
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("key", ["text", "blob"])
+async def test_the_longest_texts_go_to_the_spool(key: str, tmp_path: Path) -> None:
+    document = answer({"contents": [{"uri": "x", key: "QUJD" * (6 << 20)}]})
+    share = Share(lambda: Spool(tmp_path))
+    with Intake(32 << 20, share) as intake:
+        await intake.feed(document)
+        found = first(await intake.end())
+    assert isinstance(found, types.JSONRPCResponse)
+    content = loaded(found.result, None).parts[0].content
+    assert isinstance(content, StoredContent)
+    data = await content.read_waiting(0, content.size)
+    assert data == (b"QUJD" if key == "text" else b"ABC") * (6 << 20)
+    with Intake(32 << 20, share) as intake:
+        await intake.feed(document[:-1000])
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("end", ["!", "Q", "=Q", "QR==", "é"])
+async def test_a_blob_that_breaks_late_is_an_error_and_takes_no_memory(end: str) -> None:
+    for key, result in (
+        ("contents", [{"uri": "x", "blob": "QUJD" * (1 << 20) + end}]),
+        ("deep", {"blob": "QUJD" * (1 << 20) + end}),
+    ):
+        with Intake(32 << 20, Share()) as intake:
+            await intake.feed(answer({key: result}))
+            found = first(await intake.end())
+        if key == "deep":
+            assert isinstance(found, types.JSONRPCError)
+        else:
+            assert isinstance(found, types.JSONRPCResponse)
+            with pytest.raises(ProtocolViolation, match="not base64"):
+                loaded(found.result, None)
+
+
+async def test_long_texts_that_are_no_contents_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "MAX_TEXT", 1 << 20)
+    with Intake(32 << 20, Share()) as intake:
+        await intake.feed(answer({"content": [{"type": "text", "text": "x" * 700_000}] * 2}))
+        found = first(await intake.end())
+    assert isinstance(found, types.JSONRPCError)
+    assert "too large" in found.error.message
+
+
+def test_replaced_bytes_count_as_what_they_become() -> None:
+    document = (
+        b'{"jsonrpc": "2.0", "id": 1, "result": {"contents": [{"uri": "x", "text": "' + b"\xff" * 900_000 + b'"}]}}'
+    )
+    with pytest.raises(TooLarge, match="a text of more than"):
+        read(document)

@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from bbfs.model.errors import BbfsError, LoginRequired, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.values import McpServer, Policy, SourceEvent, SourceState
+from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.client.client_features import ClientFeatures
 from bbfs.sources.mcp.client.errors import (
     ConnectionClosed,
@@ -74,7 +75,7 @@ class Connection:
     A request that dies with its connection is sent once more on a new one: reads and listings are idempotent.
     A server whose `start` is eager gets a connection without a request; other connections end when they are idle.
     clock: seconds, monotonic; spaces the tries to connect. max_message: bytes of one message of the server.
-    ping_after: seconds of silence before a ping.
+    ping_after: seconds of silence before a ping. spool: makes spools for long texts.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Connection:
         settings: ClientSettings | None = None,
         tokens: TokenStore | None = None,
         ping_after: float = PING_AFTER,
+        spool: Callable[[], Spool] = Spool,
     ) -> None:
         self.counts = RequestCounts()
         self.list_limit = server.list_limit
@@ -102,6 +104,7 @@ class Connection:
         self._clock = clock
         self._max_message = max_message
         self._ping_after = ping_after
+        self._spool = spool
         self._redact = server_redactor(server)
         self._features = ClientFeatures(server_id, server.roots)
         self._announcements = Announcements(self.emit, self._missed_events)
@@ -279,12 +282,12 @@ class Connection:
         """Yield the streams of a new connection, and a function that returns why it ended. Raises BbfsError."""
         match self._server.transport:
             case "stdio":
-                transport = Stdio(self._id, self._server, self._redact, self._max_message)
+                transport = Stdio(self._id, self._server, self._redact, self._max_message, self._spool)
             case "http":
-                transport = StreamableHttp(self._server, self._redact, self._max_message, self._login)
+                transport = StreamableHttp(self._server, self._redact, self._max_message, self._login, self._spool)
                 transport.on_gap = self._missed_events
             case "sse":
-                transport = Sse(self._server, self._redact, self._max_message, self._login)
+                transport = Sse(self._server, self._redact, self._max_message, self._login, self._spool)
         async with transport.connect() as streams:
             yield streams, lambda: transport.ending
 

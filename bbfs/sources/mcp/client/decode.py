@@ -16,7 +16,8 @@ from mcp_types import SERVER_INFO_META_KEY
 from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.listing import Description, Rows, last_part
 from bbfs.model.redaction import printable, shown
-from bbfs.model.values import Completion, Loaded, Part, ResourceTemplate
+from bbfs.model.values import Completion, Content, Loaded, Part, ResourceTemplate
+from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.mcp.client.paging import Taken
 from bbfs.sources.mcp.transport.messages import LongText
@@ -28,6 +29,8 @@ MAX_TEMPLATE = 4096
 """Characters of a URI template."""
 MAX_PARTS = 10_000
 """Parts of one content."""
+_MAX_ODD_BLOB = 32 << 20
+"""Characters of a blob in lines or in another alphabet."""
 _MAX_COMPLETIONS = 1000
 """Values of one completion; the protocol allows 100."""
 _LONGEST_TYPE = 255
@@ -171,7 +174,8 @@ def add_resources(raw: Sequence[Any], rows: Rows) -> Taken:
             continue
         described = (entry.mime_type, entry.size, entry.title, entry.description, entry.modified_ns)
         rows.add(entry.uri, rows.described(entry.uri, entry.name, *described, entry.annotations, entry.mcp_data))
-        size += weight((entry.uri, entry.name, *described[2:], entry.annotations, entry.mcp_data))
+        size += weight(entry.uri) + weight(entry.annotations) + weight(entry.mcp_data)
+        size += sum(map(weight, (entry.name, entry.title, entry.description)))
     return Taken(len(rows) - before, invalid, size)
 
 
@@ -213,15 +217,22 @@ def next_cursor(result: Mapping[str, Any]) -> str | None:
 
 
 def weight(value: Any, limit: float = inf) -> int:
-    """Return about how many bytes of memory a decoded value takes. Counts no further than `limit`."""
+    """Return about how many bytes of memory a decoded value takes. Counts no further than `limit`.
+
+    An array, and an object that holds others, count more than they take: the garbage collector has to go through them.
+    """
     pending, size = [value], 0
     while pending and size <= limit:
         each = pending.pop()
-        size += 64 + (len(each) if isinstance(each, str) else 0)
-        if isinstance(each, dict):
+        size += 64
+        if isinstance(each, str):
+            size += len(each)
+        elif isinstance(each, dict):
+            size += 1024 if any(isinstance(value, dict | list) for value in each.values()) else 192
             pending.extend(each.keys())
             pending.extend(each.values())
         elif isinstance(each, list | tuple):
+            size += 1024
             pending.extend(each)
     return size
 
@@ -270,7 +281,9 @@ def loaded_size(result: Mapping[str, Any]) -> int:
         return 0
     texts = (raw.get(key) for raw in contents if isinstance(raw, dict) for key in ("text", "blob"))
     return sum(
-        len(text.data if isinstance(text, LongText) else text) for text in texts if isinstance(text, str | LongText)
+        text.content.size if isinstance(text, LongText) else len(text)
+        for text in texts
+        if isinstance(text, str | LongText)
     )
 
 
@@ -294,9 +307,9 @@ def content_part(raw: Any) -> Part:
     blob, text = raw.get("blob"), raw.get("text")
     # Where both are there, one of them is most often an empty field that the server's language cannot leave out.
     if isinstance(blob, LongText):
-        return Part(uri, mime_type, _hashed(blob.data if blob.is_decoded else _decoded(str(blob))), "binary")
+        return Part(uri, mime_type, _hashed(_long_blob(blob)), "binary")
     if isinstance(text, LongText):
-        return Part(uri, mime_type, _hashed(utf8(str(text)) if text.is_decoded else text.data), "text")
+        return Part(uri, mime_type, _hashed(text.content), "text")
     if isinstance(blob, str) and (blob or not isinstance(text, str)):
         return Part(uri, mime_type, MemoryContent(_decoded(blob)), "binary")
     if isinstance(text, str):
@@ -304,11 +317,20 @@ def content_part(raw: Any) -> Part:
     raise ProtocolViolation("a content with neither text nor blob")
 
 
-def _hashed(data: bytes) -> MemoryContent:
-    """Return a content whose version is computed already: that takes long, and this is not the event loop."""
-    content = MemoryContent(data)
+def _hashed(content: Content) -> Content:
+    """Compute the version of a content: that takes long, and this is not the event loop."""
     assert content.version
     return content
+
+
+def _long_blob(blob: LongText) -> MemoryContent | StoredContent:
+    if blob.is_broken:
+        raise ProtocolViolation("a blob that is not base64")
+    if blob.is_decoded:
+        return blob.content
+    if blob.content.size > _MAX_ODD_BLOB:
+        raise TooLarge(f"a blob in other than plain base64 of more than {_MAX_ODD_BLOB} bytes")
+    return MemoryContent(_decoded(blob.text()))
 
 
 def _decoded(blob: str) -> bytes:

@@ -7,6 +7,7 @@ deadline. Connecting is bounded here too, by the `timeout` of the source's polic
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ from bbfs.model.values import (
     SourceEvent,
     SourceState,
 )
+from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.client.connection import PING_AFTER, Connection, RequestCounts
 from bbfs.sources.mcp.client.decode import (
     Entries,
@@ -53,7 +55,7 @@ MAX_MESSAGE = 256 << 20
 MAX_PAGES = 10_000
 """Pages of one listing (`docs/semantics.md` S25)."""
 _THREAD_FROM_CHARACTERS = 1 << 20
-MAX_OTHERS, _BYTES_OF_OTHERS = 1000, 32 << 20
+MAX_OTHERS, _BYTES_OF_OTHERS = 500, 32 << 20
 """Templates, tools or prompts of one server, and the bytes of memory that they may take."""
 _BYTES_OF_ENTRY = 128
 """Bytes of memory for each resource that a server may list; they are one budget for all of them."""
@@ -70,7 +72,7 @@ class MCPManager:
 
     clock: seconds, monotonic, for the pauses between tries to connect; random: for their jitter. max_message: bytes.
     ping_after: seconds that a connected server may be silent before bbfs pings it. tokens: the store of logins; None to
-    use none.
+    use none. spool: makes spools for the texts that are too long for memory; None for memory alone.
     """
 
     def __init__(
@@ -81,7 +83,10 @@ class MCPManager:
         max_message: int = MAX_MESSAGE,
         ping_after: float = PING_AFTER,
         tokens: TokenStore | None = None,
+        spool: Callable[[], Spool] | None = None,
     ) -> None:
+        self._in_memory = partial(Spool, None, max_message)
+        self._spool = spool or self._in_memory
         self._clock = clock
         self._random = random or Random()
         self._max_message = max_message
@@ -122,6 +127,7 @@ class MCPManager:
             settings=settings,
             tokens=self._tokens,
             ping_after=self._ping_after,
+            spool=self._spool if policy.disk else self._in_memory,
         )
         self._connections[server_id] = connection
         if self._nursery is not None:

@@ -21,6 +21,7 @@ from mcp.shared.message import SessionMessage
 from bbfs.model.errors import BbfsError, Denied, LoginRequired, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import Redactor, printable
 from bbfs.model.values import McpServer
+from bbfs.sources.content.spool import Spool
 from bbfs.sources.http.client import unguarded_client
 from bbfs.sources.http.redirects import origin
 from bbfs.sources.http.responses import BodyDecoder
@@ -59,21 +60,22 @@ class Faulty(Exception):
 class HttpTransport:
     """The streams of one server over HTTP: requests within its origin, bounded bodies, event streams.
 
-    `ending` says why the connection ended, if it ended before the caller left it. Requests raise Faulty. Reading has no
-    timeout: the caller bounds the request. Iterators of httpx2 are read to their end or cancelled, since their nested
-    generators would otherwise be left to the garbage collector.
+    spool: makes spools for long texts. `ending` says why the connection ended, if it ended before the caller left it.
+    Requests raise Faulty. Reading has no timeout: the caller bounds the request. Iterators of httpx2 are read to their
+    end or cancelled, since their nested generators would otherwise be left to the garbage collector.
     """
 
     server: McpServer
     redact: Redactor
     max_message: int
     login: Login
+    spool: Callable[[], Spool]
     ending: BbfsError | None = field(default=None, init=False)
     client: httpx2.AsyncClient = field(init=False)
     incoming: MemoryObjectSendStream[SessionMessage | Exception] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._share = Share()
+        self._share = Share(self.spool)
         self._aside = trio.CapacityLimiter(_ASIDE_AT_ONCE)
         self._asides = 0
         self.url = self.server.url or ""

@@ -25,6 +25,10 @@ from pydantic_core import from_json
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.sources.bounded.json import SHORT, JsonBounds, parse_json
+from bbfs.sources.content.fd import read_at
+from bbfs.sources.content.file import StoredContent
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.client.errors import HttpFault, invalid_answer
 
 LONG = 1 << 16
@@ -46,6 +50,12 @@ _TURN = 0.001
 """Seconds after which tasks of others run."""
 _LENIENT_AT_MOST = 1 << 20
 """Bytes of a message that may be read in spite of mistakes. That reader holds the global lock to its end."""
+MAX_TEXT = 64 << 20
+"""Bytes of texts of a message that are no contents of a resource, and so are held in memory."""
+_SPOOLED = 16 << 20
+"""Bytes from which a text goes to the spool."""
+_MAX_BACK = 1 << 20
+"""Bytes of a text that may turn out to be no base64 after all."""
 _MAX_ERROR = 2000
 """Characters of a long text in an error."""
 
@@ -66,7 +76,9 @@ _NO_STRING = b'"\\x"'
 class Share:
     """The share of the event loop and of memory that all connections to one server have together."""
 
-    def __init__(self) -> None:
+    def __init__(self, spool: Callable[[], Spool] = Spool) -> None:
+        """spool: makes spools for the longest texts."""
+        self.spool = spool
         self.large = trio.CapacityLimiter(1)
         """Held while a large message is read."""
         self._turn = trio.Lock()
@@ -82,31 +94,54 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class LongText:
-    """A text of a message, in UTF-8, or the bytes that it stands for if it is plain base64 (`is_decoded`)."""
+    """A text of a message.
 
-    data: bytes
+    content: its bytes in UTF-8, or those that it stands for if it is plain base64 (`is_decoded`), perhaps without its
+    padding. is_broken: it began as base64 and then was none, so that its bytes are lost.
+    """
+
+    content: MemoryContent | StoredContent
     is_decoded: bool = False
+    is_unpadded: bool = False
+    is_broken: bool = False
 
-    def __str__(self) -> str:
-        return (b64encode(self.data) if self.is_decoded else self.data).decode()
+    def text(self) -> str:
+        """Return the text. Blocks. Raises TooLarge if it is too long to be held in memory, ValueError if it is lost."""
+        if self.is_broken:
+            raise ValueError("a text that is lost")
+        if self.content.size > MAX_TEXT:
+            raise TooLarge(f"a text of {self.content.size} bytes, more than {MAX_TEXT}")
+        content = self.content
+        is_stored = isinstance(content, StoredContent)
+        data = read_at(content.fileno(), 0, content.size) if is_stored else content.data
+        if self.is_decoded:
+            data = b64encode(data)
+        return (data.rstrip(b"=") if self.is_unpadded else data).decode()
 
 
 class _Text:
-    """A long text that is being received. is_blob: it may be base64, which is decoded as it comes."""
+    """A long text that is being received: in memory first, then in a file of the spool.
 
-    def __init__(self, is_blob: bool) -> None:
-        self._out = BytesIO()
+    is_blob: it may be base64, which is decoded as it comes. limit: bytes; more raise TooLarge.
+    """
+
+    def __init__(self, is_blob: bool, spool: Callable[[], Spool], limit: int) -> None:
+        self._out: BytesIO | Spool = BytesIO()
+        self._size = 0
+        self._make_spool = spool
+        self._limit = limit
         self._digits: bytes | None = b"" if is_blob else None
+        self._is_broken = False
 
     def write(self, piece: bytes) -> None:
         if self._digits is None:
-            self._out.write(piece)
+            self._keep(piece)
             return
         digits = self._digits + piece
         padding = digits.find(b"=")
         whole = (len(digits) if padding < 0 else padding) & ~3
         try:
-            self._out.write(b64decode(digits[:whole], validate=True))
+            self._keep(b64decode(digits[:whole], validate=True))
         except ValueError:
             whole = 0
         self._digits = digits[whole:]
@@ -114,25 +149,49 @@ class _Text:
             self._as_text()
 
     def end(self) -> LongText:
-        if self._digits:
+        digits, is_unpadded = self._digits, False
+        if digits:
+            padded = digits + b"=" * (-len(digits) % 4)
+            is_unpadded = padded != digits
             try:
-                last = b64decode(self._digits, validate=True)
+                last = b64decode(padded, validate=True)
             except ValueError:
                 last = b""
-            if b64encode(last) == self._digits:
-                self._out.write(last)
-                self._digits = b""
+            if b64encode(last) == padded:
+                self._keep(last)
             else:
+                is_unpadded = False
                 self._as_text()
-        return LongText(self._out.getvalue(), is_decoded=self._digits is not None)
+        out = self._out
+        content = out.content() if isinstance(out, Spool) else MemoryContent(out.getvalue())
+        return LongText(content, self._digits is not None, is_unpadded, self._is_broken)
+
+    def close(self) -> None:
+        self._out.close()
+
+    def _keep(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._is_broken:
+            return
+        if self._size > self._limit:
+            raise TooLarge(f"the server sent a text of more than {self._limit} bytes")
+        if isinstance(self._out, BytesIO) and self._size > _SPOOLED:
+            spool, held = self._make_spool(), self._out.getvalue()
+            self._out = spool
+            for start in range(0, len(held), LONG):
+                spool.write(held[start : start + LONG])
+        self._out.write(data)
 
     def _as_text(self) -> None:
-        """Go on as a text: it is no base64, or another spelling of it."""
-        decoded, self._out = self._out.getvalue(), BytesIO()
-        for start in range(0, len(decoded), 3 * PIECE):
-            self._out.write(b64encode(decoded[start : start + 3 * PIECE]))
-        self._out.write(self._digits or b"")
-        self._digits = None
+        """Go on as a text: it is no base64, or another spelling of it. Late in a text, what came before is lost."""
+        digits, self._digits = self._digits or b"", None
+        decoded = self._out.getvalue() if isinstance(self._out, BytesIO) else None
+        if decoded is None or len(decoded) > _MAX_BACK:
+            self._is_broken = True
+            return
+        self._out, self._size = BytesIO(), 0
+        self._keep(b64encode(decoded))
+        self._keep(digits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +205,13 @@ class RawMessage:
 class MessageReader:
     """Collects one message. limit: its bytes; more raise ProtocolViolation. Raises TooLarge for too much beside texts.
 
-    size: bytes so far.
+    size: bytes so far. spool: for the longest texts; then the methods block.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, spool: Callable[[], Spool]) -> None:
         self._limit = limit
+        self._spool = spool
+        self._text: _Text | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -158,7 +219,9 @@ class MessageReader:
         self._rest = bytearray()  # one block: its memory goes back to the system when freed
         self._tail = b""
         self._fresh = bytearray()
-        self._text: _Text | None = None
+        if self._text is not None:
+            self._text.close()
+        self._text = None
         self._texts: dict[str, LongText] = {}
         self._mark = ""
 
@@ -202,7 +265,8 @@ class MessageReader:
             if len(data) - at < LONG:
                 self._tail = data[at:]
                 return
-            self._text = _Text(_BLOB.search(self._rest, max(0, len(self._rest) - 24)) is not None)
+            is_blob = _BLOB.search(self._rest, max(0, len(self._rest) - 24)) is not None
+            self._text = _Text(is_blob, self._spool, self._limit)
             at += 1
 
     def _inside(self, text: _Text, data: bytes, at: int) -> int:
@@ -238,7 +302,7 @@ class Intake:
         share: Share,
         on_foreign: Callable[[bytes | bytearray], None] = lambda _: None,
     ) -> None:
-        self._reader = MessageReader(limit)
+        self._reader = MessageReader(limit, share.spool)
         self._share = share
         self._on_foreign = on_foreign
         self._is_large = False
@@ -261,7 +325,11 @@ class Intake:
     async def feed(self, data: bytes) -> None:
         """Take the next bytes of a message. Raises ProtocolViolation, TooLarge."""
         for start in range(0, len(data), PIECE):
-            self._reader.feed(data[start : start + PIECE] if len(data) > PIECE else data)
+            piece = data[start : start + PIECE] if len(data) > PIECE else data
+            if self._is_large:
+                await trio.to_thread.run_sync(self._reader.feed, piece)  # it may write to a disk
+            else:
+                self._reader.feed(piece)
             if self._reader.size > _LARGE and not self._is_large:
                 await self._share.large.acquire_on_behalf_of(self)
                 self._is_large = True
@@ -280,9 +348,10 @@ class Intake:
 
     async def end(self) -> list[types.JSONRPCMessage] | None:
         """Return the messages in what was fed, or None if it is none, and begin the next. Raises TooLarge."""
-        size, message = self._reader.size, self._reader.end()
+        size = self._reader.size
         try:
-            if len(message.rest) > SHORT:
+            message = await trio.to_thread.run_sync(self._reader.end) if self._is_large else self._reader.end()
+            if len(message.rest) > SHORT or self._is_large:
                 found = await trio.to_thread.run_sync(decode, message, abandon_on_cancel=True)
             else:
                 found = decode(message) if message.rest.strip() else []
@@ -326,10 +395,7 @@ def decode(message: RawMessage) -> list[types.JSONRPCMessage] | None:
         return None
     is_long = len(rest) > SHORT
     found = [one for item in items if (one := _message(item, is_long)) is not None]
-    if message.texts:
-        for one in found:
-            _complete(one, message.texts)
-    return found or None
+    return [_complete(one, message.texts) for one in found] if message.texts else found or None
 
 
 def _parsed(rest: bytes | bytearray) -> Any:
@@ -388,30 +454,35 @@ def _answer(item: dict[str, Any]) -> types.JSONRPCMessage | None:
     return invalid_answer(request_id, "not a JSON-RPC response")
 
 
-def _complete(message: types.JSONRPCMessage, texts: dict[str, LongText]) -> None:
+def _complete(message: types.JSONRPCMessage, texts: dict[str, LongText]) -> types.JSONRPCMessage:
     """Put the texts back: as `LongText` into the contents of a result, else as plain texts, cut off in an error."""
-    if isinstance(message, types.JSONRPCError):
-        text = texts.get(message.error.message)
-        if text is not None:
-            message.error.message = str(text)[:_MAX_ERROR]
-        return
-    if not isinstance(message, types.JSONRPCResponse):
-        return  # bbfs needs no long text of a request or notification
-    contents = message.result.get("contents")
-    for content in contents if isinstance(contents, list) else ():
-        for key in ("text", "blob") if isinstance(content, dict) else ():
-            value = content.get(key)
-            if isinstance(value, str) and value in texts:
-                content[key] = texts.pop(value)
-    if texts:
-        _put_back(message.result, texts)
+    try:
+        if isinstance(message, types.JSONRPCError) and message.error.message in texts:
+            message.error.message = texts[message.error.message].text()[:_MAX_ERROR]
+        elif isinstance(message, types.JSONRPCResponse):
+            contents = message.result.get("contents")
+            for content in contents if isinstance(contents, list) else ():
+                for key in ("text", "blob") if isinstance(content, dict) else ():
+                    value = content.get(key)
+                    if isinstance(value, str) and value in texts:
+                        content[key] = texts.pop(value)
+            if texts:
+                if sum(text.content.size for text in texts.values()) > MAX_TEXT:
+                    raise TooLarge(f"texts of more than {MAX_TEXT} bytes, which are no contents of a resource")
+                _put_back(message.result, texts)
+    except TooLarge as exc:
+        error = HttpFault("size", f"the server's answer is too large: {exc}").error_data()
+        return types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)  # type: ignore[union-attr]
+    except ValueError:
+        return invalid_answer(message.id, "a blob that is not base64")  # type: ignore[union-attr]
+    return message  # bbfs needs no long text of a request or notification
 
 
 def _put_back(value: Any, texts: dict[str, LongText]) -> None:
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in list(items):
         if isinstance(item, str) and item in texts:
-            value[key] = str(texts[item])
+            value[key] = texts[item].text()
         elif isinstance(item, dict | list):
             _put_back(item, texts)
 

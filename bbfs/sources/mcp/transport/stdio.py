@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from math import inf
 from subprocess import PIPE
@@ -20,6 +20,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import Redactor
 from bbfs.model.values import McpServer
+from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.transport.jsonrpc import Inbox, Outbox, ServerStreams
 from bbfs.sources.mcp.transport.messages import Intake, Share
 
@@ -44,10 +45,13 @@ class Stdio:
     `ending`: why the connection ended, once it has; its notes hold the last lines of the server's stderr.
     """
 
-    def __init__(self, name: str, server: McpServer, redact: Redactor, max_message: int) -> None:
+    def __init__(
+        self, name: str, server: McpServer, redact: Redactor, max_message: int, spool: Callable[[], Spool]
+    ) -> None:
         self._server = server
         self._redact = redact
         self._max_message = max_message
+        self._spool = spool
         self._log = logging.getLogger(f"bbfs.server.{name}")
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._foreign_lines = 0
@@ -121,7 +125,7 @@ class Stdio:
 
     async def _read_lines(self, process: trio.Process, inbox: Inbox) -> None:
         assert process.stdout is not None
-        with Intake(self._max_message, Share(), self._log_foreign) as intake:
+        with Intake(self._max_message, Share(self._spool), self._log_foreign) as intake:
             async for received in process.stdout:
                 chunk, at = bytes(received), 0
                 while (end := chunk.find(b"\n", at)) >= 0:
