@@ -7,6 +7,7 @@ fails on in .fuzz/TARGET-crash-…; `run.py --input FILE TARGET` runs that one. 
 import argparse
 import subprocess
 import sys
+from hashlib import sha1
 from pathlib import Path
 
 import atheris
@@ -56,7 +57,17 @@ def _fuzz(name: str, target: "targets.Target", seconds: int, longest: int) -> No
     words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words))
     bounds = [f"-max_total_time={seconds}", f"-timeout={SLOWEST}", f"-rss_limit_mb={MEMORY}", f"-max_len={longest}"]
     places = [f"-dict={words}", f"-artifact_prefix={KEPT / name}-", str(corpus)]
-    atheris.Setup([sys.argv[0], *bounds, "-print_final_stats=1", *places], target.run)
+
+    def run(data: bytes) -> None:
+        try:
+            target.run(data)
+        except BaseException:
+            kept = KEPT / f"{name}-crash-{sha1(data, usedforsecurity=False).hexdigest()}"
+            kept.write_bytes(data)
+            print(f"fails on {data!r}, kept in {kept}", flush=True)
+            raise
+
+    atheris.Setup([sys.argv[0], *bounds, "-print_final_stats=1", *places], run)
     atheris.Fuzz()
 
 
