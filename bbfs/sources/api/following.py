@@ -7,6 +7,7 @@ The names of an operation's parameters decide which of them can be followed. Wha
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
 
@@ -41,6 +42,8 @@ _MORE = ("hasmore", "hasnext", "hasnextpage", "more", "ismore")
 _TOTAL = ("total", "totalcount", "totalitems", "totalresults", "totalelements", "totalrecords", "recordcount")
 _PAGES = ("totalpages", "pagecount", "lastpage", "pages", "numpages")
 _DEEPEST = 3
+_MOST_FACTS = 1000
+"""Members of one object to look at."""
 
 
 def plain(name: str) -> str:
@@ -224,7 +227,7 @@ class _Said:
         if not isinstance(value, dict) or depth >= _DEEPEST:
             return
         inner: list[tuple[str, Any]] = []
-        for key, below in value.items():
+        for key, below in islice(value.items(), _MOST_FACTS):
             name = plain(key)
             # Elsewhere `after` may be anything, such as a date.
             yield "cursorsafter" if name == "after" and within in ("cursors", "cursor", "paging") else name, below

@@ -5,7 +5,7 @@ their path, or with a query, are URI templates, and their values come from the A
 path can express is left out, and the listing reports it. bbfs asks only for URLs of operations in the document.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ from bbfs.sources import Services
 from bbfs.sources.api.loading import DocumentReader
 from bbfs.sources.api.operations import Api, Call, Operation, read
 from bbfs.sources.api.options import ApiOptions, ValuesFrom, document_url, made_of_references, refuse_secrets_in_urls
-from bbfs.sources.api.pages import page_of
+from bbfs.sources.api.pages import BOUNDS, page_of
 from bbfs.sources.api.parameters import Parameter
 from bbfs.sources.api.requests import Answer, ApiRequests, NotModified
 from bbfs.sources.api.security import Keyring, check
@@ -220,9 +220,12 @@ class ApiHandler:
             return Completion(tuple(each for each in parameter.samples if each.startswith(value)))
         uri = _url(source.operation, operation, context)
         answer = await self._requests.answer(api, api.call(uri))
-        items = await trio.to_thread.run_sync(_items, answer, limiter=self._limiter)
-        values = [each for each in values_in(items, parameter, source.field) if each.startswith(value)]
-        return Completion(tuple(values), more=answer.truncated is not None, final=True)
+        most = self._options.max_items
+        values, count = await trio.to_thread.run_sync(
+            _values, answer, parameter, source.field, most, limiter=self._limiter
+        )
+        found = tuple(each for each in values if each.startswith(value))
+        return Completion(found, more=answer.truncated is not None or count > most, final=True)
 
     def _configured(self, operation: Operation, parameter: Parameter) -> "tuple[str | int, ...] | ValuesFrom | None":
         values = self._options.values
@@ -283,12 +286,18 @@ def _url(listing: Operation, operation: Operation, context: Mapping[str, str]) -
     return expand_template(listing.base, values)
 
 
-def _items(answer: Answer) -> list[Any]:
-    """Return the items of a list. Raise ProtocolViolation if the answer is none."""
+def _values(answer: Answer, parameter: Parameter, field: Sequence[str] | None, most: int) -> tuple[list[str], int]:
+    """Return the values in the first items of a list, and how many items it has. Raise ProtocolViolation if the answer
+    is none, TooLarge if it is too large for one."""
     pages = answer.pages
     if not pages:
-        page = page_of(answer.content.read(0, answer.content.size) or b"")
+        page = (
+            page_of(answer.content.read(0, answer.content.size) or b"") if answer.content.size <= BOUNDS.size else None
+        )
         if page is None:
             raise ProtocolViolation("the API answers no list of values")
         pages = (page,)
-    return [item for page in pages for item in page.parsed]
+    items: list[Any] = []
+    for page in pages:
+        items += page.parsed(most - len(items))
+    return values_in(items, parameter, field), sum(len(page.items) for page in pages)

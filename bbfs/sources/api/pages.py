@@ -6,10 +6,16 @@ object with an array of items (`{"items": […], "next": …}`), which may be on
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bbfs.model.errors import ProtocolViolation
+from bbfs.sources.bounded.json import JsonBounds, parse_json
+
+BOUNDS = JsonBounds(size=16 << 20)
+"""Bounds of one page. A larger answer is no list, but a content like any other."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 _ITEMS = (
@@ -22,46 +28,46 @@ _AROUND = ("data", "_embedded", "result", "response", "hits", "body", "payload")
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One page of a list. text: all of it. start, end: where the array is in the text. items: the text of each item.
+    """One page of a list. items: the text of each item. before, after: the text around the array.
 
     around: the parsed page with an empty array for its items. where: the keys that lead to the array.
     """
 
-    text: str
-    start: int
-    end: int
-    items: tuple[str, ...]
+    before: bytes
+    items: tuple[bytes, ...]
+    after: bytes
     around: Any
     where: tuple[str, ...]
 
-    @property
-    def parsed(self) -> list[Any]:
-        """The items, parsed."""
-        return [json.loads(item) for item in self.items]
+    def parsed(self, most: int) -> list[Any]:
+        """Return the first items, parsed."""
+        return [json.loads(item) for item in self.items[:most]]
 
 
 def page_of(body: bytes, hint: str = "", where: tuple[str, ...] | None = None) -> ListPage | None:
     """Parse a page, or return None if the answer is no list. hint: the probable key of the items. where: the keys from
-    an earlier page."""
+    an earlier page. Raise TooLarge for one over `BOUNDS`."""
+    body = body.removeprefix(BOM_UTF8)
     try:
-        text = body.decode("utf-8-sig")
-        value = json.loads(text)
+        value = parse_json(body, BOUNDS)
         if where is None:
             where = _place(value, hint)
         if where is None:
             return None
+        around = _emptied(value, where)
+        del value  # parsed items take many times the memory of their text
+        text = body.decode()
         start = _find(text, where)
         if start is None or text[start] != "[":
             return None
         items, end = _items(text, start)
-        around = _emptied(value, where)
-    except (ValueError, RecursionError, IndexError):
+    except (ProtocolViolation, ValueError, LookupError, TypeError, RecursionError):
         return None
-    return ListPage(text, start, end, tuple(items), around, where)
+    return ListPage(text[:start].encode(), tuple(items), text[end:].rstrip().encode(), around, where)
 
 
 def _emptied(value: Any, where: Sequence[str]) -> Any:
-    """Return the page without its items. Parsed items would take many times the memory of their text."""
+    """Return the page without its items."""
     if not where:
         return []
     return {**value, where[0]: _emptied(value[where[0]], where[1:])}
@@ -69,10 +75,10 @@ def _emptied(value: Any, where: Sequence[str]) -> Any:
 
 def joined(pages: Sequence[ListPage]) -> bytes:
     """Join pages into one text: the last page with all items, one item a line."""
-    last = pages[-1]
-    items = ",\n".join(item for page in pages for item in page.items)
-    array = f"[\n{items}\n]" if items else "[]"
-    return f"{last.text[: last.start]}{array}{last.text[last.end :].rstrip()}\n".encode()
+    items = b",\n".join(item for page in pages for item in page.items)
+    return b"".join(
+        (pages[-1].before, b"[\n" if items else b"[", items, b"\n]" if items else b"]", pages[-1].after, b"\n")
+    )
 
 
 def _place(value: Any, hint: str) -> tuple[str, ...] | None:
@@ -125,13 +131,13 @@ def _members(text: str, start: int) -> Iterator[tuple[str, int]]:
             position = _skip(text, position + 1)
 
 
-def _items(text: str, start: int) -> tuple[list[str], int]:
+def _items(text: str, start: int) -> tuple[list[bytes], int]:
     """Return the text of each item of the array at `start`, and the offset of its end."""
-    items: list[str] = []
+    items: list[bytes] = []
     position = _skip(text, start + 1)
     while text[position] != "]":
         _, end = _DECODER.raw_decode(text, position)
-        items.append(text[position:end])
+        items.append(text[position:end].encode())
         position = _skip(text, end)
         if text[position] == ",":
             position = _skip(text, position + 1)

@@ -1,7 +1,7 @@
 """Requests to an API: with the credentials that the document asks for, and all pages of a list within bounds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -9,20 +9,22 @@ from urllib.parse import quote
 
 import trio
 
-from bbfs.model.errors import NotFound, ProtocolViolation
+from bbfs.model.errors import NotFound, ProtocolViolation, TooLarge
 from bbfs.model.values import Content
 from bbfs.sources.api.following import Next, Paging, first_numbers, next_page, without
-from bbfs.sources.api.operations import Api, Call, Operation, is_json
+from bbfs.sources.api.operations import LONGEST_URL, Api, Call, Operation, is_json
 from bbfs.sources.api.options import ApiOptions
-from bbfs.sources.api.pages import ListPage, joined, page_of
+from bbfs.sources.api.pages import BOUNDS, ListPage, joined, page_of
 from bbfs.sources.api.security import Keyring
+from bbfs.sources.bounded.received import Received
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.http.client import WebClient, WebStream
 
 T = TypeVar("T")
-PARSED_AT_ONCE = 256 << 10
-"""Bytes of an answer to parse on the event loop (a few ms). A larger one is parsed in a thread."""
+PARSED_AT_ONCE = 32 << 10
+"""Bytes of an answer to parse on the event loop (a few ms). A larger one is parsed in a thread, one at a time."""
+_TOO_LONG = f"an answer of more than {BOUNDS.size} bytes is not read as a list"
 _NOT_MODIFIED = frozenset({304})
 _NO_CONDITIONS: Mapping[str, str] = MappingProxyType({})
 _COOKIE = "!#$&'()*+-./:<=>?@[]^_`{|}~"
@@ -64,6 +66,8 @@ class ApiRequests:
         self._keyring = keyring
         self._options = options
         self._limiter = limiter
+        self._one = trio.CapacityLimiter(1)
+        self._large = trio.Lock()
 
     async def answer(self, api: Api, call: Call) -> Answer:
         """Return the content of a resource; for a list, all pages. Raise BbfsError."""
@@ -74,29 +78,47 @@ class ApiRequests:
     async def answer_if_changed(self, api: Api, call: Call, conditions: Mapping[str, str]) -> Answer | NotModified:
         """As `answer`, unless the API says that nothing has changed. conditions: headers that make the request
         conditional."""
-        headers, body = await self._get(api, call.operation, call.url, conditions)
-        if body is None:
-            return NotModified(headers)
-        if not isinstance(body, bytes):
-            return Answer(body, (headers,))
-        first = Answer(MemoryContent(body), (headers,))
-        paging = Paging.of(call.operation.in_query)
-        told = "link" in headers or b"ext" in body  # of a next page, or nextPage
-        if not paging.names.isdisjoint(call.asked) or not (paging.names or told):
-            return first
+        async with Received(f"GET {call.operation.path}", 2 * self._options.max_body, self._large) as received:
+            headers, body = await self._get(api, call.operation, call.url, received, conditions)
+            if body is None:
+                return NotModified(headers)
+            paging = Paging.of(call.operation.in_query)
+            may_go_on = paging.names.isdisjoint(call.asked)
+            if not isinstance(body, bytes):
+                is_list = may_go_on and is_json(headers.get("content-type")) and (paging.names or "link" in headers)
+                return Answer(body, (headers,), truncated=_TOO_LONG if is_list else None)
+            told = "link" in headers or b"ext" in body  # of a next page, or nextPage
+            first = Answer(MemoryContent(body), (headers,))
+            if not may_go_on or not (paging.names or told):
+                return first
+            return await self._list(api, call, paging, first, body, received)
+
+    async def _list(
+        self, api: Api, call: Call, paging: Paging, first: Answer, body: bytes, received: Received
+    ) -> Answer:
+        """Return an answer with all following pages, if it is a list. body: its text."""
         hint = call.operation.path.rstrip("/").rpartition("/")[2]
-        page = await self._parsed(partial(page_of, body, hint), len(body))
+        try:
+            page = await self._parsed(partial(page_of, body, hint), len(body))
+        except TooLarge as error:
+            return replace(first, truncated=f"{error}, so it is not read as a list")
         if page is None:
             return first
-        pages, heads = [page], [headers]
-        truncated = await self._follow(api, call, paging, pages, heads, len(body))
+        pages, heads = [page], [*first.headers]
+        truncated = await self._follow(api, call, paging, pages, heads, received)
         if len(pages) == 1:
-            return Answer(first.content, (headers,), (page,), truncated)
-        text = await self._parsed(partial(joined, pages), sum(len(each.text) for each in pages))
+            return Answer(first.content, first.headers, (page,), truncated)
+        text = await self._parsed(partial(joined, pages), received.size)
         return Answer(MemoryContent(text), tuple(heads), tuple(pages), truncated)
 
     async def _follow(
-        self, api: Api, call: Call, paging: Paging, pages: list[ListPage], heads: list[Mapping[str, str]], size: int
+        self,
+        api: Api,
+        call: Call,
+        paging: Paging,
+        pages: list[ListPage],
+        heads: list[Mapping[str, str]],
+        received: Received,
     ) -> str | None:
         """Append all following pages and their headers. Return why some are missing, or None."""
         url, seen = call.url, {call.url}
@@ -104,8 +126,10 @@ class ApiRequests:
         secret = frozenset(s.name for s in api.schemes.values() if s.kind == "query")
         while True:
             following = next_page(paging, url, heads[-1], pages, first)
+            if len(following.url) > LONGEST_URL:
+                return f"the API's next page has a URL of more than {LONGEST_URL} characters"
             going_on, guessed = without(following.url, secret), following.kind == "guessed"
-            bound = self._bound(pages, size)
+            bound = self._bound(pages, received.size)
             if following.kind == "end":
                 return None
             if following.kind == "lost":
@@ -115,18 +139,18 @@ class ApiRequests:
             if bound is not None:
                 return f"{bound}; there {'may be' if guessed else 'is'} more"
             seen.add(going_on)
-            got = await self._page(api, call.operation, going_on, following, pages[0].where)
+            got = await self._page(api, call.operation, going_on, following, pages[0].where, received)
             if isinstance(got, str):
                 return got or None
-            headers, page, length = got
+            headers, page = got
             if guessed and page.items in ((), pages[-1].items):
                 if sure or not page.items:
                     return None  # past the end, or the API ignores the parameter
                 sure, first = True, {name: number + 1 for name, number in first.items()}
                 continue
-            if page.text == pages[-1].text:
+            if page == pages[-1]:
                 return "the API's next page is the same again"
-            url, size = going_on, size + length
+            url = going_on
             pages.append(page)
             heads.append(headers)
 
@@ -139,11 +163,11 @@ class ApiRequests:
         return f"{size} bytes were read (max_body)" if size >= self._options.max_body else None
 
     async def _page(
-        self, api: Api, operation: Operation, url: str, following: Next, where: tuple[str, ...]
-    ) -> tuple[Mapping[str, str], ListPage, int] | str:
+        self, api: Api, operation: Operation, url: str, following: Next, where: tuple[str, ...], received: Received
+    ) -> tuple[Mapping[str, str], ListPage] | str:
         """Return the page at a URL, or after a wrong guess the reason: an empty text means the end of the list."""
         try:
-            headers, body = await self._get(api, operation, url)
+            headers, body = await self._get(api, operation, url, received)
         except NotFound:
             if following.kind == "guessed":
                 return ""
@@ -159,14 +183,19 @@ class ApiRequests:
         page = await self._parsed(partial(page_of, body, "", where), len(body))
         if page is None:
             raise ProtocolViolation(f"GET {operation.path}: the next page has no array where the first one has")
-        return headers, page, len(body)
+        return headers, page
 
     async def _get(
-        self, api: Api, operation: Operation, url: str, conditions: Mapping[str, str] = _NO_CONDITIONS
+        self,
+        api: Api,
+        operation: Operation,
+        url: str,
+        received: Received,
+        conditions: Mapping[str, str] = _NO_CONDITIONS,
     ) -> tuple[Mapping[str, str], bytes | Content | None]:
         """Return the headers of an answer, with names in lower case, and its body: bytes for JSON, else a content.
 
-        The body is None if the conditions hold.
+        The body is None if the conditions hold. JSON that is too long for a list is a content as well.
         """
         known = self._keyring.credentials(operation.security, api.schemes)
         headers = {"accept": _accept(operation)}
@@ -183,13 +212,21 @@ class ApiRequests:
             got = {name.lower(): value for name, value in stream.headers.items()}
             if stream.status in accept:
                 return got, None
+            held = bytearray()
             if is_json(got.get("content-type")):
-                return got, await stream.read()
-            return got, await self._spooled(stream)
+                async for piece in stream:
+                    await received.take(len(piece))
+                    held += piece
+                    if len(held) > BOUNDS.size:
+                        break
+                else:
+                    return got, bytes(held)
+            return got, await self._spooled(stream, bytes(held))
 
-    async def _spooled(self, stream: WebStream) -> Content:
-        """Return a body of any length, in memory or on disk."""
+    async def _spooled(self, stream: WebStream, beginning: bytes) -> Content:
+        """Return a body of any length, in memory or on disk. beginning: the part that was read already."""
         with self._spool() as spool:
+            await trio.to_thread.run_sync(spool.write, beginning, limiter=self._limiter)
             async for piece in stream:
                 await trio.to_thread.run_sync(spool.write, piece, limiter=self._limiter)
             return await trio.to_thread.run_sync(spool.content, limiter=self._limiter)
@@ -198,7 +235,7 @@ class ApiRequests:
         """Call `work` on so many bytes of text, in a thread if they are many."""
         if size <= PARSED_AT_ONCE:
             return work()
-        return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(work, limiter=self._one)
 
 
 def _accept(operation: Operation) -> str:

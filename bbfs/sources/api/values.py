@@ -10,6 +10,8 @@ from bbfs.sources.api.operations import Api, Operation, shape
 from bbfs.sources.api.parameters import Parameter
 
 _USUAL = ("id", "uuid", "guid", "key", "slug", "name", "login", "username", "code", "number")
+_LONGEST = 2048
+"""Characters of a value. No file name is as long."""
 _BODY = "$response.body#"
 
 
@@ -129,5 +131,5 @@ def _scalar(value: Any) -> str | None:
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         text = str(value)
-        return text if text not in ("", ".", "..") else None
+        return text if text not in ("", ".", "..") and len(text) <= _LONGEST else None
     return None

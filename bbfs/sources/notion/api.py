@@ -12,6 +12,7 @@ import trio
 
 from bbfs.model.errors import LoginRequired, NotFound, ProtocolViolation, TooLarge
 from bbfs.sources.bounded.json import JsonBounds
+from bbfs.sources.bounded.received import Received
 from bbfs.sources.http.client import WebClient, WebResponse
 from bbfs.sources.notion.markdown import Block
 from bbfs.sources.notion.values import KINDS, Json, Kind, NotionItem, Parent, items, mapping, string
@@ -27,8 +28,6 @@ MOST_BLOCKS = 20_000
 DEEPEST = 64
 MOST_BYTES = 16 << 20
 """Most bytes of all answers for one page, value or list."""
-_SMALL = 512 << 10
-"""Bytes of answers that any number of operations may hold at once. Only one at a time may hold more."""
 _MOST_OBJECTS, _MOST_EMPTY = 1000, 10
 """Objects in one answer; answers in a row without an object."""
 _ANSWER = JsonBounds(size=8 << 20, values=500_000)
@@ -36,32 +35,6 @@ _OBJECT = JsonBounds(size=2 << 20, values=50_000)
 _ELSEWHERE = ("child_page", "child_database")
 """Blocks that stand for a page or database with a directory entry of its own."""
 _CLOSED = (*_ELSEWHERE, "unsupported")
-
-
-class _Received:
-    """The answers of one operation, as long as it runs. lock: of the operations with many bytes."""
-
-    def __init__(self, what: str, lock: trio.Lock) -> None:
-        self.size = 0
-        self._what = what
-        self._lock = lock
-        self._is_large = False
-
-    async def __aenter__(self) -> "_Received":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._is_large:
-            self._lock.release()
-
-    async def take(self, size: int) -> None:
-        """Count an answer before it is parsed, and wait if the operation becomes large. Raise TooLarge."""
-        self.size += size
-        if self.size > MOST_BYTES:
-            raise TooLarge(f"{self._what}: more than {MOST_BYTES} bytes")
-        if self.size > _SMALL and not self._is_large:
-            await self._lock.acquire()
-            self._is_large = True
 
 
 class NotionApi:
@@ -128,7 +101,7 @@ class NotionApi:
         async with self._received(f"page {id}") as received:
             return await below(id, 1), received.size
 
-    async def _children(self, id: str, received: "_Received") -> list[Json]:
+    async def _children(self, id: str, received: Received) -> list[Json]:
         """Return the direct children of a page or block."""
         found: list[Json] = []
         async with aclosing(self._pages("GET", f"blocks/{id}/children", received)) as pages:
@@ -138,8 +111,8 @@ class NotionApi:
                     raise TooLarge(f"a page of more than {MOST_BLOCKS} blocks")
         return found
 
-    def _received(self, what: str) -> "_Received":
-        return _Received(what, self._large)
+    def _received(self, what: str) -> Received:
+        return Received(what, MOST_BYTES, self._large)
 
     def search(self) -> AsyncGenerator[list[NotionItem]]:
         """Yield the pages and data sources that the integration may see, last edited first, one answer at a time.
@@ -168,7 +141,7 @@ class NotionApi:
                 yield [item for item in found if not item.in_trash]
 
     async def _pages(
-        self, method: str, path: str, received: "_Received", body: dict[str, Any] | None = None
+        self, method: str, path: str, received: Received, body: dict[str, Any] | None = None
     ) -> AsyncGenerator[list[Json]]:
         """Yield the objects of a list, one answer at a time."""
         empty = 0

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bbfs.model.errors import TooLarge
 from bbfs.sources.api.following import Next, Paging, first_numbers, next_page, without
 from bbfs.sources.api.pages import ListPage, joined, page_of
 from bbfs.sources.api.parameters import Parameter
@@ -169,7 +170,7 @@ def test_items_are_put_together_as_they_are_written() -> None:
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
@@ -202,12 +203,18 @@ def test_nothing_is_lost_or_changed_by_putting_together(
 )
 def test_the_items_of_a_page_are_found(value: Any, where: tuple[str, ...]) -> None:
     assert page(value, "pets").where == where
-    assert page(value, "pets").parsed
+    assert page(value, "pets").parsed(1)
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"1", b'{"a": 1}', b'{"a": [], "b": []}', b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"", b"{", b"1", b'{"a": 1}', b'{"a": [], "b": []}', b"\xff"])
 def test_what_is_no_list_is_no_page(body: bytes) -> None:
     assert page_of(body) is None
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b"[" + b"[]," * 1_000_000 + b"1]", b"[" + b" " * (17 << 20) + b"]"])
+def test_what_is_too_large_for_a_list_is_not_parsed(body: bytes) -> None:
+    with pytest.raises(TooLarge):
+        page_of(body)
 
 
 def test_a_later_page_is_read_as_the_first() -> None:

@@ -394,3 +394,31 @@ async def test_private_addresses_are_refused_unless_they_are_allowed(server: Pet
     async with handler(server.document, allow_private=False) as api:
         with pytest.raises(Denied, match="allow_private"):
             await api.list()
+
+
+LISTS = {
+    "values": b"[" + b"[]," * 1_000_000 + b"1]",
+    "depth": b"[" * 10_000 + b"]" * 10_000,
+    "bytes": b"[" + b" " * (17 << 20) + b"]",
+    "numbers": b'{"next": ' + b"9" * 5000 + b', "items": [1]}',
+    "members": b"{" + b",".join(b'"next%d":1' % number for number in range(100_000)) + b',"items":[1]}',
+    "url": b'{"next": "/' + b"x" * 1_000_000 + b'", "items": [1]}',
+    "cursor": b'{"next_cursor": "' + b"x" * 1_000_000 + b'", "items": [1]}',
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+async def test_an_answer_that_is_no_list_to_read_is_the_content_itself(tmp_path: Path, name: str) -> None:
+    """Whatever is in it, its bytes are served, and where there may be more pages, the file says so."""
+    site = WebSite(tmp_path)
+    get = {"get": {"parameters": [{"name": "cursor", "in": "query"}], "responses": {}}}
+    document = tmp_path / "api.json"
+    document.write_text(json.dumps({"openapi": "3.1.0", "servers": [{"url": site.url}], "paths": {"/files/list": get}}))
+    site.write("list", LISTS[name], content_type="application/json")
+    try:
+        async with handler(str(document)) as api:
+            loaded = await api.load(f"{site.url}/files/list")
+            assert loaded.parts[0].content.read(0, 1 << 30) == LISTS[name]
+            assert ("truncated" in properties(loaded)) == (name not in ("numbers", "members"))
+    finally:
+        site.stop()
