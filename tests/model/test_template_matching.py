@@ -205,3 +205,28 @@ def _rebuilt(path: tuple[str, ...], uri: str) -> str:
     from bbfs.model.uri_paths import native_of
 
     return native_of(path, None, "://" if "://" in uri else ":")
+
+
+HOSTILE_TEMPLATES = [
+    *(
+        "x://{+a}{.b*}c",
+        "x://{+a};b={c}",
+        "x://{+a}.{b}.{c}",
+        "x://{a*}.{b}/{c}.{d}",
+        "x://{/a*}{.b*}",
+        "x://{+a:3}{.b*}z",
+    ),
+    *("x://{/a*}/{b}.{c}-{d}/z", "x://{+a}aa{b}aa{c}aa", "x://a{/b*}/c{.d}", "x://{a*}{b*}", "x://{+a}{;b}{;c}"),
+    *("x://{.a*}{b}", "x://{;a*}{b}.{c}", "x://{#a}{;b*}x", "x://{+path}{?q}"),
+]
+
+
+@pytest.mark.parametrize("template", HOSTILE_TEMPLATES)
+def test_no_template_makes_a_lookup_take_long(template: str) -> None:
+    """All of these together take seconds; with a cubic match, or one of these paths read again and again, for ever."""
+    pattern = Pattern(template)
+    for unit in (".a", ";b=a", "aa", "a.", "..", "a/", ".a/", ";b=a/"):
+        for tail in ("", "!", "/x", "\n"):
+            text = unit * 5000 + tail
+            pattern.place(("x", *filter(None, text.split("/"))))
+            pattern.place(("x", *filter(None, text[-2000:].split("/"))))

@@ -31,6 +31,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://)?")
 _AFTER_SCHEME = re.compile(r":(?://)?")
 _ONE = r"[^/]+?"
 _MANY = r".+?"
+_LONGEST_REST = 2048
+"""Characters of a path for several variables one of which may hold slashes: they may take quadratic time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +146,9 @@ class Pattern:
             names.append(segment.name)
         return tuple(names)
 
-    def place(self, path: Sequence[str]) -> Position | None:
-        """Return the position of `path`, or None if no resource of this template can be at or below it."""
+    def place(self, path: Sequence[str], *, is_plain: bool = False) -> Position | None:
+        """Return the position of `path`, or None if no resource of this template can be at or below it. is_plain: it is
+        the plain path of a URI."""
         if not {".", ".."}.isdisjoint(path):
             return None  # no URI has such a path
         raw: list[tuple[Bound, str]] = []
@@ -171,31 +174,33 @@ class Pattern:
         if variables is None:
             return None
         if ends:
-            match = self._match(path, variables)
+            match = self._match(path, variables, is_plain)
             if match is None:
                 return None
             queried = self._query is not None and "?" in path[-1]
             return Position(match, False, None, variables, self._literal(len(path)), queried)
         if len(path) <= self._many:
             return Position(None, True, self._segments[len(path)], variables, self._literal(len(path)))
-        return Position(self._match_rest(path, raw), True, self._segments[self._many], variables, False)
+        return Position(self._match_rest(path, raw, is_plain), True, self._segments[self._many], variables, False)
 
     def _literal(self, depth: int) -> bool:
         return depth == 0 or self._segments[depth - 1].name is not None
 
-    def _match_rest(self, path: Sequence[str], raw: list[tuple[Bound, str]]) -> Match | None:
+    def _match_rest(self, path: Sequence[str], raw: list[tuple[Bound, str]], is_plain: bool) -> Match | None:
         """Return the resource at a path that holds a value with slashes, or None."""
         components = list(path[self._many :])
         if self._query is not None:
             components[-1] = components[-1].partition("?")[0]
-        found = self._rest.fullmatch("/".join(map(hide_component, components)))
+        rest = "/".join(map(hide_component, components))
+        is_quadratic = self._rest.groups > 1
+        found = self._rest.fullmatch(rest) if not is_quadratic or len(rest) <= _LONGEST_REST else None
         if found is None:
             return None
         bounds = [bound for segment in self._segments[self._many :] for bound in segment.variables]
         variables = _values([*raw, *zip(bounds, found.groups(), strict=True)])
-        return None if variables is None else self._match(path, variables)
+        return None if variables is None else self._match(path, variables, is_plain)
 
-    def _match(self, path: Sequence[str], variables: dict[str, Value]) -> Match | None:
+    def _match(self, path: Sequence[str], variables: dict[str, Value], is_plain: bool) -> Match | None:
         """Return the resource at `path`, or None. variables: all values but those of the query."""
         query = path[-1].partition("?")
         if self._query is not None:
@@ -210,13 +215,13 @@ class Pattern:
         if self._query is not None and query[1] and not query[2] and not native_uri.endswith("?"):
             native_uri += "?"  # asked with nothing to ask for, which is not the same as not asked
         plain = plain_path(native_uri).path
-        if plain != tuple(path) and not self._leads_back(plain, native_uri):
+        if not is_plain and plain != tuple(path) and not self._leads_back(plain, native_uri):
             plain = tuple(path)  # `q=a%26b` would be shown as `q=a&b`, which is something else
         return Match(native_uri, variables, plain)
 
     def _leads_back(self, path: Path, native_uri: str) -> bool:
         """Return whether the plain path of a URI, decoded, is an expansion to this URI as well."""
-        place = self.place(path)
+        place = self.place(path, is_plain=True)
         return place is not None and place.match is not None and place.match.native_uri == native_uri
 
     def expand(self, variables: Mapping[str, Value]) -> str:

@@ -18,6 +18,8 @@ from bbfs.sources.api.document import TOKEN, UNSENDABLE, DocumentNode, is_unicod
 _VARIABLE = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 IGNORED_HEADERS = frozenset(("accept", "content-type", "authorization")) | UNSENDABLE
 """OpenAPI, Parameter Object: header parameters with the first three names are ignored."""
+_LONGEST_NAME = 255
+"""Characters of a parameter's name."""
 MAX_PARAMETERS = 500
 """Parameters of one operation."""
 
@@ -72,8 +74,13 @@ def parameters(
     for node in nodes:
         for _, each in node.items():
             name, place = each.text("name"), each.text("in")
-            if name is None or not is_unicode(name) or place not in ("path", "query", "header", "cookie"):
-                raise ProtocolViolation(f"{each}: a parameter without name or place")
+            if (
+                name is None
+                or len(name) > _LONGEST_NAME
+                or not is_unicode(name)
+                or place not in ("path", "query", "header", "cookie")
+            ):
+                raise ProtocolViolation(f"{each}: a parameter without a usable name or place")
             declared[(place, name.lower() if place == "header" else name)] = each
         if len(declared) > MAX_PARAMETERS:
             raise ProtocolViolation(f"more than {MAX_PARAMETERS} parameters")

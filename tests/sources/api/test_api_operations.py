@@ -212,7 +212,7 @@ def test_parameters_of_the_operation_come_before_those_of_the_path() -> None:
     [
         ("/x", [{"name": "X-Tenant", "in": "header", "required": True}], "header x-tenant"),
         ("/x", [{"name": "session", "in": "cookie", "required": True}], "cookie session"),
-        ("/x", [{"name": "q"}], "a parameter without name or place"),
+        ("/x", [{"name": "q"}], "a parameter without a usable name or place"),
         ("/x", [{"$ref": "#/nothing"}], "leads nowhere"),
         ("/x?a=b", [], "a query or a fragment"),
         ("/x#a", [], "a query or a fragment"),
