@@ -23,6 +23,8 @@ _PIECE = 1 << 20
 _MAX_MEMBERS = 1000
 """Members of a gzipped body. Each costs a new decompressor and a copy of what follows it."""
 _MAX_DIGITS = 18
+_MAX_RATIO, _SMALL = 250, 64 << 20
+"""Times that a coded body may grow, once it has so many bytes decoded."""
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
@@ -142,7 +144,7 @@ class BodyDecoder:
             said = ascii(name[:40])[1:-1]
             raise ProtocolViolation(f"{self._prefix}an answer in a content coding that was not asked for: {said}")
         self._is_coded = name != "identity"
-        self._members = 0
+        self._members = self._received = self._decoded = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -153,6 +155,7 @@ class BodyDecoder:
         """Yield the next bytes decoded, in pieces of at most 1 MiB."""
         if not self._is_coded and chunk:
             yield chunk
+        self._received += len(chunk)
         while self._is_coded and chunk:
             if self._decompressor.eof:
                 self._members += 1
@@ -164,6 +167,9 @@ class BodyDecoder:
                 piece = self._decompressor.decompress(chunk, _PIECE)
             except zlib.error as exc:
                 raise ProtocolViolation(f"{self._prefix}an answer that cannot be decoded: {exc}") from exc
+            self._decoded += len(piece)
+            if self._decoded > max(_SMALL, _MAX_RATIO * self._received):
+                raise ProtocolViolation(f"{self._prefix}a coded body that grows more than {_MAX_RATIO} times")
             if piece:
                 yield piece
             chunk = self._decompressor.unconsumed_tail or self._decompressor.unused_data

@@ -124,6 +124,14 @@ def test_a_body_that_is_not_coded_as_it_says_is_refused(coding: str, body: bytes
         list(BodyDecoder(coding).feed(body))
 
 
+def test_a_coded_body_may_not_grow_without_bound() -> None:
+    body = gzip.compress(bytes(80 << 20))
+    sizes: list[int] = []
+    with pytest.raises(ProtocolViolation, match="grows more than 250 times"):
+        sizes.extend(len(piece) for piece in BodyDecoder("gzip").feed(body))
+    assert sum(len(piece) for piece in BodyDecoder("gzip").feed(gzip.compress(bytes(60 << 20)))) == 60 << 20
+
+
 def test_batch_is_its_messages() -> None:
     messages = decode(b'[{"jsonrpc": "2.0", "id": 1, "result": {}}, 7, {"id": 2, "result": null}]')
     assert messages is not None
