@@ -9,9 +9,9 @@ the environment, because behind a proxy it cannot check addresses. A configured 
 """
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Container, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Container, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from math import inf
 from typing import Any, TypedDict, Unpack
 from urllib.request import getproxies
@@ -24,6 +24,7 @@ from bbfs.model.errors import BbfsError, DeadlineExceeded, Denied, InvalidUri, P
 from bbfs.model.redaction import Redactor, header_secrets, url_secrets
 from bbfs.model.values import DataSource, SourceState
 from bbfs.sources.http.addresses import OPTION, PublicAddresses, literal, refuse_private
+from bbfs.sources.http.heads import BoundedHeads, answered
 from bbfs.sources.http.pacing import Pace, Pause, retry_after
 from bbfs.sources.http.redirects import FOLLOWED, HARMLESS, is_web, origin, redirected
 from bbfs.sources.http.responses import CODINGS, WebResponse, WebStream, network_errors, shown_url
@@ -40,6 +41,15 @@ _KEEP_ALIVE = 15.0
 """Seconds that an idle connection is kept."""
 _REFUSAL_TIMEOUT, _REFUSAL_LIMIT, _EXCERPT = 2.0, 1 << 16, 200
 """Seconds and bytes for reading the body of a refusal or a redirect; characters of it in a message."""
+_KEPT_UNUSED = 5.0
+"""Seconds that an idle connection to a server of the configuration is kept."""
+_CORE_ERRORS = (
+    httpcore2.NetworkError,
+    httpcore2.ProtocolError,
+    httpcore2.ProxyError,
+    httpcore2.TimeoutException,
+    httpcore2.UnsupportedProtocol,
+)
 _KEPT_TOO_LONG = (httpcore2.ReadError, httpcore2.WriteError, httpcore2.RemoteProtocolError)
 """Errors of a kept connection that the server has closed since the last request."""
 
@@ -198,7 +208,7 @@ class WebClient:
         while True:
             try:
                 with network_errors(what):
-                    response = await self._opened(request.url).handle_async_request(self._to_send(request))
+                    response = await answered(self._opened(request.url), self._to_send(request))
             except (Unreachable, DeadlineExceeded) as exc:
                 if may_repeat and isinstance(exc.__cause__, _KEPT_TOO_LONG) and isinstance(exc, Unreachable):
                     may_repeat = False
@@ -230,7 +240,7 @@ class WebClient:
         # As many connections as requests in flight, which `concurrency` of the source bounds.
         context = httpx2.create_ssl_context()
         if self._proxy is None:
-            guard = None if self._allow_private else PublicAddresses()
+            guard = BoundedHeads() if self._allow_private else PublicAddresses(BoundedHeads())
             return httpcore2.AsyncConnectionPool(
                 context, max_connections=None, keepalive_expiry=_KEEP_ALIVE, network_backend=guard
             )
@@ -262,55 +272,76 @@ def unguarded_client(
     server may send nothing; None leaves it to the caller to bound the requests. connections: at once, all of them kept.
     """
     wait = httpx2.Timeout(timeout, connect=min(_CONNECT_TIMEOUT, timeout or inf), write=timeout or _WRITE_TIMEOUT)
-    limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=None)
     merged = httpx2.Headers({"user-agent": USER_AGENT})
     merged.update(headers)
     merged["accept-encoding"] = CODINGS
-    return httpx2.AsyncClient(headers=merged, timeout=wait, limits=limits)
+    if _has_proxies():
+        limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=None)
+        return httpx2.AsyncClient(headers=merged, timeout=wait, limits=limits)
+    return httpx2.AsyncClient(headers=merged, timeout=wait, transport=_Transport(BoundedHeads(), connections))
 
 
 def guarded_client(*, timeout: float) -> httpx2.AsyncClient:
     """Return a client like `unguarded_client` for URLs that a stranger names: it connects to public addresses only.
 
-    Its requests raise Denied for other addresses, and the errors of bbfs for those of the network. If the environment
-    has proxies it uses them, since only they can resolve names there. They are trusted to check addresses.
+    Its requests raise Denied for other addresses. If the environment has proxies it uses them, since only they can
+    resolve names there. They are trusted to check addresses.
     """
-    if {"http", "https", "all"}.intersection(getproxies()):
+    if _has_proxies():
         return unguarded_client(timeout=timeout)
     wait = httpx2.Timeout(timeout, connect=min(_CONNECT_TIMEOUT, timeout))
     headers = {"user-agent": USER_AGENT, "accept-encoding": CODINGS}
-    return httpx2.AsyncClient(headers=headers, timeout=wait, transport=_Guarded())
+    return httpx2.AsyncClient(headers=headers, timeout=wait, transport=_Transport(PublicAddresses(BoundedHeads()), 10))
 
 
-class _Guarded(httpx2.AsyncBaseTransport):
-    """A transport to public addresses."""
+def _has_proxies() -> bool:
+    return not {"http", "https", "all"}.isdisjoint(getproxies())
 
-    def __init__(self) -> None:
-        self._pool = httpcore2.AsyncConnectionPool(httpx2.create_ssl_context(), network_backend=PublicAddresses())
+
+class _Transport(httpx2.AsyncBaseTransport):
+    """A transport with a network back end of its own. connections: at once; all of them are kept."""
+
+    def __init__(self, backend: httpcore2.AsyncNetworkBackend, connections: int) -> None:
+        self._pool = httpcore2.AsyncConnectionPool(
+            httpx2.create_ssl_context(),
+            max_connections=connections,
+            keepalive_expiry=_KEPT_UNUSED,
+            network_backend=backend,
+        )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        with network_errors(request.url.host):
-            response = await self._pool.handle_async_request(_core_request(request, request.extensions))
-        return httpx2.Response(response.status, headers=response.headers, stream=_Body(response, request.url.host))
+        with _errors_of_httpx():
+            response = await answered(self._pool, _core_request(request, request.extensions))
+        return httpx2.Response(
+            response.status, headers=response.headers, stream=_Body(response), extensions=response.extensions
+        )
 
     async def aclose(self) -> None:
         await self._pool.aclose()
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The body of an answer, with the errors of bbfs."""
+    """The body of an answer."""
 
-    def __init__(self, response: httpcore2.Response, host: str) -> None:
+    def __init__(self, response: httpcore2.Response) -> None:
         self._response = response
-        self._host = host
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with network_errors(self._host):
+        with _errors_of_httpx():
             async for chunk in self._response.stream:  # type: ignore[union-attr]
                 yield chunk
 
     async def aclose(self) -> None:
         await self._response.aclose()
+
+
+@contextmanager
+def _errors_of_httpx() -> Iterator[None]:
+    """Raise the errors of httpcore2 as those of httpx2, which have the same names."""
+    try:
+        yield
+    except _CORE_ERRORS as exc:
+        raise getattr(httpx2, type(exc).__name__)(str(exc)) from exc
 
 
 def _core_request(request: httpx2.Request, extensions: Mapping[str, Any]) -> httpcore2.Request:

@@ -1,0 +1,86 @@
+"""Connections that bound the head of an answer: its interim answers and its headers.
+
+httpcore2 goes through interim answers (1xx) in one go, as many as come, and the event loop waits meanwhile.
+"""
+
+import ssl
+from collections.abc import Iterable
+from typing import Any
+
+import httpcore2
+
+_PIECE = 1 << 11
+"""Bytes of a head that are read at once: a few milliseconds of interim answers."""
+_LONGEST = 1 << 17
+"""Bytes of a head, its interim answers included."""
+
+
+class HeadStream(httpcore2.AsyncNetworkStream):
+    """A connection whose answers begin with a bounded head. `begin_body` ends the head of the current one."""
+
+    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self._head: int | None = 0
+
+    def begin_body(self) -> None:
+        """Note that the head of the answer is complete."""
+        self._head = None
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Return the next bytes. Raises httpcore2.RemoteProtocolError if a head is too long."""
+        if self._head is None:
+            return await self._stream.read(max_bytes, timeout)
+        data = await self._stream.read(min(max_bytes, _PIECE), timeout)
+        self._head += len(data)
+        if self._head > _LONGEST:
+            raise httpcore2.RemoteProtocolError(f"the head of an answer of more than {_LONGEST} bytes")
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._head = 0
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        return HeadStream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+class BoundedHeads(httpcore2.AsyncNetworkBackend):
+    """A network back end whose connections bound heads."""
+
+    def __init__(self) -> None:
+        self._backend: httpcore2.AsyncNetworkBackend = httpcore2.TrioBackend()  # type: ignore[assignment]
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        return HeadStream(await self._backend.connect_tcp(host, port, timeout, local_address, socket_options))
+
+    async def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        return HeadStream(await self._backend.connect_unix_socket(path, timeout, socket_options))
+
+    async def sleep(self, seconds: float) -> None:
+        await self._backend.sleep(seconds)
+
+
+async def answered(pool: httpcore2.AsyncConnectionPool, request: httpcore2.Request) -> httpcore2.Response:
+    """Return the answer of a pool on `BoundedHeads`, with its body still to be read."""
+    response = await pool.handle_async_request(request)
+    stream = response.extensions.get("network_stream")
+    if isinstance(stream, HeadStream):
+        stream.begin_body()
+    return response

@@ -1,0 +1,64 @@
+"""The head of an answer has a bound, and its body none here."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import chain, repeat
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+
+from bbfs.sources.http.client import unguarded_client
+
+HINT = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\nconnection: close\r\n"
+
+
+@pytest.fixture
+def answering(nursery: trio.Nursery) -> Callable[..., Any]:
+    """Starts a server that gives one answer, in pieces, and returns its URL."""
+
+    async def start(*pieces: bytes, last: bytes = b"") -> str:
+        async def serve(stream: trio.SocketStream) -> None:
+            await stream.receive_some()
+            try:
+                for piece in chain(pieces, repeat(last) if last else ()):
+                    await stream.send_all(piece)
+                await stream.aclose()
+            except trio.BrokenResourceError:
+                pass
+
+        (listener,) = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        return f"http://127.0.0.1:{listener.socket.getsockname()[1]}/"
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [(b"", HINT * 1000), (OK, b"x-a: y\r\n" * 1000), (OK + b"x-a: ", b"y" * 10_000)], ids=len
+)
+async def test_a_head_without_end_is_a_protocol_error(
+    answering: Callable[..., Any], nursery: trio.Nursery, first: bytes, last: bytes
+) -> None:
+    url = await answering(*filter(None, (first,)), last=last)
+    async with unguarded_client(timeout=20) as client:
+        with pytest.raises(httpx2.RemoteProtocolError):
+            await client.get(url)
+    nursery.cancel_scope.cancel()
+
+
+async def test_interim_answers_and_a_long_body_are_read(answering: Callable[..., Any], nursery: trio.Nursery) -> None:
+    url = await answering(HINT * 100, OK + b"\r\n", b"x" * (4 << 20))
+    async with unguarded_client(timeout=20) as client:
+        response = await client.get(url)
+        assert (response.status_code, len(response.content)) == (200, 4 << 20)
+    nursery.cancel_scope.cancel()
+
+
+async def test_errors_of_a_connection_are_those_of_httpx() -> None:
+    with trio.socket.socket() as unused:
+        await unused.bind(("127.0.0.1", 0))
+        async with unguarded_client(timeout=5) as client:
+            with pytest.raises(httpx2.ConnectError):
+                await client.get(f"http://127.0.0.1:{unused.getsockname()[1]}/")
