@@ -19,7 +19,8 @@ from repository import ROOT
 from bbfs.model.errors import ConfigError
 from bbfs.sources.mcp import require_sdk
 from bbfs.sources.mcp.client.errors import ConnectionClosed
-from bbfs.sources.mcp.transport.jsonrpc import MAX_ANSWERS, Inbox, Outbox, Peer
+from bbfs.sources.mcp.client.session import MAX_ANSWERS, Peer
+from bbfs.sources.mcp.transport.messages import Inbox, Outbox
 
 
 class Wire:

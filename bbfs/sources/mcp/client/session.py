@@ -1,10 +1,17 @@
-"""The client side of one MCP session: negotiation of the version, requests with raw results, notifications."""
+"""The client side of one MCP session: a JSON-RPC peer, and on it the negotiation of the version and notifications.
+
+A request waits for one event, and a transport hands an answer to that event at once: with 64 requests in flight, steps
+of the event loop bound the throughput.
+"""
 
 import itertools
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
 import mcp_types as types
 import trio
 from mcp.shared.exceptions import MCPError
@@ -16,8 +23,10 @@ from mcp.shared.inbound import (
     encode_header_value,
     mcp_param_headers,
 )
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from bbfs import __version__
 from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation
@@ -25,7 +34,7 @@ from bbfs.sources.mcp.client.client_features import MAX_ROUNDS, ClientFeatures
 from bbfs.sources.mcp.client.decode import MAX_URI, Greeting, discovered, initialized
 from bbfs.sources.mcp.client.errors import ConnectionClosed, http_fault
 from bbfs.sources.mcp.client.tool_entries import ParameterHeaders
-from bbfs.sources.mcp.transport.jsonrpc import Params, Peer, ServerStreams
+from bbfs.sources.mcp.transport.messages import Inbox, Outbox, ServerStreams
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Protocol versions whose sessions begin with `initialize`, oldest first."""
@@ -39,6 +48,167 @@ _NEGOTIATION = ("initialize", "server/discover")
 """Methods whose requests the protocol forbids to cancel."""
 _FIRST_ROUND_PAUSE, _LAST_ROUND_PAUSE = 0.05, 0.25
 """Seconds before a server that needs time, not input, is asked again; doubling."""
+_CANCEL_NOTICE = 5.0
+"""Seconds that telling the server of a cancelled request may take at most."""
+_ANSWER_TIMEOUT = 10.0
+"""Seconds for sending one answer to a request of the server."""
+MAX_ANSWERS = 64
+"""Answers that may wait until the server takes them. It gets none for more requests."""
+
+Params = Mapping[str, Any]
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A request that waits for its answer. If it is done without an outcome, the connection has closed."""
+
+    done: trio.Event = field(default_factory=trio.Event)
+    outcome: dict[str, Any] | types.ErrorData | None = None
+
+
+class Peer:
+    """One end of a JSON-RPC connection. Requests may come from any task.
+
+    answer: called with the method and parameters of the server's requests; returns a result or raises MCPError.
+    notified: called with those of its notifications. closed: called when no more messages can come. The last two must
+    not raise. nursery: runs what sends the answers; it must end before the streams close.
+    """
+
+    def __init__(
+        self,
+        streams: ServerStreams,
+        nursery: trio.Nursery,
+        *,
+        answer: Callable[[str, Params | None], dict[str, Any]],
+        notified: Callable[[str, Params], None],
+        closed: Callable[[], None],
+    ) -> None:
+        self._incoming, self._outgoing = streams
+        self._nursery = nursery
+        self._answer = answer
+        self._notified = notified
+        self._on_closed = closed
+        self._pending: dict[types.RequestId, _Pending] = {}
+        self._numbers = itertools.count(1)
+        self._answers: deque[dict[str, Any]] = deque()
+        self._is_answering = False
+        self._closed = False
+        self.heard_at = trio.current_time()
+        """When the latest message came, in trio's clock."""
+        if isinstance(self._incoming, Inbox):
+            self._incoming.take = self._take
+
+    async def run(self) -> None:
+        """Receive messages until the transport ends; then fail all requests under way."""
+        try:
+            if isinstance(self._incoming, Inbox):
+                await self._incoming.ended.wait()
+            else:
+                with suppress(anyio.ClosedResourceError):
+                    async for item in self._incoming:
+                        if isinstance(item, SessionMessage):
+                            self._take(item.message)
+        finally:
+            self._closed = True
+            for pending in self._pending.values():
+                pending.done.set()
+            self._on_closed()
+
+    async def request(
+        self,
+        method: str,
+        params: Params | None = None,
+        headers: dict[str, str] | None = None,
+        *,
+        number: types.RequestId | None = None,
+        cancellable: bool = True,
+    ) -> dict[str, Any]:
+        """Send a request and return its raw result. Raises MCPError.
+
+        headers: for transports that have them. number: the request's id, otherwise the next free one. cancellable:
+        whether the server may be notified when the caller gives up.
+        """
+        if self._closed:
+            raise ConnectionClosed
+        number = next(self._numbers) if number is None else number
+        pending = self._pending[number] = _Pending()
+        message = {"jsonrpc": "2.0", "id": number, "method": method, **({"params": params} if params else {})}
+        try:
+            await trio.lowlevel.checkpoint_if_cancelled()  # a request that was never sent needs no cancelling
+            try:
+                await self._send(message, headers)
+                await pending.done.wait()
+            except trio.Cancelled:
+                if cancellable:
+                    with trio.CancelScope(shield=True, deadline=trio.current_time() + _CANCEL_NOTICE):
+                        reason = {"requestId": number, "reason": "caller cancelled"}
+                        await self.notify("notifications/cancelled", reason)
+                raise
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise ConnectionClosed from None
+        finally:
+            del self._pending[number]
+        if isinstance(pending.outcome, types.ErrorData):
+            raise MCPError(pending.outcome.code, pending.outcome.message, pending.outcome.data)
+        if pending.outcome is None:
+            raise ConnectionClosed
+        return pending.outcome
+
+    async def notify(self, method: str, params: Params | None = None, headers: dict[str, str] | None = None) -> None:
+        """Send a notification. It is dropped when the connection is closed."""
+        message = {"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})}
+        await self._send_if_open(message, headers)
+
+    def resolve(self, number: types.RequestId | None, outcome: dict[str, Any] | types.ErrorData) -> None:
+        """End a request under way. No-op for one that has its outcome."""
+        if isinstance(number, str):
+            with suppress(ValueError):
+                number = int(number)  # some servers write every id as a text
+        pending = self._pending.get(number) if number is not None else None
+        if pending is not None and pending.outcome is None:
+            pending.outcome = outcome
+            pending.done.set()
+
+    def _take(self, message: types.JSONRPCMessage) -> None:
+        self.heard_at = trio.current_time()
+        match message:
+            case types.JSONRPCResponse():
+                self.resolve(message.id, message.result)
+            case types.JSONRPCError():
+                self.resolve(message.id, message.error)
+            case types.JSONRPCNotification():
+                self._notified(message.method, message.params or {})
+            case types.JSONRPCRequest():
+                if len(self._answers) < MAX_ANSWERS:
+                    self._answers.append({"jsonrpc": "2.0", "id": message.id, **self._outcome(message)})
+                    if not self._is_answering:
+                        self._is_answering = True
+                        self._nursery.start_soon(self._send_answers)
+
+    def _outcome(self, request: types.JSONRPCRequest) -> dict[str, Any]:
+        try:
+            return {"result": self._answer(request.method, request.params)}
+        except MCPError as exc:
+            return {"error": exc.error.model_dump(exclude_unset=True)}
+
+    async def _send_answers(self) -> None:
+        """Send the answers to requests of the server, one after the other."""
+        while self._answers:
+            with trio.move_on_after(_ANSWER_TIMEOUT):
+                await self._send_if_open(self._answers.popleft())
+        self._is_answering = False
+
+    async def _send_if_open(self, message: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+        if not self._closed:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await self._send(message, headers)
+
+    async def _send(self, message: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+        if isinstance(self._outgoing, Outbox):
+            await self._outgoing.send(to_json(message, inf_nan_mode="null") + b"\n")
+            return
+        metadata = ClientMessageMetadata(headers=headers) if headers else None
+        await self._outgoing.send(SessionMessage(types.jsonrpc_message_adapter.validate_python(message), metadata))
 
 
 class HandshakeOnly(Exception):

@@ -29,8 +29,7 @@ from bbfs.sources.http.statuses import status_line
 from bbfs.sources.mcp.client.errors import HttpFault
 from bbfs.sources.mcp.login.refresh import Login
 from bbfs.sources.mcp.transport.events import Event, EventParser
-from bbfs.sources.mcp.transport.jsonrpc import ServerStreams
-from bbfs.sources.mcp.transport.messages import Intake, Share
+from bbfs.sources.mcp.transport.messages import Intake, ServerStreams, Share
 
 SESSION_ID = "mcp-session-id"
 INITIALIZED_TIMEOUT = 5.0

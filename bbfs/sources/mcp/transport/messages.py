@@ -8,6 +8,7 @@ piece by piece; memory holds each of them once.
 
 import codecs
 import json
+import os
 import re
 import secrets
 import time
@@ -18,8 +19,11 @@ from io import BytesIO
 from types import TracebackType
 from typing import Any
 
+import anyio
 import mcp_types as types
 import trio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 from pydantic_core import from_json
 
@@ -58,6 +62,9 @@ _MAX_BACK = 1 << 20
 """Bytes of a text that may turn out to be no base64 after all."""
 _MAX_ERROR = 2000
 """Characters of a long text in an error."""
+
+_UNSENT_MESSAGES = 1024
+"""Messages that may wait for a server to read them: cancelling a request must not wait for the server."""
 
 _LENIENT = json.JSONDecoder(strict=False)
 _ANSWER_START = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*,\s*"(?:result|error)"')
@@ -527,3 +534,53 @@ def _whole(piece: bytes) -> bytes:
 def _begins_escape(piece: bytes, at: int) -> bool:
     """Return whether the backslash at a position begins an escape, and is not itself escaped."""
     return (at - len(piece[:at].rstrip(b"\\"))) % 2 == 0
+
+
+class Inbox:
+    """The receiving end of a transport that calls its peer directly.
+
+    take: called with each message; a peer sets it. ended: set when no more messages can come.
+    """
+
+    def __init__(self) -> None:
+        self.take: Callable[[types.JSONRPCMessage], None] = lambda _: None
+        self.ended = trio.Event()
+
+
+class Outbox:
+    """The sending end of a pipe to a server. It writes at once as much as the pipe takes.
+
+    The rest waits in `backlog`, which has no limit, in order, and the transport drains that. descriptor: the pipe's, in
+    non-blocking mode. waiting: pieces in the backlog or being written from it; the transport counts them down.
+    """
+
+    def __init__(self, descriptor: int, backlog: MemoryObjectSendStream[bytes]) -> None:
+        self._descriptor = descriptor
+        self._backlog = backlog
+        self.waiting = 0
+        self.closed = False
+
+    async def send(self, data: bytes) -> None:
+        """Write a message, line feed included. Raises anyio's errors of a closed or broken stream."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self.waiting >= _UNSENT_MESSAGES:
+            raise anyio.BrokenResourceError
+        if not self.waiting and not self.closed:
+            data = data[self._write(data) :]
+            if not data:
+                return
+        self._backlog.send_nowait(data)
+        self.waiting += 1
+
+    def _write(self, data: bytes) -> int:
+        """Return how many bytes the pipe took. A broken one takes none: draining the backlog finds that out."""
+        try:
+            return os.write(self._descriptor, data)
+        except OSError:
+            return 0
+
+
+ServerStreams = tuple[
+    MemoryObjectReceiveStream[SessionMessage | Exception] | Inbox, MemoryObjectSendStream[SessionMessage] | Outbox
+]
+"""The streams of messages from a server and to it."""

@@ -21,8 +21,7 @@ from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge, Unreachabl
 from bbfs.model.redaction import Redactor
 from bbfs.model.values import McpServer
 from bbfs.sources.content.spool import Spool
-from bbfs.sources.mcp.transport.jsonrpc import Inbox, Outbox, ServerStreams
-from bbfs.sources.mcp.transport.messages import Intake, Share
+from bbfs.sources.mcp.transport.messages import Inbox, Intake, Outbox, ServerStreams, Share
 
 _INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG")
 _GRACE = 1.0
