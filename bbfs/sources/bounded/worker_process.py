@@ -35,14 +35,21 @@ _FILES = 32
 
 
 def main(settings: Mapping[str, Any]) -> None:
-    """Serve jobs until stdin ends. settings: `path` is the module search path, `memory` the limit in bytes."""
-    _confine(settings["memory"])
+    """Serve jobs until stdin ends.
+
+    settings: `path` is the module search path, `memory` and `file_size` are limits in bytes. `serve` names a module
+    with a protocol of its own: `serve(requests, answers)`.
+    """
+    _confine(settings["memory"], settings["file_size"])
     if os.getppid() != settings["parent"]:
         return  # it ended before the worker asked to end with it
     sys.dont_write_bytecode = True
     sys.path[:] = settings["path"]
     _skip_public_interface()
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    if settings["serve"] is not None:
+        importlib.import_module(settings["serve"]).serve(requests, answers)
+        return
     while line := requests.readline():
         request = json.loads(line)
         data = requests.read(request["size"])
@@ -50,12 +57,13 @@ def main(settings: Mapping[str, Any]) -> None:
             break
 
 
-def _confine(memory: int) -> None:
+def _confine(memory: int, file_size: int) -> None:
     """Give up what no job needs. Where the kernel refuses a measure, the others still hold."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
+    # Root needs no user namespace for that, and would lose access to files of others in one.
+    libc.unshare(_CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWUSER | _CLONE_NEWNET)
     os.nice(10)
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
@@ -66,7 +74,7 @@ def _confine(memory: int) -> None:
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_NOFILE, _FILES),
         (resource.RLIMIT_NPROC, 0),
-        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_FSIZE, file_size),
         (resource.RLIMIT_CORE, 0),
     ):
         _, hard = resource.getrlimit(limit)

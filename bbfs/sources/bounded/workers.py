@@ -116,25 +116,33 @@ class WorkerPool:
                 await worker.end()
 
 
+def start_worker(memory: int, what: str, *, file_size: int = 0, serve: str | None = None) -> "subprocess.Popen[bytes]":
+    """Start a worker process. Only the thread of the event loop may: the worker ends with the thread that started it.
+
+    memory: address space, file_size: of each file that it writes (bytes). what: begins the text of Unreachable. serve:
+    a module that serves a protocol of its own, instead of jobs.
+    """
+    path = [os.path.abspath(each) for each in sys.path]
+    settings = {"path": path, "memory": memory, "file_size": file_size, "serve": serve, "parent": os.getpid()}
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-I", _PROGRAM, json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={},
+            bufsize=0,
+        )
+    except OSError as error:
+        raise Unreachable(f"{what}: a worker process could not be started: {error.strerror}") from error
+
+
 class _Worker:
     """One worker process. wanted: set while it has a job. Raises Unreachable."""
 
     def __init__(self, memory: int, what: str) -> None:
-        path = [os.path.abspath(each) for each in sys.path]
-        settings = json.dumps({"path": path, "memory": memory, "parent": os.getpid()})
-        try:
-            # In this thread: the worker asks the kernel to end it with the thread that started it.
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", _PROGRAM, settings],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env={},
-                bufsize=0,
-            )
-        except OSError as error:
-            raise Unreachable(f"{what}: a worker process could not be started: {error.strerror}") from error
+        self._process = start_worker(memory, what)
         self.wanted = trio.Event()
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -4,20 +4,18 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded
 from bbfs.sources.database.names import Key, KeyValue
 from bbfs.sources.database.queries import Query, QueryValues
+from bbfs.sources.database.rendering import RowFormat, Write
 from bbfs.sources.database.tables import Schema, Table
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-Write: TypeAlias = Callable[[bytes], None]
-"""Takes the next bytes of a content."""
-RowFormat: TypeAlias = Literal["csv", "ndjson"]
 
 
 class Job:
@@ -96,9 +94,10 @@ class DatabaseSession(Protocol):
 
 
 class DatabaseBackend(Protocol):
-    """One database. `session` and `close` block."""
+    """One database. `session` and `close` block. at_once: limit for the sessions that are open at once."""
 
     scheme: str
+    at_once: int
 
     def session(self, job: Job) -> AbstractContextManager[DatabaseSession]: ...
 

@@ -13,7 +13,7 @@ from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, Resour
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.database import entries
-from bbfs.sources.database.backend import DatabaseSession, Job, Jobs, RowFormat, Write
+from bbfs.sources.database.backend import DatabaseSession, Job, Jobs
 from bbfs.sources.database.names import (
     QUERIES,
     named,
@@ -27,7 +27,7 @@ from bbfs.sources.database.names import (
 )
 from bbfs.sources.database.options import DatabaseOptions, make_backend
 from bbfs.sources.database.queries import Query, parse_file_name
-from bbfs.sources.database.rendering import encoded
+from bbfs.sources.database.rendering import RowFormat, Write, encoded
 from bbfs.sources.database.tables import Table, columns_json
 from bbfs.sources.health import Health
 from bbfs.sources.options import parse_options
@@ -46,7 +46,7 @@ class DatabaseHandler:
         self.source = source
         self._options = parse_options(DatabaseOptions, source)
         self._backend = backend = make_backend(source, self._options)
-        self._jobs = Jobs(backend, source.policy.concurrency)
+        self._jobs = Jobs(backend, backend.at_once)
         self._spool = services.spool
         self._entries = entries.DatabaseEntries(source.base_prefix, source.scheme or backend.scheme)
         self._queries = {name: Query(name, given) for name, given in self._options.queries.items()}

@@ -9,10 +9,11 @@ from bbfs.model.values import DataSource
 from bbfs.sources.database.backend import DatabaseBackend
 from bbfs.sources.database.queries import QueryOptions, valid_name
 from bbfs.sources.database.sqlite.backend import SqliteBackend
-from bbfs.sources.options import SourceOptions, local_path
+from bbfs.sources.options import Bytes, SourceOptions, local_path
 
 ROW_LIMIT = 100_000
 LISTED_ROWS = 10_000
+MEMORY = 192 << 20
 
 
 class DatabaseOptions(SourceOptions):
@@ -21,7 +22,7 @@ class DatabaseOptions(SourceOptions):
     url: its address, in SQLAlchemy's form; a password may also be in `auth.password`. schemas: the schemas that are
     shown, instead of all except the system's. row_limit: the files of a table with more rows (by estimate) have size 0
     until they are opened. listed_rows: limit on the names in `row/` and in each directory of `by/`. queries: the named
-    queries.
+    queries. max_memory: bytes of a process that reads a SQLite file; one value may have a sixth of it.
     """
 
     url: SecretStr
@@ -29,6 +30,7 @@ class DatabaseOptions(SourceOptions):
     row_limit: int = Field(default=ROW_LIMIT, ge=0)
     listed_rows: int = Field(default=LISTED_ROWS, ge=0, le=1_000_000)
     queries: dict[str, QueryOptions] = Field(default_factory=dict)
+    max_memory: Bytes = Field(default=MEMORY, ge=64 << 20, le=4 << 30)
 
     @field_validator("url")
     @classmethod
@@ -60,7 +62,7 @@ def make_backend(source: DataSource, options: DatabaseOptions) -> DatabaseBacken
             raise ConfigError(f"{where}: names no file: sqlite:///relative/path or sqlite:////absolute/path")
         if "?" in rest:
             raise ConfigError(f"{where}: SQLite takes no options; the file is opened read-only in any case")
-        return SqliteBackend(local_path(source, rest[1:]), source.policy.timeout)
+        return SqliteBackend(local_path(source, rest[1:]), source.policy, options.max_memory)
     try:
         from bbfs.sources.database.generic.backend import GenericBackend  # noqa: PLC0415 - of the extra "database"
         from bbfs.sources.database.postgres.backend import PostgresBackend  # noqa: PLC0415 - as above

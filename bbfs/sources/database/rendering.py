@@ -12,11 +12,12 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import chain
 from math import isfinite, isnan
-from typing import Any, TypeVar
-
-from bbfs.sources.database.backend import RowFormat, Write
+from typing import Any, Literal, TypeAlias, TypeVar
 
 P = TypeVar("P", str, bytes)
+Write: TypeAlias = Callable[[bytes], None]
+"""Takes the next bytes of a content."""
+RowFormat: TypeAlias = Literal["csv", "ndjson"]
 CHUNK = 1 << 18
 """Approximate bytes of one write."""
 _QUOTED = re.compile(r'[,"\n\r]')

@@ -2,9 +2,8 @@
 
 import os
 import re
-import sqlite3
+import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -60,11 +59,17 @@ async def test_a_pipe_in_the_place_of_a_sqlite_file_is_not_waited_for(tmp_path: 
 @pytest.mark.semantics("S23")
 async def test_a_sqlite_file_that_somebody_has_locked_is_busy(tmp_path: Path) -> None:
     url = sqlite_file(tmp_path / "a.db", "CREATE TABLE t (x)")
-    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as writer:
-        writer.execute("BEGIN EXCLUSIVE")
+    # Another process: to open and close a file takes the locks of this process from it (fcntl(2)).
+    lock = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None)"
+    lock += "; c.execute('BEGIN EXCLUSIVE'); print('locked', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-I", "-c", lock, str(tmp_path / "a.db")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:  # noqa: ASYNC220
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"locked\n"
         async with handler(source_of(url, Policy(timeout=0.3))) as made:
             with pytest.raises(Busy, match="locked"):
                 await made.list_directory(())
+        writer.communicate()
 
 
 @pytest.mark.semantics("S28")
@@ -116,24 +121,26 @@ async def test_texts_that_are_no_utf_8_keep_their_bytes(tmp_path: Path) -> None:
         assert await text_of(made, row.native_uri) == '{"k":"\\\\xff41",\n "v":"\\\\xfe"}\n'
 
 
-async def test_a_sqlite_table_is_lazy_by_its_last_row_and_a_view_by_the_file(tmp_path: Path) -> None:
+@pytest.mark.semantics("S9", "S12")
+async def test_a_sqlite_table_is_lazy_by_its_last_row_and_what_computes_its_rows_always(tmp_path: Path) -> None:
     url = sqlite_file(
         tmp_path / "a.db",
         "CREATE TABLE large (x integer PRIMARY KEY, t text); CREATE TABLE small (x); INSERT INTO small VALUES (1);"
         "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r LIMIT 3000)"
         " INSERT INTO large SELECT x, 'ttttttttt' FROM r;"
         "CREATE TABLE keyed (k text PRIMARY KEY) WITHOUT ROWID; CREATE VIEW v AS SELECT * FROM large;"
-        "CREATE TABLE sparse (x integer PRIMARY KEY); INSERT INTO sparse VALUES (9000000000000000000)",
+        "CREATE TABLE sparse (x integer PRIMARY KEY); INSERT INTO sparse VALUES (9000000000000000000);"
+        "CREATE TABLE made (x, y AS (zeroblob(x))); CREATE VIRTUAL TABLE words USING fts5(text)",
     )
     async with handler(source_of(url, row_limit=2999)) as made:
         lazy = {
             table: {entry.name for entry in (await made.list_directory(("main", table))).resources if entry.lazy}
-            for table in ("large", "small", "keyed", "v")
+            for table in ("large", "small", "keyed", "v", "made", "words")
         }
         rows = {"rows.csv", "rows.ndjson", "count"}
-        assert lazy == {"large": rows, "small": set(), "keyed": rows, "v": set()}
+        assert lazy == {"large": rows, "small": set(), "keyed": rows, "v": rows, "made": rows, "words": rows}
     async with handler(source_of(url, row_limit=10_000)) as made:
-        for table in ("large", "sparse", "keyed", "v"):
+        for table in ("large", "sparse", "keyed"):
             assert not any(entry.lazy for entry in (await made.list_directory(("main", table))).resources), table
 
 

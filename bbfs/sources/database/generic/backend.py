@@ -29,6 +29,7 @@ class GenericBackend:
     def __init__(self, where: str, url: str, password: str | None, policy: Policy) -> None:
         parsed = parse_url(where, url, password)
         self._secrets = Secrets(parsed)
+        self.at_once = policy.concurrency
         try:
             self.scheme = parsed.get_backend_name()
             self._engine = create_engine(parsed, pool_pre_ping=True, hide_parameters=True)

@@ -15,10 +15,9 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
 from bbfs.model.errors import Denied, InvalidUri, NotFound
-from bbfs.sources.database.backend import RowFormat, Write
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown, value_text
 from bbfs.sources.database.queries import Query, QueryValues
-from bbfs.sources.database.rendering import is_text, row_json, value_as_text, write_rows
+from bbfs.sources.database.rendering import RowFormat, Write, is_text, row_json, value_as_text, write_rows
 from bbfs.sources.database.tables import Column, ForeignKey, Schema, Table, TableIndex
 
 FETCHED = 1000

@@ -71,6 +71,7 @@ class PostgresBackend:
     def __init__(self, where: str, url: str, password: str | None, policy: Policy) -> None:
         parsed = parse_url(where, url, password)
         self._secrets = Secrets(parsed)
+        self.at_once = policy.concurrency
         self._timeout = policy.timeout
         given = {
             "connect_timeout": str(max(2, ceil(policy.timeout))),

@@ -8,12 +8,11 @@ from psycopg import ClientCursor, RawCursor
 from psycopg import errors as pg
 
 from bbfs.model.errors import InvalidUri, NotFound
-from bbfs.sources.database.backend import RowFormat, Write
 from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.postgres import catalog
 from bbfs.sources.database.postgres.definition import definition
 from bbfs.sources.database.queries import Query, QueryValues
-from bbfs.sources.database.rendering import in_portions
+from bbfs.sources.database.rendering import RowFormat, Write, in_portions
 from bbfs.sources.database.tables import Column, Schema, Table, TableIndex, quoted
 
 _CSV = "FORMAT csv, HEADER"

@@ -1,21 +1,18 @@
 """The statements to a SQLite file. Values are the stored ones, whatever the type of their column."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from bbfs.model.errors import Denied, InvalidUri, NotFound
-from bbfs.sources.database.backend import RowFormat, Write
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
-from bbfs.sources.database.queries import Query, QueryValues
-from bbfs.sources.database.rendering import encoded, is_text, row_json, value_as_text, write_rows
+from bbfs.sources.database.rendering import RowFormat, Write, encoded, is_text, row_json, value_as_text, write_rows
 from bbfs.sources.database.tables import Column, ForeignKey, Schema, Table, TableIndex, quoted
 
 FETCHED = 1000
 """Rows in one fetch."""
 SMALLEST_ROW = 10
-VIEWED_ROW = 40
-"""Bytes of a row in a table and behind a view, for an estimate of rows by the size of the file."""
+"""Bytes of a row in a table, for an estimate of rows by the size of the file."""
 Affinity: TypeAlias = Literal["text", "number", "none"]
 """A column of affinity `none` may have both the number 7 and the text 7, which differ."""
 _READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
@@ -61,14 +58,15 @@ class SqliteSession:
         if schema not in [known.name for known in self.schemas()]:
             raise NotFound(f"no schema {shown(schema)!r}")
 
-    def table(self, schema: str, name: str, *, keys_only: bool = False) -> Table:
+    def table(self, schema: str, name: str, keys_only: bool = False) -> Table:
         self._require(schema)
         master = f"{quoted(schema)}.sqlite_master"
         found = self._all(f"SELECT type, rootpage FROM {master} WHERE name = ? AND type IN ('table', 'view')", name)
         if not found or name.startswith("sqlite_"):
             raise NotFound(f"no table {shown(name)!r} in schema {shown(schema)!r}")
-        kind = found[0][0]
+        kind, root_page = found[0]
         columns, key = self._columns_and_key(schema, name)
+        computes = not root_page or any(column.generated == "virtual" for column in columns)
         return Table(
             schema,
             name,
@@ -77,7 +75,8 @@ class SqliteSession:
             key,
             tuple(self._indexes(schema, name)),
             () if keys_only else tuple(self._foreign_keys(schema, name)),
-            estimated_rows=None if keys_only else self._estimate(schema, name, kind, columns),
+            # A view, a generated column and a module of SQLite compute their rows; a listing must not start that.
+            estimated_rows=None if keys_only or computes else self._estimate(schema, name, columns),
         )
 
     def _indexes(self, schema: str, table: str) -> Iterator[TableIndex]:
@@ -98,12 +97,10 @@ class SqliteSession:
             references = tuple(reference for _, _, reference in parts if reference is not None)
             yield ForeignKey(tuple(column for _, column, _ in parts), None, parts[0][0], references)
 
-    def _estimate(self, schema: str, name: str, kind: str, columns: Sequence[Column]) -> int:
-        """Return an estimate of the rows by the last rowid and the size of the file, for a view by the size alone."""
+    def _estimate(self, schema: str, name: str, columns: Sequence[Column]) -> int:
+        """Return an estimate of the rows by the last rowid and the size of the file."""
         pages = self._all(f"PRAGMA {quoted(schema)}.page_count")[0][0]
         size = pages * self._all(f"PRAGMA {quoted(schema)}.page_size")[0][0]
-        if kind == "view":
-            return size // VIEWED_ROW
         most = size // SMALLEST_ROW
         taken = {column.name.lower() for column in columns}
         rowid = next((alias for alias in ("rowid", "_rowid_", "oid") if alias not in taken), None)
@@ -129,7 +126,7 @@ class SqliteSession:
     def rows(self, table: Table, format: RowFormat, write: Write) -> None:
         self._write(f"SELECT {_columns(table)} FROM {table.sql_name}", {}, format, write)
 
-    def _write(self, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
+    def _write(self, sql: str, values: Mapping[str, Any], format: RowFormat, write: Write) -> None:
         cursor = self._connection.execute(sql, values)
         if cursor.description is None:
             raise Denied("the statement gives no rows; a query may only read")
@@ -180,7 +177,8 @@ class SqliteSession:
                 return row[len(affinities) :]
         return None
 
-    def query(self, query: Query, values: QueryValues, format: RowFormat, write: Write) -> None:
+    def query(self, name: str, sql: str, values: Mapping[str, Any], format: RowFormat, write: Write) -> None:
+        """Write the rows of a named query. sql: with `:name` for each of the values."""
         refused = False
 
         def only_reading(action: int, *_: Any) -> int:
@@ -189,21 +187,14 @@ class SqliteSession:
             return sqlite3.SQLITE_DENY if action not in _READING else sqlite3.SQLITE_OK
 
         self._connection.set_authorizer(only_reading)
-        made = {name: value if isinstance(value, int) else _bound(value) for name, value in values.items()}
         try:
-            self._write(query.named(), made, format, write)
+            self._write(sql, values, format, write)
         except OverflowError:
-            raise InvalidUri(f"query {query.name}: a number of more than 64 bits, which SQLite does not take") from None
+            raise InvalidUri(f"query {name}: a number of more than 64 bits, which SQLite does not take") from None
         except sqlite3.Error as error:
             if refused:
-                raise Denied(
-                    f"query {query.name}: {error}; the source is read-only, and a query may only read"
-                ) from None
+                raise Denied(f"query {name}: {error}; the source is read-only, and a query may only read") from None
             raise
-
-
-def _bound(value: Any) -> Any:
-    return value if value is None or isinstance(value, str) else value_as_text(value)
 
 
 def _columns(table: Table) -> str:
