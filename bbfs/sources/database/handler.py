@@ -28,6 +28,7 @@ from bbfs.sources.database.names import (
 from bbfs.sources.database.options import DatabaseOptions, make_backend
 from bbfs.sources.database.queries import Query, parse_file_name
 from bbfs.sources.database.rendering import RowFormat, Write, encoded
+from bbfs.sources.database.sqlite.backend import SqliteBackend
 from bbfs.sources.database.tables import Table, columns_json
 from bbfs.sources.health import Health
 from bbfs.sources.options import parse_options
@@ -51,6 +52,8 @@ class DatabaseHandler:
         self._entries = entries.DatabaseEntries(source.base_prefix, source.scheme or backend.scheme)
         self._queries = {name: Query(name, given) for name, given in self._options.queries.items()}
         self._health = Health(Unreachable)
+        if isinstance(backend, SqliteBackend):
+            self._health.look_for(source.id, backend.path)
 
     @property
     def loads_while_wanted(self) -> bool:

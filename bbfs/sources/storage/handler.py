@@ -39,6 +39,8 @@ class StorageHandler:
         self._place = configured.place
         self._backend = backend_of(configured, services)
         self._health = Health(Unreachable, DeadlineExceeded, LoginRequired, ConfigError)
+        if configured.file is not None:
+            self._health.look_for(source.id, configured.file)
         self._told: str | None = None  # the latest problem with a listing that the log has
 
     @property

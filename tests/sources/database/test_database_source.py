@@ -29,8 +29,12 @@ from bbfs.sources.factory import build
 
 
 @pytest.mark.semantics("S23")
-async def test_a_sqlite_file_that_is_missing_is_unreachable_and_may_come(tmp_path: Path) -> None:
+async def test_a_sqlite_file_that_is_missing_is_unreachable_and_may_come(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with handler(source_of(f"sqlite:///{tmp_path}/a.db")) as made:
+        assert "the file is not there" in caplog.text
+        assert made.state.state == "down"
         with pytest.raises(Unreachable, match="No such file"):
             await made.list_directory(())
         assert made.state.state == "down"

@@ -435,6 +435,13 @@ def test_only_links_that_stay_inside_are_shown() -> None:
     assert not stays_inside(("a", "b"), "c/../d"), "c may be a link"
 
 
+def test_an_archive_that_is_missing_is_told_when_it_is_mounted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert handler_of(tmp_path / "a.tar").state.state == "down"
+    assert "the file is not there" in caplog.text
+
+
 @pytest.mark.semantics("S29")
 def test_an_archive_on_the_mount_itself_is_refused(tmp_path: Path) -> None:
     source = DataSource(
