@@ -36,7 +36,7 @@ from bbfs.sources.mcp.transport import messages
 from bbfs.sources.mcp.transport.events import Event, EventParser
 from bbfs.sources.notion import markdown
 from bbfs.sources.storage.s3.answers import error_of, page_of
-from bbfs.sources.url.listing import links
+from bbfs.sources.url.listing import link_in
 from bbfs.sources.url.sitemaps import SitemapParser
 
 Run = Callable[[bytes], None]
@@ -310,7 +310,10 @@ def _sitemap(fed: Any) -> Any:
 def llms_txt(data: bytes) -> None:
     """The links of an llms.txt are one line each, and short."""
     text = data.decode("utf-8", "replace")
-    for link in links(text):
+    for line in text.splitlines():
+        link = link_in(line)
+        if link is None:
+            continue
         assert link.url in text
         for said in (link.title, link.description):
             assert said is None or len(said) <= 1000

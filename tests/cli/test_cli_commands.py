@@ -292,6 +292,7 @@ def test_doctor_tells_what_a_source_that_is_up_speaks_and_lacks(bbfs: Run, tmp_p
     (tmp_path / "openapi.json").write_text(json.dumps(document), "utf-8")
     config = tmp_path / "config.toml"
     source = '[[sources]]\nname = "x"\ntype = "api"\nconfig.document = "openapi.json"\nauth.zzz = "k"\n'
+    source += 'config.server = "https://api.example.com"\n'
     config.write_text(source, "utf-8")
     checks = {check["check"]: check for check in json.loads(bbfs("doctor", "--json", "--config", config).stdout)}
     assert checks["source x"]["level"] == "warn"
