@@ -75,7 +75,6 @@ class ApiHandler:
             proxy=options.proxy,
         )
         limiter = trio.CapacityLimiter(source.policy.concurrency)
-        self._limiter = limiter
         self._requests = ApiRequests(self._client, services.spool, self._keyring, options, limiter)
         self._reader = DocumentReader(
             document_url(source, options.document),
@@ -221,9 +220,8 @@ class ApiHandler:
         uri = _url(source.operation, operation, context)
         answer = await self._requests.answer(api, api.call(uri))
         most = self._options.max_items
-        values, count = await trio.to_thread.run_sync(
-            _values, answer, parameter, source.field, most, limiter=self._limiter
-        )
+        work = partial(_values, answer, parameter, source.field, most)
+        values, count = await self._requests.parsed(work, answer.content.size)
         found = tuple(each for each in values if each.startswith(value))
         return Completion(found, more=answer.truncated is not None or count > most, final=True)
 

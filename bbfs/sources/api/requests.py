@@ -99,7 +99,7 @@ class ApiRequests:
         """Return an answer with all following pages, if it is a list. body: its text."""
         hint = call.operation.path.rstrip("/").rpartition("/")[2]
         try:
-            page = await self._parsed(partial(page_of, body, hint), len(body))
+            page = await self.parsed(partial(page_of, body, hint), len(body))
         except TooLarge as error:
             return replace(first, truncated=f"{error}, so it is not read as a list")
         if page is None:
@@ -108,7 +108,7 @@ class ApiRequests:
         truncated = await self._follow(api, call, paging, pages, heads, received)
         if len(pages) == 1:
             return Answer(first.content, first.headers, (page,), truncated)
-        text = await self._parsed(partial(joined, pages), received.size)
+        text = await self.parsed(partial(joined, pages), received.size)
         return Answer(MemoryContent(text), tuple(heads), tuple(pages), truncated)
 
     async def _follow(
@@ -180,7 +180,7 @@ class ApiRequests:
             if body is not None:
                 body.close()
             raise ProtocolViolation(f"GET {operation.path}: the next page is no JSON")
-        page = await self._parsed(partial(page_of, body, "", where), len(body))
+        page = await self.parsed(partial(page_of, body, "", where), len(body))
         if page is None:
             raise ProtocolViolation(f"GET {operation.path}: the next page has no array where the first one has")
         return headers, page
@@ -231,11 +231,12 @@ class ApiRequests:
                 await trio.to_thread.run_sync(spool.write, piece, limiter=self._limiter)
             return await trio.to_thread.run_sync(spool.content, limiter=self._limiter)
 
-    async def _parsed(self, work: Callable[[], T], size: int) -> T:
+    async def parsed(self, work: Callable[[], T], size: int) -> T:
         """Call `work` on so many bytes of text, in a thread if they are many."""
         if size <= PARSED_AT_ONCE:
             return work()
-        return await trio.to_thread.run_sync(work, limiter=self._one)
+        # Abandoned when cancelled: its end, which its bounds bring about, must not delay that of the daemon.
+        return await trio.to_thread.run_sync(work, limiter=self._one, abandon_on_cancel=True)
 
 
 def _accept(operation: Operation) -> str:

@@ -42,7 +42,7 @@ class WebResponse:
         try:
             if len(self.body) <= SHORT:
                 return parse_json(self.body, bounds)
-            return await trio.to_thread.run_sync(parse_json, self.body, bounds)
+            return await trio.to_thread.run_sync(parse_json, self.body, bounds, abandon_on_cancel=True)
         except (ProtocolViolation, TooLarge) as exc:
             raise type(exc)(f"{shown_url(self.url)}: the answer is {exc}") from exc
 

@@ -140,7 +140,7 @@ class NotionHandler:
             front = "\n".join(["---", *lines, "---", "", ""])
         if size <= _RENDERED_AT_ONCE:
             return (front + document(page.title, blocks)).encode("utf-8", "replace")
-        data = await trio.to_thread.run_sync(packed, page.title, blocks)
+        data = await trio.to_thread.run_sync(packed, page.title, blocks, abandon_on_cancel=True)
         text = await self._workers.run(
             "notion", data, owner=self.source.id, what=f"page {page.id}", max_result=_LONGEST
         )
