@@ -221,7 +221,7 @@ class WebClient:
     def _to_send(self, request: httpx2.Request) -> httpcore2.Request:
         wait = self._timeout
         bounds = {"connect": min(_CONNECT_TIMEOUT, wait), "read": wait, "write": wait, "pool": wait}
-        return _core_request(request, {"timeout": bounds})
+        return _core_request(request, {"timeout": bounds}, request.content or None)
 
     def _opened(self, url: httpx2.URL) -> httpcore2.AsyncConnectionPool:
         if self._closed:
@@ -311,7 +311,7 @@ class _Transport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         with _errors_of_httpx():
-            response = await answered(self._pool, _core_request(request, request.extensions))
+            response = await answered(self._pool, _core_request(request, request.extensions, request.stream))
         return httpx2.Response(
             response.status, headers=response.headers, stream=_Body(response), extensions=response.extensions
         )
@@ -344,13 +344,13 @@ def _errors_of_httpx() -> Iterator[None]:
         raise getattr(httpx2, type(exc).__name__)(str(exc)) from exc
 
 
-def _core_request(request: httpx2.Request, extensions: Mapping[str, Any]) -> httpcore2.Request:
+def _core_request(request: httpx2.Request, extensions: Mapping[str, Any], content: Any) -> httpcore2.Request:
     url = request.url
     return httpcore2.Request(
         request.method,
         httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
         headers=request.headers.raw,
-        content=request.content or None,
+        content=content,
         extensions=dict(extensions),
     )
 

@@ -11,7 +11,7 @@ import trio.testing
 from memory_server import MemoryServer
 from trio.testing import MockClock
 
-from bbfs.model.errors import NotSupported, Unreachable
+from bbfs.model.errors import NotSupported, ProtocolViolation, Unreachable
 from bbfs.model.values import McpServer, Policy, SourceEvent
 from bbfs.sources.mcp.client.manager import MCPManager
 
@@ -539,3 +539,15 @@ async def test_unusable_notifications_are_ignored(memory: Make, start: Start, au
     await trio.sleep(1)
     assert events == []
     assert await listed(manager) == LISTED
+
+
+@pytest.mark.semantics("S23")
+async def test_a_number_as_cursor_that_the_server_refuses_is_a_protocol_error(
+    memory: Make, start: Start, autojump_clock: MockClock
+) -> None:
+    server = memory()
+    refusal = types.ErrorData(code=types.INVALID_PARAMS, message="cursor: expected string")
+    server.results["resources/list"] = [{"resources": [{"uri": "x://a"}], "nextCursor": 7}, refusal]
+    manager = await start()
+    with pytest.raises(ProtocolViolation, match="the server refuses it"):
+        await listed(manager)

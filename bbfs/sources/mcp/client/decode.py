@@ -31,7 +31,7 @@ MAX_PARTS = 10_000
 """Parts of one content."""
 _MAX_ODD_BLOB = 32 << 20
 """Characters of a blob in lines or in another alphabet."""
-_MAX_COMPLETIONS = 1000
+_MAX_COMPLETIONS = 10_000
 """Values of one completion; the protocol allows 100."""
 _LONGEST_TYPE = 255
 """Characters of a media type (RFC 6838, section 4.2, has 127 for each half)."""
@@ -205,15 +205,18 @@ def page(result: Mapping[str, Any], key: str) -> list[Any]:
     return raw
 
 
-def next_cursor(result: Mapping[str, Any]) -> str | None:
+def next_cursor(result: Mapping[str, Any]) -> str | int | None:
     """Return the cursor of the next page, or None at the end, which an empty cursor means too.
 
-    Raises ProtocolViolation for one that is no text, or too long to be sent back.
+    It is a text by the protocol, but some servers send and take numbers. Raises ProtocolViolation for another value,
+    and for one that is too long to be sent back.
     """
     cursor = result.get("nextCursor") or None
-    if cursor is not None and (not isinstance(cursor, str) or len(cursor) > MAX_URI or not encodable(cursor)):
-        raise ProtocolViolation("a page cursor that is no text of a usable length")
-    return cursor
+    if cursor is None or (isinstance(cursor, str) and len(cursor) <= MAX_URI and encodable(cursor)):
+        return cursor
+    if type(cursor) is int and abs(cursor) < 1 << 53:
+        return cursor
+    raise ProtocolViolation("a page cursor that is no text of a usable length")
 
 
 def weight(value: Any, limit: float = inf) -> int:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from bbfs.model.errors import NotFound, NotSupported
+from bbfs.model.errors import BbfsError, NotFound, NotSupported, ProtocolViolation
 from bbfs.model.listing import Rows
 from bbfs.model.values import (
     Completion,
@@ -288,13 +288,19 @@ class MCPManager:
     ) -> End:
         """Pass the entries of a listing to `take` as they come, within the bounds. Raises BbfsError."""
         connection = self._connection(server_id)
-        cursor: str | None = None
+        cursor: str | int | None = None
         for number in range(MAX_PAGES):
             try:
                 session, result = await connection.request(method, {"cursor": cursor} if cursor else None)
             except NotSupported:
                 if cursor is None:
                     return End()
+                raise
+            except BbfsError as exc:
+                if isinstance(cursor, int) and type(exc) is BbfsError:
+                    raise ProtocolViolation(
+                        f"a page cursor that is a number, and the server refuses it: {exc}"
+                    ) from exc
                 raise
             except trio.Cancelled:
                 if number:

@@ -75,7 +75,7 @@ class Course:
             self._told = time.monotonic()
             log.info("%s: %d entries on %d pages so far", self._name, self._new, self._pages)
 
-    def ends_at(self, cursor: str) -> bool:
+    def ends_at(self, cursor: str | int) -> bool:
         """Return whether to stop before following a cursor; `problem` then says why."""
         if self.problem is not None:
             return True
