@@ -32,7 +32,7 @@ from bbfs.sources.mcp.tools import Offer
 
 TEMPLATES_LATER = 5.0
 """Seconds that a listing waits for templates, tools and prompts, requested at the same time as the resources."""
-_THREAD_FROM_CHARACTERS = 1 << 20
+_THREAD_FROM_CHARACTERS = 1 << 16
 
 ASKED_AGAIN = 1.0
 """Time to live (seconds) of a listing whose second part was lost with a broken connection."""
@@ -206,6 +206,6 @@ class McpHandler:
 
 async def _read(parse: Callable[[Mapping[str, Any]], Loaded], result: Mapping[str, Any]) -> Loaded:
     """Decode a result, a long one in a thread, so that other servers go on meanwhile."""
-    if call_size(result) >= _THREAD_FROM_CHARACTERS:
+    if call_size(result, _THREAD_FROM_CHARACTERS) >= _THREAD_FROM_CHARACTERS:
         return await trio.to_thread.run_sync(parse, result)
     return parse(result)

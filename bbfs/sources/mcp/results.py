@@ -11,14 +11,19 @@ from typing import Any
 from urllib.parse import quote
 
 from bbfs.model import uri_paths
-from bbfs.model.errors import BbfsError, ProtocolViolation
+from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.model.values import Loaded, Part
+from bbfs.sources.bounded.json import JsonBounds, parse_json
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.mcp.client.decode import content_part, text_of, usable_text, utf8
+from bbfs.sources.mcp.client.decode import content_part, text_of, usable_text, utf8, weight
 from bbfs.sources.mcp.client.tool_entries import require_complete, result_ttl
 
 MAX_ERROR = 2000
 """Characters of a tool's error message."""
+_TEXTS = JsonBounds(size=64 << 20, depth=100)
+"""Bounds of a text that may be JSON; a larger one is a plain text."""
+_INDENTED = 16 << 20
+"""Bytes of memory of a value from which its JSON is not indented: deep values would grow with each level."""
 _ABSENT: Any = object()
 _CONTROL = re.compile(r"[\x00-\x20\x7f-\x9f]")
 _JSON = "application/json"
@@ -68,12 +73,13 @@ def prompt_result(result: Mapping[str, Any]) -> Loaded:
     return Loaded((Part(None, "text/markdown", content, "text", name="prompt.md"),), ttl)
 
 
-def call_size(result: Mapping[str, Any]) -> int:
-    """Return about how many characters `tool_result` and `prompt_result` have to decode."""
+def call_size(result: Mapping[str, Any], limit: int) -> int:
+    """Return about how many characters and values `tool_result` and `prompt_result` have to decode, up to a bound."""
     pending: list[Any] = [result.get("content"), result.get("structuredContent"), result.get("messages")]
     size = 0
-    while pending:
+    while pending and size < limit:
         value = pending.pop()
+        size += 1
         if isinstance(value, str):
             size += len(value)
         elif isinstance(value, dict):
@@ -161,8 +167,8 @@ def _text(block: Mapping[str, Any]) -> str | None:
 def _parsed(text: str) -> Any:
     """Return the value of a JSON text, or one that equals no other."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text.encode(), _TEXTS)
+    except (UnicodeEncodeError, ProtocolViolation, TooLarge):
         return _ABSENT
 
 
@@ -177,9 +183,10 @@ def _json_part(value: Any, name: str) -> Part:
 
 
 def json_bytes(value: Any) -> bytes:
-    """Encode a value as indented JSON in UTF-8. Raises ProtocolViolation if it is nested too deep."""
+    """Encode a value as JSON in UTF-8, indented unless it is large. Raises ProtocolViolation for one too deep."""
+    indent = 2 if weight(value, _INDENTED) <= _INDENTED else None
     try:
-        return utf8(json.dumps(value, indent=2, ensure_ascii=False, default=dict) + "\n")
+        return utf8(json.dumps(value, indent=indent, ensure_ascii=False, default=dict) + "\n")
     except RecursionError as error:
         raise ProtocolViolation("JSON that is nested too deep") from error
 

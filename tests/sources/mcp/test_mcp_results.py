@@ -160,7 +160,7 @@ def test_any_result_is_parts_or_an_error(content: Any, structured: Any) -> None:
             except BbfsError:
                 continue
             assert loaded.parts
-            assert call_size(result) >= 0
+            assert call_size(result, 1000) >= 0
             for part in loaded.parts:
                 assert part.content.size >= 0
                 if part.mime_type == "application/json":
@@ -172,3 +172,20 @@ def test_a_result_without_a_list() -> None:
         tool_result({"content": "text"})
     with pytest.raises(ProtocolViolation):
         prompt_result({})
+
+
+@pytest.mark.parametrize(
+    "text", ["[" + "[]," * 2_000_000 + "0]", "[" * 100_000 + "]" * 100_000, "1" * 100_000], ids=len
+)
+def test_a_text_that_would_be_a_large_value_stays_a_text(text: str) -> None:
+    loaded = tool_result({"content": [{"type": "text", "text": text}], "structuredContent": {"result": 1}})
+    part = loaded.parts[0]
+    assert (part.mime_type, part.content.size) == ("text/plain", len(text))
+
+
+def test_deep_values_do_not_grow_when_they_are_written() -> None:
+    value: list[Any] = [1] * 300_000
+    for _ in range(90):
+        value = [value]
+    (part,) = tool_result({"content": [], "structuredContent": {"x": value}}).parts
+    assert part.content.size < 2 << 20

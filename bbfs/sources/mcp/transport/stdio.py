@@ -34,7 +34,8 @@ _WRITE_STALL = 30.0
 """Seconds after which a server that does not read its input is given up."""
 _STDERR_LINES = 20
 _STDERR_LINE_LENGTH = 4096
-_STDERR_LINES_PER_SECOND = 100
+_STDERR_BURST, _STDERR_LINES_PER_SECOND = 100, 5
+"""Lines on stderr that are logged at once, and a second in the long run: a server must not fill the disk."""
 _FOREIGN_LINES_LOGGED = 5
 
 
@@ -169,7 +170,7 @@ class Stdio:
         """Drain the pipe (a full one blocks the server), keep the last lines, and bound the log."""
         assert process.stderr is not None
         pending = b""
-        budget, refilled, dropped = _STDERR_LINES_PER_SECOND, trio.current_time(), 0
+        budget, refilled, dropped = _STDERR_BURST, trio.current_time(), 0
         try:
             async for chunk in process.stderr:
                 *lines, pending = (pending + chunk).split(b"\n")
@@ -177,7 +178,7 @@ class Stdio:
                 if trio.current_time() - refilled >= 1:
                     if dropped:
                         self._log.info("%d more lines on stderr", dropped)
-                    budget, refilled, dropped = _STDERR_LINES_PER_SECOND, trio.current_time(), 0
+                    budget, refilled, dropped = _STDERR_BURST, trio.current_time(), 0
                 shown = lines[:budget]
                 for line in shown:
                     self._log.info("%s", self._line(line))
