@@ -1,9 +1,11 @@
 """Answers of a hostile store: listings, archives and metadata larger, deeper or longer than real ones."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from urllib.parse import parse_qs, urlsplit
 
 
@@ -191,3 +193,70 @@ ESCAPES: Mapping[str, str] = {
 """Links of an archive that has the directory `a/b/c` and the file `a/file`: names and targets."""
 SAFE = {"a/b/c/up", "two", "three"}
 """Those that stay inside; `three` leads nowhere, since `four` is left out."""
+
+
+# -- FTP ---------------------------------------------------------------------------------------------------------------
+
+
+class HostileFtp:
+    """An FTP server. greeting: its first lines. listing: the lines that it sends for a directory."""
+
+    def __init__(
+        self, listing: Callable[[], Iterator[bytes]], greeting: Callable[[], Iterator[bytes]] = lambda: iter([b"220 x"])
+    ) -> None:
+        self._listing, self._greeting = listing, greeting
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self._socket.accept()[0],), daemon=True).start()
+
+    def _serve(self, control: socket.socket) -> None:
+        data = socket.socket()
+        with suppress(OSError), control, control.makefile("rb") as commands:
+            self._send(control, self._greeting())
+            for command in commands:
+                word = command.split()[0].upper()
+                if word in (b"EPSV", b"PASV"):
+                    data.close()
+                    data = socket.create_server(("127.0.0.1", 0))
+                    port = data.getsockname()[1]
+                    place = b"(127,0,0,1,%d,%d)" % divmod(port, 256) if word == b"PASV" else b"(|||%d|)" % port
+                    control.sendall((b"227 " if word == b"PASV" else b"229 ") + place + b"\r\n")
+                elif word == b"MLSD":
+                    control.sendall(b"150 here\r\n")
+                    with data, data.accept()[0] as sending:
+                        self._send(sending, self._listing())
+                    control.sendall(b"226 done\r\n")
+                else:
+                    control.sendall({b"USER": b"331 go on\r\n", b"PASS": b"230 in\r\n"}.get(word, b"200 yes\r\n"))
+        data.close()
+
+    @staticmethod
+    def _send(to: socket.socket, lines: Iterator[bytes]) -> None:
+        for line in lines:
+            to.sendall(line + b"\r\n")
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+ENDLESS_FTP: Mapping[str, Callable[[], Iterator[bytes]]] = {
+    "names": lambda: (b"type=file;size=1; name-%d" % number for number in count()),
+    "one name": lambda: repeat(b"type=file;size=1; name"),
+    "the directory itself": lambda: repeat(b"type=cdir; ."),
+    "names with slashes": lambda: (b"type=file;size=1; ../%d" % number for number in count()),
+}
+ODD_FTP: Mapping[str, bytes] = {
+    "a long line": b"type=file;size=1; " + b"x" * 100_000,
+    "a size of many digits": b"type=file;size=" + b"9" * 6000 + b"; name",
+    "a size that is none": b"type=file;size=x; name",
+    "no facts": b"name",
+    "a time without end": b"type=file;size=1;modify=" + b"9" * 7000 + b"; name",
+    "other bytes": b"type=file;size=1; \xff\xfe\x00",
+}

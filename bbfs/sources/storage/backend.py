@@ -177,6 +177,9 @@ class LibraryBackend(RemoteBackend):
         """Return what `function` gives for the library's store and the arguments, in a thread. Raises BbfsError."""
         try:
             return await self._threads.run(self._with_store, function, *arguments, **named)
+        except trio.Cancelled:
+            self._abandon()
+            raise
         except BbfsError:
             raise
         except self._failures as error:
@@ -200,6 +203,9 @@ class LibraryBackend(RemoteBackend):
 
     async def stat(self, path: Names, *, is_directory: bool) -> StoredItem:
         raise NotImplementedError
+
+    def _abandon(self) -> None:
+        """End what the threads wait for, after a request was given up. Must not block."""
 
     def _with_store(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         raise NotImplementedError

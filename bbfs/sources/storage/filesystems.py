@@ -5,12 +5,17 @@ connects again, once.
 """
 
 import ftplib
+import struct
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
+from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+import trio
 
 from bbfs.model.errors import (
     BbfsError,
@@ -59,6 +64,12 @@ _ERRORS: dict[str, type[BbfsError]] = {
 """By the names of exception classes and their bases, the nearest first, so that no package need be installed."""
 
 
+_FEW = 4
+"""Lines of a listing beyond its limit: one more, the directory, and the one above."""
+_ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, struct.error)
+"""Errors of a library that stumbles over an answer."""
+
+
 class FilesystemBackend(LibraryBackend):
     """One directory of a remote file system."""
 
@@ -68,20 +79,24 @@ class FilesystemBackend(LibraryBackend):
         super().__init__(configured, 1 if place.scheme == "ftp" else configured.source.policy.concurrency)
         self._lock = threading.Lock()
         self._made: Any = None
+        self._started: list[Any] = []
         for package in _PACKAGES[place.scheme]:
             try:
                 import_module(package)
             except ImportError:
                 raise self._missing(package) from None
-        self._failures: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, KeyError, ftplib.Error)
+        self._failures: tuple[type[Exception], ...] = (OSError, EOFError, ftplib.Error, *_ODD)
         if place.scheme == "sftp":
             self._failures += (import_module("paramiko").SSHException,)
 
     async def aclose(self) -> None:
         """Close the connection, in a thread: that may wait for the other side."""
         made, self._made = self._made, None
-        if made is not None:
-            await self._threads.run(_close, made)
+        try:
+            if made is not None:
+                await self._threads.run(_close, made)
+        finally:
+            self._abandon()
 
     async def list(self, path: Names) -> ListedItems:
         return await self._call(path, self._listed, path)
@@ -89,7 +104,10 @@ class FilesystemBackend(LibraryBackend):
     def _listed(self, fs: Any, path: Names) -> ListedItems:
         """Return the entries of a directory. Runs in a thread."""
         listed, left_out = self._collected(path), list[str]()
-        entries = fs.ls(self._path(path), detail=True)
+        if self._place.scheme == "sftp":
+            entries = list(islice(fs.entries(self._path(path)), self._limit + 1))
+        else:
+            entries = fs.ls(self._path(path), detail=True)
         for entry in entries:
             name = entry["name"].rstrip("/").rpartition("/")[2]
             if name in ("", ".", "..") or "\0" in name:
@@ -107,6 +125,8 @@ class FilesystemBackend(LibraryBackend):
             and entries[0]["name"].strip("/") == self._path(path).strip("/")
         ):
             raise NotADirectory(self._what(path))
+        if listed.problem is not None:
+            self._drop(fs)  # the server is about to send the rest
         problems = [listed.problem] if listed.problem is not None else []
         if left_out:
             told = ", ".join(shown(name) for name in left_out[:3])
@@ -144,6 +164,19 @@ class FilesystemBackend(LibraryBackend):
             raise Outdated(f"{self._what(path)}: was changed while it was open")
         return bytes(data)
 
+    def _drop(self, fs: Any) -> None:
+        """Use another connection from now on, and end this one."""
+        if hasattr(fs, "cut"):
+            fs.cut()  # first: a thread that connects has the lock
+        with self._lock:
+            if self._made is fs:
+                self._made = None
+
+    def _abandon(self) -> None:
+        for fs in tuple(self._started):
+            trio.lowlevel.start_thread_soon(partial(self._drop, fs), lambda _: None)
+        self._started.clear()
+
     # -- the connection ----------------------------------------------------------------------------------------------
 
     def _with_store(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
@@ -179,19 +212,21 @@ class FilesystemBackend(LibraryBackend):
         url = urlsplit(f"{place.scheme}://{place.authority}")
         username = auth.username or url.username
         if place.scheme == "ftp":
-            kind = import_module("fsspec.implementations.ftp").FTPFileSystem
-            return kind(
-                url.hostname, url.port or 21, username, auth.password,
-                timeout=self._timeout, encoding=options.encoding, tls=options.tls, **common,
+            return import_module("bbfs.sources.storage.ftp").connect(
+                self._note, self._limit + _FEW, host=url.hostname, port=url.port or 21, username=username,
+                password=auth.password, timeout=self._timeout, encoding=options.encoding, tls=options.tls, **common,
             )  # fmt: skip
         source = self._configured.source
         known_hosts = expand(source, options.known_hosts) if options.known_hosts else None
         key_file = expand(source, options.key_file) if options.key_file else None
         sftp = import_module("bbfs.sources.storage.sftp")
         return sftp.connect(
-            url.hostname or "", url.port or 22, username, auth.password, auth.passphrase, known_hosts, key_file,
-            self._timeout,
+            self._note, url.hostname or "", url.port or 22, username, auth.password, auth.passphrase, known_hosts,
+            key_file, self._timeout,
         )  # fmt: skip
+
+    def _note(self, fs: Any) -> None:
+        self._started = [fs]
 
     def _path(self, path: Names) -> str:
         names = (*self._place.prefix, *path)

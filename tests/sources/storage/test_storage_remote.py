@@ -7,8 +7,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
 from hashlib import sha1
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +21,7 @@ import pytest
 import trio
 from fsspec.implementations.github import GithubFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from hostile_storage import ENDLESS_FTP, ODD_FTP, HostileFtp
 from object_stores import Relay, S3Server
 from programs import wait_until
 
@@ -242,8 +244,7 @@ async def test_links_of_an_sftp_server_are_shown_where_they_stay_inside(server: 
         def readlink(self, path: str) -> str:
             return self.targets[path.rpartition("/")[2]]
 
-        def ls(self, path: str, *, detail: bool) -> list[dict[str, Any]]:
-            assert detail
+        def entries(self, path: str) -> list[dict[str, Any]]:
             return [{"name": f"{path}/{name}", "type": "link", "size": 1} for name in self.targets]
 
         def close(self) -> None:
@@ -424,3 +425,55 @@ def test_a_secret_that_a_library_refuses_is_not_told() -> None:
             )
         assert "geheim" not in str(caught.value)
         assert caught.value.__cause__ is None
+
+
+def ftp_source(port: int, **given: Any) -> DataSource:
+    policy = Policy(timeout=given.pop("timeout", 20.0))
+    config = {"url": f"ftp://127.0.0.1:{port}/", **given}
+    return DataSource("s", "s", "storage", "bb", "bb-storage+s+ftp", policy=policy, config=config)
+
+
+@pytest.mark.parametrize("name", ENDLESS_FTP)
+@pytest.mark.semantics("S25")
+async def test_a_listing_of_ftp_that_never_ends_is_cut(name: str) -> None:
+    server = HostileFtp(ENDLESS_FTP[name])
+    with closing(server):
+        async with opened(ftp_source(server.port, list_limit=1000)) as handler:
+            with trio.fail_after(30):
+                try:
+                    listing = await handler.list_directory((f"127.0.0.1:{server.port}",))
+                except BbfsError:
+                    return
+            assert len(listing.resources) <= 1000
+            assert listing.problem is not None or len(listing.resources) <= 1
+
+
+@pytest.mark.parametrize("name", ODD_FTP)
+@pytest.mark.semantics("S23")
+async def test_an_odd_line_of_ftp_is_an_error_of_bbfs(name: str) -> None:
+    server = HostileFtp(lambda: iter([ODD_FTP[name]]))
+    with closing(server):
+        async with opened(ftp_source(server.port)) as handler:
+            try:
+                listing = await handler.list_directory((f"127.0.0.1:{server.port}",))
+            except BbfsError:
+                return
+            assert len(listing.resources) <= 1
+
+
+@pytest.mark.semantics("S22")
+async def test_a_thread_ends_with_the_request_that_it_is_for() -> None:
+    def slowly() -> Iterator[bytes]:
+        while True:
+            time.sleep(0.1)
+            yield b"220-type=file;size=1; welcome"
+
+    for server in (HostileFtp(slowly), HostileFtp(lambda: iter([]), slowly)):
+        with closing(server):
+            async with opened(ftp_source(server.port)) as handler:
+                threads = handler._backend._threads.limiter  # type: ignore[attr-defined]
+                with trio.move_on_after(1), suppress(BbfsError):
+                    await handler.list_directory((f"127.0.0.1:{server.port}",))
+                with trio.fail_after(10):
+                    while threads.borrowed_tokens:  # noqa: ASYNC110 - a thread does not tell
+                        await trio.sleep(0.01)
