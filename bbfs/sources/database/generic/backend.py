@@ -5,11 +5,11 @@ driver can bound or end a statement.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, create_engine, exc
+from sqlalchemy import Connection, create_engine, event, exc
 
 from bbfs.model.errors import BbfsError, Busy, ConfigError, Denied, NotFound, NotSupported, Unreachable
 from bbfs.model.values import Policy
@@ -19,6 +19,16 @@ from bbfs.sources.database.urls import Secrets, parse_url
 
 _log = logging.getLogger(__name__)
 _READ_ONLY = {"mysql": "SET TRANSACTION READ ONLY", "oracle": "SET TRANSACTION READ ONLY"}
+_ON_CONNECT = {
+    "duckdb": (
+        "SET autoinstall_known_extensions = false",
+        "SET autoload_known_extensions = false",
+        "SET memory_limit = '256MB'",
+        "SET threads = 1",
+        "SET enable_external_access = false",
+    )
+}
+"""Statements for a new connection. A view of DuckDB may read any local file or URL, and install code for that."""
 _SYSTEM = {"information_schema", "pg_catalog", "performance_schema", "mysql", "sys", "system"}
 _REFUSED = ("password", "denied", "authenti", "login failed")
 
@@ -42,6 +52,7 @@ class GenericBackend:
             raise ConfigError(f"{where}: {self._secrets.hidden(str(error))}") from None
         if self._engine.dialect.is_async:
             raise ConfigError(f"{where}: {parsed.drivername} is a driver for asyncio; name one that is not")
+        event.listen(self._engine, "connect", _prepare(_ON_CONNECT.get(self._engine.dialect.name, ())))
         self._closed = False
         self._read_only = _READ_ONLY.get(self._engine.dialect.name)
 
@@ -87,6 +98,16 @@ class GenericBackend:
     def close(self) -> None:
         self._closed = True
         self._engine.dispose()
+
+
+def _prepare(statements: Iterable[str]) -> Callable[[Any, object], None]:
+    def prepare(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        for statement in statements:
+            cursor.execute(statement)
+        cursor.close()
+
+    return prepare
 
 
 def _stop(connection: Connection) -> None:
