@@ -104,8 +104,10 @@ def uri_paths(data: bytes) -> None:
         assert len(path) <= MAX_DEPTH
         for name in path:
             check_name(name)
+        if any(len(name.encode()) > NAME_MAX - 4 for name in path):
+            continue  # names that were cut: no URI leads to them by the rule alone
         with refused(InvalidUri):
-            assert plain_path(native_of(path, scheme), scheme).path == path
+            assert plain_path(native_of(path, scheme), scheme).path == path, path
     segments = uri.split("/")
     for literal in (False, True):
         shown = names(segments, literal=literal)
