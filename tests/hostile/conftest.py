@@ -32,7 +32,7 @@ def holds(fuse: None, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
 
     def check(case: Case) -> None:
         verdict = attack(case, mounts, tmp_path)
-        record(verdict)
+        record(verdict, request.path.stem.removeprefix("test_hostile_"))
         assert verdict.broken(alone=bool(request.config.getoption("--hostile"))) == []
 
     try:

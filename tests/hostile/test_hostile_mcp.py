@@ -50,7 +50,8 @@ def cases() -> Iterator[Case]:
     for name in (*hostile_mcp.ATTACKS, "never reads", "talks on stderr"):
         yield Case(f"stdio: {name}", over_stdio(name), "mcp-server+hostile", read_all, 60, name in QUICK)
     for name in (*hostile_mcp.ATTACKS, *hostile_mcp.HTTP_ATTACKS):
-        yield Case(f"http: {name}", over_http(name), "mcp-server+hostile", read_all, 60, name in QUICK)
+        quick = name in QUICK and name in hostile_mcp.HTTP_ATTACKS
+        yield Case(f"http: {name}", over_http(name), "mcp-server+hostile", read_all, 60, quick)
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=str)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import Mounts, SourceTable, folder, mcp
+from hostile_sources import unsent
 from programs import Program
 from repository import SERVERS
 
@@ -48,7 +49,8 @@ class Case:
 
     source: makes the table of the source for the configuration, given an empty directory; servers that it starts end
     with the test by `finish`. directory: of the source in the mount. programs: run one after the other. within: seconds
-    for each of them. quick: it is part of `make test`.
+    for each of them. quick: it is part of `make test`. prepare: what the home of the daemon has before it starts, for
+    that table.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Case:
     within: float = 20.0
     quick: bool = False
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    prepare: Callable[[Path, SourceTable], None] | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -207,12 +210,11 @@ def attack(case: Case, mounts: Mounts, directory: Path) -> Verdict:
     (directory / "healthy").mkdir()
     (directory / "hostile").mkdir()
     unharmed = [sys.executable, "-E", "-S", SERVERS / "unruly.py", "answers", "{}"]
-    sources = [
-        folder("healthy", directory / "healthy"),
-        mcp("unharmed", unharmed, ttl=0),
-        case.source(directory / "hostile"),
-    ]
-    mount = mounts(*sources, expected=[""], tables=case.tables)
+    hostile, state = case.source(directory / "hostile"), mounts.state()
+    if case.prepare is not None:
+        case.prepare(state.home, hostile)
+    sources = [folder("healthy", directory / "healthy"), mcp("unharmed", unharmed, ttl=0), hostile]
+    mount = mounts(*sources, expected=[""], tables=case.tables, state=state)
     asked = mount / "bb-filesystem+healthy+file"
     probe = Probe(asked, mount / "mcp-server+unharmed" / "odd" / "a")
     footprint = Footprint(mount.pid)
@@ -226,6 +228,7 @@ def attack(case: Case, mounts: Mounts, directory: Path) -> Verdict:
     time.sleep(max(0.0, LEAST - (time.monotonic() - start)))  # a thread may go on after the program has its answer
     assert mount.process.poll() is None, f"the daemon is gone:\n{mount.log()[-5000:]}"
     waits, reads = probe.end()
+    assert not unsent(directory / "hostile"), "no program has made the daemon ask for the attack"
     memory, descriptors = footprint.end()
     start = time.monotonic()
     mount.process.send_signal(signal.SIGTERM)
@@ -236,8 +239,8 @@ def attack(case: Case, mounts: Mounts, directory: Path) -> Verdict:
     return Verdict(case.name, max(waits), most, max(reads), memory, descriptors, end, tuple(overdue))
 
 
-def record(verdict: Verdict) -> None:
+def record(verdict: Verdict, family: str) -> None:
     """Append a verdict to the file that HOSTILE_TABLE names, a line of JSON, if it names one."""
     if table := os.environ.get("HOSTILE_TABLE"):
         with open(table, "a") as file:
-            file.write(json.dumps(asdict(verdict)) + "\n")
+            file.write(json.dumps({"family": family, **asdict(verdict)}) + "\n")

@@ -1,0 +1,139 @@
+"""Hostile MCP servers: one value at every place of a message, floods beside honest answers, templates and completion.
+
+`test_hostile_mcp.py` has what comes in place of one answer. This adds the other places, streams and transports.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from hostile import Case
+from hostile_messages import (
+    ID,
+    PLACES,
+    Made,
+    at,
+    event,
+    line,
+    page,
+    portion,
+    portion_of_events,
+)
+from hostile_sources import EVENTS, JSON, Reply, Source, over_http, over_sse, stdio
+
+DIRECTORY = "mcp-server+hostile"
+MIB = 1 << 20
+FEW = 15 * MIB
+"""Bytes of a message that is not long."""
+LONG = 200 * MIB
+"""Bytes of a message below the limit of one message."""
+
+QUICK = {"arrays in the id, over stdio", "empty data lines for ever in the stream of notifications, over HTTP"}
+
+
+def touch(directory: Path) -> Sequence[Sequence[str | Path]]:
+    """Return the programs that list the source, read the attacked resource and walk."""
+    return [("cat", directory / "hostile" / "a"), ("ls", "-lR", directory)]
+
+
+def case(name: str, source: Source) -> Case:
+    return Case(name, source, DIRECTORY, touch, quick=name in QUICK)
+
+
+METHODS = {
+    "the entries": "resources/list",
+    "an entry": "resources/list",
+    "the cursor": "resources/list",
+    "the templates": "resources/templates/list",
+    "a template": "resources/templates/list",
+    "the capabilities": "initialize",
+    "the instructions": "initialize",
+    "the server's name": "initialize",
+    "the tools": "tools/list",
+    "a tool's schema": "tools/list",
+    "the prompts": "prompts/list",
+}
+"""The methods whose answers have a place, by the beginning of its name; those of the others are reads."""
+
+
+def method_of(place: str) -> str:
+    return next((method for begin, method in METHODS.items() if place.startswith(begin)), "resources/read")
+
+
+def places() -> Iterator[Case]:
+    """Yield one value at each place, over stdio."""
+    options = {"tools": "read-only", "prompts": True}
+    for place in PLACES:
+        reply = Reply(line(at(place, "arrays", FEW)), aside=place in ("a notification", "an update", "a ping"))
+        yield case(f"arrays in {place}, over stdio", stdio({method_of(place): reply}, **options))
+
+
+def streams() -> Iterator[Case]:
+    """Yield streams without an end beside the answers to all requests."""
+    for stream in ("pings", "unknown requests", "updates", "changes of the list", "log messages", "answers to nothing"):
+        reply = Reply(portion(stream), endless=True, aside=True)
+        yield case(f"{stream} for ever beside the answers, over stdio", stdio({"resources/list": reply}))
+
+
+def listings() -> Iterator[Case]:
+    """Yield listings of odd URIs, templates and completions without an end."""
+    schemes = page(200, uri="s@N@x%d://a")
+    yield case("other schemes for ever, over stdio", stdio({"resources/list": Reply(line(schemes))}))
+    templates: Mapping[str, Made] = {
+        "templates of many variables": page(200, key="resourceTemplates", uri="hostile://t%d/" + "{a}.{b}-" * 40),
+        "templates of many queries": page(1, key="resourceTemplates", uri="hostile://a{?" + ",".join(
+            f"v{number}" for number in range(5000)) + "}"),
+        "templates that overlap": page(200, key="resourceTemplates", uri="{+a}/%d{/b*}{;c}"),
+    }  # fmt: skip
+    for name, made in templates.items():
+        yield case(f"{name}, over stdio", stdio({"resources/templates/list": Reply(line(made))}))
+    one = ID + b'"result":{"resourceTemplates":[{"uriTemplate":"hostile://c/{a}","name":"t"}]}}\n'
+    values = b",".join(b'"@N@%04d"' % number for number in range(100))
+    more = ID + b'"result":{"completion":{"values":[' + values + b'],"hasMore":true}}}\n'
+    completing = {"resources/templates/list": Reply(one), "completion/complete": Reply(more)}
+    yield case("values for ever, over stdio", stdio(completing))
+
+
+def over_web() -> Iterator[Case]:
+    """Yield what only HTTP has: codings of a body, and a stream for notifications."""
+    codings = {"deflate": ["deflate"], "ten gzips": ["gzip"] * 10}
+    for name, encodings in codings.items():
+        reply = Reply(at("the result", "arrays", LONG), headers={"content-type": JSON}, encodings=encodings)
+        yield case(f"arrays in the result, {name} over HTTP", over_http({"resources/read": reply}))
+    coded = {"content-type": JSON, "content-encoding": "gzip"}
+    spaces = Reply(b" " * MIB, headers=coded, endless=True, encodings=["gzip"])
+    yield case("a gzip of spaces for ever, over HTTP", over_http({"resources/read": spaces}))
+    events = {"content-type": EVENTS}
+    packed = {**events, "content-encoding": "gzip"}
+    lines = Reply(b"data:\n" * 100_000, headers=packed, endless=True, encodings=["gzip"])
+    yield case("empty data lines for ever, gzip over HTTP", over_http({"resources/read": lines}))
+    for stream in ("pings", "unknown requests", "updates", "answers to nothing"):
+        reply = Reply(portion_of_events(stream), headers=events, endless=True)
+        yield case(f"{stream} for ever in the stream of notifications, over HTTP", over_http({"GET /": reply}))
+    empty = Reply(b"data:\n" * 10_000, headers=events, endless=True)
+    yield case("empty data lines for ever in the stream of notifications, over HTTP", over_http({"GET /": empty}))
+    again = Reply(b"id: @N@\nretry: 0\ndata:\n\n", headers=events)
+    yield case("streams that end at once, over HTTP", over_http({"GET /": again, "resources/read": again}))
+    one = Reply(event(at("the result", "arrays", FEW)), headers=events)
+    yield case("arrays in an event, over HTTP", over_http({"resources/read": one}))
+
+
+def older() -> Iterator[Case]:
+    """Yield what the older transport makes of the same."""
+    replies = {
+        "arrays in the result": Reply(event(at("the result", "arrays", FEW))),
+        "one text": Reply(event(at("the text", "one text", FEW))),
+        "pings for ever": Reply(portion_of_events("pings"), endless=True),
+        "empty data lines for ever": Reply(b"data:\n" * 10_000, endless=True),
+        "endpoints for ever": Reply(b"event: endpoint\ndata: /@N@\n\n", endless=True),
+    }
+    for name, reply in replies.items():
+        yield case(f"{name}, over SSE", over_sse({"resources/read": reply}))
+
+
+ALL = [*places(), *streams(), *listings(), *over_web(), *older()]
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_a_hostile_mcp_server_harms_nobody(case: Case, holds: Callable[[Case], None]) -> None:
+    holds(case)
