@@ -1,0 +1,147 @@
+"""Hostile REST APIs: their OpenAPI documents in JSON and YAML, and their answers."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import SourceTable
+from hostile import Case
+from hostile_documents import HOSTILE_YAML
+from hostile_messages import VALUES
+from hostile_sources import JSON, PATIENCE, Reply, Source, serve
+
+MIB = 1 << 20
+FEW = 15 * MIB
+LONG = 60 * MIB
+DOCUMENT = "GET /openapi*"
+QUICK = {"a document of arrays", "merging_yaml as a document"}
+OPERATION = {"responses": {"200": {"description": "", "content": {JSON: {}}}}}
+
+
+def api(replies: Mapping[str, Reply], name: str = "openapi.json", **config: Any) -> Source:
+    """Return the source of an API whose document is at `name`."""
+
+    def source(directory: Path) -> SourceTable:
+        options = {"document": f"{serve(directory, replies)}/{name}", "allow_private": True, **config}
+        return {"name": "hostile", "type": "api", "config": options, "timeout": PATIENCE}
+
+    return source
+
+
+def case(name: str, source: Source) -> Case:
+    return Case(name, source, "bb-api+hostile", quick=name in QUICK)
+
+
+def document(paths: Mapping[str, Any], **more: Any) -> bytes:
+    info = {"title": "hostile", "version": "1"}
+    return json.dumps({"openapi": "3.0.3", "info": info, "paths": dict(paths), **more}).encode()
+
+
+def get(*parameters: Any, **more: Any) -> dict[str, Any]:
+    return {"get": {**OPERATION, "parameters": list(parameters), **more}}
+
+
+def parameter(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, **more}
+
+
+def laughing(levels: int = 30) -> dict[str, Any]:
+    """Return schemas that each refer to the one before ten times."""
+    schemas: dict[str, Any] = {"s0": {"type": "string"}}
+    for level in range(1, levels):
+        schemas[f"s{level}"] = {"allOf": [{"$ref": f"#/components/schemas/s{level - 1}"}] * 10}
+    return {"components": {"schemas": schemas}}
+
+
+def chain(length: int = 20_000) -> dict[str, Any]:
+    """Return parameters that each refer to the next one."""
+    made = {f"p{n}": {"$ref": f"#/components/parameters/p{n + 1}"} for n in range(length)}
+    return {"components": {"parameters": {**made, f"p{length}": parameter("x")}}}
+
+
+def values_in_documents() -> Iterator[Case]:
+    """Yield documents with a value that costs a parser much."""
+    for value in ("arrays", "members", "equal members", "deep arrays", "one integer", "one text of escapes", "one key"):
+        body = b'{"openapi":"3.0.3","info":{"title":"x","version":"1"},"paths":{},"x-more":' + VALUES[value](FEW) + b"}"
+        yield case(f"a document of {value}", api({DOCUMENT: Reply(body, headers={"content-type": JSON})}))
+    for name, made in HOSTILE_YAML.items():
+        reply = Reply(made, headers={"content-type": "application/yaml"})
+        yield case(f"{name} as a document", api({DOCUMENT: reply}, "openapi.yaml"))
+
+
+def structures() -> Iterator[Case]:
+    """Yield documents that are small, but lead an interpreter round and round."""
+    ref = {"$ref": "#/components/schemas/s29"}
+    dots = get(parameter("z"), parameter("x"), parameter("y"))
+    names = [f"v{number}" for number in range(60)]
+    documents: Mapping[str, Callable[[], bytes]] = {
+        "schemas that refer to ten others": lambda: document(
+            {"/x": get({"name": "q", "in": "query", "required": True, "schema": ref})}, **laughing()
+        ),
+        "a chain of references": lambda: document({"/x": get({"$ref": "#/components/parameters/p0"})}, **chain()),
+        "a reference to itself": lambda: document({"/x": {"$ref": "#/paths/~1x"}, "/y": get(ref)}),
+        "malformed references": lambda: document({"/x": {"$ref": "http://[bad"}, "/y": get({"$ref": 7}), "/z": get()}),
+        "fifty thousand paths": lambda: document({f"/p{number}/x": get() for number in range(50_000)}),
+        "deep paths": lambda: document({f"/{number}" + "/d" * 2000: get() for number in range(100)}),
+        "segments of many variables": lambda: document(
+            {"/" + ".".join(f"{{{name}}}" for name in names): get(*map(parameter, names))}
+        ),
+        "three variables and dots": lambda: document({"/tiles/{z}.{x}.{y}/info": dots}),
+        "a million values": lambda: document(
+            {"/{a}": get(parameter("a", schema={"enum": [f"v{n}" for n in range(900_000)]}))}
+        ),
+        "values that multiply": lambda: document(
+            {"/x": get(*({"name": n, "in": "query", "required": True, "schema": {"enum": [*"abcdef"]}} for n in names))}
+        ),
+        "many servers": lambda: document(
+            {"/x": get()}, servers=[{"url": "/{a}", "variables": {"a": {"default": "x" * 9000}}}] * 5_000
+        ),
+        "a long description": lambda: document({"/x": get(description="x" * 9 * MIB, summary="y" * 9 * MIB)}),
+        "patterns": lambda: document({"/{a}": get(parameter("a", schema={"pattern": "^(a+)+$", "type": "string"}))}),
+    }
+    for name, made in documents.items():
+        replies = {
+            DOCUMENT: Reply(made, headers={"content-type": JSON}),
+            "GET /*": Reply(b'["%s"]' % (b"." * 2000), harmless=True),
+        }
+        yield case(f"a document with {name}", api(replies, values={"z": ["." * 200]}))
+
+
+def answers() -> Iterator[Case]:
+    """Yield answers of an API whose document is harmless."""
+    plain = Reply(lambda: document({"/x": get(), "/x/{id}": get(parameter("id"))}), headers={"content-type": JSON})
+    for value in ("arrays", "objects", "equal members", "texts", "deep arrays", "one integer", "spaces", "short trees"):
+        reply = Reply(lambda value=value: VALUES[value](LONG), headers={"content-type": JSON}, encodings=["gzip"])
+        yield case(f"an answer of {value}, gzip", api({DOCUMENT: plain, "GET /x*": reply}))
+    pages = {
+        "pages for ever": Reply(b'{"items":[{"id":"@N@"}],"next":"/x?page=@N@"}', headers={"content-type": JSON}),
+        "empty pages for ever": Reply(b'{"items":[],"next":"/x?page=@N@"}', headers={"content-type": JSON}),
+        "linked pages for ever": Reply(b"[1]", headers={"content-type": JSON, "link": '</x?p=2>; rel="next"'}),
+        "links without an end": Reply(b"[1]", headers={"content-type": JSON, "link": "<a>; b=c, " * 5_000}),
+        "links of commas": Reply(b"[1]", headers={"content-type": JSON, "link": "," * 60_000}),
+        "half a million items": Reply(
+            lambda: b"[" + b",".join(b'{"id":"i%d"}' % n for n in range(500_000)) + b"]", headers={"content-type": JSON}
+        ),
+        "spaces for ever": Reply(b" " * MIB, headers={"content-type": JSON}, endless=True),
+        "a gzip for ever": Reply(
+            b"[]," * 100_000,
+            begins=b"[",
+            headers={"content-type": JSON, "content-encoding": "gzip"},
+            encodings=["gzip"],
+            endless=True,
+        ),
+        "an error for ever": Reply(b"x" * MIB, status=500, endless=True),
+        "an odd charset": Reply(b"+AAAAAA-" * 100_000, headers={"content-type": "application/json; charset=utf-7"}),
+    }
+    for name, reply in pages.items():
+        yield case(f"an answer of {name}", api({DOCUMENT: plain, "GET /x*": reply}))
+
+
+ALL = [*values_in_documents(), *structures(), *answers()]
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_a_hostile_api_harms_nobody(case: Case, holds: Callable[[Case], None]) -> None:
+    holds(case)
