@@ -12,7 +12,7 @@ from hostile import Case
 from repository import TESTS
 
 SERVER = TESTS / "support/hostile_mcp.py"
-QUICK = {"lists in a result", "pings", "empty pages without end", "gzip of lists", "events of b'data:\\n'"}
+QUICK = {"lists in a result", "empty pages without end", "gzip of lists", "events of b'data:\\n'"}
 _servers: list[subprocess.Popen[bytes]] = []
 
 

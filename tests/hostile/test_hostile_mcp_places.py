@@ -28,7 +28,7 @@ FEW = 15 * MIB
 LONG = 200 * MIB
 """Bytes of a message below the limit of one message."""
 
-QUICK = {"arrays in the id, over stdio", "empty data lines for ever in the stream of notifications, over HTTP"}
+QUICK = {"empty data lines for ever in the stream of notifications, over HTTP"}
 
 
 def touch(directory: Path) -> Sequence[Sequence[str | Path]]:

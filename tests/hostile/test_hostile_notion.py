@@ -16,7 +16,6 @@ PAGE = "01234567-89ab-cdef-0123-456789abcdef"
 HEADERS = {"content-type": JSON}
 SEARCH = "POST /v1/search*"
 BLOCKS = "GET /v1/blocks/*/children*"
-QUICK = {"a paragraph of marks"}
 
 
 def item(id: str = PAGE, title: str = "Page", **more: Any) -> dict[str, Any]:
@@ -64,7 +63,7 @@ def one_page() -> bytes:
 
 
 def case(name: str, key: str, body: Callable[[], bytes]) -> Case:
-    return Case(name, workspace({key: body}), "bb-notion+hostile+x-notion", quick=name in QUICK)
+    return Case(name, workspace({key: body}), "bb-notion+hostile+x-notion")
 
 
 def cases() -> Iterator[Case]:

@@ -13,7 +13,7 @@ import pytest
 from harness import SourceTable, State
 from hostile import MEMORY, Case
 from hostile_messages import VALUES
-from hostile_sources import JSON, Reply, over_http, serve
+from hostile_sources import JSON, Reply, over_http
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken
 from pydantic import AnyHttpUrl
 
@@ -103,8 +103,7 @@ def test_hostile_authorization_harms_nobody(case: Case, holds: Callable[[Case], 
     holds(case)
 
 
-RESOURCE = "GET /.well-known/oauth-protected-resource*"
-SERVER = "GET /.well-known/o*"
+PLACES = ("GET /.well-known/oauth-protected-resource*", "GET /.well-known/o*")
 DOCUMENTS = {
     "arrays": Reply(lambda: VALUES["arrays"](FEW), headers={"content-type": JSON}, encodings=["gzip"]),
     "deep arrays": Reply(lambda: VALUES["deep arrays"](FEW), headers={"content-type": JSON}),
@@ -122,13 +121,19 @@ DOCUMENTS = {
 }
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-@pytest.mark.parametrize("place", [RESOURCE, SERVER])
-def test_a_login_reads_documents_within_bounds(place: str, name: str, tmp_path: Path) -> None:
+def documents() -> Iterator[Case]:
+    """Yield servers whose documents `bbfs login` reads."""
     refusal = Reply(status=401, headers={"www-authenticate": "Bearer"})
-    url = serve(
-        tmp_path, {place: DOCUMENTS[name], "*initialize": refusal, "server/discover": refusal, "POST *": refusal}
-    )
+    for name, reply in DOCUMENTS.items():
+        for place in PLACES:
+            replies = {place: reply, "*initialize": refusal, "server/discover": refusal, "POST *": refusal}
+            source = over_http(replies)
+            yield Case(f"{name} at {place}", source, "", quick=name == "arrays" and place == PLACES[0])
+
+
+@pytest.mark.parametrize("case", [*documents()], ids=str)
+def test_a_login_reads_documents_within_bounds(case: Case, tmp_path: Path) -> None:
+    url: str = case.source(tmp_path)["mcpConfig"]["url"]
     state = State()
     command = [sys.executable, "-m", "bbfs", "login", "hostile", "--mcp", f"hostile={url}", "--no-browser"]
     try:

@@ -13,7 +13,7 @@ from hostile_sources import PATIENCE, Reply, Source, serve
 MIB = 1 << 20
 HTML = {"content-type": "text/html"}
 XML = {"content-type": "application/xml"}
-QUICK = {"a rendering of attributes", "an llms.txt of brackets"}
+QUICK = {"a rendering of attributes"}
 
 
 def site(replies: Mapping[str, Reply], **options: str) -> Source:
