@@ -28,6 +28,7 @@ from bbfs.sources.api import operations, yaml_document
 from bbfs.sources.api.document import Documents
 from bbfs.sources.api.options import ApiOptions
 from bbfs.sources.bounded import json as bounded_json
+from bbfs.sources.content.spool import Spool
 from bbfs.sources.http.headers import media_type, modified_ns, time_to_live
 from bbfs.sources.mcp import arguments
 from bbfs.sources.mcp.client import decode
@@ -185,7 +186,7 @@ def mcp_messages(data: bytes) -> None:
 
 
 def _message(data: bytes, fed: Any) -> str | None:
-    reader = messages.MessageReader(1 << 20)
+    reader = messages.MessageReader(1 << 20, Spool)
     with refused(ProtocolViolation, TooLarge):
         for piece in fed:
             reader.feed(piece)
@@ -226,8 +227,8 @@ def mcp_results(data: bytes) -> None:
     for function in (
         lambda: decode.initialized(result, ("2025-06-18",)),
         lambda: decode.discovered(result, "2026-07-28"),
-        lambda: decode.page(result, "resources", decode.resource_entry),
-        lambda: decode.page(result, "resourceTemplates", decode.template_entry),
+        lambda: [decode.resource_entry(each) for each in decode.page(result, "resources")],
+        lambda: [decode.template_entry(each) for each in decode.page(result, "resourceTemplates")],
         lambda: decode.completion(result),
         lambda: decode.next_cursor(result),
         lambda: decode.ttl_seconds(result),
