@@ -215,3 +215,17 @@ def csv_connection(postgres: PostgresServer) -> Any:
 
     with postgres.connect("postgres") as connection, ClientCursor(connection) as cursor:
         yield cursor
+
+
+@pytest.mark.semantics("S15", "S23")
+async def test_a_row_beyond_the_bound_is_too_large(postgres: PostgresServer) -> None:
+    statements = (
+        "CREATE TABLE t (k integer PRIMARY KEY, v text)",
+        "INSERT INTO t VALUES (1, repeat('x', 40000000)), (2, 'short')",
+    )
+    postgres.create("long_rows", statements)
+    async with handler(over(postgres, "long_rows")) as made:
+        with pytest.raises(TooLarge, match="33554432 bytes"):
+            await made.load("postgres://public/t/row/1.json")
+        assert await text_of(made, "postgres://public/t/row/2.json") == '{"k":2,\n "v":"short"}\n'
+        assert await text_of(made, "postgres://public/t/count") == "2\n"

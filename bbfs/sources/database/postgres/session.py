@@ -7,7 +7,7 @@ import psycopg
 from psycopg import ClientCursor, RawCursor
 from psycopg import errors as pg
 
-from bbfs.model.errors import InvalidUri, NotFound
+from bbfs.model.errors import InvalidUri, NotFound, TooLarge
 from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.postgres import catalog
 from bbfs.sources.database.postgres.definition import definition
@@ -18,6 +18,9 @@ from bbfs.sources.database.tables import Column, Schema, Table, TableIndex, quot
 _CSV = "FORMAT csv, HEADER"
 _LINES = "FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01'"
 """For one column of JSON, in which neither of these characters can stand: the line is the text."""
+LARGEST_ROW = 32 << 20
+"""Bytes of one row as JSON, which is in memory several times. All rows together are a stream."""
+_ROW = f"CASE WHEN octet_length(row_to_json(t.*)::text) <= {LARGEST_ROW} THEN row_to_json(t.*, true)::text END"
 _NO_VALUE = (
     pg.InvalidTextRepresentation,
     pg.InvalidDatetimeFormat,
@@ -153,8 +156,14 @@ class PostgresSession:
             return False
 
     def row(self, table: Table, key: Key) -> bytes | None:
-        found = self._find("row_to_json(t.*, true)::text", table, key, None)
-        return None if found is None else found[0].encode() + b"\n"
+        found = self._find(_ROW, table, key, None)
+        if found is None:
+            return None
+        if found[0] is None:
+            raise TooLarge(
+                f"{shown(table.name)}: a row of more than {LARGEST_ROW} bytes; the files of all rows have it"
+            )
+        return found[0].encode() + b"\n"
 
     def _find(
         self, what: str, table: Table, key: Key, by: tuple[str, KeyValue] | None
