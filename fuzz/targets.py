@@ -6,8 +6,10 @@ exception is a finding, as is an assertion that does not hold. None of them does
 
 import base64
 import contextlib
+import io
 import json
 import os
+import struct
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from bbfs.config.hosts import jsonc
 from bbfs.config.hosts.files import import_mcp_hosts
 from bbfs.knowledge.server import catalogue
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, ProtocolViolation, TooLarge
+from bbfs.model.listing import Rows
 from bbfs.model.uri import NAME_MAX, parse_data_source_uri, parse_uri_prefix
 from bbfs.model.uri_paths import MAX_DEPTH, hide_component, names, native_of, plain_path, show_component
 from bbfs.model.uri_templates.patterns import Pattern
@@ -36,6 +39,9 @@ from bbfs.sources.mcp.client.tool_entries import ToolEntry
 from bbfs.sources.mcp.transport import messages
 from bbfs.sources.mcp.transport.events import Event, EventParser
 from bbfs.sources.notion import markdown
+from bbfs.sources.storage.archives import members
+from bbfs.sources.storage.archives.tar_headers import TarError, read_headers
+from bbfs.sources.storage.archives.zip_directory import data_of, read_directory
 from bbfs.sources.storage.s3.answers import error_of, page_of
 from bbfs.sources.url.listing import link_in
 from bbfs.sources.url.sitemaps import SitemapParser
@@ -173,19 +179,18 @@ def _is_other_json(data: bytes) -> bool:
 def mcp_messages(data: bytes) -> None:
     """A message is the same in whatever pieces it comes, and whether or not its long texts are cut out."""
     before = messages.LONG, messages._SCANNED
-    plain = _message(data, [data])
+    plain = _message([data])
     messages.LONG, messages._SCANNED = 24, 4
     try:
-        cut = _message(data, pieces(data))
-        if not data.isascii() or b"\\" in data:
-            return  # mistakes in a long text may be mended in another way
-        if plain is not None and cut is not None:
-            assert plain == cut, (plain, cut)
+        cut = _message(pieces(data))
+        is_plain = data.isascii() and b"\\" not in data  # other mistakes in a long text may be mended in another way
+        assert not is_plain or None in (plain, cut) or plain == cut, (plain, cut)
     finally:
         messages.LONG, messages._SCANNED = before
 
 
-def _message(data: bytes, fed: Any) -> str | None:
+def _message(fed: Any) -> str | None:
+    """Return the messages in pieces of bytes, or None for none and for a text that is lost."""
     reader = messages.MessageReader(1 << 20, Spool)
     with refused(ProtocolViolation, TooLarge):
         for piece in fed:
@@ -197,7 +202,7 @@ def _message(data: bytes, fed: Any) -> str | None:
 
 def _shown(message: Any) -> str:
     value = {key: getattr(message, key) for key in ("id", "result", "method", "params") if hasattr(message, key)}
-    return json.dumps(value, default=str)
+    return json.dumps(value, default=lambda item: item.text() if isinstance(item, messages.LongText) else str(item))
 
 
 def server_events(data: bytes) -> None:
@@ -227,8 +232,9 @@ def mcp_results(data: bytes) -> None:
     for function in (
         lambda: decode.initialized(result, ("2025-06-18",)),
         lambda: decode.discovered(result, "2026-07-28"),
-        lambda: [decode.resource_entry(each) for each in decode.page(result, "resources")],
-        lambda: [decode.template_entry(each) for each in decode.page(result, "resourceTemplates")],
+        lambda: list(map(decode.resource_entry, decode.page(result, "resources"))),
+        lambda: list(map(decode.template_entry, decode.page(result, "resourceTemplates"))),
+        lambda: decode.add_resources(decode.page(result, "resources"), Rows("mcp-server+a")),
         lambda: decode.completion(result),
         lambda: decode.next_cursor(result),
         lambda: decode.ttl_seconds(result),
@@ -312,12 +318,11 @@ def _sitemap(fed: Any) -> Any:
 
 def llms_txt(data: bytes) -> None:
     """The links of an llms.txt are one line each, and short."""
-    text = data.decode("utf-8", "replace")
-    for line in text.splitlines():
+    for line in data.decode("utf-8", "replace").split("\n"):
         link = link_in(line)
         if link is None:
             continue
-        assert link.url in text
+        assert link.url in line
         for said in (link.title, link.description):
             assert said is None or len(said) <= 1000
 
@@ -340,6 +345,64 @@ def notion_blocks(data: bytes) -> None:
     text = markdown.document("title", blocks)
     assert text.endswith("\n")
     assert len(text) <= 40 * len(data) + 10_000
+
+
+class Whole(io.BytesIO):
+    """An archive in memory, read forwards."""
+
+    @property
+    def at(self) -> int:
+        return self.tell()
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(size)
+
+    def skip_to(self, offset: int) -> None:
+        if offset > len(self.getbuffer()):
+            raise TarError("ends")
+        self.seek(offset)
+
+
+def tar_headers(data: bytes) -> None:
+    """The headers of a tar, whose sum of each block is put right, lead forwards and nowhere below zero."""
+    blocks = bytearray(data + bytes(-len(data) % 512))
+    for at in range(0, len(blocks), 512):
+        block = blocks[at : at + 512]
+        block[148:156] = b" " * 8
+        blocks[at + 148 : at + 156] = b"%06o\0 " % sum(block)
+    last = 0
+    with refused(ValueError, TooLarge):
+        for header in read_headers(Whole(bytes(blocks))):
+            assert header.size >= 0
+            assert header.offset > last
+            last = header.offset
+            check_members(header.name, header.target)
+
+
+def zip_directory(data: bytes) -> None:
+    """The directory of a zip. The input: what is before its end, whose place is put right."""
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, len(data), 0, 0)
+    for whole in (data, data + end):
+
+        def read(offset: int, length: int, whole: bytes = whole) -> bytes:
+            if offset < 0 or length < 0 or offset + length > len(whole):
+                raise ProtocolViolation("beyond the end")
+            return whole[offset : offset + length]
+
+        with refused(ValueError, ProtocolViolation, TooLarge, struct.error):
+            for name, member in read_directory(read, len(whole), None):
+                check_members(name, "")
+                with refused(ValueError, ProtocolViolation, struct.error):
+                    assert data_of(read, member) >= 0
+
+
+def check_members(name: str, target: str) -> None:
+    """A name is a path below the root; a link that stays inside stays below the root of what names it."""
+    path = members.names_of(name)
+    assert not {"", "."} & set(path)
+    if target and members.stays_inside(path, target):
+        assert not target.startswith("/")
+        assert members.names_of(target).count("..") < max(len(path), 1)
 
 
 # -- this machine ------------------------------------------------------------------------------------------------------
@@ -458,6 +521,20 @@ TARGETS: Mapping[str, Target] = {
             b"<Contents><Key>a%2Fb</Key><Size>1</Size></Contents></ListBucketResult>",
         ),
         ("<Contents>", "</Contents>", "<Key>", "<Size>", "<!--", "<![CDATA[", "<!DOCTYPE", "<?xml"),
+    ),
+    "tar-headers": Target(
+        tar_headers,
+        (
+            bytes(512),
+            b"name".ljust(124, b"\0") + b"00000000010\0".ljust(32, b"\0") + b"0" + b"to".ljust(100, b"\0") + b"ustar\0",
+            b"x".ljust(124, b"\0") + b"00000000016\0".ljust(32, b"\0") + b"x" + bytes(355) + b"14 path=a/b/c\n",
+        ),
+        ("path=", "linkpath=", "size=", "GNU.sparse.map=", "GNU.sparse.major=1\n", "ustar"),
+    ),
+    "zip-directory": Target(
+        zip_directory,
+        (b"PK\1\2" + bytes([20, 3]) + bytes(22) + b"\1\0" + bytes(16) + b"f", b"PK\5\6" + bytes(18)),
+        ("PK\1\2", "PK\5\6", "PK\6\6", "PK\6\7", "PK\3\4", "\1\0", "UT\5\0"),
     ),
     "sitemaps": Target(
         sitemaps,
