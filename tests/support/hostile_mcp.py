@@ -207,6 +207,13 @@ pages(
     lambda n: {"uriTemplate": f"odd://{n}/" + "{a}-{b}." * 400, "name": f"{n}"},
     50,
 )
+pages(
+    "resources/templates/list",
+    "resourceTemplates",
+    "templates of many expressions",
+    lambda n: {"uriTemplate": f"odd://{n}/" + "{a}-{b}." * 8, "name": f"{n}"},
+    50,
+)
 on(
     LIST,
     "a page of 30 MiB",

@@ -169,7 +169,9 @@ def test_a_cursor_that_is_no_usable_text_is_a_protocol_error(cursor: Any) -> Non
 def test_fields_of_entries_are_bounded() -> None:
     long = "x" * 70_000
     assert resource_entry({"uri": long}) is None
-    assert template_entry({"uriTemplate": "x://" + "{a}" * 2000}) is None
+    assert template_entry({"uriTemplate": "x://" + "a" * 2000}) is None
+    assert template_entry({"uriTemplate": "x://" + "{a}/" * 17}) is None
+    assert template_entry({"uriTemplate": "x://" + "{a}/" * 16}) is not None
     entry = resource_entry({"uri": "x://a", "mimeType": long})
     assert entry is not None
     assert entry.mime_type is None

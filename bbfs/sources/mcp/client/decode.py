@@ -25,8 +25,8 @@ from bbfs.sources.mcp.transport.messages import LongText
 T = TypeVar("T")
 MAX_URI = 1 << 16
 """Characters of what identifies something: a URI, a template, a name. A longer one is not usable."""
-MAX_TEMPLATE = 4096
-"""Characters of a URI template."""
+MAX_TEMPLATE, MAX_EXPRESSIONS = 1024, 16
+"""Characters of a URI template, and expressions in it: each costs time when its pattern is compiled."""
 MAX_PARTS = 10_000
 """Parts of one content."""
 _MAX_ODD_BLOB = 32 << 20
@@ -180,9 +180,9 @@ def add_resources(raw: Sequence[Any], rows: Rows) -> Taken:
 
 
 def template_entry(raw: Any) -> ResourceTemplate | None:
-    """Decode a listed template; None if it has no usable URI template."""
+    """Decode a listed template; None if it has no usable URI template, or one that is too large."""
     uri_template = usable_text(raw, "uriTemplate")
-    if uri_template is None or len(uri_template) > MAX_TEMPLATE:
+    if uri_template is None or len(uri_template) > MAX_TEMPLATE or uri_template.count("{") > MAX_EXPRESSIONS:
         return None
     return ResourceTemplate(
         uri_template=uri_template,

@@ -57,6 +57,8 @@ MAX_PAGES = 10_000
 _THREAD_FROM_CHARACTERS = 1 << 20
 MAX_OTHERS, _BYTES_OF_OTHERS = 500, 32 << 20
 """Templates, tools or prompts of one server, and the bytes of memory that they may take."""
+_EXPRESSIONS = 1000
+"""Expressions in all templates of a server."""
 _BYTES_OF_ENTRY = 128
 """Bytes of memory for each resource that a server may list; they are one budget for all of them."""
 _ENTRIES_AT_ONCE = 500
@@ -146,14 +148,20 @@ class MCPManager:
         return await self._pages(server_id, course, "resources/list", "resources", lambda raw: add_resources(raw, rows))
 
     async def list_resource_templates(self, server_id: str) -> Entries[ResourceTemplate]:
-        """Return the resource templates that the server lists. Raises BbfsError."""
-        return await self._list(
-            server_id,
-            "resources/templates/list",
-            "resourceTemplates",
-            template_entry,
-            lambda entry: entry.uri_template,
-        )
+        """Return the resource templates that the server lists. Raises BbfsError.
+
+        Their patterns take time, so templates beyond `_EXPRESSIONS` expressions in all count as invalid.
+        """
+        left = _EXPRESSIONS
+
+        def parse(raw: Any) -> ResourceTemplate | None:
+            nonlocal left
+            entry = template_entry(raw)
+            left -= 0 if entry is None else entry.uri_template.count("{")
+            return entry if left >= 0 else None
+
+        method, key = "resources/templates/list", "resourceTemplates"
+        return await self._list(server_id, method, key, parse, lambda entry: entry.uri_template)
 
     async def load_resource(self, server_id: str, native_uri: str) -> Loaded:
         """Load the content of one resource, of one part or more. Raises BbfsError."""
