@@ -198,7 +198,7 @@ def test_a_document_that_is_not_there_yet_or_broken_is_an_error(
     assert errno_of("os.listdir(sys.argv[1])", mount / "bb-api+pets") == "EHOSTDOWN"
     document.write_text("openapi: 3.0.0\npaths: {\n  /pets:\n")
     assert errno_of("os.listdir(sys.argv[1])", mount / "bb-api+pets") == "EPROTO"
-    assert "api.yaml:4" in xattr(mount / "bb-api+pets", "user.bbfs.error")
+    assert "api.yaml: line 4" in xattr(mount / "bb-api+pets", "user.bbfs.error")
     document.write_text("openapi: 3.0.0\npaths: {/plain: {get: {responses: {}}}}")
     assert run("cat", mount / server.root() / "plain").out.startswith(b"{")
     document.write_text("openapi: 3.0.0\npaths: {/events: {get: {responses: {}}}}")

@@ -142,7 +142,8 @@ async def test_an_index_of_sitemaps(site: WebSite, make: Make) -> None:
         (b'<!DOCTYPE x [<!ENTITY a "' + b"x" * 1000 + b'">]><urlset>&a;</urlset>', ProtocolViolation),
         (b"<html/>", ProtocolViolation),
         (gzip.compress(b"<urlset>", mtime=0)[:-9], ProtocolViolation),
-        (gzip.compress(b"<urlset>" + b" " * (65 << 20)), TooLarge),
+        (gzip.compress(b"<urlset>" + b" " * (65 << 20)), ProtocolViolation),
+        (gzip.compress(b"<urlset>" + b"".join(b"%x" % 7**n * 200 for n in range(500, 1200)), 1), TooLarge),
         (None, Unreachable),
     ],
 )
