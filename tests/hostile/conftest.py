@@ -19,8 +19,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         case = getattr(item, "callspec", None) and item.callspec.params.get("case")  # pyright: ignore
         if here in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT))
-        is_left = isinstance(case, Case) and not case.quick and not config.getoption("--hostile")
-        (left if is_left else chosen).append(item)
+        is_long = item.get_closest_marker("thorough") or (isinstance(case, Case) and not case.quick)
+        (left if is_long and not config.getoption("--hostile") else chosen).append(item)
     items[:] = chosen
     config.hook.pytest_deselected(items=left)
 

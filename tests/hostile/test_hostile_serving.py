@@ -106,6 +106,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.thorough
 def test_bodies(server: Server) -> None:
     for name, body in hostile.bodies().items():
         answer = server.send(hostile.post(body))

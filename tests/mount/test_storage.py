@@ -204,6 +204,7 @@ def test_an_archive_is_a_directory(mounted: Mounts, tmp_path: Path, scheme: str,
 
 
 def test_a_mount_of_storage_goes_with_its_options(mounted: Mounts) -> None:
-    mount: Mount = mounted({"name": "arc", "type": "storage", "config": {"url": "zip:///nothing/there.zip"}})
+    source: SourceTable = {"name": "arc", "type": "storage", "config": {"url": "zip:///nothing/there.zip"}}
+    mount: Mount = mounted(source, expected=["there.zip: the file is not there"])
     top = mount / "bb-storage+arc+zip" / "nothing" / "there.zip"
     assert errno_of("os.listdir(sys.argv[1])", top) == "EHOSTDOWN"

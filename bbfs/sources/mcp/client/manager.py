@@ -63,8 +63,8 @@ _BYTES_OF_ENTRY = 128
 """Bytes of memory for each resource that a server may list; they are one budget for all of them."""
 _ENTRIES_AT_ONCE = 500
 """Entries of a page that are decoded before other tasks run; this takes about 5 ms at most."""
-_SUBSCRIBED_FIRST = 0.01
-"""Seconds that a first read waits for the subscription to the resource."""
+_SUBSCRIBED_FIRST = 0.1
+"""Seconds that a first read waits at most for the subscription to the resource. Later ones cost a second read."""
 _LIBRARY_LOGGERS = {"httpx2": logging.WARNING, "mcp": logging.CRITICAL, "client": logging.CRITICAL}
 """httpx2 logs whole URLs at INFO, and they may hold secrets. The SDK logs tracebacks of errors that it also raises."""
 
