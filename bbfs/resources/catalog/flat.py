@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 
 import trio
 
-from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
+from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, TooLarge, Unreachable
 from bbfs.model.listing import Buckets
 from bbfs.model.values import DataSource, Listing, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
@@ -308,11 +309,10 @@ class FlatCatalog:
         for _ in range(CHASES):
             expiries = self._expiries
             try:
-                listing = await self._handler.list()
+                await self._install(await self._handler.list(), self._context.clock(), confirmed=True)
             except BbfsError as error:
                 self.problem = str(error)
                 raise
-            await self._install(listing, self._context.clock(), confirmed=True)
             if expiries == self._expiries:
                 return
         self._lease.end()
@@ -339,8 +339,9 @@ class FlatCatalog:
         rows: the state that the earlier mount had learnt of its resources.
         """
         if self._held.tree is None:
-            await self._install(listing, fetched_at, confirmed=False)
-            self._held.remember(rows)
+            with suppress(TooLarge):  # an earlier version may have had other bounds
+                await self._install(listing, fetched_at, confirmed=False)
+                self._held.remember(rows)
 
     async def _install(self, listing: Listing, at: float, *, confirmed: bool) -> None:
         was = self._held.tree

@@ -90,16 +90,17 @@ class Tree(Directory):
     """The root of a folded listing: the source's directory.
 
     moved: the resources whose path is not the plain one. settled: the directories in which names depend on others.
-    kept: those that are there whatever is listed.
+    kept: those that are there whatever is listed. directories: how many there are below.
     """
 
-    __slots__ = ("kept", "moved", "settled")
+    __slots__ = ("directories", "kept", "moved", "settled")
 
     def __init__(self) -> None:
         super().__init__()
         self.moved: dict[str, _Moved] = {}
         self.settled: set[Directory] = set()
         self.kept: set[Directory] = {self}
+        self.directories = 0
 
     def change(self, added: Sequence[str], removed: Sequence[str]) -> list[tuple[str, ...]] | None:
         """Add and remove resources by their native URIs, where that changes no other's name.
@@ -136,6 +137,7 @@ class Tree(Directory):
         for name in path[depth:-1]:
             node.in_order = False
             below = node.children[name] = Directory()
+            self.directories += 1
             node.grown()
             node = below
         node.in_order = False
@@ -164,6 +166,7 @@ class Tree(Directory):
         if way[last] in self.settled:
             return None
         del way[last].children[path[last]]
+        self.directories -= len(way) - 1 - last
         return path
 
     def path_of(self, native_uri: str) -> tuple[str, ...] | None:
@@ -178,10 +181,12 @@ class Tree(Directory):
 class Folding:
     """A listing on its way into a tree: `add` every resource once, then take the `tree` (S4, S5).
 
-    The listing's order decides the order of children and nothing else.
+    The listing's order decides the order of children and nothing else. contested: resources without their plain name
+    to themselves, which take `tree` most of its time.
     """
 
     def __init__(self) -> None:
+        self.contested = 0
         self._tree = Tree()
         self._rivals: dict[Directory, dict[str, list[Leaf]]] = {}  # several resources at one name
         self._contents: dict[Directory, list[Leaf]] = {}  # resources that are directories themselves
@@ -196,6 +201,7 @@ class Folding:
             parent = self._directory(path if inside else path[:-1])
             if inside:
                 self._contents.setdefault(parent, []).append(uri)
+                self.contested += 1
                 return
             name = path[-1]
             if slash and len(path) < MAX_DEPTH:
@@ -208,6 +214,7 @@ class Folding:
             if len(children) > LARGEST:
                 parent.grown()
             return
+        self.contested += 1
         if isinstance(child, Directory):
             self._contents.setdefault(child, []).append(uri)
         else:
@@ -215,23 +222,35 @@ class Folding:
 
     def add_directory(self, path: Sequence[str]) -> None:
         """Add a directory that exists whatever is listed."""
-        for depth in range(1, len(path) + 1):
-            self._tree.kept.add(self._directory(path[:depth]))
+        node: Directory = self._tree
+        for name in path:
+            node = self._below(node, name)
+            self._tree.kept.add(node)
+
+    @property
+    def directories(self) -> int:
+        """How many directories there are so far."""
+        return self._tree.directories
 
     def _directory(self, path: Sequence[str]) -> Directory:
         node: Directory = self._tree
         for name in path:
-            child = node.children.get(name)
-            node = child if isinstance(child, Directory) else self._enter(node, name)
+            node = self._below(node, name)
         return node
+
+    def _below(self, parent: Directory, name: str) -> Directory:
+        child = parent.children.get(name)
+        return child if isinstance(child, Directory) else self._enter(parent, name)
 
     def _enter(self, parent: Directory, name: str) -> Directory:
         child = parent.children.get(name)
         directory = parent.children[name] = Directory()
+        self._tree.directories += 1
         parent.grown()
         if child is not None:
             assert not isinstance(child, Directory)
             self._contents[directory] = self._rivals.get(parent, {}).pop(name, [child])
+            self.contested += 1
         return directory
 
     def tree(self, mime_type: Callable[[Leaf], str | None]) -> Tree:

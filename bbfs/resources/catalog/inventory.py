@@ -6,6 +6,7 @@ every few milliseconds; meanwhile they see the previous listing.
 """
 
 import gc
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ import trio
 from cachetools import LRUCache
 
 from bbfs.model import uri_paths
+from bbfs.model.errors import TooLarge
 from bbfs.model.listing import MIME_TYPE, MODIFIED_NS, SIZE, Buckets, Description, Rows, is_plain_file, value, version
 from bbfs.model.values import ResourceMetadata
 from bbfs.resources.cache.metadata import Remembered
@@ -40,6 +42,12 @@ AT_ONCE = 1000
 """Resources that are processed before other tasks get their turn; about 3 ms at most."""
 IN_PLACE = 1000
 """Changes that are made in a tree, without another task in between; more make a new tree."""
+IN_PLACE_STEPS = 10_000
+"""Slashes in the URIs of these changes: each may make a directory."""
+MAX_DIRECTORIES = 500_000
+"""Directories that a listing may make; each takes 250 bytes of memory."""
+TURN = 0.003
+"""Seconds of folding before other tasks get their turn."""
 SETTLED_FROM = 50_000
 """Size of a listing from which the garbage collector skips it; a million take it 50 ms and more."""
 NAMED_APART = 10_000
@@ -281,7 +289,9 @@ class Inventory:
         self, rows: Rows, difference: _Difference, at: float, directories: Directories | None, *, refold: bool
     ) -> list[Path]:
         """Take over a listing that differs. Return the changed paths."""
-        told = None if refold else self._change_in_place(rows, difference, directories)
+        told = None
+        if not refold and await self._keeps_directories(difference, directories):
+            told = self._change_in_place(rows, difference)
         if told is None:
             told = await self._replace(rows, directories)
         self._seen.update(dict.fromkeys(difference.added, int(at * NANOSECONDS)))
@@ -296,16 +306,26 @@ class Inventory:
         await self._add_up()
         return told
 
-    def _change_in_place(
-        self, rows: Rows, difference: _Difference, directories: Directories | None
-    ) -> list[Path] | None:
-        """Add and remove a few resources; None, and nothing is done, where names would depend on it."""
-        if len(difference.added) + len(difference.removed) > IN_PLACE:
-            return None
+    async def _keeps_directories(self, difference: _Difference, directories: Directories | None) -> bool:
+        """Return whether the changes are few and small, and `directories` makes none of the new resources one."""
+        assert self.tree is not None
+        steps = sum(uri.count("/") for uri in difference.added)
+        if len(difference.added) + len(difference.removed) > IN_PLACE or steps > IN_PLACE_STEPS:
+            return False
+        if self.tree.directories + steps > MAX_DIRECTORIES:
+            return False
         if directories is not None:
-            plain = [uri_paths.plain_path(uri).path for uri in difference.added]
-            if len(directories(plain)) > len(directories([])):
-                return None
+            always, since = len(directories([])), time.perf_counter()
+            for uri in difference.added:
+                if len(directories([uri_paths.plain_path(uri).path])) > always:
+                    return False
+                if time.perf_counter() - since > TURN:
+                    await trio.lowlevel.checkpoint()
+                    since = time.perf_counter()
+        return True
+
+    def _change_in_place(self, rows: Rows, difference: _Difference) -> list[Path] | None:
+        """Add and remove a few resources; None, and nothing is done, where names would depend on it."""
         assert self.tree is not None
         told = self.tree.change(difference.added, difference.removed)
         for path in told or ():
@@ -412,16 +432,37 @@ async def _rows(base_prefix: str, listed: Iterable[ResourceMetadata]) -> Rows:
 
 
 async def _folded(rows: Rows, directories: Directories | None) -> Tree:
+    """Fold a listing. Raises TooLarge for too many directories."""
     folding = Folding()
     always = [] if directories is None else directories([])
+    fixed, since = len(always), time.perf_counter()
     descriptions = rows.descriptions
-    for items in _portions_of(descriptions):
-        uris = [uri for uri, _ in items]
-        for uri in uris:
-            folding.add(uri)
-        if directories is not None:
-            always += directories([uri_paths.plain_path(uri).path for uri in uris])[len(directories([])) :]
+
+    async def turn() -> None:
+        nonlocal since
+        if folding.directories > MAX_DIRECTORIES:
+            raise TooLarge(f"the listed URIs make more than {MAX_DIRECTORIES} directories")
         await trio.lowlevel.checkpoint()
+        since = time.perf_counter()
+
+    for items in _portions_of(descriptions):
+        for uri, _ in items:
+            folding.add(uri)
+            if directories is not None:
+                always += directories([uri_paths.plain_path(uri).path])[fixed:]
+            if time.perf_counter() - since > TURN:
+                await turn()
+        await turn()
     for path in always:
         folding.add_directory(path)
-    return folding.tree(lambda uri: value(descriptions[uri], MIME_TYPE))
+        if time.perf_counter() - since > TURN:
+            await turn()
+    await turn()
+
+    def mime_type(uri: str) -> str | None:
+        return value(descriptions[uri], MIME_TYPE)
+
+    if folding.contested < AT_ONCE:
+        return folding.tree(mime_type)
+    # Names depend on each other. In a thread, the interpreter is shared every few milliseconds.
+    return await trio.to_thread.run_sync(folding.tree, mime_type, abandon_on_cancel=True)

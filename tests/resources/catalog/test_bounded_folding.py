@@ -1,0 +1,87 @@
+"""Listings whose names take long to settle: other tasks get their turn meanwhile, and the tree has a bound."""
+
+import time
+
+import pytest
+import trio
+from fakes import FlatSource, World, data_source
+
+from bbfs.model.errors import TooLarge
+from bbfs.model.listing import Rows
+from bbfs.resources.catalog import inventory
+from bbfs.resources.catalog.flat import FlatCatalog
+from bbfs.resources.catalog.folding import Folding
+from bbfs.resources.catalog.inventory import Inventory
+from bbfs.resources.catalog.record import Path
+
+
+async def turns(uris: list[str], directories: inventory.Directories | None = None) -> int:
+    """Return how often another task gets its turn while a listing is taken over."""
+    rows, held, found = Rows(""), Inventory("x", "", lambda _: None), 0
+    for uri in uris:
+        rows.add(uri, ())
+
+    async def count() -> None:
+        nonlocal found
+        while True:
+            await trio.lowlevel.checkpoint()
+            found += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        await trio.lowlevel.checkpoint()
+        found = 0
+        await held.update(rows, 0.0, directories, refold=False)
+        nursery.cancel_scope.cancel()
+    return found
+
+
+@pytest.mark.parametrize(
+    "uris",
+    [
+        [f"x://{number}" + "/d" * 1000 for number in range(50)],
+        ["x://" + "".join("%61" if number >> bit & 1 else "a" for bit in range(14)) for number in range(10_000)],
+    ],
+    ids=["deep", "rivals"],
+)
+async def test_folding_a_listing_gives_other_tasks_their_turn(uris: list[str]) -> None:
+    assert await turns(uris) > 15
+
+
+async def test_templates_give_other_tasks_their_turn() -> None:
+    def directories(paths: list[Path]) -> list[Path]:
+        time.sleep(0.005 * len(paths))
+        return []
+
+    assert await turns([f"x://{number}" for number in range(20)], directories) >= 20
+
+
+async def test_a_listing_of_too_many_directories_is_refused(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "MAX_DIRECTORIES", 50)
+    source = FlatSource(data_source(listing_ttl=1.0), contents={"x://a": b"a"})
+    async with World(nursery, source) as world:
+        assert list(await world.manager.children(("mcp-server+docs", "x"))) == ["a"]
+        for number in range(3):  # a few at a time are added in place
+            source.contents["x://b" + f"/{number}" * 20] = b"b"
+        (served,) = world.manager.sources.values()
+        catalog = served.catalog
+        assert isinstance(catalog, FlatCatalog)
+        world.clock.advance(2.0)
+        with pytest.raises(TooLarge, match="more than 50 directories"):
+            await catalog.refresh()
+        assert "more than 50 directories" in (catalog.problem or "")
+        assert (await world.manager.find(("mcp-server+docs", "x", "a"))).kind == "file"
+
+
+def test_directories_are_counted() -> None:
+    folding = Folding()
+    folding.add("x://a/b/c")
+    folding.add_directory(("x", "a", "d", "e"))
+    tree = folding.tree(lambda _: None)
+    assert tree.directories == 5
+    tree.change(["x://n/o/p"], [])
+    assert tree.directories == 7
+    tree.change([], ["x://n/o/p", "x://a/b/c"])
+    assert tree.directories == 4
