@@ -55,7 +55,8 @@ def parse_json(data: bytes | bytearray, bounds: JsonBounds = DEFAULT) -> Any:
     Raises TooLarge if a bound is hit, and ProtocolViolation if it is no JSON. NaN and Infinity are no JSON.
     """
     try:
-        if check_json(data, bounds) <= _FEW and len(data) <= _SMALL:
+        few = check_json(data, bounds) <= _FEW and len(data) <= _SMALL
+        if few or len(data) <= SHORT:  # the event loop must not wait for the lock
             return json.loads(data, parse_constant=_refuse)
         with _large:
             return _LongDocument(data.decode()).parsed()
@@ -108,19 +109,25 @@ def _refuse(constant: str) -> None:
 
 _decoder = json.JSONDecoder(parse_constant=_refuse)
 _SPACE = re.compile(r"[ \t\n\r]*")
+_MARK = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[][{}]', re.DOTALL)
 
 
 class _LongDocument:
     """A parser that gives values of at most a piece to the standard parser, and walks through longer ones itself.
 
-    So other threads can run between two values. No garbage collection runs meanwhile: it would find nothing, and stop
-    every thread.
+    So other threads can run between two values. The time is linear in the text: a value that a window does not hold to
+    its end is tried once, and again in a window of its own if it begins in the second half. No garbage collection runs
+    meanwhile: it would find nothing, and stop every thread.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._start = 0
-        self._window = text[:_PIECE]
+        self._look(0)
+
+    def _look(self, at: int) -> None:
+        """Move the window to a value."""
+        self._start, self._window = at, self._text[at : at + _PIECE]
+        self._unclosed: set[int] | None = None
 
     def parsed(self) -> Any:
         """Return the value of the document. Raises ValueError if it is no JSON, RecursionError if it is too deep."""
@@ -142,19 +149,24 @@ class _LongDocument:
         """Return the value that begins at a position, and its end."""
         if (short := self._short_value(at)) is not None:
             return short
-        self._start, self._window = at, self._text[at : at + _PIECE]
-        if (short := self._short_value(at)) is not None:
-            return short
+        if at - self._start >= _PIECE // 2:
+            self._look(at)
+            if (short := self._short_value(at)) is not None:
+                return short
+        if self._unclosed is None:
+            self._unclosed = self._without_end()
         match self._text[at : at + 1]:
             case "[":
                 return self._array(at + 1)
             case "{":
                 return self._object(at + 1)
-            case _:  # a text longer than a piece, or an error
+            case _:  # a text longer than half a piece, or an error
                 return _decoder.raw_decode(self._text, at)
 
     def _short_value(self, at: int) -> tuple[Any, int] | None:
         """Return the value and its end if the window holds all of it. A number may go on behind the window ("1e+")."""
+        if self._unclosed is not None and at in self._unclosed:
+            return None
         try:
             value, end = _decoder.raw_decode(self._window, at - self._start)
         except json.JSONDecodeError:
@@ -162,6 +174,16 @@ class _LongDocument:
         if end + 3 > len(self._window) and self._start + len(self._window) < len(self._text):
             return None
         return value, self._start + end
+
+    def _without_end(self) -> set[int]:
+        """Return where the arrays and objects begin that end behind the window."""
+        opened: list[int] = []
+        for mark in _MARK.finditer(self._window):
+            if mark[0] in ("[", "{"):
+                opened.append(self._start + mark.start())
+            elif mark[0] in ("]", "}") and opened:
+                opened.pop()
+        return set(opened)
 
     def _array(self, at: int) -> tuple[list[Any], int]:
         values: list[Any] = []

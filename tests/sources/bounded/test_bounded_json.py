@@ -1,6 +1,7 @@
 """The JSON parser with bounds: what it refuses, and that it parses all else as the standard parser does."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def _without_strings(value: Any) -> str:
 
 @pytest.mark.parametrize("item", ["[]", "{}", '{"a":[0]}', '"[,{"', "1.5", "12345678901234567890,-0.5", '"\\u00e4\\""'])
 def test_a_document_of_many_values_is_the_same(item: str) -> None:
-    data = ("[" + ",".join([item] * 30_000) + "]").encode()
+    data = ("[" + ",".join([item] * 60_000) + "]").encode()
     assert parse_json(data) == json.loads(data)
 
 
@@ -66,6 +67,7 @@ def test_values_longer_than_a_piece_are_the_same(value: Any, size: int, indent: 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bounded, "_PIECE", size)
         patch.setattr(bounded, "_FEW", -1)
+        patch.setattr(bounded, "SHORT", -1)
         assert parse_json(data.encode()) == [value, value]
         with pytest.raises(ProtocolViolation, match="no JSON"):
             parse_json(data[: int(len(data) * cut)].encode())
@@ -120,3 +122,32 @@ def test_a_long_document_is_refused() -> None:
 def test_what_is_no_json_breaks_the_protocol(data: bytes) -> None:
     with pytest.raises(ProtocolViolation, match="no JSON"):
         parse_json(data)
+
+
+def test_deep_values_are_parsed_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = 0
+
+    class Decoder(json.JSONDecoder):
+        def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+            nonlocal failed
+            try:
+                return super().raw_decode(s, idx)
+            except json.JSONDecodeError:
+                failed += 1
+                raise
+
+    monkeypatch.setattr(bounded, "_decoder", Decoder())
+    chain = b"[" * 120 + b",".join([b'"%s"' % (b"x" * 30)] * 2500) + b"]" * 120
+    data = b"[" + b",".join([chain] * 20) + b"]"
+    assert parse_json(data) == json.loads(data)
+    assert failed < 8 * len(data) / (1 << 16)
+
+
+def test_a_document_of_the_event_loop_does_not_wait_for_a_large_one() -> None:
+    data = b"[" + b"[]," * 40_000 + b"0]"
+    assert len(data) <= bounded.SHORT
+    done = threading.Thread(target=parse_json, args=(data,))
+    with bounded._large:
+        done.start()
+        done.join(5)
+        assert not done.is_alive()
