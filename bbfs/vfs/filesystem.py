@@ -16,6 +16,7 @@ from bbfs.model.errors import BbfsError, IsADirectory, NoAttribute, NotFound, No
 from bbfs.model.values import WAITS_FOR_SOURCE, Content
 from bbfs.resources.catalog.record import (
     DIRECTORY_VERSION,
+    LARGEST,
     STAND_IN,
     Node,
     Path,
@@ -311,4 +312,4 @@ class FileSystem:
 
     def usage(self) -> Usage:
         used = [source.catalog.usage() for source in self._manager.sources.values()]
-        return Usage(sum(size for size, _ in used), sum(count for _, count in used))
+        return Usage(min(sum(size for size, _ in used), LARGEST), sum(count for _, count in used))

@@ -309,6 +309,13 @@ async def test_statfs(nursery: trio.Nursery) -> None:
         assert (found.f_blocks * found.f_frsize, found.f_bfree, found.f_files, found.f_namemax) == (1024, 0, 1, 255)
 
 
+async def test_statfs_of_sizes_beyond_all_numbers(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with World(nursery, FlatSource(contents={"x://a": b""})) as world:
+        (source,) = world.manager.sources.values()
+        monkeypatch.setattr(source.catalog, "usage", lambda: (1100 * ((1 << 63) - 1), 1100))
+        assert (await serving(world).statfs(NOBODY)).f_blocks == (1 << 63) // 512
+
+
 class Buffer:
     """Stands in for the kernel's buffer of one READDIRPLUS: it takes so many entries."""
 
