@@ -36,11 +36,11 @@ import trio
 
 from bbfs.model.errors import BbfsError, Denied, NameTooLong, ProtocolViolation, Unreachable
 from bbfs.model.uri_paths import MAX_DEPTH
-from bbfs.private_files import own_directory
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.put import Puts
 from bbfs.resources.watch import Difference, Watch
+from bbfs.serving.private_files import own_directory
 
 log = logging.getLogger(__name__)
 

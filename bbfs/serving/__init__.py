@@ -1,1 +1,1 @@
-"""The parts that every MCP server of bbfs needs, whatever it serves. Imports nothing of the other rooms."""
+"""The parts that the programs of bbfs share. Imports nothing of the other rooms."""

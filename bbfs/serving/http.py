@@ -28,8 +28,8 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bbfs.private_files import open_own
 from bbfs.serving.bounds import has_too_many_values
+from bbfs.serving.private_files import open_own
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ import pytest
 from bbfs.cli.options import log_to_file, log_to_stderr
 from bbfs.fuse.control import runtime_directory
 from bbfs.knowledge.database.store import Store
-from bbfs.private_files import open_own, own_database, own_directory
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.serving.http import ListenError, token_of_file
+from bbfs.serving.private_files import open_own, own_database, own_directory
 
 
 @pytest.fixture(autouse=True)

@@ -23,10 +23,10 @@ from cachetools import LRUCache
 
 from bbfs.model.digest import DIGEST_BYTES, digest_of
 from bbfs.model.values import Content, Part
-from bbfs.private_files import own_directory
 from bbfs.resources.cache.disk_index import DiskIndex, Presence, SourceUsage, charge
 from bbfs.resources.cache.sqlite import set_aside
 from bbfs.resources.cache.tier import Cached
+from bbfs.serving.private_files import own_directory
 from bbfs.sources.content.fd import Descriptor, read_at
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bbfs.private_files import own_database
+from bbfs.serving.private_files import own_database
 
 log = logging.getLogger(__name__)
 
