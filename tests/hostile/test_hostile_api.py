@@ -85,6 +85,10 @@ def structures() -> Iterator[Case]:
         "malformed references": lambda: document({"/x": {"$ref": "http://[bad"}, "/y": get({"$ref": 7}), "/z": get()}),
         "fifty thousand paths": lambda: document({f"/p{number}/x": get() for number in range(50_000)}),
         "deep paths": lambda: document({f"/{number}" + "/d" * 2000: get() for number in range(100)}),
+        "paths of many variables": lambda: document(
+            {f"/{n}" + "".join(f"/{{a{k}}}" for k in range(190)): {"$ref": "#/components/x"} for n in range(300)},
+            components={"x": get(*(parameter(f"a{k}") for k in range(190)))},
+        ),
         "segments of many variables": lambda: document(
             {"/" + ".".join(f"{{{name}}}" for name in names): get(*map(parameter, names))}
         ),

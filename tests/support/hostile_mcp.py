@@ -214,6 +214,11 @@ pages(
     lambda n: {"uriTemplate": f"odd://{n}/" + "{a}-{b}." * 8, "name": f"{n}"},
     50,
 )
+result_of(
+    "resources/templates/list",
+    "templates of slashes",
+    lambda: {"resourceTemplates": [{"uriTemplate": f"odd://{{+a{n}}}{{+b}}", "name": f"{n}"} for n in range(500)]},
+)
 on(
     LIST,
     "a page of 30 MiB",

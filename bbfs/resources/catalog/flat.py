@@ -348,7 +348,7 @@ class FlatCatalog:
         first = was is None
         before = self._templates
         self._lease.end()
-        self._templated.install(listing.templates)
+        await self._templated.install(listing.templates)
         self._templates = listing.templates
         directories = self._templated.directories if listing.templates else None
         told, changes = await self._held.update(listing.resources, at, directories, refold=before != listing.templates)

@@ -8,6 +8,7 @@ Between two awaits a task is alone; nothing here locks.
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,6 +40,8 @@ TIME_SHARE = 0.5
 """The part of a source's timeout after which the names found so far are taken."""
 MAX_VALUES = 10_000
 REQUESTS_AT_ONCE = 8
+TURN = 0.003
+"""Seconds of compiling templates before other tasks get their turn."""
 _USUAL = "0123456789abcdefghijklmnopqrstuvwxyz"
 """Characters with which values may continue, besides those seen."""
 _DIRECTORY_TYPES = frozenset(("inode/directory", "application/x-directory", "httpd/unix-directory", "text/directory"))
@@ -122,11 +125,15 @@ class Templated:
         self._templates: tuple[_Template, ...] = ()
         self._names: LRUCache[Path, _Names] = LRUCache(DIRECTORIES_KEPT)
 
-    def install(self, templates: Sequence[ResourceTemplate]) -> None:
+    async def install(self, templates: Sequence[ResourceTemplate]) -> None:
         """Take over the templates of a new listing. One that makes no paths is left out, and `problem` says so."""
         made: list[_Template] = []
         problems: list[str] = []
+        since = time.perf_counter()
         for given in templates:
+            if time.perf_counter() - since > TURN:
+                await trio.lowlevel.checkpoint()
+                since = time.perf_counter()
             try:
                 made.append(_Template(given, Pattern(given.uri_template)))
             except InvalidUri as error:

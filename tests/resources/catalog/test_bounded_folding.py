@@ -8,6 +8,7 @@ from fakes import FlatSource, World, data_source
 
 from bbfs.model.errors import TooLarge
 from bbfs.model.listing import Rows
+from bbfs.model.values import ResourceTemplate
 from bbfs.resources.catalog import inventory
 from bbfs.resources.catalog.flat import FlatCatalog
 from bbfs.resources.catalog.folding import Folding
@@ -85,3 +86,27 @@ def test_directories_are_counted() -> None:
     assert tree.directories == 7
     tree.change([], ["x://n/o/p", "x://a/b/c"])
     assert tree.directories == 4
+
+
+async def test_compiling_templates_gives_other_tasks_their_turn(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://a": b"a"})
+    source.templates = [
+        ResourceTemplate(f"x://{n}/" + "/".join(f"{{a{k}}}" for k in range(150)), f"{n}") for n in range(50)
+    ]
+    found = 0
+
+    async def count() -> None:
+        nonlocal found
+        while True:
+            await trio.lowlevel.checkpoint()
+            found += 1
+
+    async with World(nursery, source) as world:
+        (served,) = world.manager.sources.values()
+        assert isinstance(served.catalog, FlatCatalog)
+        nursery.start_soon(count)
+        await trio.lowlevel.checkpoint()
+        found = 0
+        await served.catalog.refresh()
+        assert found > 15
+        nursery.cancel_scope.cancel()
