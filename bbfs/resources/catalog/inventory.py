@@ -44,7 +44,7 @@ IN_PLACE = 1000
 """Changes that are made in a tree, without another task in between; more make a new tree."""
 IN_PLACE_STEPS = 10_000
 """Slashes in the URIs of these changes: each may make a directory."""
-MAX_DIRECTORIES = 200_000
+MAX_DIRECTORIES = 500_000
 """Directories that a listing may make; each takes 250 bytes of memory."""
 TURN = 0.003
 """Seconds of folding before other tasks get their turn."""
