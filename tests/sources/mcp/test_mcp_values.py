@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.model.listing import Rows
-from bbfs.model.values import McpServer
+from bbfs.model.values import McpServer, ResourceTemplate
 from bbfs.sources.http.responses import BodyDecoder
 from bbfs.sources.mcp.client.decode import (
     add_resources,
@@ -24,6 +24,7 @@ from bbfs.sources.mcp.client.decode import (
     next_cursor,
     page,
     resource_entry,
+    template_cost,
     template_entry,
     ttl_seconds,
 )
@@ -164,6 +165,13 @@ def test_a_cursor_that_is_no_usable_text_is_a_protocol_error(cursor: Any) -> Non
         next_cursor({"nextCursor": cursor})
     assert [next_cursor({"nextCursor": cursor}) for cursor in ("a", 7)] == ["a", 7]
     assert [next_cursor({"nextCursor": end}) for end in (None, "", 0, False)] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("template", "cost"), [("x://{a}/{b}", 2), ("x://{+a}", 1), ("x://{+a}{b}", 20), ("x://{a}{/b*}", 20)]
+)
+def test_templates_that_take_long_to_match_cost_more(template: str, cost: int) -> None:
+    assert template_cost(ResourceTemplate(template, "t")) == cost
 
 
 def test_fields_of_entries_are_bounded() -> None:

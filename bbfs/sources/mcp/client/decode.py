@@ -195,6 +195,12 @@ def template_entry(raw: Any) -> ResourceTemplate | None:
     )
 
 
+def template_cost(template: ResourceTemplate) -> int:
+    """Return how many expressions a template counts as: each counts tenfold if one of several may hold slashes."""
+    count, uri = template.uri_template.count("{"), template.uri_template
+    return count * 10 if count > 1 and any(mark in uri for mark in ("{+", "{#", "*}")) else count
+
+
 def page(result: Mapping[str, Any], key: str) -> list[Any]:
     """Return the raw entries of one page. Raises ProtocolViolation if there is no list."""
     raw = result.get(key, ...)

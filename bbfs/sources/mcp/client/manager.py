@@ -38,6 +38,7 @@ from bbfs.sources.mcp.client.decode import (
     next_cursor,
     page,
     resource_entry,
+    template_cost,
     template_entry,
     ttl_seconds,
     weight,
@@ -157,7 +158,7 @@ class MCPManager:
         def parse(raw: Any) -> ResourceTemplate | None:
             nonlocal left
             entry = template_entry(raw)
-            left -= 0 if entry is None else entry.uri_template.count("{")
+            left -= 0 if entry is None else template_cost(entry)
             return entry if left >= 0 else None
 
         method, key = "resources/templates/list", "resourceTemplates"
