@@ -20,6 +20,8 @@ from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, 
 from bbfs.sources import CanFind, CanListDirectory, CanStat
 
 DIRECTORIES_KEPT = 10_000
+ENTRIES_KEPT = 300_000
+"""Entries of all listings of a source that are kept; each takes 1 KB of memory."""
 UNLISTED_KEPT = 10_000
 """Files that were opened by URI alone."""
 
@@ -52,8 +54,9 @@ class _Listed:
 class _Listings(LRUCache[Path, _Listed]):
     """The listings used last. The lease of one that is evicted or replaced ends."""
 
-    def __init__(self, most: int, past: Past) -> None:
-        super().__init__(most)
+    def __init__(self, past: Past) -> None:
+        least = ENTRIES_KEPT // DIRECTORIES_KEPT
+        super().__init__(ENTRIES_KEPT, lambda listed: min(max(len(listed.entries), least), ENTRIES_KEPT))
         self._past = past
 
     def __setitem__(self, path: Path, listed: _Listed) -> None:
@@ -83,7 +86,7 @@ class DirectoryCatalog:
         self._literal = source.scheme == "file"  # links and programs lead to file names as they are
         self._context = context
         self._past = Past()
-        self._directories = _Listings(DIRECTORIES_KEPT, self._past)
+        self._directories = _Listings(self._past)
         self._unlisted: LRUCache[str, Record] = LRUCache(UNLISTED_KEPT)
         self._late = LateAnswers(context.clock)
         self._found = FoundNames(source, handler, context, self._past) if isinstance(handler, CanFind) else None

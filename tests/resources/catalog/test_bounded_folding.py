@@ -1,15 +1,15 @@
-"""Listings whose names take long to settle: other tasks get their turn meanwhile, and the tree has a bound."""
+"""Bounds of listings: other tasks get their turn while names are settled, and what is kept has a bound."""
 
 import time
 
 import pytest
 import trio
-from fakes import FlatSource, World, data_source
+from fakes import FlatSource, TreeSource, World, data_source
 
 from bbfs.model.errors import TooLarge
 from bbfs.model.listing import Rows
 from bbfs.model.values import ResourceTemplate
-from bbfs.resources.catalog import inventory
+from bbfs.resources.catalog import directory, inventory
 from bbfs.resources.catalog.flat import FlatCatalog
 from bbfs.resources.catalog.folding import Folding
 from bbfs.resources.catalog.inventory import Inventory
@@ -110,3 +110,17 @@ async def test_compiling_templates_gives_other_tasks_their_turn(nursery: trio.Nu
         await served.catalog.refresh()
         assert found > 15
         nursery.cancel_scope.cancel()
+
+
+async def test_the_listings_of_a_hierarchical_source_have_a_bound_together(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "DIRECTORIES_KEPT", 10)
+    monkeypatch.setattr(directory, "ENTRIES_KEPT", 50)
+    sizes = {"a": 20, "b": 20, "c": 20, "d": 20, "e": 1, "f": 60}
+    source = TreeSource(contents={f"file:./{d}/{n}": b"" for d, size in sizes.items() for n in range(size)})
+    async with World(nursery, source) as world:
+        (served,) = world.manager.sources.values()
+        for name in "abcdef":
+            assert await world.manager.children(("bb-scripted+tree+file", name))
+            assert served.catalog.count() <= 60
