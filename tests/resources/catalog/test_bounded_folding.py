@@ -9,7 +9,7 @@ from fakes import FlatSource, TreeSource, World, data_source
 from bbfs.model.errors import TooLarge
 from bbfs.model.listing import Rows
 from bbfs.model.values import ResourceTemplate
-from bbfs.resources.catalog import directory, inventory
+from bbfs.resources.catalog import directory, inventory, templates
 from bbfs.resources.catalog.flat import FlatCatalog
 from bbfs.resources.catalog.folding import Folding
 from bbfs.resources.catalog.inventory import Inventory
@@ -38,15 +38,21 @@ async def turns(uris: list[str], directories: inventory.Directories | None = Non
 
 
 @pytest.mark.parametrize(
-    "uris",
+    ("uris", "seconds"),
     [
-        [f"x://{number}" + "/d" * 1000 for number in range(50)],
-        ["x://" + "".join("%61" if number >> bit & 1 else "a" for bit in range(14)) for number in range(10_000)],
+        ([f"x://{number}" + "/d" * 1000 for number in range(50)], 0.0),
+        (
+            ["x://" + "".join("%61" if number >> bit & 1 else "a" for bit in range(14)) for number in range(10_000)],
+            60.0,
+        ),
     ],
     ids=["deep", "rivals"],
 )
-async def test_folding_a_listing_gives_other_tasks_their_turn(uris: list[str]) -> None:
-    assert await turns(uris) > 15
+async def test_folding_a_listing_gives_other_tasks_their_turn(
+    uris: list[str], seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "TURN", seconds)
+    assert await turns(uris) > 40
 
 
 async def test_templates_give_other_tasks_their_turn() -> None:
@@ -88,7 +94,10 @@ def test_directories_are_counted() -> None:
     assert tree.directories == 4
 
 
-async def test_compiling_templates_gives_other_tasks_their_turn(nursery: trio.Nursery) -> None:
+async def test_compiling_templates_gives_other_tasks_their_turn(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "TURN", 0.0)
     source = FlatSource(contents={"x://a": b"a"})
     source.templates = [
         ResourceTemplate(f"x://{n}/" + "/".join(f"{{a{k}}}" for k in range(150)), f"{n}") for n in range(50)
@@ -108,7 +117,7 @@ async def test_compiling_templates_gives_other_tasks_their_turn(nursery: trio.Nu
         await trio.lowlevel.checkpoint()
         found = 0
         await served.catalog.refresh()
-        assert found > 15
+        assert found > 40
         nursery.cancel_scope.cancel()
 
 
