@@ -9,11 +9,11 @@ the environment, because behind a proxy it cannot check addresses. A configured 
 """
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Container, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Container, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from math import inf
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast
 from urllib.request import getproxies
 
 import httpcore2
@@ -328,8 +328,10 @@ class _Body(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         with _errors_of_httpx():
-            async for chunk in self._response.stream:  # type: ignore[union-attr]
-                yield chunk
+            stream = cast(AsyncGenerator[bytes], aiter(cast(AsyncIterable[bytes], self._response.stream)))
+            async with aclosing(stream) as chunks:
+                async for chunk in chunks:
+                    yield chunk
 
     async def aclose(self) -> None:
         await self._response.aclose()

@@ -42,6 +42,7 @@ _FAULTS: dict[int, type[BbfsError]] = {
     sqlite3.SQLITE_NOTADB: ProtocolViolation,
     sqlite3.SQLITE_CANTOPEN: Unreachable,
     sqlite3.SQLITE_IOERR: Unreachable,
+    sqlite3.SQLITE_IOERR_WRITE: TooLarge,  # to its file for sorting, which has a limit: nothing else is written
     sqlite3.SQLITE_TOOBIG: TooLarge,
     sqlite3.SQLITE_NOMEM: TooLarge,
     sqlite3.SQLITE_FULL: TooLarge,
@@ -149,7 +150,7 @@ def _fault(error: Exception) -> BbfsError:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         return TooLarge(f"SQLite: {error}") if isinstance(error, sqlite3.DataError) else BbfsError(f"SQLite: {error}")
-    kind = _FAULTS.get(code & 0xFF, BbfsError)
+    kind = _FAULTS.get(code if code in _FAULTS else code & 0xFF, BbfsError)
     if "no such table" in str(error):
         kind = NotFound
     more = " (max_memory)" if kind is TooLarge else ""

@@ -7,9 +7,10 @@ the fault of an exchange becomes the answer to its request (`errors.HttpFault`).
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import cast
 
 import anyio
 import httpx2
@@ -223,19 +224,21 @@ class HttpTransport:
         with trio.CancelScope() as reading:
             try:
                 decoder = BodyDecoder(response.headers.get("content-encoding"))
-                async for chunk in response.aiter_raw():
-                    await self._share.turn()
-                    if done or problem is not None:
-                        continue
-                    try:
-                        for piece in decoder.feed(chunk):
-                            if await take(piece):
-                                done = True
-                                reading.deadline = trio.current_time() + _DRAIN_TIMEOUT
-                                break
-                    except (ProtocolViolation, TooLarge) as exc:
-                        problem = exc
-                        reading.cancel()
+                chunks = cast(AsyncGenerator[bytes], response.aiter_raw())
+                async with aclosing(chunks):
+                    async for chunk in chunks:
+                        await self._share.turn()
+                        if done or problem is not None:
+                            continue
+                        try:
+                            for piece in decoder.feed(chunk):
+                                if await take(piece):
+                                    done = True
+                                    reading.deadline = trio.current_time() + _DRAIN_TIMEOUT
+                                    break
+                        except (ProtocolViolation, TooLarge) as exc:
+                            problem = exc
+                            reading.cancel()
             except ProtocolViolation as exc:
                 problem = exc
             except (httpx2.RequestError, OSError) as exc:
