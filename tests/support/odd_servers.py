@@ -19,7 +19,7 @@ class ManualClock:
         return self.now
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     """Return when `condition` holds; fail when it does not within the bound."""
     with trio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for lies in other processes
