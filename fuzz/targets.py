@@ -1,4 +1,4 @@
-"""What is fuzzed: a function for each parser of a stranger's bytes, and texts to begin with.
+"""The fuzz targets: a function for each parser of a source's bytes, and its seeds.
 
 A target takes any bytes. It raises nothing: `refused` catches the errors that the parser documents, and every other
 exception is a finding, as is an assertion that does not hold. None of them does I/O beyond a temporary file.

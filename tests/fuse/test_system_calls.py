@@ -1,4 +1,4 @@
-"""What a waiting program has asked for: lines of a made-up /proc, and a real thread."""
+"""SystemCalls reads the request of a waiting thread: from a made-up /proc, and from a real thread."""
 
 import errno
 import os

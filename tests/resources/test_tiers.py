@@ -1,7 +1,5 @@
 """What may be served from the tiers below memory, and what must not be."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,20 +13,6 @@ from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.sources.content.memory import MemoryContent
 
 A = "mcp-server+docs/x/a"
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[DiskCache]:
-    opened = DiskCache(tmp_path / "contents", 1 << 20)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MetadataStore]:
-    opened = MetadataStore(tmp_path / "metadata.sqlite")
-    yield opened
-    opened.close()
 
 
 def flat(**contents: Any) -> FlatSource:

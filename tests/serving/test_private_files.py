@@ -1,4 +1,4 @@
-"""What bbfs keeps is for its user alone, whatever was there before."""
+"""bbfs makes its files private to its user, also where a file or directory was there before."""
 
 import logging
 import os

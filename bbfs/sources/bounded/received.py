@@ -9,9 +9,9 @@ _SMALL = 512 << 10
 
 
 class Received:
-    """What one operation has received, as long as the block runs. what: begins the text of an error.
+    """The count of the bytes that one operation receives while the block runs.
 
-    limit: bytes. lock: of the operations of one source that hold many.
+    what: begins the text of an error. limit: bytes. lock: one for a source; it admits one large operation at a time.
     """
 
     def __init__(self, what: str, limit: int, lock: trio.Lock) -> None:

@@ -1,8 +1,5 @@
 """Hierarchical sources without versions of their own: what was learnt outlives listings, refreshes and mounts."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import trio
 from fakes import TreeSource, World, data_source, settled
@@ -13,20 +10,6 @@ from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.catalog import directory as hierarchical
 
 ROOT = "bb-scripted+tree+db"
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[DiskCache]:
-    opened = DiskCache(tmp_path / "contents", 1 << 20)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MetadataStore]:
-    opened = MetadataStore(tmp_path / "metadata.sqlite")
-    yield opened
-    opened.close()
 
 
 def database(**policy: float) -> TreeSource:

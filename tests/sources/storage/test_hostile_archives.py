@@ -18,12 +18,13 @@ from backports import zstd
 from hostile_storage import ESCAPES, GOOD_TAR, HOSTILE_TARS, SAFE, pax_record, tar_extension, tar_header
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from targets import Whole
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded, ProtocolViolation, TooLarge
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Services
 from bbfs.sources.storage.archives import compression, members
-from bbfs.sources.storage.archives.tar_headers import TarError, TarHeader, read_headers
+from bbfs.sources.storage.archives.tar_headers import TarHeader, read_headers
 from bbfs.sources.storage.archives.zip_directory import read_directory
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.testing import read_whole
@@ -38,22 +39,6 @@ def handler_of(path: Path, timeout: float = 30.0) -> StorageHandler:
     config = {"url": f"{scheme}://{path}"}
     source = DataSource("a", "a", "storage", "bb", f"bb-storage+a+{scheme}", policy=Policy(timeout), config=config)
     return StorageHandler(source, Services())
-
-
-class Whole(io.BytesIO):
-    """A tar archive in memory."""
-
-    @property
-    def at(self) -> int:
-        return self.tell()
-
-    def read(self, size: int | None = -1) -> bytes:
-        return super().read(size)
-
-    def skip_to(self, offset: int) -> None:
-        if offset > len(self.getbuffer()):
-            raise TarError("ends")
-        self.seek(offset)
 
 
 def headers_of(data: bytes) -> list[TarHeader]:

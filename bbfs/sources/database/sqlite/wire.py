@@ -1,4 +1,4 @@
-"""What crosses the pipes between the daemon and the process that reads a SQLite file. Pure.
+"""The frames between the daemon and the process that reads a SQLite file. No I/O.
 
 A request is a line of JSON: the name of a call and its arguments. An answer is any number of frames: bytes of a content
 (`DATA`), parts of a result (`PART`), and at the end `DONE` or `FAILED` with the class and text of an error. A file of a
