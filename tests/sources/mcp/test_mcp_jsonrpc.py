@@ -224,6 +224,37 @@ async def test_pipe_gets_lines_in_order_and_messages_come_without_a_stream(nurse
     os.close(writing)
 
 
+async def test_what_a_server_does_not_read_waits_within_bounds(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own requests make the answers, and their ids make the answers long."""
+    monkeypatch.setattr("bbfs.sources.mcp.transport.messages.UNSENT_BYTES", 1 << 20)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    backlog, pieces = anyio.create_memory_object_stream[bytes](math.inf)
+    inbox, outbox = Inbox(), Outbox(writing, backlog)
+    with backlog, pieces:
+        Peer(
+            (inbox, outbox),
+            nursery,
+            answer=lambda method, params: {"text": "x" * 10_000},
+            notified=lambda method, params: None,
+            closed=lambda: None,
+        )
+        for number in range(500):
+            inbox.take(types.JSONRPCRequest(jsonrpc="2.0", id=number, method="ping"))
+            inbox.take(types.JSONRPCRequest(jsonrpc="2.0", id="y" * 60_000, method="ping"))
+            await trio.testing.wait_all_tasks_blocked()
+        unread = [pieces.receive_nowait() for _ in range(outbox.waiting)]
+        assert 1 << 19 < sum(map(len, unread)) <= 1 << 20
+        assert not any(b"yyy" in piece for piece in unread), "an id is not repeated without a bound"
+        for piece in unread:
+            outbox.sent(piece)
+        assert outbox.waiting == 0
+    os.close(reading)
+    os.close(writing)
+
+
 def test_unknown_sdk_is_refused_in_one_sentence() -> None:
     require_sdk(version("mcp"))
     require_sdk("2.10rc1")

@@ -54,6 +54,8 @@ _ANSWER_TIMEOUT = 10.0
 """Seconds for sending one answer to a request of the server."""
 MAX_ANSWERS = 64
 """Answers that may wait until the server takes them. It gets none for more requests."""
+MAX_ID = 1024
+"""Characters of the id of a request of the server, which its answer repeats. It gets none for a longer one."""
 
 Params = Mapping[str, Any]
 
@@ -179,7 +181,7 @@ class Peer:
             case types.JSONRPCNotification():
                 self._notified(message.method, message.params or {})
             case types.JSONRPCRequest():
-                if len(self._answers) < MAX_ANSWERS:
+                if len(self._answers) < MAX_ANSWERS and _is_short(message.id):
                     self._answers.append({"jsonrpc": "2.0", "id": message.id, **self._outcome(message)})
                     if not self._is_answering:
                         self._is_answering = True
@@ -209,6 +211,10 @@ class Peer:
             return
         metadata = ClientMessageMetadata(headers=headers) if headers else None
         await self._outgoing.send(SessionMessage(types.jsonrpc_message_adapter.validate_python(message), metadata))
+
+
+def _is_short(number: types.RequestId) -> bool:
+    return len(number) <= MAX_ID if isinstance(number, str) else number.bit_length() <= MAX_ID
 
 
 class HandshakeOnly(Exception):

@@ -65,6 +65,8 @@ _MAX_ERROR = 2000
 
 _UNSENT_MESSAGES = 1024
 """Messages that may wait for a server to read them: cancelling a request must not wait for the server."""
+UNSENT_BYTES = 16 << 20
+"""Bytes that these messages may have together. A single message may have more."""
 
 _LENIENT = json.JSONDecoder(strict=False)
 _ANSWER_START = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*,\s*"(?:result|error)"')
@@ -550,20 +552,22 @@ class Inbox:
 class Outbox:
     """The sending end of a pipe to a server. It writes at once as much as the pipe takes.
 
-    The rest waits in `backlog`, which has no limit, in order, and the transport drains that. descriptor: the pipe's, in
-    non-blocking mode. waiting: pieces in the backlog or being written from it; the transport counts them down.
+    The rest waits in `backlog`, in order, and the transport drains that. descriptor: the pipe's, in non-blocking mode.
+    waiting: pieces in the backlog or being written from it.
     """
 
     def __init__(self, descriptor: int, backlog: MemoryObjectSendStream[bytes]) -> None:
         self._descriptor = descriptor
         self._backlog = backlog
         self.waiting = 0
+        self._unsent = 0
         self.closed = False
 
     async def send(self, data: bytes) -> None:
-        """Write a message, line feed included. Raises anyio's errors of a closed or broken stream."""
+        """Write a message, line feed included. Raises anyio's errors of a closed or broken stream, also for a message
+        that would be over the bounds of the backlog."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self.waiting >= _UNSENT_MESSAGES:
+        if self.waiting and (self.waiting >= _UNSENT_MESSAGES or self._unsent + len(data) > UNSENT_BYTES):
             raise anyio.BrokenResourceError
         if not self.waiting and not self.closed:
             data = data[self._write(data) :]
@@ -571,6 +575,12 @@ class Outbox:
                 return
         self._backlog.send_nowait(data)
         self.waiting += 1
+        self._unsent += len(data)
+
+    def sent(self, piece: bytes) -> None:
+        """Note that the transport has written a piece of the backlog."""
+        self.waiting -= 1
+        self._unsent -= len(piece)
 
     def _write(self, data: bytes) -> int:
         """Return how many bytes the pipe took. A broken one takes none: draining the backlog finds that out."""

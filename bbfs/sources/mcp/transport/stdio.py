@@ -164,7 +164,7 @@ class Stdio:
                 self.ending = Unreachable(f"the server has not read its input for {_WRITE_STALL:.0f} seconds")
                 inbox.ended.set()
                 return
-            outbox.waiting -= 1
+            outbox.sent(data)
 
     async def _drain_stderr(self, process: trio.Process, done: trio.Event) -> None:
         """Drain the pipe (a full one blocks the server), keep the last lines, and bound the log."""
