@@ -9,8 +9,8 @@ import trio
 from bbfs.config import Config
 from bbfs.resources.open import Composition, compose, resource_manager, store_path
 from bbfs.server.service import MAX_RESULT, Service
-from bbfs.server.stdio import stdio
 from bbfs.serving.signals import ending
+from bbfs.serving.stdio import serve_one_client
 
 if TYPE_CHECKING:
     from bbfs.serving.http import Listener  # only HTTP needs the HTTP stack
@@ -29,20 +29,7 @@ def serve_stdio(config: Config, settings: Settings) -> None:
 
     Raises ConfigError.
     """
-
-    async def serve(service: Service, stop: trio.Event) -> None:
-        async with trio.open_nursery() as nursery:
-
-            async def cancel() -> None:
-                await stop.wait()
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(cancel)
-            async with stdio() as (incoming, outgoing):
-                await service.run(incoming, outgoing, service.create_initialization_options())
-            nursery.cancel_scope.cancel()
-
-    trio.run(_run, compose(config, lasting=True), config, settings, serve)
+    trio.run(_run, compose(config, lasting=True), config, settings, serve_one_client)
 
 
 def serve_http(config: Config, settings: Settings, listener: "Listener") -> None:

@@ -1,6 +1,7 @@
 """The program itself, over standard input and output and over HTTP: what another process changes is announced."""
 
 import base64
+import contextlib
 import math
 import os
 import signal
@@ -253,6 +254,31 @@ def test_a_signal_ends_a_server_whose_input_stays_open(database: Path, number: s
             assert b'"id":1' in server.stdout.readline()
             server.send_signal(number)
             assert server.wait(10) == -number
+        finally:
+            server.kill()
+
+
+def test_hostile_lines_are_refused_before_they_are_parsed(store: Store, database: Path) -> None:
+    lines = {
+        b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":[' + b"[]," * 100_000 + b"[]]}}": "values in one message",
+        b'{"jsonrpc":"2.0","id":1,"method":"x","params":' + b"[" * 40_000: "no JSON",
+        b"{nothing": "no JSON",
+        b'{"jsonrpc":"2.0","id":1,"method":"nothing","params":{"a":"' + b"x" * (32 << 20) + b'"}}': "Method not found",
+    }
+    line = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", str(database)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            for text, expected in lines.items():
+                server.stdin.write(text + b"\n")
+                server.stdin.flush()
+                assert expected in server.stdout.readline().decode(), text[:50]
+            with contextlib.suppress(BrokenPipeError):  # the server ends before the line does
+                for _ in range(80):
+                    server.stdin.write(b"x" * (1 << 20))
+                server.stdin.flush()
+            assert server.wait(BOUND) == 0
         finally:
             server.kill()
 

@@ -3,28 +3,22 @@
 import signal
 
 import trio
-from mcp.server.stdio import stdio_server
 
 from bbfs.knowledge.database.store import Store
 from bbfs.knowledge.server.service import KnowledgeServer
 from bbfs.serving.http import Listener
 from bbfs.serving.signals import ending
+from bbfs.serving.stdio import serve_one_client
 
 
 def serve_stdio(store: Store, *, ttl: float, interval: float) -> None:
     """Serve one client on standard input and output until its input ends.
 
-    A signal ends the process at once: the reading thread could not be stopped, and SQLite needs no clean-up.
+    A signal ends the process at once: SQLite needs no clean-up.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    async def run() -> None:
-        server = KnowledgeServer(store, ttl=ttl, interval=interval)
-        async with stdio_server() as (read_stream, write_stream):
-            await server.run(read_stream, write_stream, server.create_initialization_options())
-
-    trio.run(run)
+    trio.run(serve_one_client, KnowledgeServer(store, ttl=ttl, interval=interval), trio.Event())
 
 
 def serve_http(store: Store, listener: Listener, *, ttl: float, interval: float) -> None:

@@ -15,10 +15,10 @@ import anyio
 import mcp_types as types
 import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from bbfs.model.errors import ProtocolViolation
 from bbfs.serving.bounds import MOST_VALUES, has_too_many_values
 
 log = logging.getLogger(__name__)
@@ -33,8 +33,12 @@ _ENDLESS = "subscriptions/listen"
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
+class LineTooLong(Exception):
+    """A line over the limit."""
+
+
 class LineSplitter:
-    """Splits chunks into lines, in linear time. limit: bytes of one line; more raise ProtocolViolation."""
+    """Splits chunks into lines, in linear time. limit: bytes of one line; more raise LineTooLong."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -47,12 +51,26 @@ class LineSplitter:
         self._pending += first
         if len(self._pending) > self._limit:
             self._pending.clear()  # otherwise the traceback would keep it
-            raise ProtocolViolation(f"the server sent a message of more than {self._limit} bytes")
+            raise LineTooLong
         if not others:
             return []
         lines = [bytes(self._pending), *others[:-1]]
         self._pending = bytearray(others[-1])
         return lines
+
+
+async def serve_one_client(server: Server[Any], stop: trio.Event) -> None:
+    """Serve the client on standard input and output until its input ends or `stop` is set."""
+    async with trio.open_nursery() as nursery:
+
+        async def cancel() -> None:
+            await stop.wait()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(cancel)
+        async with stdio() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -135,7 +153,7 @@ async def _read(
                 return
             try:
                 lines = splitter.feed(chunk)
-            except ProtocolViolation:
+            except LineTooLong:
                 log.error("a message of more than %d bytes: the client is let go", MAX_MESSAGE)
                 return
             for line in lines:

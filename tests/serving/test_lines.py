@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.model.errors import ProtocolViolation
-from bbfs.server.stdio import LineSplitter
+from bbfs.serving.stdio import LineSplitter, LineTooLong
 
 chunks = st.lists(st.binary(max_size=12) | st.sampled_from([b"\n", b"a\nb", b"\n\n"]))
 
@@ -23,7 +22,7 @@ def test_lines_are_bounded(parts: list[bytes]) -> None:
     try:
         for part in parts:
             splitter.feed(part)
-    except ProtocolViolation:
+    except LineTooLong:
         assert longest > 10
     else:
         assert longest <= 10 + 5
