@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -139,10 +140,15 @@ def _syntax_error(path: str, message: str, text: str) -> str:
     return f"{path}:{place[1] or len(text.splitlines())}: {message[: place.start()]}"
 
 
-def read_text(path: str) -> str:
-    """Return the text of a configuration file in UTF-8. Raise ConfigError, also above `LARGEST_FILE` characters."""
+def read_text(path: str, *, regular: bool = False) -> str:
+    """Return the text of a configuration file in UTF-8. Raise ConfigError, also above `LARGEST_FILE` characters.
+
+    regular: refuse pipes and devices. A file of strangers may be one, and then its `open` or `read` may never end.
+    """
     try:
-        with open(path, encoding="utf-8-sig") as file:
+        with open(path, encoding="utf-8-sig", opener=_open_at_once if regular else None) as file:
+            if regular and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(f"{path}: not a regular file")
             text = file.read(LARGEST_FILE + 1)
         if len(text) <= LARGEST_FILE:
             return text
@@ -152,6 +158,10 @@ def read_text(path: str) -> str:
     except UnicodeDecodeError:
         pass  # the error carries the file's bytes, which may be secret
     raise ConfigError(f"{path}: not UTF-8 text")
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 class _Loader:

@@ -1,6 +1,7 @@
 """MCP hosts' own files, as their programs write them: `hosts/` has one of each."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -275,7 +276,12 @@ def test_a_whole_command_line_as_the_command_is_refused(tmp_path: Path):
 
 
 def test_a_file_without_end_is_refused(tmp_path: Path) -> None:
-    for endless in ("/dev/zero", str(tmp_path / "large.json")):
-        (tmp_path / "large.json").write_text(" " * ((16 << 20) + 1))
-        with pytest.raises(ConfigError, match="more than 16777216 characters"):
-            import_mcp_hosts(endless, environ={})
+    (tmp_path / "large.json").write_text(" " * ((16 << 20) + 1))
+    assert "more than 16777216 characters" in refusal(tmp_path / "large.json")
+
+
+def test_a_file_that_is_no_regular_one_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".mcp.json")  # nothing will ever be written to it
+    (tmp_path / "link.json").symlink_to(".mcp.json")
+    for path in (tmp_path / ".mcp.json", tmp_path / "link.json", Path("/dev/zero")):
+        assert refusal(path) == f"{path}: not a regular file"

@@ -98,7 +98,7 @@ def import_mcp_hosts(
 def _read(path: str) -> Any:
     if path.endswith((".yaml", ".yml", ".toml")):
         raise ConfigError(f"{path}: MCP servers are read from JSON files only")
-    text = read_text(path)
+    text = read_text(path, regular=True)
     try:
         return jsonc.loads(text)
     except json.JSONDecodeError as error:
