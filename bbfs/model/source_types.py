@@ -23,6 +23,7 @@ class SourceType:
     """One type of sources.
 
     handler: the class of its handlers, as `module:name`.
+    resource_type: the type of its resources in the data model, if that is not the name.
     scheme: the one scheme of its native URIs, or a function that returns it for the options of a source. None where
         each URI of a source may have another scheme.
     opening: the characters that follow the scheme in its native URIs.
@@ -38,6 +39,7 @@ class SourceType:
     opening: str = "://"
     is_local: bool = False
     policy: Mapping[str, Any] = field(default_factory=dict)
+    resource_type: str | None = None
     url_schemes: tuple[str, ...] = ()
     other_names: tuple[str, ...] = ()
 
@@ -80,6 +82,7 @@ _OWN = {
             "file",
             ":./",
             is_local=True,
+            resource_type="file",
             # One system call revalidates a file, and its content is on a disk already.
             policy={"listing_ttl": 1.0, "content_ttl": 1.0, "disk": False},
             other_names=("dir", "directory", "file", "folder", "fs", "local"),
@@ -134,6 +137,12 @@ def find(name: str) -> SourceType | None:
 def of_source(source: DataSource) -> SourceType | None:
     """Return the type of a source, or None if it is unknown."""
     return MCP if source.access_method == "mcp" else find(source.type)
+
+
+def resource_type(source: DataSource) -> str:
+    """Return the type of a source's resources in the data model; `mcp` for those of every MCP server."""
+    found = of_source(source)
+    return source.type if found is None else found.resource_type or found.name
 
 
 def names() -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bbfs.model.source_types import resource_type
 from bbfs.model.uri_templates.expand import template_variables
 from bbfs.model.values import DataSource, ResourceMetadata, ResourceTemplate, SourceState
 
@@ -36,7 +37,8 @@ def resource_document(
         "title": metadata.title,
         "description": metadata.description,
         "accessMethod": source.access_method,
-        "type": source.type,
+        "type": resource_type(source),
+        "dataSourceType": source.type,
         "contentType": metadata.content_type,
         "mimeType": metadata.mime_type,
         "uriTemplate": metadata.uri_template,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from bbfs.model.source_types import resource_type
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import native_of, plain_path
 from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
@@ -52,7 +53,8 @@ def directory(source: Source, path: Path) -> dict[str, Any]:
         "uri": source_uri(data.base_prefix, native),
         "name": names[-1] if names else scheme,
         "accessMethod": data.access_method,
-        "type": data.type,
+        "type": resource_type(data),
+        "dataSourceType": data.type,
         "contentType": "unknown",
         "kind": "directory",
         "path": shown_path(source, path),
@@ -108,7 +110,8 @@ RESOURCE_SCHEMA = _object(
         "title": _TEXT,
         "description": _TEXT,
         "accessMethod": {"type": "string", "enum": ["bb", "mcp"]},
-        "type": {**_TEXT, "description": "The type of the data source."},
+        "type": {**_TEXT, "description": "The type of the resource: file, mcp, url, database, api, …"},
+        "dataSourceType": {**_TEXT, "description": "The type of the data source, as configured."},
         "contentType": {"type": "string", "enum": ["text", "binary", "unknown"]},
         "kind": {"type": "string", "enum": ["resource", "directory", "symlink"]},
         "mimeType": _TEXT,

@@ -29,6 +29,7 @@ _NAMES = {
     "description": "user.bbfs.description",
     "accessMethod": "user.bbfs.access_method",
     "type": "user.bbfs.type",
+    "dataSourceType": "user.bbfs.data_source_type",
     "contentType": "user.bbfs.content_type",
     "mimeType": "user.mime_type",
     "uriTemplate": "user.bbfs.uri_template",

@@ -81,7 +81,7 @@ async def test_the_examples_of_the_data_model(stdio: Callable[..., Any], era: st
                 for outcome, name in zip(outcomes, names, strict=True):
                     metadata = outcome["metadata"]
                     assert metadata["accessMethod"] == "bb"
-                    assert metadata["type"] == "filesystem"
+                    assert (metadata["type"], metadata["dataSourceType"]) == ("file", "filesystem")
                     assert metadata["contentType"] == "text"
                     assert metadata["name"] == name.rpartition("/")[2]
                     assert metadata["uri"] == outcome["uri"]
