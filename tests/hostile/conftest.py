@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from harness import Mounts
 from hostile import Case, attack, record
+from hostile_sources import end_servers
 
 TIMEOUT = 150
 """Seconds for one attack, its own set-up included."""
@@ -39,3 +40,4 @@ def holds(fuse: None, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
         yield check
     finally:
         mounts.close()
+        end_servers()

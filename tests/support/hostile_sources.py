@@ -1,13 +1,10 @@
 """Sources that answer as the author of an attack says: MCP over stdio, over HTTP and over SSE, and any HTTP server."""
 
-import atexit
 import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -91,29 +88,23 @@ def _remote(url: str, **options: Any) -> SourceTable:
 
 
 def serve(directory: Path, replies: Mapping[str, Reply]) -> str:
-    """Start a server that lasts as long as the test run. Return its URL. replies: by pattern of `METHOD PATH`."""
+    """Start a server that lasts until `end_servers`. Return its URL. replies: by pattern of `METHOD PATH`."""
     plan = [(key, reply.written(directory, number)) for number, (key, reply) in enumerate(replies.items())]
-    path = directory / f"plan-{next(_plans)}.json"
+    path = directory / f"plan-{len(_servers)}.json"
     path.write_text(json.dumps(plan))
-    process = _process()
-    assert process.stdin is not None
+    command = [sys.executable, "-E", "-S", str(SERVERS / "hostile_http.py"), str(path)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    _servers.append(process)
     assert process.stdout is not None
-    process.stdin.write(f"{path}\n")
-    process.stdin.flush()
     return f"http://127.0.0.1:{int(process.stdout.readline())}"
 
 
-_plans = count()
+_servers: "list[subprocess.Popen[str]]" = []
+"""The servers of the case at hand. Each is a process of its own: one that breaks harms no other case."""
 
 
-@cache
-def _process() -> "subprocess.Popen[str]":
-    command = [sys.executable, "-E", "-S", str(SERVERS / "hostile_http.py")]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def end() -> None:
+def end_servers() -> None:
+    while _servers:
+        process = _servers.pop()
         process.kill()
         process.communicate()
-
-    atexit.register(end)
-    return process

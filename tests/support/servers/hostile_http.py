@@ -1,9 +1,8 @@
-"""HTTP servers that answer as plans say: `python hostile_http.py`.
+"""An HTTP server that answers as a plan says, and prints its port: `python hostile_http.py PLAN`.
 
-Each line of its input is the path of a plan: a file in JSON with a list of patterns and replies, as
-`hostile_sources.Reply` writes them. It starts a server for the plan and prints its port. The key of a request is its
-JSON-RPC method if it has one, else `METHOD PATH`. A request that no pattern matches gets the answer of a plain MCP
-server, or 404. All servers end with the end of its input.
+The plan is a file in JSON: a list of patterns and replies, as `hostile_sources.Reply` writes them. The key of a request
+is its JSON-RPC method if it has one, else `METHOD PATH`. A request that no pattern matches gets the answer of a plain
+MCP server, or 404.
 
 A plan with a pattern `GET /sse` is a server of the older transport of MCP, whose stream has all other replies.
 """
@@ -12,7 +11,6 @@ import contextlib
 import gzip
 import json
 import sys
-import threading
 import zlib
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -142,10 +140,9 @@ class Server(ThreadingHTTPServer):
 
 
 def main() -> None:
-    for line in sys.stdin:
-        server = Server(json.loads(Path(line.strip()).read_text()))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        print(server.server_port, flush=True)
+    server = Server(json.loads(Path(sys.argv[1]).read_text()))
+    print(server.server_port, flush=True)
+    server.serve_forever()
 
 
 if __name__ == "__main__":
