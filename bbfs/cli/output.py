@@ -19,6 +19,8 @@ import click
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError
 
+OFFERS = ("templates", "tools", "prompts")
+"""What a source may have beside resources: names of numbers in its description."""
 _CONTROL = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udc7f\udd00-\udfff]"
 )
@@ -150,6 +152,11 @@ def local_time(modified_ns: int | None) -> str:
 def count(number: int, what: str) -> str:
     """Return a number with its noun: `1 source`, `2 sources`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def offers(document: Mapping[str, Any]) -> str:
+    """Return what a source has beside resources, such as `2 templates, 1 tool`; empty if nothing."""
+    return ", ".join(count(document[name], name.removesuffix("s")) for name in OFFERS if document.get(name))
 
 
 def no_colour() -> bool:

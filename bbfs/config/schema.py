@@ -78,6 +78,7 @@ class MountTable(ConfigTable):
     gid: UserId | None = None
     umask: Umask | None = None
     allow_other: bool = False
+    agents: bool = False
 
 
 class CacheTable(ConfigTable):

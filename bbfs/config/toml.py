@@ -45,12 +45,16 @@ _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
 
 @dataclass(frozen=True, slots=True)
 class MountOptions:
-    """Ownership and access of the mount. None means the mounting user, and no masked bits."""
+    """Ownership and access of the mount. None means the mounting user, and no masked bits.
+
+    agents: the file that describes the sources is at the root as `AGENTS.md` too.
+    """
 
     uid: int | None = None
     gid: int | None = None
     umask: int | None = None
     allow_other: bool = False
+    agents: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,10 @@ from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.sd_notify import ServiceManager
 from bbfs.fuse.status_file import StatusHandler
 from bbfs.fuse.waiting_programs import Interrupts
+from bbfs.resources.documents import ABOUT
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.open import Composition, compose, resource_manager, store_path
+from bbfs.vfs.about import AboutHandler
 from bbfs.vfs.filesystem import FileSystem
 
 log = logging.getLogger(__name__)
@@ -176,6 +178,8 @@ async def _serve(
     async with _stoppable(early) as stop, resource_manager(config, composition, store_path()) as manager:
         status = StatusHandler(manager, manager.clock())
         await manager.add(status.source, status, hidden=True)
+        about = AboutHandler(manager, agents=config.mount.agents)
+        await manager.add_description(ABOUT, about.source, about)
         files = FileSystem(manager, _invalidate)
         adapter.become(Operations(files, owner, interrupts))
         with stop:

@@ -132,7 +132,7 @@ def unmount(path: str) -> bool:
 
 
 def names(path: str, timeout: float = 2.0) -> list[str]:
-    """Return the names at the root of a mount. Raise DeadMount, ForeignMount, MountError.
+    """Return the names of the directories at the root of a mount. Raise DeadMount, ForeignMount, MountError.
 
     timeout: seconds. A daemon that hangs blocks the process that asks it, so a process of its own asks. It lists,
     because the kernel answers a stat of the root from its cache long after the daemon is gone.
@@ -160,7 +160,7 @@ def names(path: str, timeout: float = 2.0) -> list[str]:
 _LIST = """
 import os, sys
 try:
-    sys.stdout.buffer.write(b"\\0".join(map(os.fsencode, os.listdir(sys.argv[1]))))
+    sys.stdout.buffer.write(b"\\0".join((os.fsencode(each.name) for each in os.scandir(sys.argv[1]) if each.is_dir())))
 except OSError as error:
     sys.exit(error.errno)
 """

@@ -28,6 +28,8 @@ class SourceType:
         each URI of a source may have another scheme.
     opening: the characters that follow the scheme in its native URIs.
     is_local: its handler answers at once, so loading ahead of the reader gains nothing.
+    describes_itself: the file that describes such a source is in its listing. Elsewhere it is found by name alone, so
+        that a copy of a folder, a store or a site stays a copy.
     policy: defaults of `Policy` that differ for this type.
     url_schemes: the schemes of the URLs that stand for such a source (`--source URL`), as the option `url`.
     other_names: words that users write for this type.
@@ -40,6 +42,7 @@ class SourceType:
     is_local: bool = False
     policy: Mapping[str, Any] = field(default_factory=dict)
     resource_type: str | None = None
+    describes_itself: bool = False
     url_schemes: tuple[str, ...] = ()
     other_names: tuple[str, ...] = ()
 
@@ -68,11 +71,17 @@ def _url_scheme(config: Mapping[str, Any]) -> str | None:
 _OWN = {
     each.name: each
     for each in (
-        SourceType("api", "bbfs.sources.api.handler:ApiHandler", other_names=("openapi", "rest", "swagger")),
+        SourceType(
+            "api",
+            "bbfs.sources.api.handler:ApiHandler",
+            describes_itself=True,
+            other_names=("openapi", "rest", "swagger"),
+        ),
         SourceType(
             "database",
             "bbfs.sources.database.handler:DatabaseHandler",
             _database_scheme,
+            describes_itself=True,
             url_schemes=("sqlite", "postgres", "postgresql", "mysql", "mariadb", "mssql", "oracle"),
             other_names=("sqlite", "sqlite3", "postgres", "postgresql", "mysql", "sql", "db"),
         ),
@@ -99,6 +108,7 @@ _OWN = {
             "notion",
             "bbfs.sources.notion.handler:NotionHandler",
             "x-notion",
+            describes_itself=True,
             # Notion answers three requests a second, and a page may take many.
             policy={"timeout": 120.0, "listing_ttl": 60.0, "content_ttl": 60.0},
         ),
@@ -118,7 +128,7 @@ _OWN = {
         ),
     )
 }
-MCP = SourceType("mcp", "bbfs.sources.mcp.handler:McpHandler")
+MCP = SourceType("mcp", "bbfs.sources.mcp.handler:McpHandler", describes_itself=True)
 """All sources with the access method `mcp`. Every MCP server speaks one protocol, whatever type the user gives it."""
 
 
@@ -143,6 +153,12 @@ def resource_type(source: DataSource) -> str:
     """Return the type of a source's resources in the data model; `mcp` for those of every MCP server."""
     found = of_source(source)
     return source.type if found is None else found.resource_type or found.name
+
+
+def describes_itself(source: DataSource) -> bool:
+    """Return whether the file that describes the source is in its listing."""
+    found = of_source(source)
+    return found is not None and found.describes_itself
 
 
 def names() -> tuple[str, ...]:

@@ -304,12 +304,16 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """The state of a source, for `bbfs sources`, extended attributes and the log."""
+    """The state of a source, for `bbfs sources`, extended attributes and the log.
+
+    instructions: how to use the source, in its own words.
+    """
 
     state: Literal["idle", "connecting", "up", "down"]
     reason: str | None = None
     protocol_version: str | None = None
     server: str | None = None
+    instructions: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

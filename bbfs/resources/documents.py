@@ -8,6 +8,9 @@ from bbfs.model.source_types import resource_type
 from bbfs.model.uri_templates.expand import template_variables
 from bbfs.model.values import DataSource, ResourceMetadata, ResourceTemplate, SourceState
 
+ABOUT = ".about.md"
+"""The name of the file that describes a source, and of the one at the root that describes all."""
+
 
 def timestamp(ns: int) -> str:
     """Return nanoseconds since the epoch as ISO 8601 in UTC, or as `@SECONDS` outside the years 1 to 9999 (date(1))."""
@@ -75,9 +78,9 @@ def directory_document(templates: Sequence[ResourceTemplate]) -> dict[str, Any]:
 
 
 def source_document(
-    source: DataSource, state: SourceState, problem: str | None, abilities: list[str]
+    source: DataSource, state: SourceState, problem: str | None, abilities: list[str], offers: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Return the description and the state of a data source."""
+    """Return the description and the state of a data source. offers: the numbers of its templates, tools, …"""
     document = {
         "id": source.id,
         "name": source.name,
@@ -90,6 +93,7 @@ def source_document(
         "protocolVersion": state.protocol_version,
         "server": state.server,
         "error": problem,
+        **{name: count for name, count in offers.items() if count},
     }
     return {key: value for key, value in document.items() if value is not None}
 

@@ -26,7 +26,7 @@ from bbfs.model.errors import (
     NotSupported,
     Unreachable,
 )
-from bbfs.model.source_types import of_source
+from bbfs.model.source_types import describes_itself, of_source
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.uri_templates.expand import expand_template
 from bbfs.model.values import Content, DataSource, Part, ResourceMetadata
@@ -47,7 +47,7 @@ from bbfs.resources.shared_tier import SharedContents
 from bbfs.resources.source import Source, Waiting, fingerprint
 from bbfs.resources.tiers import DiskTier
 from bbfs.resources.writeback import Memory
-from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler
+from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler, TellsMore
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +87,9 @@ class ResourceManager:
         self.sources: dict[str, Source] = {}
         self._by_id: dict[str, Source] = {}
         self._by_prefix: dict[str, Source] = {}
+        self._about: tuple[str, Source] | None = None
+        self.root_files: tuple[str, ...] = ()
+        """The names of the files at the root."""
         self.contents: ContentCache[Content] = ContentCache(cache_bytes)
         self.clock = clock
         self.cache_bytes = cache_bytes
@@ -162,6 +165,15 @@ class ResourceManager:
             handler.watch(partial(self._invalidation.event, source))
         return source
 
+    async def add_description(self, name: str, data: DataSource, handler: Handler) -> None:
+        """Take in a source with files at the root, and a file called `name` below the URI prefix of each other source.
+
+        The latter are in the directories of these sources, unless there is a resource of that name.
+        """
+        about = await self.add(data, handler, hidden=True)
+        self.root_files = tuple(name for name, shown in await about.catalog.view(()) if not is_directory(shown))
+        self._about = name, about
+
     def on_change(self, listener: Callable[[Change], None]) -> Callable[[], None]:
         """Call `listener` with every change of a source.
 
@@ -183,6 +195,8 @@ class ResourceManager:
     def _mounted(source: Source, path: Path) -> list[Path]:
         """Return the paths from the mount's root of a path of the catalog."""
         data = source.data
+        if not data.uri_prefix:
+            return [path]
         if data.scheme is None or isinstance(source.catalog, DirectoryCatalog):
             return [(data.uri_prefix, *path)]
         return [(f"{data.base_prefix}+{path[0]}", *path[1:])]
@@ -223,6 +237,11 @@ class ResourceManager:
 
     def place(self, path: Path) -> tuple[Source, Path]:
         """Return the source of a path from the mount's root, and the path in its catalog. Raise NotFound."""
+        if self._about is not None and self._is_description(path):
+            return self._about[1], path
+        return self._place(path)
+
+    def _place(self, path: Path) -> tuple[Source, Path]:
         source = self._by_prefix.get(path[0]) or self.roots().get(path[0])
         if source is None:
             raise NotFound(f"no such source: {path[0]}")
@@ -230,10 +249,29 @@ class ResourceManager:
             return source, path[1:]
         return source, (path[0].removeprefix(source.data.base_prefix + "+"), *path[1:])
 
+    def _is_description(self, path: Path) -> bool:
+        """Return whether the file that describes a source has a path, as far as can be told without a request.
+
+        A source that does not describe itself may have a file of that name, and is asked first.
+        """
+        if len(path) == 1:
+            return path[0] in self.root_files
+        if self._about is None or path[1:] != (self._about[0],):
+            return False
+        source, below = self._place(path)
+        if source.data.base_prefix not in self.sources:
+            return False
+        catalog, is_first = source.catalog, describes_itself(source.data)
+        try:
+            node = catalog.last_known(below) if is_first else catalog.known(below)
+        except (NotFound, NotADirectory):
+            return True
+        return node is None and is_first
+
     def known(self, path: Path) -> Node | None:
         """Return the cached node at a path, or None if the source must be asked. Raise NotFound."""
         source, below = self.place(path)
-        if len(path) == 1:
+        if len(path) == 1 and path[0] not in self.root_files:
             return DIRECTORY
         return source.catalog.known(below)
 
@@ -250,8 +288,13 @@ class ResourceManager:
         node = self.known(path)
         if node is None:
             source, below = self.place(path)
-            with Waiting(source):
-                node = await source.catalog.find(below)
+            try:
+                with Waiting(source):
+                    node = await source.catalog.find(below)
+            except BbfsError:
+                if self._about is None or len(path) != 2 or path[1] != self._about[0]:
+                    raise
+                node = await self._about[1].catalog.find(path)
         return node
 
     def lease(self, record: Record) -> Lease | None:
@@ -268,11 +311,16 @@ class ResourceManager:
         source, below = self.place(path)
         try:
             view = source.catalog.cached_view(below)
-            return await self.below(source, below) if view is None else view
+            view = await self.below(source, below) if view is None else view
         except NotFound:
             if len(path) > 1:
                 raise
-            return View.of({})  # S6: the directory of a fixed scheme is there, whether or not anything is listed below
+            view = View.of({})  # S6: the directory of a fixed scheme is there, whether or not anything is listed below
+        if self._about is not None and len(path) == 1 and describes_itself(source.data):
+            name, about = self._about
+            if self._is_description((*path, name)):
+                return view.beside(name, await about.catalog.find((*path, name)))
+        return view
 
     async def children(self, path: Path) -> dict[str, Node]:
         """Return the names of a directory with their nodes. Makes the records of all resources in it."""
@@ -546,7 +594,10 @@ class ResourceManager:
     def source_document(self, path: Path) -> dict[str, Any]:
         """Return the description of the source whose directory is at `path`, as one JSON object."""
         source, _ = self.place(path)
-        return documents.source_document(source.data, source.state, source.problem, source.capabilities)
+        offers = {"templates": sum(not each.on_open for each in source.catalog.all_templates())}
+        if isinstance(source.handler, TellsMore):
+            offers |= source.handler.offers
+        return documents.source_document(source.data, source.state, source.problem, source.capabilities, offers)
 
     async def load_resources(
         self,

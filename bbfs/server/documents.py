@@ -93,6 +93,7 @@ SOURCE_SCHEMA = _object(
         "state": {"type": "string", "enum": ["idle", "connecting", "up", "down"]},
         "protocolVersion": _TEXT,
         "server": _TEXT,
+        **{name: {"type": "integer"} for name in ("templates", "tools", "prompts")},
         "error": {**_TEXT, "description": "What went wrong last and has not gone right since."},
     },
     "id",

@@ -52,6 +52,7 @@ from bbfs.sources.abilities import (
     CanWatch,
     Handler,
     LoadsWhileWanted,
+    TellsMore,
     TellsProgress,
 )
 from bbfs.sources.content.memory import MemoryContent
@@ -66,7 +67,7 @@ __all__ = [
     "ConfigError", "Content", "DataSource", "DeadlineExceeded", "Denied", "Handler", "InvalidUri", "IsADirectory",
     "Listing", "ListingProgress", "Loaded", "LoadsWhileWanted", "LoginRequired", "MemoryContent", "NotADirectory",
     "NotFound", "NotSupported", "Outdated", "Part", "Policy", "ProtocolViolation", "ResourceMetadata",
-    "ResourceTemplate", "Services", "SourceEvent", "SourceOptions", "SourceState", "Spool", "TellsProgress",
-    "TooLarge", "Unchanged", "Unreachable", "content_type_of", "local_path", "mime_type_of_name", "open_regular",
-    "parse_data_source_uri", "parse_options", "refuse_auth", "show_component", "source_uri",
+    "ResourceTemplate", "Services", "SourceEvent", "SourceOptions", "SourceState", "Spool", "TellsMore",
+    "TellsProgress", "TooLarge", "Unchanged", "Unreachable", "content_type_of", "local_path", "mime_type_of_name",
+    "open_regular", "parse_data_source_uri", "parse_options", "refuse_auth", "show_component", "source_uri",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ A handler translates one data source. It caches nothing, retries nothing and has
 all three), and it raises only `BbfsError`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from bbfs.model.values import (
@@ -108,6 +108,24 @@ class TellsProgress(Protocol):
     @property
     def progress(self) -> ListingProgress | None:
         """Progress of the latest listing, finished or not; None before its first page."""
+        ...
+
+
+@runtime_checkable
+class TellsMore(Protocol):
+    """Has more to say of itself than a listing shows, for the file that describes the source."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Return sentences in Markdown: what there is beside resources, what is off and how to turn it on.
+
+        Asks the source nothing.
+        """
+        ...
+
+    @property
+    def offers(self) -> Mapping[str, int]:
+        """Return the number of things beside resources, such as `tools`, as far as they are listed."""
         ...
 
 

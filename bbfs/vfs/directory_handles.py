@@ -12,7 +12,7 @@ from cachetools import LRUCache
 
 from bbfs.model.errors import NotFound, Outdated
 from bbfs.resources.catalog.directory_view import Portion, View
-from bbfs.resources.catalog.record import DIRECTORY, DIRECTORY_VERSION, Lease, Node, Path, Record, inode_version
+from bbfs.resources.catalog.record import DIRECTORY_VERSION, Lease, Node, Path, Record, inode_version
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.file_handles import Attributes, OpenFiles
 from bbfs.vfs.inode_table import Inode, InodeKey, InodeTable
@@ -195,8 +195,7 @@ class OpenDirectories:
             return self._added(current)
         path, version = self._inodes.get(ino)
         if path == ROOT:
-            roots = View.of(dict.fromkeys(sorted(self._manager.roots()), DIRECTORY))
-            return self._added(OpenDirectory(path, roots, Lease()))
+            return self._added(OpenDirectory(path, View.of(self._names.roots()), Lease()))
         node = self._names.find(path, ended)
         if isinstance(node, Wait):
             return node

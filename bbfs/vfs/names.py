@@ -88,9 +88,16 @@ class Names:
             return after(ended, self._manager.find, path) if node is None else node
         return self._root_entry(path[0]) if path else DIRECTORY
 
+    def roots(self) -> dict[str, Node]:
+        """Return the entries of the mount's root."""
+        files = {name: self._root_entry(name) for name in self._manager.root_files}
+        return files | dict.fromkeys(sorted(self._manager.roots()), DIRECTORY)
+
     def _root_entry(self, name: str) -> Node:
         if self._manager.has_source(name) or name in self._manager.roots():
             return DIRECTORY
+        if name in self._manager.root_files:
+            return self._manager.known((name,)) or DIRECTORY
         target = self._manager.root_link(name)
         if target is None:
             raise NotFound(f"no such source: {name}")

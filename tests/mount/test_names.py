@@ -59,10 +59,10 @@ def docs(module_mounted: Mounts, tmp_path_factory: pytest.TempPathFactory) -> Mo
 @pytest.mark.semantics("S1")
 def test_the_root_holds_a_directory_for_each_source_by_its_prefix(docs: Mount) -> None:
     names = ["bb-filesystem+local+file", "mcp-server+docs", "mcp-wiki+handbook"]
-    assert run("ls", "-A", docs.path).text.split() == names
+    assert run("ls", "-A", docs.path).text.split() == [".about.md", *names]
     assert run("cat", docs / "bb-filesystem+local+file/file").text == "local"
     schemes = {"test", "Mixed-Case", "memo", "_", "git+ssh"}
-    assert set(run("ls", "-A", docs / "mcp-server+docs").text.split()) == schemes
+    assert set(run("ls", "-A", docs / "mcp-server+docs").text.split()) == {".about.md", *schemes}
 
 
 @pytest.mark.semantics("S2")
@@ -148,7 +148,7 @@ def test_a_source_that_is_not_there_has_its_directory_and_harms_no_sibling(mount
         folder("gone", tmp_path / "gone"), mcp("missing", ["/nonexistent/server"]), folder("there", tmp_path / "there")
     )
     names = ["bb-filesystem+gone+file", "bb-filesystem+there+file", "mcp-server+missing"]
-    assert run("ls", "-A", mount.path).text.split() == names
+    assert run("ls", mount.path).text.split() == names
     for name in ("bb-filesystem+gone+file", "mcp-server+missing"):
         assert run("stat", "-c", "%F", mount / name).text.strip() == "directory"
         assert errno_of("os.listdir(sys.argv[1])", mount / name) == "EHOSTDOWN"
@@ -168,7 +168,7 @@ def test_a_source_that_hangs_slows_no_sibling_down(
     mount = mounted(server.source("hung"), folder("local", tmp_path))
     blocked = [programs("ls", mount / "mcp-server+hung") for _ in range(5)]
     started = time.monotonic()
-    assert run("ls", "-A", mount.path).text.split() == ["bb-filesystem+local+file", "mcp-server+hung"]
+    assert run("ls", mount.path).text.split() == ["bb-filesystem+local+file", "mcp-server+hung"]
     assert run("stat", "-c", "%F", mount / "mcp-server+hung").text.strip() == "directory"
     assert run("cat", mount / "bb-filesystem+local+file/file").text == "here"
     assert time.monotonic() - started < 2

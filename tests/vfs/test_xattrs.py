@@ -118,7 +118,7 @@ def test_a_source_tells_how_it_fares_and_no_secret() -> None:
         mcp=server,
     )
     state = SourceState("down", "refused", "2025-11-25", "server 1.0")
-    found = attributes(source_document(source, state, "refused", ["read", "list"]))
+    found = attributes(source_document(source, state, "refused", ["read", "list"], {"tools": 2, "prompts": 0}))
     assert found["user.bbfs.state"] == b"down"
     assert found["user.bbfs.error"] == b"refused"
     assert found["user.bbfs.protocol_version"] == b"2025-11-25"

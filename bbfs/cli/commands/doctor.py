@@ -230,13 +230,9 @@ def _source(row: dict[str, Any], command: str | None) -> Check:
         return Check(name, "FAIL", f"{command} {kind}", "install it, or write its whole path")
     if error is not None and row.get("state") != "up":
         return Check(name, "FAIL", error, f"'bbfs sources -vv' shows the messages of the source {row['id']!r}")
-    count = (
-        ""
-        if row.get("resources") is None
-        else ", 1 resource"
-        if row["resources"] == 1
-        else f", {row['resources']} resources"
-    )
+    resources, offers = row.get("resources"), output.offers(row)
+    counts = [] if resources is None else [output.count(resources, "resource")]
+    count = "".join(f", {each}" for each in (*counts, offers) if each)
     protocol = row.get("protocolVersion", "")
     spoken = (
         f", MCP {protocol}" if protocol and row.get("accessMethod") == "mcp" else f", {protocol}" if protocol else ""

@@ -81,6 +81,7 @@ Exit status: 0 after a clean unmount, 1 usage or configuration, 32 the mount fai
 @source_options
 @click.option("--background", is_flag=True, help="Return once mounted; not 0 if that failed.")
 @click.option("--allow-other", is_flag=True, help="Let other users see the mount.")
+@click.option("--agents", is_flag=True, help="Describe the sources in AGENTS.md at the root, too.")
 @click.option("--uid", type=_USER_ID, help="The owner of the files, if not you.")
 @click.option("--gid", type=_USER_ID, help="The group of the files, if not yours.")
 @click.option("--umask", type=_Umask(), help="The permissions to take away, such as 077.")
@@ -91,6 +92,7 @@ def mount(
     mount_point: str,
     background: bool,
     allow_other: bool,
+    agents: bool,
     uid: int | None,
     gid: int | None,
     umask: int | None,
@@ -103,7 +105,7 @@ def mount(
     """
     config = choice.load_some()
     set_up_log(choice.verbosity, config, log)
-    given = {"uid": uid, "gid": gid, "umask": umask, "allow_other": allow_other or None}
+    given = {"uid": uid, "gid": gid, "umask": umask, "allow_other": allow_other or None, "agents": agents or None}
     options = replace(config.mount, **{name: value for name, value in given.items() if value is not None})
     config = replace(config, mount=options, cache_bytes=config.cache_bytes if cache is None else cache)
     from bbfs.fuse import daemon  # noqa: PLC0415 - trio and pyfuse3 cost a quarter of a second

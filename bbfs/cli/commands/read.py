@@ -10,7 +10,7 @@ from bbfs.cli import output
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.cli.target.access import Target, TreeEntry
 from bbfs.model.errors import BbfsError
-from bbfs.resources.documents import timestamp
+from bbfs.resources.documents import ABOUT, timestamp
 
 if TYPE_CHECKING:
     from bbfs.cli.target.operand import Trees
@@ -58,10 +58,12 @@ class _Lister:
 
     async def _directory(self, target: Target, path: tuple[str, ...], heading: str | None) -> None:
         entries = await target.tree.children(path, exact=self.exact)
+        if not path:
+            entries = [entry for entry in entries if entry.kind != "file"]  # beside the sources: what describes them
         if not self.json and heading is not None:
             click.echo(f"{output.printable(heading)}:")
         self._print(entries)
-        if not entries and len(path) == 1:
+        if len(path) == 1 and all(entry.path[-1] == ABOUT for entry in entries):
             await self._say_why_empty(target, path)
         if not self.recursive:
             return
@@ -79,11 +81,14 @@ class _Lister:
                     self.complete = False
 
     async def _say_why_empty(self, target: Target, path: tuple[str, ...]) -> None:
-        """Report why a source lists nothing: it may be up and have a fault, such as a wrong option."""
-        error = (await target.tree.document(Target(target.tree, path))).get("error")
+        """Report why a source lists nothing: it may be up and have a fault, or have no resources but other things."""
+        document = await target.tree.document(Target(target.tree, path))
+        error, offers = document.get("error"), output.offers(document)
         if error is not None:
             output.message(f"{path[0]}: {error}")
             self.complete = False
+        else:
+            output.message(f"{path[0]}: no resource is listed" + (f"; it has {offers}" if offers else ""))
 
     def _print(self, entries: list[TreeEntry]) -> None:
         for entry in entries:

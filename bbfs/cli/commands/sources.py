@@ -21,7 +21,7 @@ Examples:
 \b
 JSON: an array of objects with id, name, uriPrefix, accessMethod, type, capabilities, state (idle,
 connecting, up, down), resources (a number, or null where it was not counted), mount (a path, or
-null), and where known title, protocolVersion, server, error.
+null), and where known title, protocolVersion, server, templates, tools, prompts (numbers), error.
 """
 
 
@@ -39,7 +39,7 @@ null), and where known title, protocolVersion, server, error.
 )
 @source_options
 def sources(choice: SourceChoice, as_json: bool, offline: bool, check: bool, timeout: float) -> None:
-    """List the sources with state, protocol version, capabilities and number of resources.
+    """List the sources with state, protocol version, capabilities, and how many resources and other things they have.
 
     Each is asked for its listing. One that is down is told in its row.
     """
@@ -48,9 +48,10 @@ def sources(choice: SourceChoice, as_json: bool, offline: bool, check: bool, tim
         output.as_json(rows)
     else:
         several = len({row.get("mount") for row in rows}) > 1
-        heading = ("SOURCE", "STATE", "PROTOCOL", "RESOURCES", "CAPABILITIES", "PREFIX", "MOUNT")
+        counts = ("RESOURCES", *(name.upper() for name in output.OFFERS))
+        heading = ("SOURCE", "STATE", "PROTOCOL", *counts, "CAPABILITIES", "PREFIX", "MOUNT")
         table = [heading, *map(_cells, rows)]
-        for line in output.table(table if several else [cells[:-1] for cells in table], right=[3]):
+        for line in output.table(table if several else [cells[:-1] for cells in table], right=[3, 4, 5, 6]):
             click.echo(line)
         for row in rows:
             if row.get("error"):
@@ -89,6 +90,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
             row.get("state", "idle"),
             row.get("protocolVersion") or "-",
             "-" if resources is None else str(resources),
+            *(str(row.get(name, "-")) for name in output.OFFERS),
             ",".join(row.get("capabilities", ())),
             row.get("uriPrefix", "?"),
             row.get("mount") or "-",

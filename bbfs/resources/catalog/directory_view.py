@@ -7,7 +7,7 @@ URI alone, without a node or a record of its own.
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Protocol, overload
 
 from bbfs.model.listing import Buckets
@@ -87,6 +87,11 @@ class View:
     def of(cls, entries: Mapping[str, Node | Record]) -> "View":
         """Return a view of names that do not change meanwhile, in their order."""
         return cls(_portions(entries), len(entries))
+
+    def beside(self, name: str, node: Node) -> "View":
+        """Return a view that has one more name, before the others."""
+        portions = chain((Portion((name,), (node,)),), (portion for portion, _ in self.portions()))
+        return View(portions, self._count + 1, self.listed, self._directory, self.modified_ns)
 
     @property
     def unchanged(self) -> bool:

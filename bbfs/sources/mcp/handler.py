@@ -70,6 +70,27 @@ class McpHandler:
     def progress(self) -> ListingProgress | None:
         return self._manager.progress(self.source.id)
 
+    @property
+    def notes(self) -> list[str]:
+        """Return sentences about the tools and prompts of the server."""
+        notes: list[str] = []
+        if self.source.tools == "off":
+            notes.append(
+                'Tools are off. `tools = "read-only"`, or an array of names, in the configuration turns them on.'
+            )
+        elif self._tools:
+            run, named = len(self._offer.tools) if self._offer is not None else 0, len(self._tools)
+            notes.append(f"{named} tool{'s' if named != 1 else ''} in `tool/`, {run} of them may be called by path.")
+        if self._prompts:
+            notes.append(f"{len(self._prompts)} prompt{'s' if len(self._prompts) != 1 else ''} in `prompt/`.")
+        elif not self.source.prompts:
+            notes.append("Prompts are off. `prompts = true` in the configuration turns them on.")
+        return notes
+
+    @property
+    def offers(self) -> dict[str, int]:
+        return {"tools": len(self._tools), "prompts": len(self._prompts)}
+
     async def list(self) -> Listing:
         """List the resources and templates of the server, and those of its tools and prompts. Raises BbfsError.
 

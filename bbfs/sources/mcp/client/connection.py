@@ -8,7 +8,7 @@ import logging
 import traceback
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 from typing import Any, Literal
@@ -297,7 +297,8 @@ class Connection:
         self._session, self._closed = session, trio.Event()
         server = session.server
         name = None if server.server is None else self._redact(server.server)
-        self.state = self._up = SourceState("up", None, server.version, name)
+        instructions = None if server.instructions is None else self._redact(server.instructions)
+        self.state = self._up = SourceState("up", None, server.version, name, instructions)
         self._login_wanted = False
         self._wanted = trio.Event()
         self._error = None
@@ -344,7 +345,7 @@ class Connection:
             self._error = None
             self._pauses.forget()
             if not self._login_wanted:
-                self.state = SourceState("idle", None, self._up.protocol_version, self._up.server)
+                self.state = replace(self._up, state="idle")
             log.debug("%s: not used for %g seconds, the connection is ended", self._id, patience)
             self._closed.set()
 

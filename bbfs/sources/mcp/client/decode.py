@@ -36,6 +36,7 @@ _MAX_COMPLETIONS = 10_000
 _LONGEST_TYPE = 255
 """Characters of a media type (RFC 6838, section 4.2, has 127 for each half)."""
 _CAPABILITIES = ("resources", "tools", "prompts", "completions")
+_INSTRUCTIONS = 64 << 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_TTL = 366 * 86400.0
 """Seconds; a server may send any number, but the kernel's entry timeout has a limit."""
@@ -71,11 +72,13 @@ class Greeting:
     """The version, name and capabilities that a server states at the start of a session; empty before.
 
     server: its name and version, or None if it gave none. capabilities: by name, the flags that are on.
+    instructions: the server's advice to its users, cut at `_INSTRUCTIONS` characters.
     """
 
     version: str = ""
     server: str | None = None
     capabilities: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    instructions: str | None = None
 
 
 def initialized(result: Mapping[str, Any], known: Collection[str]) -> Greeting:
@@ -88,7 +91,8 @@ def initialized(result: Mapping[str, Any], known: Collection[str]) -> Greeting:
         raise ProtocolViolation("the server's answer to a greeting is invalid")
     if version not in known:
         raise ProtocolViolation(f"Unsupported protocol version from the server: {shown(version, 40)}")
-    return Greeting(version, _server_name(result.get("serverInfo")), _capabilities(result.get("capabilities")))
+    name, capabilities = _server_name(result.get("serverInfo")), _capabilities(result.get("capabilities"))
+    return Greeting(version, name, capabilities, _instructions(result))
 
 
 def discovered(result: Mapping[str, Any], wanted: str) -> Greeting:
@@ -99,7 +103,12 @@ def discovered(result: Mapping[str, Any], wanted: str) -> Greeting:
     meta = result.get("_meta")
     info = meta.get(SERVER_INFO_META_KEY) if isinstance(meta, dict) else None
     name = None if info is None else _server_name(info)
-    return Greeting(wanted, name, _capabilities(result.get("capabilities")))
+    return Greeting(wanted, name, _capabilities(result.get("capabilities")), _instructions(result))
+
+
+def _instructions(result: Mapping[str, Any]) -> str | None:
+    text = result.get("instructions")
+    return text[:_INSTRUCTIONS] if isinstance(text, str) and text.strip() else None
 
 
 def _server_name(info: Any) -> str:

@@ -1,0 +1,196 @@
+"""The files that describe the sources of a mount, in Markdown: `.about.md` at the root and in each source's directory.
+
+They are a source of their own, which no configuration names.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import trio
+
+from bbfs.model import uri_paths
+from bbfs.model.errors import BbfsError, NotFound
+from bbfs.model.redaction import printable
+from bbfs.model.uri_templates.expand import expand_template, template_variables
+from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata, ResourceTemplate, SourceState
+from bbfs.resources.documents import ABOUT
+from bbfs.resources.manager import ResourceManager
+from bbfs.resources.source import Source
+from bbfs.sources import MemoryContent, TellsMore
+
+AGENTS = "AGENTS.md"
+FRESH_FOR = 1.0
+"""Seconds for which a description is served again."""
+_FIRST_LISTING = 2.0
+"""Seconds that a description waits for the first listing of its source."""
+_TEMPLATES, _LONGEST = 20, 500
+"""Templates in a description, and characters of each text of a source but its instructions."""
+_KINDS = {
+    "mcp": "An MCP server",
+    "api": "The GET operations of a REST API",
+    "database": "A database: a directory for each table and view",
+    "filesystem": "A folder",
+    "memory": "Resources in memory",
+    "notion": "The pages and databases of a Notion workspace",
+    "storage": "An object store, a file server or an archive",
+    "url": "Web pages",
+}
+
+
+class AboutHandler:
+    """The source of the descriptions; each is made when it is read. agents: the root's has the name `AGENTS.md` too."""
+
+    def __init__(self, manager: ResourceManager, *, agents: bool = False) -> None:
+        self.source = DataSource(
+            id="about",
+            name="about",
+            type="about",
+            access_method="bb",
+            uri_prefix="",
+            policy=Policy(listing_ttl=1e9, content_ttl=FRESH_FOR, max_stale=0.0, disk=False),
+        )
+        self._manager = manager
+        self._root_names = (ABOUT, AGENTS) if agents else (ABOUT,)
+
+    @property
+    def state(self) -> SourceState:
+        return SourceState("up")
+
+    async def list_directory(self, path: tuple[str, ...]) -> Listing:
+        """List the root, or the directory of a source."""
+        if path:
+            return Listing((_file("/".join((*path, ABOUT))),))
+        directories = (ResourceMetadata(name, name, name, kind="directory") for name in self._prefixes())
+        return Listing((*map(_file, self._root_names), *directories))
+
+    async def load(self, native_uri: str) -> Loaded:
+        """Make one of the descriptions. That of a source waits for its first listing, two seconds at most."""
+        prefix, _, name = native_uri.rpartition("/")
+        if not prefix and name in self._root_names:
+            text = root_description(self._manager)
+        elif prefix in self._prefixes() and name == ABOUT:
+            await self._first_listing(prefix)
+            text = description(self._manager.place((prefix,))[0])
+        else:
+            raise NotFound(native_uri)
+        return Loaded((Part(None, "text/markdown", MemoryContent(text.encode("utf-8", "replace")), "text"),))
+
+    def _prefixes(self) -> list[str]:
+        return [source.data.uri_prefix for source in self._manager.sources.values()]
+
+    async def _first_listing(self, prefix: str) -> None:
+        with trio.move_on_after(_FIRST_LISTING):
+            try:
+                await self._manager.view((prefix,))
+            except BbfsError:
+                pass  # the description has it
+
+
+def _file(uri: str) -> ResourceMetadata:
+    return ResourceMetadata(uri, uri, uri.rpartition("/")[2], mime_type="text/markdown")
+
+
+def root_description(manager: ResourceManager) -> str:
+    """Describe all sources of a mount. Asks none of them."""
+    lines = [
+        "# Data sources",
+        "",
+        "This file system shows data sources as directories, with bbfs. Every resource is a file: read it with `cat`,",
+        "`grep`, an editor or any other program. All files are read-only.",
+        "",
+    ]
+    for source in manager.sources.values():
+        prefix = source.data.uri_prefix
+        lines.append(f"- [{prefix}]({prefix}/{ABOUT}): {_kind(source)}. {_state(source)}")
+    lines += [
+        "",
+        f"`{ABOUT}` in each directory says more. `.bbfs/status.json` has the state of this mount.",
+        "The path of a resource is its URI with `://` written as `/`; the attribute `user.bbfs.uri` is the exact URI.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def description(source: Source) -> str:
+    """Describe a source: what it is and has, how it is used, its state. Asks the source nothing."""
+    data, state = source.data, source.state
+    heading = [
+        f"# {_text(data.title or data.name)}",
+        "",
+        f"{_kind(source)}, mounted at `{data.uri_prefix}`. {_state(source)}",
+    ]
+    parts = [heading, *map(list, (_contents(source), _templates(source)))]
+    if state.instructions:
+        parts.append(["## Instructions of the source", "", *(f"> {line}" for line in _lines(state.instructions))])
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _kind(source: Source) -> str:
+    kind = _KINDS.get(
+        "mcp" if source.data.access_method == "mcp" else source.data.type, f"A source of type {source.data.type}"
+    )
+    server = source.state.server
+    return f"{kind} ({_text(server)})" if server else kind
+
+
+def _state(source: Source) -> str:
+    """Return the state, and the last error if there is one, in words."""
+    state, problem = source.state, source.problem
+    words = {"idle": "Not in use", "connecting": "Connecting", "up": "Up", "down": "Down"}[state.state]
+    protocol = f", protocol {_text(state.protocol_version)}" if state.protocol_version else ""
+    return f"{words}{protocol}." + (f" Last error: {_text(problem)}" if problem else "")
+
+
+def _contents(source: Source) -> Iterator[str]:
+    yield "## What is here"
+    yield ""
+    count, listed = source.catalog.count(), source.catalog.cached_view((), completed=False) is not None
+    if not listed and not count:
+        yield "- The source has not been listed yet."
+    elif count:
+        yield f"- {count} listed resource{'s' if count != 1 else ''}."
+    else:
+        yield "- No listed resource."
+    templates = [each for each in source.catalog.all_templates() if not each.on_open]
+    if templates:
+        yield f"- {len(templates)} template{'s' if len(templates) != 1 else ''}, which make names that are not listed."
+    if isinstance(source.handler, TellsMore):
+        yield from (f"- {note}" for note in source.handler.notes)
+    granted = source.data.capabilities
+    if not granted.read:
+        yield "- Reading is off: the option `capabilities` of this source does not grant `read`."
+    if not granted.list:
+        yield "- Listing is off: the option `capabilities` of this source does not grant `list`."
+
+
+def _templates(source: Source) -> Iterator[str]:
+    """Yield the templates with the path of an example each."""
+    templates = [each for each in source.catalog.all_templates() if not each.on_open]
+    if not templates:
+        return
+    yield "## Templates"
+    yield ""
+    for template in templates[:_TEMPLATES]:
+        example = _example(source.data, template)
+        said = template.description or template.title
+        opened = f", for example `cat {example}`" if example else " makes no path"
+        yield f"- `{_text(template.uri_template)}`{opened}" + (f": {_text(said)}" if said else "")
+    if len(templates) > _TEMPLATES:
+        yield f"- and {len(templates) - _TEMPLATES} more: see the attribute `user.bbfs.uri_templates` of directories"
+
+
+def _example(data: DataSource, template: ResourceTemplate) -> str | None:
+    """Return the path, below the source's directory, of the resource whose variables have their own names as values."""
+    try:
+        values = {name: name.upper() for name in template_variables(template.uri_template)}
+        path = uri_paths.plain_path(expand_template(template.uri_template, values), data.scheme).path
+    except BbfsError:
+        return None
+    return _text("/".join(path))
+
+
+def _text(text: str) -> str:
+    """Return a text of the source in one line, without what would end a code span."""
+    return " ".join(printable(text[:_LONGEST]).replace("`", "'").split())
+
+
+def _lines(text: str) -> Iterable[str]:
+    return (printable(line) for line in text.splitlines())

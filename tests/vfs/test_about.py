@@ -1,0 +1,101 @@
+"""The files that describe the sources (S35)."""
+
+import pytest
+import trio
+from fakes import FlatSource, TreeSource, World, data_source
+
+from bbfs.model.errors import Unreachable
+from bbfs.model.values import ResourceTemplate, SourceState
+from bbfs.resources.documents import ABOUT
+from bbfs.vfs.about import AboutHandler
+
+DOCS, TREE = "mcp-server+docs", "bb-scripted+tree+file"
+
+
+async def described(world: World, *, agents: bool = False) -> World:
+    about = AboutHandler(world.manager, agents=agents)
+    await world.manager.add_description(ABOUT, about.source, about)
+    return world
+
+
+async def text(world: World, path: str) -> str:
+    return (await world.kernel.cat(path)).decode()
+
+
+@pytest.mark.semantics("S35")
+async def test_a_source_that_describes_itself_lists_its_description_and_a_mirror_does_not(
+    nursery: trio.Nursery,
+) -> None:
+    sources = FlatSource(contents={"x://a": b"1"}), TreeSource(contents={"file:./b": b"2"})
+    async with World(nursery, *sources) as world:
+        await described(world)
+        assert await world.kernel.ls() == [ABOUT, TREE, DOCS]
+        assert await world.kernel.ls(DOCS) == [ABOUT, "x"]
+        assert await world.kernel.ls(TREE) == ["b"]
+        for path in (ABOUT, f"{DOCS}/{ABOUT}", f"{TREE}/{ABOUT}"):
+            assert len(await text(world, path)) == (await world.kernel.stat(path)).size > 0
+        for handler in sources:
+            assert handler.loaded == []
+
+
+@pytest.mark.semantics("S35")
+async def test_a_resource_of_that_name_comes_first(nursery: trio.Nursery) -> None:
+    async with World(nursery, TreeSource(contents={f"file:./{ABOUT}": b"its own"})) as world:
+        await described(world)
+        assert await text(world, f"{TREE}/{ABOUT}") == "its own"
+        assert await world.kernel.ls(TREE) == [ABOUT]
+
+
+@pytest.mark.semantics("S35", "S6")
+async def test_a_source_that_is_down_says_why(nursery: trio.Nursery) -> None:
+    down = FlatSource(state=SourceState("down", "no such program"), down=Unreachable("no such program"))
+    mirror = TreeSource(down=Unreachable("no such host"))
+    async with World(nursery, down, mirror) as world:
+        await described(world)
+        assert "Down. Last error: no such program" in await text(world, f"{DOCS}/{ABOUT}")
+        assert "no such host" in await text(world, f"{TREE}/{ABOUT}")
+
+
+@pytest.mark.semantics("S35")
+async def test_it_waits_for_the_first_listing_but_not_for_ever(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    slow = FlatSource(contents={"x://a": b"1"})
+    gate = slow.hold(FlatSource.LISTING)
+    async with World(nursery, slow) as world:
+        await described(world)
+        before = trio.current_time()
+        assert "has not been listed yet" in await text(world, f"{DOCS}/{ABOUT}")
+        assert trio.current_time() - before < 3
+        gate.set()
+
+
+@pytest.mark.semantics("S35", "S34")
+async def test_templates_have_the_path_of_an_example(nursery: trio.Nursery) -> None:
+    source = FlatSource(contents={"x://a": b"1"})
+    source.templates = (ResourceTemplate("x://{user}/`notes`{?page}", "notes", description="Notes\n# of a user"),)
+    async with World(nursery, source) as world:
+        await described(world)
+        found = await text(world, f"{DOCS}/{ABOUT}")
+        assert "- `x://{user}/'notes'{?page}`, for example `cat x/USER/'notes'?page=PAGE`: Notes # of a user" in found
+
+
+@pytest.mark.semantics("S35")
+async def test_instructions_are_quoted_line_by_line(nursery: trio.Nursery) -> None:
+    source = FlatSource(state=SourceState("up", instructions="Ask first.\n\x1b[2J# Not a heading"))
+    async with World(nursery, source) as world:
+        await described(world)
+        assert "> Ask first.\n>  [2J# Not a heading\n" in await text(world, f"{DOCS}/{ABOUT}")
+
+
+@pytest.mark.semantics("S35")
+async def test_the_root_describes_all_sources_and_asks_none(nursery: trio.Nursery) -> None:
+    sources = FlatSource(), FlatSource(data_source("mcp-server+other"))
+    async with World(nursery, *sources) as world:
+        await described(world, agents=True)
+        assert (await world.kernel.ls())[:2] == [ABOUT, "AGENTS.md"]
+        found = await text(world, "AGENTS.md")
+        assert found == await text(world, ABOUT)
+        assert f"[{DOCS}]({DOCS}/{ABOUT})" in found
+        assert "[mcp-server+other]" in found
+        assert sources[0].listed == sources[1].listed == []
