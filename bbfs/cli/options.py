@@ -65,6 +65,9 @@ class SourceChoice:
     folders: tuple[str, ...]
     others: tuple[str, ...]
     verbosity: Verbosity
+    set_options: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
 
     @classmethod
     def none(cls, verbosity: Verbosity) -> "SourceChoice":
@@ -73,8 +76,12 @@ class SourceChoice:
 
     @property
     def given(self) -> bool:
-        """Return whether an option names sources. Otherwise a mount or the default configuration file has them."""
-        return bool(self.config_file or self.mcp_config or self.mcp or self.folders or self.others)
+        """Return whether an option names sources, or sets options of them, which no mount can take over.
+
+        Otherwise a mount or the default configuration file has them.
+        """
+        names = self.config_file or self.mcp_config or self.mcp or self.folders or self.others
+        return bool(names or self.set_options or self.headers or self.tools)
 
     def load(self, left_out: Callable[[str], object] | None = None) -> "Config":
         """Load the configuration file, explicit or default, and add the sources of the other options.
@@ -112,7 +119,13 @@ class SourceChoice:
         groups += [("--mcp", [config.source_from_mcp_argument(text)]) for text in self.mcp]
         groups += [("--dir", [config.source_from_dir_argument(text)]) for text in self.folders]
         groups += [("--source", [config.source_from_url_argument(text)]) for text in self.others]
-        return replace(loaded, sources=config.merge(*groups))
+        assignments = [
+            *map(config.assignment, self.set_options),
+            *map(config.header, self.headers),
+            *map(config.tools, self.tools),
+        ]
+        sources = config.with_options(config.merge(*groups), assignments, environ=os.environ)
+        return replace(loaded, sources=sources)
 
     def _elsewhere(self, path: str, counts: Mapping[str, int]) -> None:
         if not self.verbosity.quiet:
@@ -156,6 +169,18 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--mcp", multiple=True, metavar="[NAME=]COMMAND|URL", help="An MCP server.")
     @click.option("--dir", "folders", multiple=True, metavar="[NAME=]PATH", help="A local folder.")
     @click.option("--source", "others", multiple=True, metavar="[NAME=]URL", help="A database, a store, a web page, …")
+    @click.option(
+        "-o",
+        "--option",
+        "set_options",
+        multiple=True,
+        metavar="[NAME.]KEY=VALUE",
+        help="Set an option of a source, by its name in the configuration file.",
+    )
+    @click.option("--header", "headers", multiple=True, metavar="[NAME=]HEADER: VALUE", help="Send a header with HTTP.")
+    @click.option(
+        "--tools", multiple=True, metavar="[NAME=]WORD|TOOL,…", help="Set the tools of MCP servers that may be run."
+    )
     @verbosity_options
     @functools.wraps(command)
     def wrapped(
@@ -166,9 +191,13 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         mcp: tuple[str, ...],
         folders: tuple[str, ...],
         others: tuple[str, ...],
+        set_options: tuple[str, ...],
+        headers: tuple[str, ...],
+        tools: tuple[str, ...],
         **rest: Any,
     ) -> Any:
-        return command(SourceChoice(config_file, mcp_config, mcp, folders, others, verbosity), *args, **rest)
+        named = (config_file, mcp_config, mcp, folders, others)
+        return command(SourceChoice(*named, verbosity, set_options, headers, tools), *args, **rest)
 
     return wrapped
 

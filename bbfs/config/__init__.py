@@ -5,6 +5,7 @@ its place and a remedy. No module here starts or reaches a source.
 """
 
 from bbfs.config.arguments import source_from_dir_argument, source_from_mcp_argument
+from bbfs.config.assignments import assignment, header, tools, with_options
 from bbfs.config.hosts.files import import_mcp_hosts
 from bbfs.config.naming import give_way, merge
 from bbfs.config.toml import Config, MountOptions, default_config_path, load_config
@@ -13,12 +14,16 @@ from bbfs.config.urls import source_from_url_argument
 __all__ = [
     "Config",
     "MountOptions",
+    "assignment",
     "default_config_path",
     "give_way",
+    "header",
     "import_mcp_hosts",
     "load_config",
     "merge",
     "source_from_dir_argument",
     "source_from_mcp_argument",
     "source_from_url_argument",
+    "tools",
+    "with_options",
 ]

@@ -140,6 +140,18 @@ class SourceTable(ConfigTable):
     prompts: bool | None = None
     shared: bool | None = None
 
+    def policy(self) -> dict[str, Any]:
+        """Return the given fields of `Policy`."""
+        given = {"listing_ttl": self.ttl.listing, "content_ttl": self.ttl.content}
+        for key in ("timeout", "max_stale", "concurrency", "sizes", "disk"):
+            given[key] = getattr(self, key)
+        return {key: value for key, value in given.items() if value is not None}
+
+    def connection(self) -> dict[str, Any]:
+        """Return the given fields of `McpServer` that are keys of the source."""
+        given = {key: getattr(self, key) for key in ("start", "idle_timeout", "list_limit", "roots")}
+        return {key: value for key, value in given.items() if value is not None}
+
 
 class FileTable(ConfigTable):
     """The whole file. Sources are validated one by one, so that a faulty one does not hide the faults of others."""

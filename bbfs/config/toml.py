@@ -33,13 +33,14 @@ from bbfs.config.shared_cache import shared_cache
 from bbfs.model.errors import ConfigError, InvalidUri
 from bbfs.model.source_types import find, fixed_scheme, meant, names, policy
 from bbfs.model.uri import build_uri_prefix, parse_uri_prefix
-from bbfs.model.values import AccessMethod, Capabilities, DataSource, McpServer, Policy, SharedCache
+from bbfs.model.values import AccessMethod, Capabilities, DataSource, McpServer, SharedCache
 
 _T = TypeVar("_T", bound=ConfigTable)
 LARGEST_FILE = 16 << 20
 """Characters of a configuration file. Hosts keep histories in the same file."""
 _MCP_TYPES = ("server", "mcp")
-_MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", "shared")
+MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", "shared")
+"""Keys of a source that only MCP servers have."""
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
 
 
@@ -258,7 +259,7 @@ class _Loader:
             access_method=access_method,
             uri_prefix=prefix,
             capabilities=Capabilities(**table.capabilities.model_dump()),
-            policy=_policy(source_type, table),
+            policy=policy(source_type, **table.policy()),
             config=MappingProxyType(config),
             auth=MappingProxyType(auth),
             mcp=mcp,
@@ -272,14 +273,14 @@ class _Loader:
     def _with_options(self, mcp: McpServer | None, table: SourceTable, path: KeyPath) -> McpServer | None:
         """Return the server with its source's keys for the connection. No other source may have these keys."""
         if mcp is None:
-            for key in _MCP_KEYS if table.mcp_config is None else ():
+            for key in MCP_KEYS if table.mcp_config is None else ():
                 if getattr(table, key) is not None:
                     self._problem((*path, to_camel(key)), "belongs to MCP sources, which have an mcpConfig")
             return None
-        given: dict[str, Any] = {key: getattr(table, key) for key in ("start", "idle_timeout", "list_limit")}
-        if table.roots is not None:
-            given["roots"] = tuple(as_path(root, self._base, self._environ) for root in table.roots)
-        return replace(mcp, **{key: value for key, value in given.items() if value is not None})
+        given = table.connection()
+        if "roots" in given:
+            given["roots"] = tuple(as_path(root, self._base, self._environ) for root in given["roots"])
+        return replace(mcp, **given)
 
     def _uri_prefix(
         self, table: SourceTable, access_method: str, source_type: str, config: Mapping[str, Any], path: KeyPath
@@ -347,16 +348,3 @@ class _Loader:
             name = quote(sources[order[clash.earlier]].name)
             message = f"has {clash.what}, and so has {name} in line {self._problems.line(other)}; give one another name"
             self._problem(("sources", order[clash.later], "name"), message)
-
-
-def _policy(type: str, table: SourceTable) -> Policy:
-    given = {
-        "timeout": table.timeout,
-        "listing_ttl": table.ttl.listing,
-        "content_ttl": table.ttl.content,
-        "max_stale": table.max_stale,
-        "concurrency": table.concurrency,
-        "sizes": table.sizes,
-        "disk": table.disk,
-    }
-    return policy(type, **{key: value for key, value in given.items() if value is not None})

@@ -28,6 +28,23 @@ class SourceOptions(BaseModel):
         extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, loc_by_alias=False
     )
 
+    @classmethod
+    def tables(cls, config: Mapping[str, Any]) -> Mapping[tuple[str, ...], "type[SourceOptions]"]:
+        """Return the tables that an option may be in, by their paths in `[[sources]]`. config: options as given."""
+        return {("config",): cls}
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> list[tuple[tuple[int | str, ...], str]]:
+        """Return the faults of a table, each with its key path. No message holds a value, which may be a secret."""
+        try:
+            cls.model_validate(dict(values))
+        except ValidationError as error:
+            return [
+                (problem["loc"], _message(cls, problem["loc"], problem["type"], problem["msg"]))
+                for problem in error.errors(include_url=False, include_input=False, include_context=False)
+            ]
+        return []
+
 
 def parse_options(options: type[OptionsT], source: DataSource) -> OptionsT:
     """Return the options in `source.config`. Raise ConfigError that names each bad key as `sources[ID].config.KEY`."""
@@ -38,13 +55,10 @@ def parse_table(options: type[OptionsT], values: Mapping[str, Any], where: str) 
     """Return the options in a table. Raise ConfigError that names each bad key as `where.KEY`."""
     try:
         return options.model_validate(dict(values))
-    except ValidationError as error:
-        # The message leaves the values out: an option may hold a secret.
-        problems = [
-            _problem(options, where, problem["loc"], problem["type"], problem["msg"])
-            for problem in error.errors(include_url=False, include_input=False, include_context=False)
-        ]
-    raise ConfigError("; ".join(problems))
+    except ValidationError:
+        pass  # its text holds values, and an option may be a secret
+    problems = options.problems(values)
+    raise ConfigError("; ".join(f"{'.'.join([where, *map(str, place)])}: {message}" for place, message in problems))
 
 
 def refuse_auth(source: DataSource) -> None:
@@ -76,18 +90,16 @@ def open_regular(path: str) -> BinaryIO:
     return os.fdopen(number, "rb")
 
 
-def _problem(options: type[SourceOptions], table: str, location: tuple[int | str, ...], kind: str, message: str) -> str:
-    where = ".".join([table, *map(str, location)])
+def _message(options: type[SourceOptions], location: tuple[int | str, ...], kind: str, message: str) -> str:
     if kind == "missing":
-        return f"{where}: this option is required"
+        return "this option is required"
     if kind != "extra_forbidden":
-        return f"{where}: {_in_words(message)}"
+        return _in_words(message)
     known = _known(options, location)
     if location[-1] in known:
-        return f"{where}: is there in camelCase and in snake_case; leave one of them out"
+        return "is there in camelCase and in snake_case; leave one of them out"
     near = get_close_matches(str(location[-1]), known, n=1)
-    remedy = f"did you mean {near[0]!r}?" if near else f"known options are {', '.join(known)}"
-    return f"{where}: unknown option; {remedy}"
+    return f"unknown option; {f'did you mean {near[0]!r}?' if near else 'known options are ' + ', '.join(known)}"
 
 
 def _in_words(message: str) -> str:

@@ -528,3 +528,26 @@ def test_names_that_are_not_utf_8_are_printed_as_they_are(process: Process, only
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30, check=True)
     printed = [b"caf\xe9", rb"caf" + b"\xe9" + rb" \x1b \ud800", rb'"caf\udce9 \u001b \ud800"']
     assert done.stdout.splitlines() == printed
+
+
+def test_options_on_the_command_line(bbfs: Run, only: list[str], folder: Path) -> None:
+    (folder / ".hidden").write_text("x")
+    assert ".hidden" in bbfs("ls", *only, "notes").stdout
+    for option in ("notes.hidden=false", "hidden=false", "notes.config.hidden=false"):
+        result = bbfs("ls", *only, "-o", option, "notes")
+        assert (result.exit_code, ".hidden" in result.stdout) == (0, False)
+    for command in (["ls"], ["cat", "notes/hello.txt"], ["stat", "notes"], ["sources"], ["load", "--direct", "x"]):
+        result = bbfs(*command, *only, "-o", "notes.hiden=false")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr == "bbfs: -o notes.hiden: unknown option; did you mean 'hidden'?\n"
+    refused = bbfs("mount", "/none", *only, "-o", "notes.hiden=false")
+    assert (refused.exit_code, "did you mean" in refused.stderr) == (1, True)
+    assert "-o notes.hiden: " in bbfs("doctor", *only, "-o", "notes.hiden=false").stdout
+
+
+def test_a_header_is_for_one_server(bbfs: Run) -> None:
+    two = ["--mcp", "a=https://a.invalid/mcp", "--mcp", "b=https://b.invalid/mcp"]
+    result = bbfs("ls", *two, "--header", "Authorization: Bearer s3cr3t")
+    assert (result.exit_code, "several sources have this option: a, b" in result.stderr) == (1, True)
+    assert "s3cr3t" not in result.stderr
+    assert bbfs("ls", *two, "--header", "a=Authorization: Bearer s3cr3t", "--tools", "off").exit_code == 0

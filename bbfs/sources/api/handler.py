@@ -56,6 +56,8 @@ class ApiHandler:
     Raises ConfigError for options and secrets that cannot be used.
     """
 
+    options = ApiOptions
+
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
         options = self._options = parse_options(ApiOptions, source)

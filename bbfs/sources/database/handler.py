@@ -43,6 +43,8 @@ class DatabaseHandler:
     Raises ConfigError for options that cannot be used. The first request connects.
     """
 
+    options = DatabaseOptions
+
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
         self._options = parse_options(DatabaseOptions, source)

@@ -69,6 +69,8 @@ class FilesystemHandler:
     until it is there.
     """
 
+    options = FilesystemOptions
+
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
         refuse_auth(source)

@@ -73,6 +73,8 @@ class MemoryHandler:
     options that cannot be used, and for files among them that cannot be read.
     """
 
+    options = MemoryOptions
+
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
         self.state = SourceState("up")

@@ -69,6 +69,8 @@ class NotionOptions(SourceOptions):
 class NotionHandler:
     """One workspace, as far as an integration may see it. Raises ConfigError for options that cannot be used."""
 
+    options = NotionOptions
+
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
         options = parse_options(NotionOptions, source)

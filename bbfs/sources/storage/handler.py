@@ -23,7 +23,7 @@ from bbfs.sources.storage.archives.backend import ArchiveBackend
 from bbfs.sources.storage.backend import A_TURN, StorageBackend, StoredItem
 from bbfs.sources.storage.filesystems import FilesystemBackend
 from bbfs.sources.storage.objects import ObjectBackend
-from bbfs.sources.storage.options import Configured, configure
+from bbfs.sources.storage.options import Configured, StorageOptions, configure
 from bbfs.sources.storage.s3.backend import S3Backend
 
 T = TypeVar("T")
@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 
 class StorageHandler:
     """One place in an object store, an archive, or a remote file system. Raises ConfigError when it is made."""
+
+    options = StorageOptions
 
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source

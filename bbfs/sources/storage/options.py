@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
@@ -34,6 +35,12 @@ class StorageOptions(SourceOptions):
     options: dict[str, Any] = Field(default_factory=dict)
     max_memory: Bytes = Field(default=8 << 20, ge=1, le=1 << 30)
     list_limit: int = Field(default=100_000, ge=1, le=1_000_000)
+
+    @classmethod
+    def tables(cls, config: Mapping[str, Any]) -> Mapping[tuple[str, ...], type[SourceOptions]]:
+        known = SCHEMES.get(str(config.get("url", "")).partition("://")[0].lower())
+        own = {("config", "options"): known.options, ("auth",): known.auth} if known is not None else {}
+        return {("config",): cls, **own}
 
 
 class SchemeTable(SourceOptions):

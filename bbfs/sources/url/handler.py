@@ -52,6 +52,8 @@ _EXTRA = "needs packages that are not installed: pip install 'bbfs[web]'"
 class UrlHandler:
     """One set of web pages. Raises ConfigError for options that cannot be used."""
 
+    options = UrlOptions
+
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
         self._options = options = parse_options(UrlOptions, source)
