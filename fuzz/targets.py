@@ -11,9 +11,10 @@ import json
 import os
 import struct
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from xml.etree import ElementTree
 
 import trio
 
@@ -43,6 +44,8 @@ from bbfs.sources.storage.archives import members
 from bbfs.sources.storage.archives.tar_headers import TarError, read_headers
 from bbfs.sources.storage.archives.zip_directory import data_of, read_directory
 from bbfs.sources.storage.s3.answers import error_of, page_of
+from bbfs.sources.storage.webdav.answers import described
+from bbfs.sources.storage.xml import read_entries
 from bbfs.sources.url.listing import link_in
 from bbfs.sources.url.sitemaps import SitemapParser
 
@@ -296,6 +299,32 @@ def s3_pages(data: bytes) -> None:
     assert isinstance(error_of(400, {}, data, "it"), BbfsError)
 
 
+def webdav_answers(data: bytes) -> None:
+    """An answer to PROPFIND is the same in whatever pieces it comes."""
+    assert _webdav([data]) == _webdav(pieces(data))
+
+
+def _webdav(fed: Iterable[bytes]) -> Any:
+    found: list[Any] = []
+
+    def take(element: ElementTree.Element) -> bool:
+        each = described(element)
+        if each is not None:
+            assert not {"", ".", ".."} & set(each.names)
+            assert not any("/" in name or "\0" in name for name in each.names)
+            found.append(each)
+        return True
+
+    async def arrive() -> AsyncIterator[bytes]:
+        for piece in fed:
+            yield piece
+
+    with refused(ProtocolViolation):
+        trio.run(read_entries, arrive(), "multistatus", take)
+        return found
+    return None
+
+
 def sitemaps(data: bytes) -> None:
     """A sitemap is the same in whatever pieces it comes, and has no more entries than there is room for."""
     whole, cut = _sitemap([data]), _sitemap(pieces(data))
@@ -520,6 +549,16 @@ TARGETS: Mapping[str, Target] = {
             b"<Contents><Key>a%2Fb</Key><Size>1</Size></Contents></ListBucketResult>",
         ),
         ("<Contents>", "</Contents>", "<Key>", "<Size>", "<!--", "<![CDATA[", "<!DOCTYPE", "<?xml"),
+    ),
+    "webdav-answers": Target(
+        webdav_answers,
+        (
+            b'<D:multistatus xmlns:D="DAV:"><D:response><D:href>/a%2Fb/c/</D:href><D:propstat><D:prop><D:resourcetype>'
+            b"<D:collection/></D:resourcetype><D:getcontentlength>1</D:getcontentlength></D:prop>"
+            b"<D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response></D:multistatus>",
+            b"<multistatus><response><href>http://h/%2E</href><status>HTTP/1.1 403 No</status></response>",
+        ),
+        ("<response>", "<href>", "<prop>", "</prop>", "<propstat>", "<status>", "200", "<!--", "<![CDATA[", "%00"),
     ),
     "tar-headers": Target(
         tar_headers,

@@ -10,7 +10,18 @@ from harness import SourceTable
 from hostile import Case, walk
 from hostile_archives import EMPTY, bomb, deflated, xz_with_dictionary, zip_of, zstd_frame
 from hostile_sources import PATIENCE, Reply, Source, serve
-from hostile_storage import ENDLESS_S3, ESCAPES, HOSTILE_TARS, S3_PAGES, s3_page, tar_header
+from hostile_storage import (
+    DAV_PAGES,
+    ENDLESS_S3,
+    ESCAPES,
+    HOSTILE_TARS,
+    ODD_DAV,
+    S3_PAGES,
+    dav_entry,
+    dav_page,
+    s3_page,
+    tar_header,
+)
 
 MIB = 1 << 20
 ZEROS = bytes(64 * MIB)
@@ -46,6 +57,43 @@ def stores() -> Iterator[Case]:
     }  # fmt: skip
     for name, reply in pages.items():
         yield Case(name, bucket(reply), "bb-storage+hostile+s3", quick=name in QUICK)
+
+
+def collection(reply: Reply) -> Source:
+    """Return the source of a WebDAV server whose every listing is one reply."""
+
+    def source(directory: Path) -> SourceTable:
+        url = serve(directory, {"PROPFIND *": reply}).replace("http", "webdav", 1)
+        return {"name": "hostile", "type": "storage", "config": {"url": f"{url}/d/"}, "timeout": PATIENCE}
+
+    return source
+
+
+def collections() -> Iterator[Case]:
+    """Yield listings of WebDAV."""
+    begins = b'<multistatus xmlns="DAV:">'
+
+    def endless(text: str) -> Reply:
+        return Reply(text.encode(), begins, 207, XML, endless=True)
+
+    replies = {name: Reply(made, status=207, headers=XML) for name, made in DAV_PAGES.items()}
+    replies |= {f"entries of {name}": Reply(dav_page(*[each] * 99), status=207) for name, each in ODD_DAV.items()}
+    replies |= {
+        "names for ever": endless("".join(dav_entry("/d/@N@") for _ in range(100))),
+        "long names for ever": endless("".join(dav_entry("/d/@N@" + "x" * 8000) for _ in range(100))),
+        "one name for ever": endless(dav_entry("/d/a") * 1000),
+        "elements for ever": endless("<a/>" * MIB),
+        "spaces for ever": endless(" " * MIB),
+        "an element for ever": endless("<a>" * MIB),
+        "a section for ever": Reply(b"<" * MIB, begins + b"<a><![CDATA[", 207, XML, endless=True),
+        "zeros, gzip": Reply(begins + ZEROS.replace(b"\0", b" "), status=207, headers=XML, encodings=["gzip"]),
+        "an error for ever": Reply(b"x" * MIB, status=403, headers=XML, endless=True),
+        "a redirect to itself": Reply(status=307, headers={"location": "/d/"}),
+        "a redirect into this machine": Reply(status=307, headers={"location": "http://127.0.0.1:1/d/"}),
+    }
+    for name, reply in replies.items():
+        quick = name == "names for ever"
+        yield Case(f"a WebDAV listing of {name}", collection(reply), "bb-storage+hostile+webdav", quick=quick)
 
 
 def archive(name: str, write: Callable[[Path], None]) -> Source:
@@ -134,6 +182,6 @@ def zips() -> Iterator[Case]:
         yield Case(name, archive("a.zip", data(make)), "bb-storage+hostile+zip", touch)
 
 
-@pytest.mark.parametrize("case", [*stores(), *tars(), *zips()], ids=str)
+@pytest.mark.parametrize("case", [*stores(), *collections(), *tars(), *zips()], ids=str)
 def test_a_hostile_store_harms_nobody(case: Case, holds: Callable[[Case], None]) -> None:
     holds(case)

@@ -17,24 +17,34 @@ def s3_object(key: str, size: str = "1") -> bytes:
     return f"<Contents><Key>{key}</Key><Size>{size}</Size></Contents>".encode()
 
 
+def hostile_xml(root: str) -> Mapping[str, Callable[[], bytes]]:
+    """Return documents that are no listing, each as a function, since some are large. root: of a listing."""
+    begin, end = f"<{root}>".encode(), f"</{root}>".encode()
+    entities = f'<!DOCTYPE a [<!ENTITY b "c">]><{root}/>'
+    return {
+        "a hundred thousand elements, one in another": lambda: b"<a>" * 100_000 + b"</a>" * 100_000,
+        "a million attributes": lambda: begin + b"<a " + b"".join(b'a%d="" ' % n for n in range(400_000)) + b"/>" + end,
+        "a name of a megabyte": lambda: begin + b"<" + b"a" * (1 << 20) + b"/>" + end,
+        "a text of four megabytes": lambda: begin + b"<Contents><Key>" + b"k" * (4 << 20) + b"</Key></Contents>" + end,
+        "a comment of four megabytes": lambda: begin + b"<!--" + b"x" * (4 << 20) + b"-->" + end,
+        "a comment with half a million tags": lambda: begin + b"<!--" + b"<" * 500_000 + b"-->" + end,
+        "a section with half a million tags": lambda: begin + b"<a><![CDATA[" + b"<" * 500_000 + b"]]></a>" + end,
+        "entities": lambda: b'<!DOCTYPE a [<!ENTITY b "' + b"c" * 9 + b'">]>' + begin + b"&b;" + end,
+        "entities in UTF-16": lambda: f'<?xml version="1.0" encoding="utf-16"?>{entities}'.encode("utf-16"),
+        "entities in EBCDIC": lambda: b'<?xml version="1.0" encoding="cp037"?>' + entities.encode("cp037"),
+        "a namespace that each name repeats": lambda: (
+            b"<" + root.encode() + b' xmlns="' + b"n" * 70_000 + b'">' + b"".join(b"<a%d/>" % n for n in range(40_000))
+        ),
+        "no XML": lambda: b"{}",
+        "nothing": lambda: b"",
+        "another document": lambda: b"<Error/>",
+        "no end": lambda: begin,
+    }  # fmt: skip
+
+
 S3_PAGES: Mapping[str, Callable[[], bytes]] = {
+    **hostile_xml("ListBucketResult"),
     "a million elements": lambda: s3_page(b"<a/>" * 1_000_000),
-    "a hundred thousand elements, one in another": lambda: b"<a>" * 100_000 + b"</a>" * 100_000,
-    "a million attributes": lambda: s3_page(b"<a " + b"".join(b'a%d="" ' % n for n in range(400_000)) + b"/>"),
-    "a name of a megabyte": lambda: s3_page(b"<" + b"a" * (1 << 20) + b"/>"),
-    "a text of four megabytes": lambda: s3_page(b"<Contents><Key>" + b"k" * (4 << 20) + b"</Key></Contents>"),
-    "a comment of four megabytes": lambda: s3_page(b"<!--" + b"x" * (4 << 20) + b"-->"),
-    "a comment with half a million tags": lambda: s3_page(b"<!--" + b"<" * 500_000 + b"-->"),
-    "entities": lambda: b'<!DOCTYPE a [<!ENTITY b "' + b"c" * 9 + b'">]>' + s3_page(b"&b;"),
-    "entities in UTF-16": lambda: (
-        '<?xml version="1.0" encoding="utf-16"?><!DOCTYPE a [<!ENTITY b "c">]><ListBucketResult/>'.encode("utf-16")
-    ),
-    "entities in EBCDIC": lambda: (
-        b'<?xml version="1.0" encoding="cp037"?>' + '<!DOCTYPE a [<!ENTITY b "c">]><ListBucketResult/>'.encode("cp037")
-    ),
-    "a namespace that each name repeats": lambda: (
-        b'<ListBucketResult xmlns="' + b"n" * 40_000 + b'">' + b"".join(b"<a%d/>" % n for n in range(40_000))
-    ),
     "a size of ten thousand digits": lambda: s3_page(s3_object("a", "9" * 10_000)),
     "a size that no file has": lambda: s3_page(s3_object("a", str(1 << 63))),
     "a size in other digits": lambda: s3_page(s3_object("a", "\u0663")),
@@ -42,12 +52,9 @@ S3_PAGES: Mapping[str, Callable[[], bytes]] = {
         b"<IsTruncated>true</IsTruncated><NextContinuationToken>" + b"t" * 100_000 + b"</NextContinuationToken>"
     ),
     "no token although it goes on": lambda: s3_page(b"<IsTruncated>true</IsTruncated>"),
-    "no XML": lambda: b"{}",
-    "nothing": lambda: b"",
-    "another document": lambda: b"<Error/>",
-    "no end": lambda: b"<ListBucketResult>" + s3_object("a"),
+    "no end after an object": lambda: b"<ListBucketResult>" + s3_object("a"),
 }
-"""Pages of a listing that are none, each as a function, since some are large."""
+"""Pages of a listing that are none."""
 
 
 def endless_s3(names: Callable[[int], list[str]], *, token: Callable[[int], str] = str) -> Callable[[int], bytes]:
@@ -68,6 +75,43 @@ ENDLESS_S3: Mapping[str, Callable[[int], bytes]] = {
     "the same token": endless_s3(lambda page: [f"d/{page}"], token=lambda page: "same"),
     "names that are elsewhere": endless_s3(lambda page: [f"e/{page}"]),
 }
+
+
+def dav_entry(href: str, properties: str = "<getcontentlength>1</getcontentlength>") -> str:
+    prop = f"<prop>{properties}</prop><status>HTTP/1.1 200 OK</status>"
+    return f"<response><href>{href}</href><propstat>{prop}</propstat></response>"
+
+
+def dav_page(*entries: str) -> bytes:
+    return f'<?xml version="1.0"?><multistatus xmlns="DAV:">{"".join(entries)}</multistatus>'.encode()
+
+
+DAV_PAGES: Mapping[str, Callable[[], bytes]] = {
+    **hostile_xml("multistatus"),
+    "an entry of a million properties": lambda: dav_page(dav_entry("/d/a", "<a/>" * 1_000_000)),
+    "an entry of many kinds": lambda: dav_page(
+        dav_entry("/d/a", f"<resourcetype>{'<collection/>' * 100_000}</resourcetype>")
+    ),
+    "paths that are elsewhere": lambda: dav_page(*(dav_entry(f"/e/{number}") for number in range(20_000))),
+}
+"""Answers to PROPFIND that are none."""
+ODD_DAV: Mapping[str, str] = {
+    "a size of many digits": dav_entry("/d/a", f"<getcontentlength>{'9' * 9000}</getcontentlength>"),
+    "a size below zero": dav_entry("/d/a", "<getcontentlength>-1</getcontentlength>"),
+    "a long date": dav_entry("/d/a", f"<getlastmodified>{'Mon, ' * 9000}</getlastmodified>"),
+    "a date that never was": dav_entry("/d/a", "<getlastmodified>Sat, 99 Nov 99999 99:99:99 GMT</getlastmodified>"),
+    "a path of dots": dav_entry("/d/../../etc/passwd"),
+    "encoded dots": dav_entry("/d/%2E%2E"),
+    "an encoded slash": dav_entry("/d/a%2Fb"),
+    "a zero byte": dav_entry("/d/a%00"),
+    "an empty name": dav_entry("/d//"),
+    "a path that is no URL": dav_entry("http://[/d/a"),
+    "no path": dav_entry(""),
+    "another server's path": dav_entry("http://192.0.2.1/d/a"),
+    "nothing in it": "<response/>",
+    "a member that fails": "<response><href>/d/a</href><status>HTTP/1.1 403 Forbidden</status></response>",
+}
+"""Entries of which at most one is the name `a`."""
 
 
 class HostileS3:

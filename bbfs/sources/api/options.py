@@ -12,7 +12,7 @@ from bbfs.model.values import DataSource
 from bbfs.sources.api.document import TOKEN
 from bbfs.sources.api.loading import MAX_DOCUMENT, file_url
 from bbfs.sources.http.client import MAX_BODY
-from bbfs.sources.http.redirects import ProxyUrl
+from bbfs.sources.http.proxies import ProxyUrl
 from bbfs.sources.options import Bytes, SourceOptions, as_given, local_path
 
 MAX_PAGES, MAX_ITEMS = 10, 10_000

@@ -14,7 +14,6 @@ from collections.abc import Set as AbstractSet
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from math import inf
 from typing import Any, TypedDict, Unpack, cast
-from urllib.request import getproxies
 
 import httpcore2
 import httpx2
@@ -26,6 +25,7 @@ from bbfs.model.values import DataSource, SourceState
 from bbfs.sources.http.addresses import OPTION, PublicAddresses, literal, refuse_private
 from bbfs.sources.http.heads import BoundedHeads, answered
 from bbfs.sources.http.pacing import Pace, Pause, retry_after
+from bbfs.sources.http.proxies import has_proxies
 from bbfs.sources.http.redirects import FOLLOWED, HARMLESS, is_web, origin, redirected
 from bbfs.sources.http.responses import CODINGS, WebResponse, WebStream, network_errors, shown_url
 from bbfs.sources.http.statuses import status_error, status_line
@@ -35,6 +35,7 @@ __all__ = ["WebClient", "WebResponse", "WebStream"]
 USER_AGENT = "bbfs"
 MAX_BODY = 64 << 20
 """Bytes of a decoded body, unless the source sets another limit."""
+_SAFE = ("GET", "HEAD", "PROPFIND")
 _MAX_REDIRECTS, _MAX_PAUSES = 20, 10
 _CONNECT_TIMEOUT, _WRITE_TIMEOUT = 10.0, 30.0
 _KEEP_ALIVE = 15.0
@@ -57,13 +58,14 @@ _KEPT_TOO_LONG = (httpcore2.ReadError, httpcore2.WriteError, httpcore2.RemotePro
 class RequestOptions(TypedDict, total=False):
     """The options of a request.
 
-    params: added to those of the URL. json: the body. accept: statuses besides 2xx that do not raise. max_body: limit
-    for the decoded body (bytes), instead of the client's.
+    params: added to those of the URL. json, content: the body. accept: statuses besides 2xx that do not raise.
+    max_body: limit for the decoded body (bytes), instead of the client's.
     """
 
     headers: Mapping[str, str]
     params: Mapping[str, str]
     json: Any
+    content: bytes
     accept: Container[int]
     max_body: int
 
@@ -161,7 +163,9 @@ class WebClient:
                 raise InvalidUri(f"{shown_url(url)}: user and password belong in the source's auth, not in a URL")
             if params := options.get("params"):
                 parsed = parsed.copy_merge_params(dict(params))
-            return httpx2.Request(method, parsed, headers=headers, json=options.get("json"))
+            return httpx2.Request(
+                method, parsed, headers=headers, json=options.get("json"), content=options.get("content")
+            )
         except (httpx2.InvalidURL, UnicodeEncodeError) as exc:
             raise InvalidUri(f"{shown_url(url)}: cannot be asked for") from exc
 
@@ -202,9 +206,9 @@ class WebClient:
         return await self._sent(request, limit)
 
     async def _sent(self, request: httpx2.Request, limit: int) -> WebStream:
-        """Send a request; repeat a GET once if a kept connection was closed (RFC 9110, section 9.2.2)."""
+        """Send a request; repeat a safe one once if a kept connection was closed (RFC 9110, section 9.2.2)."""
         what = f"{request.method} {shown_url(request.url)}"
-        may_repeat = request.method in ("GET", "HEAD")
+        may_repeat = request.method in _SAFE
         while True:
             try:
                 with network_errors(what):
@@ -275,7 +279,7 @@ def unguarded_client(
     merged = httpx2.Headers({"user-agent": USER_AGENT})
     merged.update(headers)
     merged["accept-encoding"] = CODINGS
-    if _has_proxies():
+    if has_proxies():
         limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=None)
         return httpx2.AsyncClient(headers=merged, timeout=wait, limits=limits)
     return httpx2.AsyncClient(headers=merged, timeout=wait, transport=_Transport(BoundedHeads(), connections))
@@ -287,15 +291,11 @@ def guarded_client(*, timeout: float) -> httpx2.AsyncClient:
     Its requests raise Denied for other addresses. If the environment has proxies it uses them, since only they can
     resolve names there. They are trusted to check addresses.
     """
-    if _has_proxies():
+    if has_proxies():
         return unguarded_client(timeout=timeout)
     wait = httpx2.Timeout(timeout, connect=min(_CONNECT_TIMEOUT, timeout))
     headers = {"user-agent": USER_AGENT, "accept-encoding": CODINGS}
     return httpx2.AsyncClient(headers=headers, timeout=wait, transport=_Transport(PublicAddresses(BoundedHeads()), 10))
-
-
-def _has_proxies() -> bool:
-    return not {"http", "https", "all"}.isdisjoint(getproxies())
 
 
 class _Transport(httpx2.AsyncBaseTransport):

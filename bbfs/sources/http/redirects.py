@@ -1,9 +1,6 @@
 """Redirects: the next request and its headers (RFC 9110, section 15.4). Pure."""
 
-from typing import Annotated
-
 import httpx2
-from pydantic import AfterValidator
 
 from bbfs.model.errors import ProtocolViolation
 from bbfs.sources.http.responses import shown_url
@@ -51,17 +48,3 @@ def origin(url: httpx2.URL) -> str:
 def is_web(url: httpx2.URL) -> bool:
     """Return whether a URL is for HTTP and has a host and a valid port."""
     return url.scheme in ("http", "https") and bool(url.host) and (url.port or 80) < 1 << 16
-
-
-def _proxy_url(proxy: str) -> str:
-    try:
-        usable = is_web(httpx2.Proxy(proxy).url)
-    except (httpx2.InvalidURL, ValueError):
-        usable = False
-    if not usable:
-        raise ValueError("must be the http:// or https:// URL of a proxy")
-    return proxy
-
-
-ProxyUrl = Annotated[str, AfterValidator(_proxy_url)]
-"""An option that is the URL of an HTTP proxy."""

@@ -25,6 +25,7 @@ from bbfs.sources.storage.filesystems import FilesystemBackend
 from bbfs.sources.storage.objects import ObjectBackend
 from bbfs.sources.storage.options import Configured, StorageOptions, configure
 from bbfs.sources.storage.s3.backend import S3Backend
+from bbfs.sources.storage.webdav.backend import WebDavBackend
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -139,7 +140,9 @@ def backend_of(configured: Configured, services: Services) -> StorageBackend:
     if scheme in ("zip", "tar"):
         _refuse_mount_point(configured, services.mount_point)
         return ArchiveBackend(configured, services.spool)
-    return ObjectBackend(configured) if scheme in ("gs", "az", "webdav", "webdavs") else FilesystemBackend(configured)
+    if scheme in ("webdav", "webdavs"):
+        return WebDavBackend(configured)
+    return ObjectBackend(configured) if scheme in ("gs", "az") else FilesystemBackend(configured)
 
 
 def _refuse_mount_point(configured: Configured, mount_point: str | None) -> None:

@@ -1,10 +1,9 @@
-"""Object stores through obstore: Google Cloud Storage, Azure Blob Storage, and WebDAV.
+"""Object stores through obstore: Google Cloud Storage and Azure Blob Storage.
 
 obstore takes keys for paths. It refuses a key with an empty name, `.` or `..` in it, and a listing of its directory;
 the error says so.
 """
 
-import base64
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -43,11 +42,10 @@ _UNUSABLE = ("", ".", "..")
 
 
 class ObjectBackend(LibraryBackend):
-    """One bucket, container or collection, from one prefix on."""
+    """One bucket or container, from one prefix on."""
 
     def __init__(self, configured: Configured) -> None:
         super().__init__(configured, configured.source.policy.concurrency)
-        self._has_directories = self._place.scheme.startswith("webdav")
         try:
             stores, self._obstore = import_module("obstore.store"), import_module("obstore")
             self._failures = (import_module("obstore.exceptions").BaseError, OSError, ValueError, TypeError)
@@ -66,9 +64,9 @@ class ObjectBackend(LibraryBackend):
         """Return a whole directory: obstore asks for all pages."""
         prefix = "/".join((*self._prefix, *path))
         listed, is_there = await self._call(path, self._listed, path, prefix)
-        own = await self._own(path) if prefix and not self._has_directories else ()
+        own = await self._own(path) if prefix else ()
         if path and not listed and not is_there:
-            await self._require_directory(path, own)
+            raise NotADirectory(self._what(path)) if own else NotFound(self._what(path))
         return ListedItems((*own, *listed.items), listed.problem)
 
     def _listed(self, store: Any, path: Names, prefix: str) -> tuple[Collected, bool]:
@@ -84,14 +82,6 @@ class ObjectBackend(LibraryBackend):
             if name is not None and not listed.add(StoredItem((*path, name), "directory")):
                 break
         return listed, bool(found["objects"])
-
-    async def _require_directory(self, path: Names, own: tuple[StoredItem, ...]) -> None:
-        """Raise NotFound or NotADirectory if nothing is below `path`; WebDAV has empty directories."""
-        if not self._has_directories:
-            raise NotADirectory(self._what(path)) if own else NotFound(self._what(path))
-        above = {item.path: item.kind for item in (await self.list(path[:-1])).items}
-        if above.get(path) != "directory":
-            raise NotADirectory(self._what(path)) if path in above else NotFound(self._what(path))
 
     async def _own(self, path: Names) -> tuple[StoredItem, ...]:
         """Return the object that has the name of a directory, if there is one."""
@@ -165,24 +155,17 @@ def _store(stores: Any, configured: Configured) -> Any:
     timeout = timedelta(seconds=configured.source.policy.timeout)
     client: dict[str, Any] = {"timeout": timeout, "connect_timeout": timeout}
     common = {"client_options": client, "retry_config": {"max_retries": 0, "retry_timeout": timeout}}
-    endpoint = getattr(options, "endpoint", None)
+    endpoint = options.endpoint
     if endpoint is not None and endpoint.startswith("http:"):
         client["allow_http"] = True
     if place.scheme == "gs":
         config = {"service_account_key": auth.service_account, "base_url": endpoint}
         config["skip_signature"] = True if auth.service_account is None else None
         return stores.GCSStore(place.authority, config=_given(config), **common)
-    if place.scheme == "az":
-        config = {"account_name": options.account, "account_key": auth.access_key, "endpoint": endpoint}
-        config |= {"sas_key": auth.sas_token, "token": auth.token}
-        config["skip_signature"] = True if not (auth.access_key or auth.sas_token or auth.token) else None
-        return stores.AzureStore(place.authority, config=_given(config), **common)
-    if place.scheme == "webdav":
-        client["allow_http"] = True
-    if auth.username is not None:
-        pair = base64.b64encode(f"{auth.username}:{auth.password or ''}".encode()).decode()
-        client["default_headers"] = {"authorization": f"Basic {pair}"}
-    return stores.HTTPStore(f"{'https' if place.scheme == 'webdavs' else 'http'}://{place.authority}", **common)
+    config = {"account_name": options.account, "account_key": auth.access_key, "endpoint": endpoint}
+    config |= {"sas_key": auth.sas_token, "token": auth.token}
+    config["skip_signature"] = True if not (auth.access_key or auth.sas_token or auth.token) else None
+    return stores.AzureStore(place.authority, config=_given(config), **common)
 
 
 def _given(config: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from pydantic import Field, field_validator, model_validator
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource
 from bbfs.sources.http.client import MAX_BODY, USER_AGENT
-from bbfs.sources.http.redirects import ProxyUrl, origin
+from bbfs.sources.http.proxies import ProxyUrl
+from bbfs.sources.http.redirects import origin
 from bbfs.sources.options import Bytes, SourceOptions, as_given, local_path
 from bbfs.sources.url.pages import page_url
 

@@ -398,7 +398,7 @@ async def test_the_memory_of_fsspec_is_a_storage(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("url", "package", "options"),
     [("sftp://h/", "paramiko", {}), ("ftp://h/", "fsspec", {}), ("github://o:r@main/", "requests", {}),
-     ("gs://b/", "obstore", {}), ("az://c/", "obstore", {"account": "a"}), ("webdavs://h/", "obstore", {})],
+     ("gs://b/", "obstore", {}), ("az://c/", "obstore", {"account": "a"})],
 )  # fmt: skip
 @pytest.mark.semantics("S23")
 def test_a_package_that_is_missing_is_named(

@@ -40,6 +40,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         self.do_GET()
 
+    def do_PROPFIND(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.do_GET()
+
     @property
     def _own(self) -> "Server":
         assert isinstance(self.server, Server)

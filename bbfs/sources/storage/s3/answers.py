@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
@@ -23,10 +22,12 @@ from bbfs.model.errors import (
     ProtocolViolation,
     Unreachable,
 )
-from bbfs.sources.content.ranges import LARGEST
+from bbfs.sources.http.responses import number_in
 from bbfs.sources.http.statuses import STORAGE_ERRORS, status_error
+from bbfs.sources.storage import web_objects
 from bbfs.sources.storage.addresses import shown
 from bbfs.sources.storage.backend import A_TURN
+from bbfs.sources.storage.web_objects import Facts, etag_in
 from bbfs.sources.storage.xml import local_name, parse_small_xml, parse_xml
 
 _CODES: dict[str, type[BbfsError]] = {
@@ -53,8 +54,6 @@ _CODES: dict[str, type[BbfsError]] = {
     "KeyTooLongError": NotFound,
 }
 """By the code in the body ("Error responses" of the Amazon S3 API reference); answers to HEAD have none."""
-_GENERIC = ("", "binary/octet-stream", "application/octet-stream", "application/x-www-form-urlencoded")
-"""Types without meaning, which servers send for objects that were stored without one."""
 _LONGEST_TOKEN = 2048
 """Characters of a token that asks for the next page; Amazon's have about a hundred."""
 _SECRET = re.compile(r"(?i)(signature|accesskeyid|token|stringtosign|canonicalrequest)")
@@ -108,19 +107,16 @@ async def page_of(body: bytes) -> Page:
 
 
 def _object(said: Mapping[str, str], key: Callable[[str], str]) -> ListedObject:
+    size = number_in(said.get("Size", ""))
+    if size is None:
+        raise ProtocolViolation("a listing with a size that is no number")
     return ListedObject(
         key(said.get("Key", "")),
-        _size(said.get("Size", ""), "a listing with a size that is no number"),
+        size,
         _from_iso(said.get("LastModified", "")),
-        said.get("ETag", "").strip('"') or None,
+        etag_in(said.get("ETag", "")),
         said.get("StorageClass") or None,
     )
-
-
-def _size(text: str, problem: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < LARGEST:
-        return int(text)
-    raise ProtocolViolation(problem)
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes, what: str) -> BbfsError:
@@ -143,49 +139,21 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, what: str) ->
     return kind(f"{what}: {shown(told)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The facts in the headers of an object. size: bytes of the whole object."""
-
-    size: int
-    etag: str | None
-    modified_ns: int | None
-    mime_type: str | None
-    properties: Mapping[str, Any]
-
-
 def facts_of(status: int, headers: Mapping[str, str]) -> Facts:
-    """Return the facts in the headers of an answer to HEAD or GET, also of a part. Raises ProtocolViolation.
-
-    The ETag is without quotes, which some servers leave out of listings.
-    """
-    size = headers.get("content-length", "")
-    if status == 206:
-        size = headers.get("content-range", "").rpartition("/")[2]
-    mime_type = headers.get("content-type", "")
+    """Return the facts in the headers of an answer to HEAD or GET, also of a part. Raises ProtocolViolation."""
+    facts = web_objects.facts_of(status, headers)
     version = headers.get("x-amz-version-id")
-    properties: dict[str, Any] = {
-        "stored_type": mime_type or None,
+    given: dict[str, Any] = {
         "storage_class": headers.get("x-amz-storage-class"),
         "version_id": version if version != "null" else None,
-        "content_encoding": headers.get("content-encoding"),
-        "content_disposition": headers.get("content-disposition"),
-        "content_language": headers.get("content-language"),
-        "cache_control": headers.get("cache-control"),
-        "expires": headers.get("expires"),
         "encryption": headers.get("x-amz-server-side-encryption"),
         "restore": headers.get("x-amz-restore"),
     }
     prefix = "x-amz-meta-"
     user = {key[len(prefix) :]: value for key, value in headers.items() if key.startswith(prefix)}
-    properties["user_metadata"] = user or None
-    return Facts(
-        _size(size, "an object whose size the server does not say, or that no file can have"),
-        headers.get("etag", "").strip('"') or None,
-        _from_http(headers.get("last-modified", "")),
-        None if mime_type.partition(";")[0].strip().lower() in _GENERIC else mime_type,
-        {key: value for key, value in properties.items() if value is not None},
-    )
+    given["user_metadata"] = user or None
+    said = {key: value for key, value in given.items() if value is not None}
+    return replace(facts, properties={**facts.properties, **said})
 
 
 def _texts(element: ElementTree.Element) -> dict[str, str]:
@@ -199,13 +167,6 @@ def _from_iso(text: str) -> int | None:
     except ValueError:
         return None
     return _nanoseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-
-
-def _from_http(text: str) -> int | None:
-    try:
-        return _nanoseconds(parsedate_to_datetime(text))
-    except (ValueError, TypeError, IndexError):
-        return None
 
 
 def _nanoseconds(moment: datetime) -> int:

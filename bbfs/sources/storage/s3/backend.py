@@ -6,56 +6,37 @@ paths.
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import MappingProxyType
 from urllib.parse import quote, urlencode, urlsplit
 
 import trio
 
-from bbfs.model.errors import (
-    BbfsError,
-    Busy,
-    Denied,
-    IsADirectory,
-    NotADirectory,
-    NotFound,
-    Outdated,
-    ProtocolViolation,
-    TooLarge,
-    Unreachable,
-)
-from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.content.ranges import BLOCK, LARGEST, RangedContent
+from bbfs.model.errors import BbfsError, Denied, IsADirectory, NotADirectory, NotFound
+from bbfs.sources.content.ranges import LARGEST
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.responses import WebStream
 from bbfs.sources.storage.addresses import Names
-from bbfs.sources.storage.backend import A_TURN, ATTEMPTS, ListedItems, Opened, RemoteBackend, StoredItem
+from bbfs.sources.storage.backend import A_TURN, ListedItems, StoredItem
 from bbfs.sources.storage.options import Configured
-from bbfs.sources.storage.s3.answers import Facts, ListedObject, error_of, facts_of, page_of
+from bbfs.sources.storage.s3.answers import ListedObject, Page, error_of, facts_of, page_of
 from bbfs.sources.storage.s3.signing import Account, Accounts
+from bbfs.sources.storage.web_objects import ANY, Facts, WebBackend, whole
 
 _LARGEST_PAGE = 4 << 20
 """Limit on the bytes of one page of a listing: a thousand keys of 1024 bytes, each encoded as three, are fewer."""
-_LARGEST_ERROR = 1 << 16
 _EMPTY_PAGES, _MAX_PAGES = 10, 10_000
 _LONGEST_KEY = 1024  # bytes, "Creating object key names" of the Amazon S3 user guide
-_ANY = frozenset(range(300, 600))
-"""Statuses that the backend handles: the body of S3 says what they mean, and a redirect needs another signature."""
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
 
-class S3Backend(RemoteBackend):
+class S3Backend(WebBackend):
     """One bucket, from one prefix on."""
 
     def __init__(self, configured: Configured) -> None:
         super().__init__(configured)
         self._accounts = Accounts(configured)
-        self._client: WebClient | None = None
-
-    async def aclose(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
@@ -99,7 +80,7 @@ class S3Backend(RemoteBackend):
             query = {"list-type": "2", "delimiter": "/", "prefix": prefix, "encoding-type": "url"}
             if token is not None:
                 query["continuation-token"] = token
-            page = await page_of(await self._body("GET", "", query, self._what(path)))
+            page = await self._page(query, self._what(path))
             before = len(found)
             for number, each in enumerate(page.objects, 1):
                 if each.key == prefix:
@@ -148,97 +129,36 @@ class S3Backend(RemoteBackend):
         if not path:
             return StoredItem(path, "directory")
         query = {"list-type": "2", "prefix": self._directory_key(path), "max-keys": "1"}
-        page = await page_of(await self._body("GET", "", query, self._what(path)))
+        page = await self._page(query, self._what(path))
         if not page.objects and not page.prefixes:
             raise NotFound(self._what(path))
         return StoredItem(path, "directory")
 
     async def _stat_object(self, path: Names) -> StoredItem:
-        key = self._object_key(path)
-        async with self._answer("HEAD", key, _NO_QUERY, {}) as response:
-            await _read(response, LARGEST, self._what(path))  # empty; then the connection can be used again
+        async with self._asked("HEAD", path, {}) as response:
+            response.limit = LARGEST  # of another body than this one, which is empty
+            await response.read()  # then the connection can be used again
             if response.status != 200:
-                raise error_of(response.status, response.headers, b"", self._what(path))
-            return _described(path, facts_of(response.status, response.headers))
-
-    # -- contents ----------------------------------------------------------------------------------------------------
-
-    async def open(self, path: Names) -> Opened:
-        """Read a small object whole, with one request or two, of a large one the beginning."""
-        key, what = self._object_key(path), self._what(path)
-        for _ in range(ATTEMPTS):
-            facts, data = await self._part(key, what, 0, min(BLOCK, self._max_memory))
-            item = _described(path, facts)
-            if len(data) == facts.size:
-                return Opened(MemoryContent(data), item)
-            pin = facts.etag
-            if pin is None:
-                raise ProtocolViolation(f"{what}: has no ETag to be read in ranges by")
-            if facts.size > self._max_memory:
-                return Opened(self._ranged(key, what, facts.size, pin, data), item)
-            try:
-                _, rest = await self._part(key, what, len(data), facts.size - len(data), pin=pin, size=facts.size)
-            except Outdated:
-                continue
-            return Opened(MemoryContent(data + rest), item)
-        raise Busy(f"{what}: was replaced while it was read, {ATTEMPTS} times in a row")
-
-    def _ranged(self, key: str, what: str, size: int, pin: str, first: bytes) -> RangedContent:
-        async def fetch(offset: int, length: int) -> bytes:
-            _, data = await self._part(key, what, offset, length, pin=pin, size=size)
-            return data
-
-        return RangedContent(fetch, size, pin, what, self._timeout, self._blocks, first)
-
-    async def _part(
-        self, key: str, what: str, offset: int, length: int, *, pin: str | None = None, size: int | None = None
-    ) -> tuple[Facts, bytes]:
-        """Return bytes of an object, fewer at its end. pin, size: the version that they must belong to."""
-        headers = {"range": f"bytes={offset}-{offset + length - 1}"}
-        if pin is not None and not pin.startswith("W/"):  # a weak one matches nothing (RFC 9110, section 13.1.1)
-            headers["if-match"] = f'"{pin}"'
-        async with self._answer("GET", key, _NO_QUERY, headers) as response:
-            status = response.status
-            if status not in (200, 206, 416):
-                body = await _read(response, _LARGEST_ERROR, what)
-                raise error_of(status, response.headers, body, what)
-            if status != 416:
-                facts = facts_of(status, response.headers)
-                if (pin is not None and facts.etag != pin) or (size is not None and facts.size != size):
-                    raise Outdated(f"{what}: was replaced while it was open")
-                begins = response.headers.get("content-range", "bytes 0-").partition("-")[0]
-                if begins != f"bytes {offset if status == 206 else 0}" or (status == 200 and offset):
-                    raise ProtocolViolation(f"{what}: other bytes came than were asked for")
-                if status == 200 and facts.size > max(length, self._max_memory):
-                    raise TooLarge(f"{what}: larger than max_memory, and the server gives no ranges")
-                expected = facts.size if status == 200 else min(length, facts.size - offset)
-                data = await _read(response, expected, what)
-                if len(data) != expected:
-                    raise Unreachable(f"{what}: the answer ended after {len(data)} of {expected} bytes")
-                return facts, data
-        if offset or pin is not None:
-            raise Outdated(f"{what}: became shorter while it was open")
-        return await self._empty(key, what)
-
-    async def _empty(self, key: str, what: str) -> tuple[Facts, bytes]:
-        """Read an object without a byte, of which no range can be asked for."""
-        async with self._answer("GET", key, _NO_QUERY, {}) as response:
-            data = await _read(response, self._max_memory, what)
-            if response.status != 200:
-                raise error_of(response.status, response.headers, data, what)
-            facts = facts_of(response.status, response.headers)
-            if len(data) != facts.size:
-                raise Unreachable(f"{what}: the answer ended after {len(data)} of {facts.size} bytes")
-            return facts, data
+                raise self._error(response, b"", self._what(path))
+            return self._facts(response).item(path)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    async def _body(self, method: str, key: str, query: Mapping[str, str], what: str) -> bytes:
-        async with self._answer(method, key, query, {}) as response:
-            body = await _read(response, _LARGEST_PAGE, what)
+    async def _page(self, query: Mapping[str, str], what: str) -> Page:
+        async with self._answer("GET", "", query, {}) as response:
+            body = await whole(response, _LARGEST_PAGE, what)
             if response.status != 200:
-                raise error_of(response.status, response.headers, body, what)
-            return body
+                raise self._error(response, body, what)
+            return await page_of(body)
+
+    def _asked(self, method: str, path: Names, headers: Mapping[str, str]) -> AbstractAsyncContextManager[WebStream]:
+        return self._answer(method, self._object_key(path), _NO_QUERY, headers)
+
+    def _facts(self, stream: WebStream) -> Facts:
+        return facts_of(stream.status, stream.headers)
+
+    def _error(self, stream: WebStream, body: bytes, what: str) -> BbfsError:
+        return error_of(stream.status, stream.headers, body, what)
 
     @asynccontextmanager
     async def _answer(
@@ -256,7 +176,7 @@ class S3Backend(RemoteBackend):
         # A client or proxy may resolve `..` in a path. Encoded it stays; the signature covers the decoded path.
         sent = "/".join(name.replace(".", "%2E") if name in (".", "..") else name for name in path.split("/"))
         sending = {**signed, "accept-encoding": "identity"}
-        async with self._client.stream(f"{base}{sent}{asked}", method=method, headers=sending, accept=_ANY) as stream:
+        async with self._client.stream(f"{base}{sent}{asked}", method=method, headers=sending, accept=ANY) as stream:
             stream.is_decoded = False
             yield stream
 
@@ -289,18 +209,3 @@ class S3Backend(RemoteBackend):
         if len(key.encode("utf-8", "surrogateescape")) > _LONGEST_KEY:
             raise NotFound(f"{self._what(path)}: longer than a key can be")
         return key
-
-
-async def _read(stream: WebStream, limit: int, what: str) -> bytes:
-    """Return the body as it was sent. Raises ProtocolViolation beyond `limit` bytes."""
-    stream.limit = limit
-    try:
-        return await stream.read()
-    except TooLarge:
-        raise ProtocolViolation(f"{what}: the answer is longer than {limit} bytes") from None
-
-
-def _described(path: Names, facts: Facts) -> StoredItem:
-    return StoredItem(
-        path, "resource", facts.size, facts.modified_ns, facts.etag, facts.mime_type, facts.properties or None
-    )

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
-from urllib.parse import urlsplit
 
 import trio
 
 from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, LoginRequired, Unreachable
+from bbfs.sources.http.proxies import proxy_of_environment
 from bbfs.sources.storage.options import Configured
 
 _PAUSE = 60.0
@@ -122,7 +122,6 @@ class Accounts:
             client = session.create_client("s3", region_name=region, config=unsigned)
             endpoint = client.meta.endpoint_url
             client.close()
-        proxies = import_module("botocore.utils").get_environ_proxies(endpoint)
         if options.anonymous:
             credentials = None
         elif auth.access_key is not None:
@@ -130,7 +129,7 @@ class Accounts:
             credentials = kind(auth.access_key, auth.secret_key, auth.session_token)
         else:
             credentials = session.get_credentials()
-        return Account(endpoint, region, proxies.get(urlsplit(endpoint).scheme), credentials)
+        return Account(endpoint, region, proxy_of_environment(endpoint), credentials)
 
 
 def _translated(error: Exception) -> BbfsError:

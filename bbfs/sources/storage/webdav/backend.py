@@ -1,0 +1,160 @@
+"""WebDAV over HTTP: directories by PROPFIND, files by GET. A listing is read while it arrives, within bounds."""
+
+import base64
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+from bbfs.model.errors import (
+    BbfsError,
+    IsADirectory,
+    LoginRequired,
+    NotADirectory,
+    NotFound,
+    ProtocolViolation,
+    TooLarge,
+)
+from bbfs.sources.http.client import WebClient
+from bbfs.sources.http.proxies import proxy_of_environment
+from bbfs.sources.http.responses import WebStream, shown_url
+from bbfs.sources.http.statuses import STORAGE_ERRORS, status_error, status_line
+from bbfs.sources.storage.addresses import Names
+from bbfs.sources.storage.backend import ListedItems, Opened, StoredItem
+from bbfs.sources.storage.options import Configured
+from bbfs.sources.storage.web_objects import ANY, Facts, WebBackend, facts_of
+from bbfs.sources.storage.webdav.answers import QUESTION, ROOT, Described, described, names_of
+from bbfs.sources.storage.xml import read_entries
+
+_A_NAME = 1 << 10
+"""Bytes of a listing for each name of `list_limit`, on average; a server sends some 700."""
+_LEAST = 1 << 20
+"""Bytes that a listing may have at least."""
+_ERRORS = STORAGE_ERRORS | {407: LoginRequired}
+_MULTI_STATUS = 207
+_UNUSABLE = ("", ".", "..")
+
+
+class WebDavBackend(WebBackend):
+    """One collection of a server."""
+
+    def __init__(self, configured: Configured) -> None:
+        super().__init__(configured)
+        userinfo, _, host = self._place.authority.rpartition("@")
+        self._base = f"{'https' if self._place.scheme == 'webdavs' else 'http'}://{host}"
+        username = configured.auth.username or userinfo
+        pair = base64.b64encode(f"{username}:{configured.auth.password or ''}".encode()).decode()
+        self._client = WebClient(
+            configured.source,
+            headers={"authorization": f"Basic {pair}"} if username else {},
+            allow_private=True,
+            proxy=proxy_of_environment(self._base),
+        )
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    async def list(self, path: Names) -> ListedItems:
+        own, listed, elsewhere = (*self._prefix, *path), self._collected(path), list[Names]()
+
+        def take(each: Described) -> bool:
+            if each.names == own:
+                if each.kind != "directory":
+                    raise NotADirectory(self._what(path))
+            elif each.names[:-1] == own:
+                return listed.add(each.item((*path, each.names[-1])))
+            elif not elsewhere:
+                elsewhere.append(each.names)
+            return True
+
+        try:
+            await self._describe(path, "1", take)
+        except TooLarge:
+            if not listed:
+                raise
+            listed.cut("list_limit")
+        if elsewhere and not listed:
+            raise ProtocolViolation(f"{self._what(path)}: the server lists other paths than this one")
+        return ListedItems(tuple(listed.items), listed.problem)
+
+    async def stat(self, path: Names, *, is_directory: bool) -> StoredItem:
+        found: list[Described] = []
+
+        def take(each: Described) -> bool:
+            found.append(each)
+            return False
+
+        await self._describe(path, "0", take, is_directory=is_directory)
+        if not found:
+            raise ProtocolViolation(f"{self._what(path)}: the server answers without a description")
+        if is_directory != (found[0].kind == "directory"):
+            raise NotADirectory(self._what(path)) if is_directory else IsADirectory(self._what(path))
+        return found[0].item(path)
+
+    async def _describe(
+        self, path: Names, depth: str, take: Callable[[Described], bool], *, is_directory: bool = True
+    ) -> None:
+        """Give each entry of a PROPFIND to `take` while it arrives, until that returns False."""
+        what = self._what(path)
+
+        def take_element(element: ElementTree.Element) -> bool:
+            entry = described(element)
+            return entry is None or take(entry)
+
+        async with self._sent("PROPFIND", path, {"depth": depth}, is_directory=is_directory) as stream:
+            if stream.status != _MULTI_STATUS:
+                raise self._error(stream, b"", what)
+            stream.bound(max(_LEAST, _A_NAME * self._limit), "list_limit")
+            try:
+                await read_entries(stream, ROOT, take_element)
+            except ProtocolViolation as error:
+                raise ProtocolViolation(f"{what}: {error}") from None
+
+    # -- contents ----------------------------------------------------------------------------------------------------
+
+    async def open(self, path: Names) -> Opened:
+        """Open a file. Many servers answer a GET of a collection by a page for browsers, which is none."""
+        try:
+            opened = await super().open(path)
+        except (ProtocolViolation, TooLarge):
+            await self.stat(path, is_directory=False)
+            raise
+        if (opened.item.mime_type or "").startswith("text/html"):
+            await self.stat(path, is_directory=False)
+        return opened
+
+    @asynccontextmanager
+    async def _asked(self, method: str, path: Names, headers: Mapping[str, str]) -> AsyncGenerator[WebStream]:
+        sending = {**headers, "accept-encoding": "identity"}
+        async with self._sent(method, path, sending, is_directory=False) as stream:
+            stream.is_decoded = False
+            yield stream
+
+    def _facts(self, stream: WebStream) -> Facts:
+        return facts_of(stream.status, stream.headers, is_pinned_by_time=True)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _sent(
+        self, method: str, path: Names, headers: Mapping[str, str], *, is_directory: bool
+    ) -> AsyncGenerator[WebStream]:
+        names = (*self._prefix, *path)
+        if any(name in _UNUSABLE for name in names):
+            raise NotFound(f"{self._what(path)}: no name that can be asked for")
+        end = "/" if is_directory and names else ""
+        url = f"{self._base}/{'/'.join(quote(name, safe='', errors='surrogateescape') for name in names)}{end}"
+        content = QUESTION if method == "PROPFIND" else b""
+        given = {**headers, "content-type": "application/xml; charset=utf-8"} if content else headers
+        assert self._client is not None
+        async with self._client.stream(url, method, headers=given, content=content, accept=ANY) as stream:
+            location = stream.headers.get("location", "")
+            if 300 <= stream.status < 400 and location:
+                if not is_directory and location.endswith("/") and names_of(location) == names:
+                    raise IsADirectory(self._what(path))
+                raise ProtocolViolation(f"{self._what(path)}: the server sends us elsewhere, to {shown_url(location)}")
+            yield stream
+
+    def _error(self, stream: WebStream, body: bytes, what: str) -> BbfsError:
+        if stream.status == 405 or 200 <= stream.status < 300:
+            return ProtocolViolation(f"{what}: the server speaks no WebDAV here ({status_line(stream.status)})")
+        return status_error(stream.status, _ERRORS)(f"{what}: {status_line(stream.status)}")
