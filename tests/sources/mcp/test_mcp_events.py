@@ -39,7 +39,7 @@ async def test_notifications_of_the_handshake_era(manager: MCPManager, odd: Call
 
 @pytest.mark.semantics("S18")
 def test_what_was_answered_before_its_changes_are_reported_is_named_once() -> None:
-    begun: list[str] = []
+    begun: list[str | None] = []
     interests = Interests(begun.append)
     interests.loaded("a")
     interests.loaded("a")
@@ -56,6 +56,25 @@ def test_what_was_answered_before_its_changes_are_reported_is_named_once() -> No
         interests.loaded(str(number))
     interests.answered(listing=True, told=map(str, range(3 * MAX_INTERESTS)), asked=None)
     assert len(begun) == 2 + MAX_INTERESTS
+
+
+@pytest.mark.semantics("S18")
+def test_a_listing_that_was_requested_before_its_changes_are_reported_is_named_once() -> None:
+    begun: list[str | None] = []
+    interests = Interests(begun.append)
+    interests.answered(listing=True, told=(), asked=())
+    assert begun == [], "there is no listing yet"
+    interests.listed()
+    interests.disconnected()
+    interests.answered(listing=True, told=(), asked=())
+    assert begun == [], "this one was requested from a server that reports changes"
+    interests.disconnected()
+    interests.listed()
+    interests.answered(listing=False, told=(), asked=())
+    assert begun == []
+    for _ in range(2):
+        interests.answered(listing=True, told=(), asked=())
+        assert begun == [None]
 
 
 @pytest.mark.semantics("S18")

@@ -353,6 +353,16 @@ async def test_invalid_entries_cost_only_themselves(manager: MCPManager, odd: Ma
 
 
 @pytest.mark.semantics("S25")
+async def test_templates_that_are_left_out_are_told(manager: MCPManager, odd: MakeOdd) -> None:
+    manager.add("odd", odd("many-templates", "60").server, PATIENT)
+    templates = await manager.list_resource_templates("odd")
+    assert len(templates.entries) == 50
+    assert templates.problem == (
+        "templates of more than 1000 expressions, where those with slashes in values count tenfold: 10 of 60 left out"
+    )
+
+
+@pytest.mark.semantics("S25")
 async def test_repeated_cursor_ends_the_listing(manager: MCPManager, odd: MakeOdd) -> None:
     manager.add("odd", odd("repeated-cursor").server, PATIENT)
     listing = await manager.list_resources("odd")

@@ -92,6 +92,16 @@ def none(server: Server, request: Request) -> bool:
     return False
 
 
+@oddity("many-templates")
+def many_templates(server: Server, request: Request) -> bool:
+    """Has as many templates of two expressions, one for any number of slashes, as the argument says."""
+    if request["method"] != "resources/templates/list":
+        return False
+    templates = [{"uriTemplate": f"odd://{n}/{{a}}/{{+b}}", "name": "x"} for n in range(int(server.argument or 0))]
+    server.answer(request, {"resourceTemplates": templates})
+    return True
+
+
 @oddity("hung")
 def hung(server: Server, request: Request) -> bool:
     """Never answers to anything."""

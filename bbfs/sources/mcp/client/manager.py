@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from random import Random
 from typing import Any, TypeVar
 
@@ -65,7 +66,7 @@ _BYTES_OF_ENTRY = 128
 _ENTRIES_AT_ONCE = 500
 """Entries of a page that are decoded before other tasks run; this takes about 5 ms at most."""
 _SUBSCRIBED_FIRST = 0.1
-"""Seconds that a first read waits at most for the subscription to the resource. Later ones cost a second read."""
+"""Seconds that a first read or listing waits at most for its subscription. Without it, it is asked for once more."""
 _LIBRARY_LOGGERS = {"httpx2": logging.WARNING, "mcp": logging.CRITICAL, "client": logging.CRITICAL}
 """httpx2 logs whole URLs at INFO, and they may hold secrets. The SDK logs tracebacks of errors that it also raises."""
 
@@ -151,18 +152,17 @@ class MCPManager:
     async def list_resource_templates(self, server_id: str) -> Entries[ResourceTemplate]:
         """Return the resource templates that the server lists. Raises BbfsError.
 
-        Their patterns take time, so templates beyond `_EXPRESSIONS` expressions in all count as invalid.
+        Their patterns take time, so templates beyond `_EXPRESSIONS` expressions in all are left out.
         """
-        left = _EXPRESSIONS
-
-        def parse(raw: Any) -> ResourceTemplate | None:
-            nonlocal left
-            entry = template_entry(raw)
-            left -= 0 if entry is None else template_cost(entry)
-            return entry if left >= 0 else None
-
         method, key = "resources/templates/list", "resourceTemplates"
-        return await self._list(server_id, method, key, parse, lambda entry: entry.uri_template)
+        listed = await self._list(server_id, method, key, template_entry, lambda entry: entry.uri_template)
+        costs = accumulate(map(template_cost, listed.entries))
+        kept = tuple(entry for entry, cost in zip(listed.entries, costs, strict=True) if cost <= _EXPRESSIONS)
+        if len(kept) == len(listed.entries):
+            return listed
+        problem = f"templates of more than {_EXPRESSIONS} expressions, where those with slashes in values count tenfold"
+        left_out = f"{problem}: {len(listed.entries) - len(kept)} of {len(listed.entries)} left out"
+        return replace(listed, entries=kept, problem="; ".join(filter(None, (listed.problem, left_out))))
 
     async def load_resource(self, server_id: str, native_uri: str) -> Loaded:
         """Load the content of one resource, of one part or more. Raises BbfsError."""
@@ -297,6 +297,10 @@ class MCPManager:
     ) -> End:
         """Pass the entries of a listing to `take` as they come, within the bounds. Raises BbfsError."""
         connection = self._connection(server_id)
+        if (await connection.session()).modern:  # an earlier one reports changes from its greeting on
+            with trio.move_on_after(_SUBSCRIBED_FIRST):
+                await connection.interests.listing_answered_for()
+            connection.interests.listed()
         cursor: str | int | None = None
         for number in range(MAX_PAGES):
             try:

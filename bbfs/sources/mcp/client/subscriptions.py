@@ -29,12 +29,14 @@ class Interests:
     """The latest `MAX_INTERESTS` native URIs whose changes bbfs wants to hear of, and what the server agreed to report.
 
     A connected server reports changes of `told`, and of its listing if `listing_told`. Synchronous, for one event loop.
-    begun: called with each URI whose content was answered before the server agreed to report its changes.
+    begun: called with each URI whose content was answered before the server agreed to report its changes, and with None
+    for a listing.
     lists: the lists that make the listing: `resources`, perhaps `tools` and `prompts`.
     """
 
-    def __init__(self, begun: Callable[[str], None] = lambda uri: None) -> None:
+    def __init__(self, begun: Callable[[str | None], None] = lambda uri: None) -> None:
         self._begun = begun
+        self._listing_unreported = False
         self._unreported: OrderedDict[str, None] = OrderedDict()
         self.lists: frozenset[str] = frozenset(("resources",))
         self._uris: OrderedDict[str, None] = OrderedDict()
@@ -67,6 +69,9 @@ class Interests:
         self._asked = None if asked is None else frozenset(asked)
         self._answered.set()
         self._answered = trio.Event()
+        if listing and self._listing_unreported:
+            self._listing_unreported = False
+            self._begun(None)
         for uri in [uri for uri in self._unreported if uri in self.told]:
             del self._unreported[uri]
             self._begun(uri)
@@ -77,6 +82,15 @@ class Interests:
             self._unreported[uri] = None
             if len(self._unreported) > MAX_INTERESTS:
                 self._unreported.popitem(last=False)
+
+    def listed(self) -> None:
+        """Note that a listing is requested. A change before the server agrees to report changes may be missed."""
+        self._listing_unreported = not self.listing_told
+
+    async def listing_answered_for(self) -> None:
+        """Wait until a server has answered if it reports changes of its listing. Set a deadline."""
+        while not self._connected:
+            await self._answered.wait()
 
     async def answered_for(self, uri: str) -> None:
         """Wait until a connected server has answered for a URI, if it is asked. Set a deadline."""
