@@ -1,5 +1,6 @@
 """URI templates as paths: which paths fit, what they expand to, and where directories begin."""
 
+import tracemalloc
 from contextlib import suppress
 from typing import Any
 
@@ -131,7 +132,8 @@ def test_the_directories_that_are_always_there_and_the_segment_that_follows() ->
     place = pattern.place(("x", "h", "doc", "1"))
     assert place is not None
     assert place.following is not None
-    assert (place.following.only_variable, place.following.upto) == ("b", "x://h/doc/{a}{/b}")
+    assert place.following.only_variable == "b"
+    assert pattern.beginning[: place.following.end] == "x://h/doc/{a}{/b}"
     assert pattern.path_of(place.following, {"a": "1", "b": "2 3"}) == ("x", "h", "doc", "1", "2 3")
     assert not pattern.ends_with(place.following)
     assert Pattern("x://h/s{?q}").literal == ("x", "h")
@@ -141,6 +143,19 @@ def test_the_directories_that_are_always_there_and_the_segment_that_follows() ->
 def test_templates_that_have_no_paths(template: str) -> None:
     with pytest.raises(InvalidUri):
         Pattern(template)
+
+
+def test_memory_is_linear_in_the_segments_and_their_count_is_bounded() -> None:
+    name = "x" * 1000
+    tracemalloc.start()
+    try:
+        pattern = Pattern("x://" + f"{name}/" * 250 + "{b}")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 10 * len(pattern.uri_template)
+    with pytest.raises(InvalidUri, match="more than 256 segments"):
+        Pattern("x://" + "a/" * 300 + "{b}")
 
 
 TEMPLATES = [

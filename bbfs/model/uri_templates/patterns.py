@@ -31,6 +31,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://)?")
 _AFTER_SCHEME = re.compile(r":(?://)?")
 _ONE = r"[^/]+?"
 _MANY = r".+?"
+MAX_SEGMENTS = 256
+"""Components of a template's paths: each path is compared with all of them."""
 _LONGEST_REST = 2048
 """Characters of a path for several variables one of which may hold slashes: they may take quadratic time."""
 
@@ -40,14 +42,14 @@ class Segment:
     """One component of a template's paths.
 
     name: of a literal one, as shown. regex: of any other, over the encoded component (for `many`, over the rest of the
-    path), with a group for each variable. upto: the template up to the end of this segment. pieces: those of the regex.
+    path), with a group for each variable. end: of this segment in `Pattern.beginning`. pieces: those of the regex.
     """
 
     name: str | None
     regex: re.Pattern[str] | None
     variables: tuple["Bound", ...]
     many: bool
-    upto: str
+    end: int
     pieces: tuple["Piece", ...] = ()
 
     @property
@@ -122,13 +124,16 @@ class Position:
 
 
 class Pattern:
-    """The paths of one template, from the source's directory (the scheme's directory included). Immutable."""
+    """The paths of one template, from the source's directory (the scheme's directory included). Immutable.
+
+    beginning: the template without its query.
+    """
 
     def __init__(self, uri_template: str) -> None:
-        """Raise InvalidUri for a malformed template, and for one without variables."""
+        """Raise InvalidUri for a malformed template, and for one without variables or of too many segments."""
         self.uri_template = uri_template
         parts, self._query = _split_query(parse_template(uri_template))
-        self._segments = _segments(parts)
+        self._segments, self.beginning = _segments(parts)
         self._many = next((i for i, segment in enumerate(self._segments) if segment.many), len(self._segments))
         if self._many < len(self._segments) - 1 and any(segment.many for segment in self._segments[self._many + 1 :]):
             raise InvalidUri(f"template {uri_template!r}: two parts of it could hold any number of slashes")
@@ -232,7 +237,9 @@ class Pattern:
         """Return the path of a name that depends on the variables up to `following` alone. Raise InvalidUri."""
         needed = {bound.name for segment in self._segments[: self._segments.index(following) + 1]
                   for bound in segment.variables}  # fmt: skip
-        return plain_path(_expanded(following.upto, {n: v for n, v in variables.items() if n in needed})).path
+        return plain_path(
+            _expanded(self.beginning[: following.end], {n: v for n, v in variables.items() if n in needed})
+        ).path
 
     @property
     def has_query(self) -> bool:
@@ -332,16 +339,18 @@ def _query(text: str, parts: Sequence[Atom]) -> TemplateQuery:
     return TemplateQuery(tuple(filter(None, text.split("&"))), tuple(variables))
 
 
-def _segments(parts: Sequence[Atom]) -> tuple[Segment, ...]:
-    """Return the components of the template's paths."""
+def _segments(parts: Sequence[Atom]) -> tuple[tuple[Segment, ...], str]:
+    """Return the components of the template's paths, and the text that their ends count in. Raise InvalidUri."""
     scheme, upto, atoms = _scheme(list(parts))
     made = [scheme]
     current: list[Atom] = []
 
     def close() -> None:
         if current:
-            made.append(_segment(current, upto))
+            made.append(_segment(current, len(upto)))
             current.clear()
+        if len(made) > MAX_SEGMENTS:
+            raise InvalidUri(f"template of more than {MAX_SEGMENTS} segments: '{upto[:100]}…'")
 
     for atom in atoms:
         if isinstance(atom, str):
@@ -362,7 +371,7 @@ def _segments(parts: Sequence[Atom]) -> tuple[Segment, ...]:
             current.append(atom)
             upto += atom.text
     close()
-    return tuple(made)
+    return tuple(made), upto
 
 
 def _scheme(parts: list[Atom]) -> tuple[Segment, str, list[Atom]]:
@@ -371,24 +380,24 @@ def _scheme(parts: list[Atom]) -> tuple[Segment, str, list[Atom]]:
     if isinstance(first, str):
         found = _SCHEME.match(first)
         if found is None:
-            return Segment(NO_SCHEME, None, (), False, ""), "", parts
+            return Segment(NO_SCHEME, None, (), False, 0), "", parts
         rest = first[found.end() :]
         name = show_component(found[1])
-        return Segment(name, None, (), False, found.group()), found.group(), [*([rest] if rest else []), *parts[1:]]
+        return Segment(name, None, (), False, found.end()), found.group(), [*([rest] if rest else []), *parts[1:]]
     following = parts[1] if len(parts) > 1 else ""
     found = _AFTER_SCHEME.match(following) if isinstance(following, str) else None
     if found is None or first.operator not in ("", "+"):
-        return Segment(NO_SCHEME, None, (), False, ""), "", parts
+        return Segment(NO_SCHEME, None, (), False, 0), "", parts
     assert isinstance(following, str)
     opening = first.text + found.group()
-    segment = _segment([first], opening)
+    segment = _segment([first], len(opening))
     rest = following[found.end() :]
     return segment, opening, [*([rest] if rest else []), *parts[2:]]
 
 
-def _segment(atoms: Sequence[Atom], upto: str) -> Segment:
+def _segment(atoms: Sequence[Atom], end: int) -> Segment:
     if all(isinstance(atom, str) for atom in atoms):
-        return Segment(show_component("".join(map(str, atoms))), None, (), False, upto)
+        return Segment(show_component("".join(map(str, atoms))), None, (), False, end)
     pieces: list[Piece] = []
     bounds: list[Bound] = []
     many = False
@@ -400,7 +409,7 @@ def _segment(atoms: Sequence[Atom], upto: str) -> Segment:
         pieces += made
         bounds += bound
         many = many or holds_slashes
-    return Segment(None, _compiled(pieces), tuple(bounds), many, upto, tuple(pieces))
+    return Segment(None, _compiled(pieces), tuple(bounds), many, end, tuple(pieces))
 
 
 def _expression(expression: Expression) -> tuple[list[Piece], list[Bound], bool]:

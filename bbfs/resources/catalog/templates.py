@@ -79,6 +79,36 @@ class _Names:
     error: BbfsError | None = None
 
 
+class _Index:
+    """Templates in their order, by the literal directories that their paths begin with."""
+
+    def __init__(self, templates: Sequence[_Template]) -> None:
+        self._here: list[tuple[int, _Template]] = []
+        self._below: dict[str, _Index] = {}
+        for numbered in enumerate(templates):
+            index = self
+            for name in numbered[1].pattern.literal:
+                index = index._below.setdefault(name, _Index(()))
+            index._here.append(numbered)
+
+    def fitting(self, path: Path) -> list[_Template]:
+        """Return the templates of which a path may be the beginning, or a resource."""
+        index, found = self, list(self._here)
+        for name in path:
+            below = index._below.get(name)
+            if below is None:
+                break
+            index = below
+            found += index._here
+        else:
+            pending = list(index._below.values())
+            while pending:
+                below = pending.pop()
+                found += below._here
+                pending += below._below.values()
+        return [template for _, template in sorted(found, key=lambda each: each[0])]
+
+
 _Placed = list[tuple[_Template, Position]]
 
 
@@ -123,6 +153,7 @@ class Templated:
         self._unlisted = unlisted
         self._recalled = recalled
         self._templates: tuple[_Template, ...] = ()
+        self._index = _Index(())
         self._names: LRUCache[Path, _Names] = LRUCache(DIRECTORIES_KEPT)
 
     async def install(self, templates: Sequence[ResourceTemplate]) -> None:
@@ -141,7 +172,7 @@ class Templated:
         self.problem = "; ".join(problems) or None
         if [each.given for each in made] != [each.given for each in self._templates]:
             self._names.clear()
-        self._templates = tuple(made)
+        self._templates, self._index = tuple(made), _Index(made)
 
     # -- without waiting ---------------------------------------------------------------------------------------------
 
@@ -162,7 +193,7 @@ class Templated:
         return bool(_sorted_out(self._places(path))[1])
 
     def _places(self, path: Path) -> list[tuple[_Template, Position]]:
-        found = ((template, template.pattern.place(path)) for template in self._templates)
+        found = ((template, template.pattern.place(path)) for template in self._index.fitting(path))
         return [(template, place) for template, place in found if place is not None]
 
     def node(self, path: Path) -> Node | None:
@@ -234,12 +265,17 @@ class Templated:
 
     def above(self, path: Path) -> tuple[Record, Path] | None:
         """Return the resource of several contents above a path, with the rest of the path, or None."""
-        for depth in range(len(path) - 1, 0, -1):
-            for _, place in self._places(path[:depth]):
-                record = self._unlisted.get(place.match.native_uri) if place.match is not None else None
-                if record is not None and record.parts is not None:
-                    return record, path[depth:]
+        parted = [record for record in self._unlisted.values() if record.parts is not None and record.path]
+        for record in sorted(parted, key=lambda record: -len(record.path)):
+            depth = len(record.path)
+            if record.path == path[:depth] and depth < len(path) and self._makes(record):
+                return record, path[depth:]
         return None
+
+    def _makes(self, record: Record) -> bool:
+        """Return whether a template still makes a resource."""
+        matches = (place.match for _, place in self._places(record.path))
+        return any(match is not None and match.native_uri == record.metadata.native_uri for match in matches)
 
     def _record(self, template: _Template, match: Match, path: Path) -> Record:
         uri = match.native_uri

@@ -7,6 +7,7 @@ import trio
 from fakes import CompletingSource, FlatSource, World, settled
 
 from bbfs.model.errors import IsADirectory, NotADirectory, NotFound, Unreachable
+from bbfs.model.uri_templates.patterns import Pattern, Position
 
 ROOT = "mcp-server+docs"
 
@@ -340,6 +341,29 @@ async def test_a_template_that_makes_no_paths_is_told_and_harms_no_other(nursery
     async with World(nursery, source) as world:
         assert await world.kernel.cat(f"{ROOT}/x/k/a") == b"1"
         assert "x://{" in (world.manager.sources[ROOT].problem or "")
+
+
+async def test_a_lookup_matches_only_templates_below_its_literal_directories(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = FlatSource(contents={"x://k/7/a/b": b"1"}, unlisted={"x://k/7/a/b"})
+    for number in range(1000):
+        source.template(f"x://k/{number}/{{a}}/{{b}}")
+    source.template("x://{any}/here")
+    matched: list[str] = []
+    place = Pattern.place
+
+    def counted(pattern: Pattern, path: tuple[str, ...], *, is_plain: bool = False) -> Position | None:
+        matched.append(pattern.uri_template)
+        return place(pattern, path, is_plain=is_plain)
+
+    async with World(nursery, source) as world:
+        assert await world.kernel.ls(f"{ROOT}/x/k/7") == []
+        monkeypatch.setattr(Pattern, "place", counted)
+        assert await world.kernel.cat(f"{ROOT}/x/k/7/a/b") == b"1"
+        with pytest.raises((NotFound, NotADirectory)):
+            await world.kernel.stat(f"{ROOT}/x/k/7/a/b/c/d/e")
+        assert set(matched) == {"x://k/7/{a}/{b}", "x://{any}/here"}
 
 
 async def test_several_contents_of_an_unlisted_resource_are_a_directory(nursery: trio.Nursery) -> None:
