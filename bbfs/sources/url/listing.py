@@ -81,6 +81,7 @@ class Search:
         self._where = where
         self._client = client
         self._headers = headers
+        self._threads = trio.CapacityLimiter(1)
 
     async def all(self) -> FoundPages:
         """Find all pages. Raises BbfsError if an llms.txt or a sitemap cannot be loaded."""
@@ -91,8 +92,9 @@ class Search:
             response = await self._client.get(where.llms_txt, headers=self._headers(where.llms_txt), max_body=_LLMS_TXT)
             await self._add_links(pages, problems, response.body, where.llms_txt)
         if where.llms_path is not None:
-            # A file system that does not answer must not delay a cancellation.
-            text = await trio.to_thread.run_sync(_file, where.llms_path, abandon_on_cancel=True)
+            # A file system that does not answer must not delay a cancellation, nor take threads from other sources.
+            path, alone = where.llms_path, self._threads
+            text = await trio.to_thread.run_sync(_file, path, abandon_on_cancel=True, limiter=alone)
             await self._add_links(pages, problems, text, None)
         if where.sitemap is not None:
             await self._add_sitemap(pages, problems, where.sitemap)

@@ -3,18 +3,22 @@
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import keyring
 import keyring.backend
 import keyring.errors
 import pytest
 import trio
+import trio.testing
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken
 
 from bbfs.config import system_keyring
 from bbfs.config.system_keyring import KeyringUnusable
 from bbfs.model.errors import ConfigError, Denied, Unreachable
+from bbfs.model.values import McpServer
 from bbfs.sources.mcp.login import token_store as tokens
+from bbfs.sources.mcp.login.refresh import ClientSettings, Login
 from bbfs.sources.mcp.login.token_store import LoginKey, StoredLogin, TokenStore
 
 KEY = LoginKey.of("https://example.com/mcp")
@@ -227,6 +231,35 @@ async def test_one_renewal_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with trio.fail_after(5):
         async with second.locked(KEY):
             pass
+
+
+async def test_a_store_that_hangs_takes_one_thread_and_none_of_other_sources(tmp_path: Path):
+    entered, released = trio.Event(), threading.Event()
+    loads: list[int] = []
+    loop = trio.lowlevel.current_trio_token()
+
+    class Hung(TokenStore):
+        def stamp(self, key: LoginKey) -> Any:
+            return 1
+
+        def load(self, key: LoginKey) -> None:
+            loads.append(1)
+            loop.run_sync_soon(entered.set)
+            released.wait(30)
+
+    server = McpServer("http", url="https://example.com/mcp")
+    login = Login("x", server, ClientSettings(), Hung(tmp_path / "logins"), lambda secrets: None)
+    try:
+        for _ in range(3):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(login.token)
+                await entered.wait()
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.cancel_scope.cancel()
+        assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+        assert loads == [1]
+    finally:
+        released.set()
 
 
 def test_no_secret_is_in_a_repr():

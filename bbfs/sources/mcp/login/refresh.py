@@ -149,6 +149,8 @@ class Login:
         self._learnt = learnt
         self._clock = clock
         self._lock = trio.Lock()
+        # A keyring or disk that hangs keeps its thread: it must take no thread from other sources.
+        self._threads = trio.CapacityLimiter(1)
         self._stamp: Stamp | None = None
         self._login: StoredLogin | None = None
         self._ended: Stamp | None = None
@@ -202,7 +204,8 @@ class Login:
     async def _current(self) -> StoredLogin | None:
         """Return the stored login, read again if it has changed."""
         if self._store is not None and (stamp := self._store.stamp(self._key)) != self._stamp:
-            login = await trio.to_thread.run_sync(self._store.load, self._key, abandon_on_cancel=True)
+            load = self._store.load
+            login = await trio.to_thread.run_sync(load, self._key, abandon_on_cancel=True, limiter=self._threads)
             self._adopt(login, stamp)
         return self._login
 
@@ -236,7 +239,7 @@ class Login:
             return None
         self._learnt(renewed.secrets)
         try:
-            await trio.to_thread.run_sync(self._store.save, self._key, renewed)
+            await trio.to_thread.run_sync(self._store.save, self._key, renewed, limiter=self._threads)
         except (OSError, KeyringUnusable) as error:
             # Requests still use it; only the next start needs a login.
             log.warning("%s: the renewed login could not be kept: %s", self._id, error)
