@@ -415,6 +415,21 @@ class ResourceManager:
                     raise
                 record.stale = True
 
+    def begin_learning(self, record: Record) -> None:
+        """Begin to learn a record that expires now, without waiting: a program waits to hear of another content."""
+        left = record.fetched_at + record.ttl - self.clock() if record.fetched_at is not None else 0.0
+        if record.on_open or left > JUST_NOW:
+            return
+
+        async def learn() -> None:
+            await trio.sleep(
+                max(0.0, left)
+            )  # until then `learn` would take what was loaded just now
+            await self.learn(record)
+
+        timeout = self.source_of(record).data.policy.timeout
+        self._flights.begin(("learn", record.key), learn, timeout + JUST_NOW)
+
     async def exists(self, record: Record) -> bool:
         """Return whether the source has a resource, by a load. Raises any other error."""
         try:

@@ -80,8 +80,13 @@ class KernelCache:
             return known
 
     def _outdate(self, told: Path) -> None:
-        """Wake the programs that poll an open file at or below a path, if its version is outdated."""
+        """Wake the programs that poll an open file at or below a path, if its version is outdated.
+
+        If its content only expired, ask the source: they do not open the file again before they are woken.
+        """
         for opened in self._files.below(told):
+            if opened.wake is not None and not opened.record.suspected:
+                self._manager.begin_learning(opened.record)
             if not opened.changed and self._is_outdated(opened, told):
                 opened.changed = True
                 wake, opened.wake = opened.wake, None

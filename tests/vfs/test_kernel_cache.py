@@ -66,6 +66,22 @@ async def watched(world: World, path: str) -> tuple[int, list[int]]:
     return handle, woken
 
 
+@pytest.mark.semantics("S18")
+async def test_a_change_between_the_read_and_the_subscription_wakes_who_polls(nursery: trio.Nursery) -> None:
+    source = flat(Announcing, a=b"old", b=b"other")
+    async with World(nursery, source) as world:
+        handle, woken = await watched(world, DOCS + "a")
+        _, not_woken = await watched(world, DOCS + "b")
+        source.contents["x://a"] = b"new"
+        world.clock.advance(2)
+        for uri in ("x://a", "x://b"):
+            source.announce(uri, begun=True)
+        await settled()
+        assert woken == [handle]
+        assert not_woken == []
+        assert world.files.changed(handle)
+
+
 @pytest.mark.semantics("S13", "S18")
 async def test_an_announced_change_is_told_at_once_and_costs_no_request(nursery: trio.Nursery) -> None:
     source = flat(Announcing, a=b"old", b=b"other")
