@@ -23,7 +23,6 @@ import os
 import socket
 import struct
 import warnings
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -36,10 +35,12 @@ import trio
 
 from bbfs.model.errors import BbfsError, Denied, NameTooLong, ProtocolViolation, Unreachable
 from bbfs.model.uri_paths import MAX_DEPTH
+from bbfs.model.values import Change
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.put import Puts
-from bbfs.resources.watch import Difference, Watch
+from bbfs.resources.watch import Watch
+from bbfs.serving.changes import Outbox
 from bbfs.serving.private_files import own_directory
 
 log = logging.getLogger(__name__)
@@ -64,10 +65,11 @@ _CREDENTIALS = struct.Struct("3i")
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def change_message(change: Difference, path: str) -> dict[str, Any]:
-    """Return a change as a JSON object. path: the one to show."""
-    when = datetime.fromtimestamp(change.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return {"event": change.event, "path": path, "uri": change.uri, "source": change.source, "time": when}
+def change_message(change: Change, at: float) -> dict[str, Any]:
+    """Return a change that a watch reports as a JSON object. at: seconds since the epoch."""
+    when = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    path = "/".join(change.paths[0])
+    return {"event": change.event, "path": path, "uri": change.uri, "source": change.source_id, "time": when}
 
 
 class MessageStream:
@@ -79,7 +81,11 @@ class MessageStream:
 
     async def send(self, messages: Iterable[dict[str, Any]]) -> None:
         """Send messages. Raise trio.BrokenResourceError if the other side is gone."""
-        await self._stream.send_all("".join(json.dumps(message) + "\n" for message in messages).encode())
+        await self.send_lines(map(json.dumps, messages))
+
+    async def send_lines(self, lines: Iterable[str]) -> None:
+        """As `send`, with messages in JSON."""
+        await self._stream.send_all("".join(line + "\n" for line in lines).encode())
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message, or None at the end. Raise ProtocolViolation, trio.BrokenResourceError."""
@@ -176,13 +182,12 @@ class _Client:
         self._manager = manager
         self._refresh = refresh
         self._puts = Puts(manager)
-        self._queue: deque[dict[str, Any]] = deque([_GREETING])
-        self._news = trio.Event()
-        self._room = trio.Event()
+        self._outbox: Outbox[str] = Outbox(MOST_QUEUED, _missed)
         self._under_way = 0
 
     async def serve(self) -> None:
         """Serve until the client leaves or is disconnected."""
+        self._answer(_GREETING)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write, nursery.cancel_scope)
             try:
@@ -190,46 +195,30 @@ class _Client:
                     self._under_way += 1
                     if self._under_way > MOST_REQUESTS:
                         raise ProtocolViolation(f"more than {MOST_REQUESTS} requests under way")
-                    nursery.start_soon(self._answer, request)
-                    while len(self._queue) >= MOST_QUEUED:
-                        await self._room.wait()
+                    nursery.start_soon(self._take, request)
+                    await self._outbox.fewer_than(MOST_QUEUED)
             except ProtocolViolation as error:
-                self._put(_failure(None, str(error), error))
+                self._answer(_failure(None, str(error), error))
                 with trio.move_on_after(1.0):
-                    while self._queue:
-                        await self._room.wait()
+                    await self._outbox.fewer_than(1)
             nursery.cancel_scope.cancel()
 
     async def _write(self, client: trio.CancelScope) -> None:
         while True:
-            while not self._queue:
-                await self._news.wait()
-                self._news = trio.Event()
-            messages = [self._queue.popleft() for _ in range(min(100, len(self._queue)))]
+            lines = await self._outbox.take()
             with trio.move_on_after(STUCK_AFTER) as bound:
-                await self._link.send(messages)
-            self._room.set()
-            self._room = trio.Event()
+                await self._link.send_lines(lines)
             if bound.cancelled_caught:
                 log.info("a client of the control socket reads nothing and is let go")
                 client.cancel()
 
-    def _put(self, message: dict[str, Any]) -> None:
-        self._queue.append(message)
-        self._news.set()
+    def _answer(self, message: dict[str, Any]) -> None:
+        self._outbox.answer(json.dumps(message))
 
     def _offer(self, id: Any, message: dict[str, Any]) -> None:
-        """Queue the events of a watch. Without room, drop them all and report them as missed."""
-        if len(self._queue) >= MOST_QUEUED:
-            watches = {repr(old["id"]): old["id"] for old in self._queue if "event" in old or "note" in old}
-            watches[repr(id)] = id
-            kept = [old for old in self._queue if "event" not in old and "note" not in old]
-            self._queue = deque([*kept, *({"id": watch, "event": "missed"} for watch in watches.values())])
-        else:
-            self._queue.append({"id": id, **message})
-        self._news.set()
+        self._outbox.offer(json.dumps({"id": id, **message}))
 
-    async def _answer(self, request: dict[str, Any]) -> None:
+    async def _take(self, request: dict[str, Any]) -> None:
         asked = request.get("id")
         try:
             match request.get("request"):
@@ -239,25 +228,30 @@ class _Client:
                         watch = Watch(
                             self._manager,
                             _paths(request),
-                            lambda change: self._offer(asked, change_message(change, "/".join(change.path))),
+                            lambda change: self._offer(asked, change_message(change, self._manager.clock())),
                             lambda text: self._offer(asked, {"note": text}),
                             recursive=recursive,
                         )
                         await nursery.start(watch.run)
-                        self._put({"id": asked, "ok": True})
+                        self._answer({"id": asked, "ok": True})
                 case "refresh":
                     for path in _paths(request):
                         self._refresh(path)
-                    self._put({"id": asked, "ok": True})
+                    self._answer({"id": asked, "ok": True})
                 case "put":
-                    self._put({"id": asked, "ok": True, **await self._puts.take(request)})
+                    self._answer({"id": asked, "ok": True, **await self._puts.take(request)})
                 case other:
-                    self._put(_failure(asked, f"unknown request {other!r:.80}"))
+                    self._answer(_failure(asked, f"unknown request {other!r:.80}"))
         except* BbfsError as group:
             error = _first(group)
-            self._put(_failure(asked, str(error), error))
+            self._answer(_failure(asked, str(error), error))
         finally:
             self._under_way -= 1
+
+
+def _missed(lines: Iterable[str]) -> list[str]:
+    """Return the messages that say to each watch that it has missed these."""
+    return [json.dumps({"id": json.loads(line)["id"], "event": "missed"}) for line in lines]
 
 
 def _failure(id: Any, text: str, error: BaseException | None = None) -> dict[str, Any]:

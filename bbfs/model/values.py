@@ -329,15 +329,20 @@ class ListingProgress:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SourceEvent:
-    """A change at a source. uri: the native URI of the updated resource, or None if the listing changed.
+ChangeEvent: TypeAlias = Literal["added", "changed", "removed", "listed", "missed"]
 
-    missed: the source's announcements have a gap, so any resource may have changed; `uri` is None then. begun: the
-    source reports changes of the resource from now on; one may have been missed before.
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change at a source, on its way from the handler to the kernel, the watches and the clients of a server.
+
+    A handler reports "changed" with the native URI of a resource, "listed" if the listing may have changed, and
+    "missed" if it may have missed changes: of the resource `uri`, or of any. The daemon adds the `paths` from the
+    mount's root whose entries or contents differ. A watch reports "added", "changed" and "removed" with one path
+    and the bbfs URI.
     """
 
     source_id: str
+    event: ChangeEvent
     uri: str | None = None
-    missed: bool = False
-    begun: bool = False
+    paths: tuple[tuple[str, ...], ...] = ()

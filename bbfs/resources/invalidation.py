@@ -4,58 +4,44 @@ Invalidated contents stay in the caches: they are served if the source does not 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
-from bbfs.model.values import SourceEvent
+from bbfs.model.values import Change, ChangeEvent
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.loader import ContentLoader
 from bbfs.resources.source import Source
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """News of a source for the kernel's cache, the watches and the server.
-
-    paths: from the mount's root; their entries or contents changed. uri: the native URI of an invalidated resource.
-    """
-
-    source: Source
-    paths: tuple[Path, ...]
-    uri: str | None = None
-
-
 class Invalidation:
     """Ends validity in the catalogs of the sources and of what is cached.
 
-    sources: by base prefix. tell: receives a source, the changed paths of its catalog, and the native
-    URI of the resource if it is one.
+    sources: by base prefix. notify: called with a source, the changed paths of its catalog, the event, and the native
+    URI of an invalidated resource.
     """
 
     def __init__(
         self,
         sources: Mapping[str, Source],
         loader: ContentLoader,
-        tell: Callable[[Source, Iterable[Path], str | None], None],
+        notify: Callable[[Source, Iterable[Path], ChangeEvent, str | None], None],
         clock: Callable[[], float],
     ) -> None:
         self._sources = sources
         self._loader = loader
-        self._tell = tell
+        self._notify = notify
         self._clock = clock
 
-    def event(self, source: Source, event: SourceEvent) -> None:
-        """Take in the event of a handler: validity ends at once (S18)."""
-        if event.begun and event.uri is not None:
-            self._begun(source, event.uri)
-            return
-        if event.missed:
-            self._loader.invalidate(source, None)
-            self._suspect_all(source)
-        if event.uri is None:
+    def announced(self, source: Source, change: Change) -> None:
+        """Take in the change that a handler reports: validity ends at once (S18)."""
+        if change.uri is None:
+            if change.event == "missed":
+                self._loader.invalidate(source, None)
+                self._suspect_all(source)
             source.catalog.expire()
-            return
-        self._loader.invalidate(source, event.uri, announced=True)
-        self._suspect(source, event.uri)
+        elif change.event == "missed":
+            self._expire(source, change.uri)
+        else:
+            self._loader.invalidate(source, change.uri, announced=True)
+            self._suspect(source, change.uri)
 
     def dropped(self, told_of: str, uri: str | None) -> None:
         """Take in a change that another machine reports for the source with the fingerprint `told_of`."""
@@ -77,24 +63,24 @@ class Invalidation:
             if record.suspected and record.fetched_at is not None:
                 self._loader.invalidate(source, record.metadata.native_uri)
 
-    def _begun(self, source: Source, uri: str) -> None:
-        """Have a content that was answered before the source began to report its changes asked for again (S18)."""
+    def _expire(self, source: Source, uri: str) -> None:
+        """Have a content asked for again that was answered before the source began to report its changes (S18)."""
         self._loader.distrust(source, uri)
         record, now = source.catalog.record(uri), self._clock()
         if record is not None and record.fresh(now):
             record.expire(now)
             if record.path:
-                self._tell(source, [record.path], None)
+                self._notify(source, [record.path], "changed", None)
 
     def _suspect(self, source: Source, uri: str) -> None:
         record = source.catalog.record(uri)
         if record is not None:
             record.suspect()  # the content stays: it is served if the source goes down now (S20)
-        self._tell(source, [record.path] if record is not None and record.path else [], uri)
+        self._notify(source, [record.path] if record is not None and record.path else [], "changed", uri)
 
     def _suspect_all(self, source: Source) -> None:
         """Invalidate every loaded resource, because changes may have been missed."""
         loaded = [record for record in source.catalog.all_records() if record.fetched_at is not None]
         for record in loaded:
             record.suspect()
-        self._tell(source, [record.path for record in loaded if record.path], None)
+        self._notify(source, [record.path for record in loaded if record.path], "missed", None)

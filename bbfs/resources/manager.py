@@ -29,7 +29,7 @@ from bbfs.model.errors import (
 from bbfs.model.source_types import describes_itself, of_source
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.uri_templates.expand import expand_template
-from bbfs.model.values import Content, DataSource, Part, ResourceMetadata
+from bbfs.model.values import Change, ChangeEvent, Content, DataSource, Part, ResourceMetadata
 from bbfs.resources import documents
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.memory import ContentCache
@@ -38,7 +38,7 @@ from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.directory_view import View, is_directory
 from bbfs.resources.catalog.record import DIRECTORY, JUST_NOW, Lease, Node, Path, Record, record_node, steady_time
-from bbfs.resources.invalidation import Change, Invalidation
+from bbfs.resources.invalidation import Invalidation
 from bbfs.resources.loader import ContentLoader, refuse_repeat
 from bbfs.resources.publish import ABSENT_FOR, Publisher, content_key, require_current
 from bbfs.resources.readahead.scheduler import LoadAhead
@@ -47,6 +47,7 @@ from bbfs.resources.shared_tier import SharedContents
 from bbfs.resources.source import Source, Waiting, fingerprint
 from bbfs.resources.tiers import DiskTier
 from bbfs.resources.writeback import Memory
+from bbfs.serving.changes import Bus
 from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler, TellsMore
 
 log = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ class ResourceManager:
         of_tier: dict[str, Any] = {"in_memory": cache_bytes, "clock": clock}
         self._disk = None if disk is None else DiskTier(nursery, disk, **of_tier)
         self._shared = None if shared is None else SharedContents(nursery, shared, **of_tier)
-        self._publisher = Publisher(nursery, self.contents, changed=self._tell_of, link=self._link, clock=clock)
+        self._publisher = Publisher(nursery, self.contents, changed=self._notify, link=self._link, clock=clock)
         self._loader = ContentLoader(
             self._flights,
             self._publisher,
@@ -109,7 +110,7 @@ class ResourceManager:
             ended=lambda source, record, size: self._ahead.ended(source, record, size, record.ttl),
             clock=clock,
         )
-        self._invalidation = Invalidation(self.sources, self._loader, self._tell_of, clock)
+        self._invalidation = Invalidation(self.sources, self._loader, self._notify, clock)
         self._ahead = LoadAhead(
             self._loader.fetch,
             self._flights,
@@ -119,7 +120,7 @@ class ResourceManager:
             mounted=lambda source, path: self._mounted(source, path)[0],
             clock=clock,
         )
-        self._listeners: list[Callable[[Change], None]] = []
+        self.changes: Bus[Change] = Bus()
 
     @property
     def loads(self) -> int:
@@ -140,7 +141,7 @@ class ResourceManager:
 
         hidden: it is there for those who ask for it by its name, and not among `sources`.
         """
-        context = CatalogContext(self.clock, self._flights, lambda paths: self._tell_of(self._by_id[data.id], paths))
+        context = CatalogContext(self.clock, self._flights, lambda *change: self._notify(self._by_id[data.id], *change))
         if isinstance(handler, CanList):
             catalog: Catalog = FlatCatalog(data, handler, context)
         elif isinstance(handler, CanListDirectory):
@@ -162,7 +163,7 @@ class ResourceManager:
         elif data.scheme != "file" and isinstance(catalog, DirectoryCatalog):
             await self._memory.recall_learnt(source, catalog)
         if isinstance(handler, CanWatch):
-            handler.watch(partial(self._invalidation.event, source))
+            handler.watch(partial(self._invalidation.announced, source))
         return source
 
     async def add_description(self, name: str, data: DataSource, handler: Handler) -> None:
@@ -174,22 +175,15 @@ class ResourceManager:
         self.root_files = tuple(name for name, shown in await about.catalog.view(()) if not is_directory(shown))
         self._about = name, about
 
-    def on_change(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Call `listener` with every change of a source.
-
-        Return a function that ends that. The listener must neither block nor raise.
-        """
-        self._listeners.append(listener)
-        return partial(self._listeners.remove, listener)
-
-    def _tell_of(self, source: Source, paths: Iterable[Path], uri: str | None = None) -> None:
-        """Some paths of a source's catalog are not what they were."""
-        paths = list(paths)
+    def _notify(
+        self, source: Source, paths: Iterable[Path], event: ChangeEvent = "changed", uri: str | None = None
+    ) -> None:
+        """Pass on a change at some paths of a source's catalog."""
+        mounted: list[Path] = []
         for path in paths:
             self._ahead.changed(source, path)
-        change = Change(source, tuple(full for path in paths for full in self._mounted(source, path)), uri)
-        for listener in tuple(self._listeners):
-            listener(change)
+            mounted += self._mounted(source, path)
+        self.changes.notify(Change(source.data.id, event, uri, tuple(mounted)))
 
     @staticmethod
     def _mounted(source: Source, path: Path) -> list[Path]:
@@ -422,9 +416,7 @@ class ResourceManager:
             return
 
         async def learn() -> None:
-            await trio.sleep(
-                max(0.0, left)
-            )  # until then `learn` would take what was loaded just now
+            await trio.sleep(max(0.0, left))  # until then `learn` would take what was loaded just now
             await self.learn(record)
 
         timeout = self.source_of(record).data.policy.timeout

@@ -6,7 +6,6 @@ content differs.
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,14 +13,14 @@ import trio
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
 from bbfs.model import uri_paths
-from bbfs.model.errors import BbfsError, NotADirectory, NotFound
+from bbfs.model.errors import BbfsError
 from bbfs.model.uri import parse_data_source_uri
+from bbfs.model.values import Change
 from bbfs.resources.catalog import DirectoryCatalog
-from bbfs.resources.catalog.record import Path, Record
-from bbfs.resources.invalidation import Change
+from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.resources.watch import Difference, Watch
+from bbfs.resources.watch import Watch
 from bbfs.serving.subscribers import Subscribers
 from bbfs.sources import CanAnnounce, CanWatch
 
@@ -35,8 +34,8 @@ SETTLED_WITHIN = 5.0
 class _Followed:
     """A resource that clients follow.
 
-    looked_at: whether the server reads it again, as its source does not notify. told_of: the time of the load whose
-    content clients were last notified to be stale.
+    looked_at: whether the server reads it again, as its source does not notify. notified_of: the time of the load
+    whose content clients were last notified to be stale.
     """
 
     source: Source
@@ -44,7 +43,7 @@ class _Followed:
     scope: trio.CancelScope
     followers: int = 1
     looked_at: bool = False
-    told_of: float | None = -1.0  # of no load
+    notified_of: float | None = -1.0  # of no load
 
     @property
     def announced(self) -> bool:
@@ -54,14 +53,6 @@ class _Followed:
             return handler.announces(self.native_uri)
         return isinstance(handler, CanWatch)
 
-    def is_news(self, record: Record, relisted: Mapping[str, bool]) -> bool:
-        """Return whether clients must be notified of a change at its path. relisted: as `_relisted` returns."""
-        if not self.announced:
-            return True
-        if self.source.data.base_prefix in relisted and self.told_of == record.fetched_at:
-            return False  # the source has notified of it before its new listing
-        return record.suspected  # if fresh, a load has found what the source notified of
-
 
 class Following(Subscribers):
     """The subscribers of `bbfs serve`, and the resources that they follow."""
@@ -70,9 +61,7 @@ class Following(Subscribers):
         super().__init__(nursery)
         self._manager = manager
         self._followed: dict[str, _Followed] = {}
-        self._listings: dict[str, tuple[Mapping[str, Record], int]] = {}
-        self._relisted()
-        manager.on_change(self._changed)
+        manager.changes.subscribe(self._changed)
 
     async def follow(self, *uris: str) -> None:
         """Notify of all changes of these resources that happen after this has returned.
@@ -156,7 +145,7 @@ class Following(Subscribers):
         parsed = parse_data_source_uri(uri)
         return (parsed.base_prefix, *uri_paths.plain_path(parsed.original_uri).path)
 
-    def _found(self, uri: str, _change: Difference) -> None:
+    def _found(self, uri: str, _change: Change) -> None:
         """Note another content. The record of the URI need not be the record of the path that was read."""
         followed = self._followed.get(uri)
         record = followed.source.catalog.record(followed.native_uri) if followed is not None else None
@@ -165,50 +154,24 @@ class Following(Subscribers):
         self.notify(ResourceUpdated(uri))
 
     def _changed(self, change: Change) -> None:
-        """Notify of a change. A resource without a path is known by its URI."""
-        changed = set(change.paths)
-        relisted = self._relisted()
         for uri, followed in self._followed.items():
-            if followed.source is not change.source:
-                continue
-            record = followed.source.catalog.record(followed.native_uri)
-            if record is None or not record.path:
-                if followed.native_uri == change.uri:
-                    self.notify(ResourceUpdated(uri))
-            elif (
-                not followed.looked_at
-                and self._manager.mounted(record) in changed
-                and followed.is_news(record, relisted)
-            ):
-                followed.told_of = record.fetched_at
+            if followed.source.data.id == change.source_id and self._is_outdated(followed, change):
                 self.notify(ResourceUpdated(uri))
-        if any(self._has_come_or_gone(path, relisted) for path in changed):
+        if change.event == "listed":
             self.notify(ResourcesListChanged())
 
-    def _relisted(self) -> dict[str, bool]:
-        """Return the sources with a new listing since the last call, each with whether it is longer."""
-        found: dict[str, bool] = {}
-        for base, source in self._manager.sources.items():
-            records, count = self._listings.get(base, (None, 0))
-            if source.catalog.records is not records:
-                found[base] = 0 < count < source.catalog.count()
-                self._listings[base] = (source.catalog.records, source.catalog.count())
-        return found
-
-    def _has_come_or_gone(self, path: Path, relisted: Mapping[str, bool]) -> bool:
-        """Return whether an entry of a listing has appeared or disappeared at a path."""
-        try:
-            source, below = self._manager.place(path)
-            is_flat = not isinstance(source.catalog, DirectoryCatalog)
-            if is_flat and source.data.base_prefix not in relisted:
-                return False  # a notification alone does not change the listing
-            node = source.catalog.known(below)
-        except (NotFound, NotADirectory):
-            return True
-        record = None if node is None else node.record or node.candidate
-        if is_flat:
-            longer = relisted[source.data.base_prefix]
-            return longer or record is None or record.metadata.native_uri not in source.catalog.records
-        if record is None or record.metadata.kind == "directory":
+    def _is_outdated(self, followed: _Followed, change: Change) -> bool:
+        """Return whether clients must be notified that a change concerns a resource, and note that they are."""
+        record = followed.source.catalog.record(followed.native_uri)
+        if record is None or not record.path:
+            return followed.native_uri == change.uri
+        if followed.looked_at or self._manager.mounted(record) not in change.paths:
             return False
-        return record.fetched_at is None and not record.suspected
+        if followed.announced:
+            if not record.suspected:
+                return False  # a load has found the change that the source announced
+            announced = change.uri is not None or change.event == "missed"
+            if not announced and followed.notified_of == record.fetched_at:
+                return False  # the source has announced it, and its new listing shows it
+        followed.notified_of = record.fetched_at
+        return True

@@ -4,7 +4,7 @@ Up to 2025-11-25 a client subscribes to single resources and is notified on its 
 `subscriptions/listen` streams. A client that reads nothing delays no other.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -15,13 +15,14 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, SubscriptionsListenRequestParams, SubscriptionsListenResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from bbfs.serving.bounds import LONGEST_URI
+from bbfs.serving.changes import Bus, Outbox
 
 # The connection alone knows when it ends, and no public name of the SDK leads from a request to it.
 if "_connection" not in ServerSession.__init__.__code__.co_names:
@@ -35,38 +36,30 @@ MOST_URIS = 1024
 """Resources that one client may subscribe to."""
 MOST_IN_ALL = 1 << 14
 """Subscriptions of all clients together."""
-MOST_EVENTS = 1024
-"""Events that wait for the streams."""
 RESOURCE_NOT_FOUND = -32002
 """The code up to 2025-11-25."""
 _STATE_KEY = "bbfs.subscriber"
 
 
 class Subscriber:
-    """One client of the handshake era. Its queue is bounded, because equal events are one."""
+    """One client of the handshake era."""
 
     def __init__(self, connection: Connection) -> None:
         self.uris: set[str] = set()
         self.scope = trio.CancelScope()
         self._connection = connection
-        self._pending: dict[ServerEvent, None] = {}
-        self._wake = trio.Event()
+        self._outbox: Outbox[ServerEvent] = Outbox(MOST_URIS + 1)
 
     def offer(self, event: ServerEvent) -> None:
         """Queue an event, if this client has subscribed to it."""
         if isinstance(event, ResourcesListChanged) or (isinstance(event, ResourceUpdated) and event.uri in self.uris):
-            self._pending[event] = None
-            self._wake.set()
+            self._outbox.offer(event)
 
     async def run(self) -> None:
-        """Send what is queued, until `scope` is cancelled."""
+        """Send events, until `scope` is cancelled."""
         with self.scope:
             while True:
-                await self._wake.wait()
-                self._wake = trio.Event()
-                while self._pending:
-                    event = next(iter(self._pending))
-                    del self._pending[event]
+                for event in await self._outbox.take():
                     if isinstance(event, ResourceUpdated):
                         await self._connection.send_resource_updated(event.uri)
                     else:
@@ -81,12 +74,10 @@ class Subscribers:
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
-        self._bus = InMemorySubscriptionBus()
+        self._bus: Bus[ServerEvent] = Bus()
         self._listen = ListenHandler(self._bus)
         self._subscribers: set[Subscriber] = set()
         self._listening = 0
-        self._events, self._queued = trio.open_memory_channel[ServerEvent](MOST_EVENTS)
-        nursery.start_soon(self._publish)
 
     async def follow(self, *uris: str) -> None:
         """Notify of changes of these resources from now on, or raise and do not; once more for each further call."""
@@ -95,17 +86,15 @@ class Subscribers:
         """Undo one `follow` of one resource."""
 
     def notify(self, event: ServerEvent) -> None:
-        """Notify all subscribers of an event, without waiting."""
-        self._offer(event)
-        try:
-            self._events.send_nowait(event)
-        except trio.WouldBlock:
-            self._listen.close()  # the streams end, and the clients read everything again
+        """Notify all subscribers of an event, without waiting.
+
+        A stream that has too many events to send ends, and its client reads everything again.
+        """
+        self._bus.notify(event)
 
     async def notify_all(self, events: Iterable[ServerEvent]) -> None:
         """Notify all subscribers of any number of events, as fast as the streams take them."""
         for event in events:
-            self._offer(event)
             await self._bus.publish(event)
 
     def subscriber(self, ctx: Context) -> Subscriber:
@@ -116,7 +105,7 @@ class Subscribers:
             subscriber = connection.state[_STATE_KEY] = Subscriber(connection)
             self._subscribers.add(subscriber)
             self._nursery.start_soon(subscriber.run)
-            connection.exit_stack.callback(self._forget, subscriber)
+            connection.exit_stack.callback(self._forget, subscriber, self._bus.subscribe(subscriber.offer))
         return subscriber
 
     async def subscribe(self, ctx: Context, uri: str) -> None:
@@ -151,14 +140,6 @@ class Subscribers:
         """End the streams, each after the events that it still has to send."""
         self._listen.close()
 
-    def _offer(self, event: ServerEvent) -> None:
-        for subscriber in self._subscribers:
-            subscriber.offer(event)
-
-    async def _publish(self) -> None:
-        async for event in self._queued:
-            await self._bus.publish(event)
-
     def _check(self, held: int, *uris: str) -> None:
         """Raise MCPError if a client that has `held` subscriptions may not have these too."""
         if held + len(uris) > MOST_URIS:
@@ -170,7 +151,8 @@ class Subscribers:
                 INTERNAL_ERROR, f"all clients have {MOST_IN_ALL} subscriptions together, and may have no more"
             )
 
-    def _forget(self, subscriber: Subscriber) -> None:
+    def _forget(self, subscriber: Subscriber, end: Callable[[], None]) -> None:
+        end()
         self._subscribers.discard(subscriber)
         subscriber.scope.cancel()
         for uri in subscriber.uris:

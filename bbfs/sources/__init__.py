@@ -23,6 +23,7 @@ from bbfs.model.errors import (
 from bbfs.model.uri import parse_data_source_uri, source_uri
 from bbfs.model.uri_paths import show_component
 from bbfs.model.values import (
+    Change,
     Completion,
     Content,
     DataSource,
@@ -33,7 +34,6 @@ from bbfs.model.values import (
     Policy,
     ResourceMetadata,
     ResourceTemplate,
-    SourceEvent,
     SourceState,
     Unchanged,
 )
@@ -63,11 +63,11 @@ from bbfs.sources.options import Bytes, SourceOptions, local_path, open_regular,
 
 __all__ = [
     "BbfsError", "Busy", "Bytes", "CanAnnounce", "CanClose", "CanComplete", "CanFind", "CanList",
-    "CanListDirectory", "CanLoad", "CanLoadIfChanged", "CanLogIn", "CanPut", "CanStat", "CanWatch", "Completion",
-    "ConfigError", "Content", "DataSource", "DeadlineExceeded", "Denied", "Handler", "InvalidUri", "IsADirectory",
-    "Listing", "ListingProgress", "Loaded", "LoadsWhileWanted", "LoginRequired", "MemoryContent", "NotADirectory",
-    "NotFound", "NotSupported", "Outdated", "Part", "Policy", "ProtocolViolation", "ResourceMetadata",
-    "ResourceTemplate", "Services", "SourceEvent", "SourceOptions", "SourceState", "Spool", "TellsMore",
-    "TellsProgress", "TooLarge", "Unchanged", "Unreachable", "content_type_of", "local_path", "mime_type_of_name",
-    "open_regular", "parse_data_source_uri", "parse_options", "refuse_auth", "show_component", "source_uri",
+    "CanListDirectory", "CanLoad", "CanLoadIfChanged", "CanLogIn", "CanPut", "CanStat", "CanWatch", "Change",
+    "Completion", "ConfigError", "Content", "DataSource", "DeadlineExceeded", "Denied", "Handler", "InvalidUri",
+    "IsADirectory", "Listing", "ListingProgress", "Loaded", "LoadsWhileWanted", "LoginRequired", "MemoryContent",
+    "NotADirectory", "NotFound", "NotSupported", "Outdated", "Part", "Policy", "ProtocolViolation", "ResourceMetadata",
+    "ResourceTemplate", "Services", "SourceOptions", "SourceState", "Spool", "TellsMore", "TellsProgress",
+    "TooLarge", "Unchanged", "Unreachable", "content_type_of", "local_path", "mime_type_of_name", "open_regular",
+    "parse_data_source_uri", "parse_options", "refuse_auth", "show_component", "source_uri",
 ]  # fmt: skip

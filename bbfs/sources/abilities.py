@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from bbfs.model.values import (
+    Change,
     Completion,
     DataSource,
     Listing,
     ListingProgress,
     Loaded,
     ResourceMetadata,
-    SourceEvent,
     SourceState,
     Unchanged,
 )
@@ -83,7 +83,7 @@ class CanStat(Protocol):
 class CanWatch(Protocol):
     """Reports changes to a sink, which must not block. `interested` names a resource to watch."""
 
-    def watch(self, sink: Callable[[SourceEvent], None]) -> None: ...
+    def watch(self, sink: Callable[[Change], None]) -> None: ...
 
     def interested(self, native_uri: str) -> None: ...
 

@@ -72,7 +72,7 @@ class FileSystem:
         Opens of such a file may have other bytes though they share an inode, or the kernel must not hold its pages
         while it waits.
         """
-        manager.on_change(self._kernel.changed)
+        manager.changes.subscribe(self._kernel.changed)
 
     # -- names -------------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from cachetools import LRUCache
 
 from bbfs.model.errors import NotADirectory, NotFound
+from bbfs.model.values import Change
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, Path
-from bbfs.resources.invalidation import Change
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.file_handles import OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable

@@ -232,7 +232,8 @@ async def test_who_reads_too_slowly_is_told_what_it_missed_and_delays_nobody(mon
 
 
 @pytest.mark.semantics("S22")
-async def test_who_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", control.log.name)
     monkeypatch.setattr(control, "STUCK_AFTER", 0.2)
     source = FlatSource(contents={f"x://{'n' * 200}/{number:03}": b"" for number in range(100)})
     async with serving(source) as (world, address), await raw(address) as stuck:
@@ -242,8 +243,9 @@ async def test_who_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> N
                 source.contents[uri] = b"%d" % turn
                 source.announce(uri)
             await world_settled(world)
-        while len(world.manager._listeners) > 1:  # noqa: ASYNC110 - the file system's stays; nobody announces this
+        while "reads nothing and is let go" not in caplog.text:  # noqa: ASYNC110 - nothing else tells
             await trio.sleep(0.01)
+        assert (await until_end(stuck))[0] == {"bbfs": "control", "version": 1}
         async with connect(address):
             pass
 

@@ -612,14 +612,14 @@ async def test_what_was_loaded_before_its_changes_are_reported_is_asked_for_once
         assert source.watched == {"x://a"}
         before = await world.kernel.stat(ROOT + "a")
         world.clock.advance(1.0)
-        source.announce("x://a", begun=True)
+        source.announce("x://a", missed=True)
         assert world.forgotten() == ["a"]
         assert not world.files.core.changed(handle)  # a program that polls it goes on to wait
         after = await world.kernel.stat(ROOT + "a")
         assert (after.ino, source.loads["x://a"]) == (before.ino, 2)
         source.contents["x://a"] = b"new"
         assert await world.kernel.cat(ROOT + "a") == b"old"
-        source.announce("x://a", begun=True)
+        source.announce("x://a", missed=True)
         assert await world.kernel.cat(ROOT + "a") == b"old"  # which was loaded just now, for this open
         world.clock.advance(JUST_NOW)
         assert await world.kernel.cat(ROOT + "a") == b"new"

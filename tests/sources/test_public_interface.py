@@ -9,10 +9,10 @@ import bbfs.sources
 
 PUBLIC = """
     BbfsError Busy Bytes CanAnnounce CanClose CanComplete CanFind CanList CanListDirectory CanLoad CanLoadIfChanged
-    CanLogIn CanPut CanStat CanWatch Completion ConfigError Content DataSource DeadlineExceeded Denied Handler
+    CanLogIn CanPut CanStat CanWatch Change Completion ConfigError Content DataSource DeadlineExceeded Denied Handler
     InvalidUri IsADirectory Listing ListingProgress Loaded LoadsWhileWanted LoginRequired MemoryContent NotADirectory
     NotFound NotSupported Outdated Part Policy ProtocolViolation ResourceMetadata ResourceTemplate Services
-    SourceEvent SourceOptions SourceState Spool TellsProgress TooLarge Unchanged Unreachable content_type_of
+    SourceOptions SourceState Spool TellsProgress TooLarge Unchanged Unreachable content_type_of
     local_path mime_type_of_name open_regular parse_data_source_uri parse_options refuse_auth show_component source_uri
 """
 """Packages of other people depend on these names. One that goes, or changes its meaning, breaks them."""

@@ -12,6 +12,7 @@ from bbfs.model.errors import BbfsError, NotADirectory, NotFound, Outdated
 from bbfs.model.inode_number import ROOT
 from bbfs.model.uri import source_uri
 from bbfs.model.values import (
+    Change,
     Completion,
     DataSource,
     Listing,
@@ -20,7 +21,6 @@ from bbfs.model.values import (
     Policy,
     ResourceMetadata,
     ResourceTemplate,
-    SourceEvent,
     SourceState,
 )
 from bbfs.resources.cache.disk import DiskCache
@@ -141,7 +141,7 @@ class FlatSource(Scripted):
     unlisted: set[str] = field(default_factory=set)
     templates: list[ResourceTemplate] = field(default_factory=list)
     watched: set[str] = field(default_factory=set)
-    _sink: Callable[[SourceEvent], None] = field(default=lambda event: None)
+    _sink: Callable[[Change], None] = field(default=lambda event: None)
 
     async def list(self) -> Listing:
         self.listed.append(())
@@ -149,15 +149,16 @@ class FlatSource(Scripted):
         await self._request(self.LISTING)
         return Listing(resources, self.listing_ttl, self.problem, tuple(self.templates))
 
-    def watch(self, sink: Callable[[SourceEvent], None]) -> None:
+    def watch(self, sink: Callable[[Change], None]) -> None:
         self._sink = sink
 
     def interested(self, native_uri: str) -> None:
         self.watched.add(native_uri)
 
-    def announce(self, uri: str | None = None, *, missed: bool = False, begun: bool = False) -> None:
-        """Report to the sink that a resource (or the listing) changed."""
-        self._sink(SourceEvent(self.source.id, uri, missed, begun))
+    def announce(self, uri: str | None = None, *, missed: bool = False) -> None:
+        """Report to the sink that a resource (or the listing) changed, or that changes of it may have been missed."""
+        event = "missed" if missed else "changed" if uri is not None else "listed"
+        self._sink(Change(self.source.id, event, uri))
 
     def template(self, uri_template: str, **fields: Any) -> None:
         """Have one more template."""

@@ -206,7 +206,7 @@ async def _directly(
     paths = [await tree.resolved(await target.located()) for target in targets]
     shown = ", ".join("/".join(path) for path in paths)
     watching = Watch(
-        tree.manager, paths, lambda change: hear(change_message(change, "/".join(change.path))), output.message
+        tree.manager, paths, lambda change: hear(change_message(change, tree.manager.clock())), output.message
     )
     problems: list[BbfsError] = []
     async with trio.open_nursery() as nursery:

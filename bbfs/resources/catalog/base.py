@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bbfs.model.errors import DeadlineExceeded
-from bbfs.model.values import Listing, ResourceTemplate
+from bbfs.model.values import ChangeEvent, Listing, ResourceTemplate
 from bbfs.resources.catalog.directory_view import LargeEntries, View
 from bbfs.resources.catalog.record import Lease, Node, Path, Record
 from bbfs.resources.requests import SingleFlight
@@ -22,13 +22,14 @@ SERVED_STALE = 1.0
 class CatalogContext:
     """The part of the daemon that a catalog uses: the clock (seconds since the epoch), the flights, callbacks.
 
-    changed: called with changed paths. listed: called with the time of a listing, the listing and its changes.
-    outdated: called when the listing is invalidated. completed: called with a directory that has other completed names.
+    notify: called with the changed paths and the event. listed: called with the time of a listing, the listing and its
+    changes. outdated: called when the listing is invalidated. completed: called with a directory that has other
+    completed names.
     """
 
     clock: Callable[[], float]
     flights: SingleFlight
-    changed: Callable[[Iterable[Path]], None]
+    notify: Callable[[Iterable[Path], ChangeEvent], None]
     listed: Callable[[float, Listing, "Changes | None"], None] = field(default=lambda _at, _listing, _changes: None)
     outdated: Callable[[], None] = field(default=lambda: None)
     completed: Callable[[Path], None] = field(default=lambda _directory: None)

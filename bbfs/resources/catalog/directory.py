@@ -242,7 +242,7 @@ class DirectoryCatalog:
                     found.append((*directory, name))
         if self._found is not None:
             found.extend(self._found.forget(path))
-        self._context.changed(found)
+        self._context.notify(found, "changed")
         self._late.forget()
         for directory, listed in self._directories.items():
             if directory[: len(path)] == path or directory == path[:-1]:
@@ -318,15 +318,15 @@ class DirectoryCatalog:
                 changed.append((*path, name))
             settle(record, metadata, now, self.source.policy.content_ttl)
             entries[name] = record
-        if old is not None:
-            changed.extend((*path, name) for name in old.entries.keys() ^ entries.keys())
+        names = old.entries.keys() ^ entries.keys() if old is not None else ()
+        changed.extend((*path, name) for name in names)
         if self._directories.get(path) is not old or (old is not None and old.fetched_at != before):
             fetched_at = 0.0  # forgotten meanwhile: this is older than that
         lease = Lease(fetched_at + self.source.policy.listing_ttl)
         listed = _Listed(fetched_at, dict(sorted(entries.items())), segments, lease, listing.open, listing.problem)
         self._directories[path] = listed
         if changed:
-            self._context.changed(changed)
+            self._context.notify(changed, "listed" if names else "changed")
         self._failure = None
         return listed
 
@@ -343,10 +343,10 @@ class DirectoryCatalog:
         except NotFound:
             if record.path and not record.suspected:
                 record.suspect()
-                self._context.changed([record.path])
+                self._context.notify([record.path], "changed")
             raise
         now = self._context.clock()
         hinted = record.describe(metadata, record.path, now)
         settle(record, metadata, now, self.source.policy.content_ttl)
         if record.path and (hinted or record.inode_version != version):
-            self._context.changed([record.path])
+            self._context.notify([record.path], "changed")

@@ -291,7 +291,7 @@ class FlatCatalog:
         self._context.outdated()
         absent = self._templated.expire()
         if absent:
-            self._context.changed(absent)
+            self._context.notify(absent, "changed")
         if self._confirmed:
             self._begin()
 
@@ -301,7 +301,8 @@ class FlatCatalog:
         for record in found:
             record.suspect()
         known = {record.path for record in found}
-        self._context.changed([*known, *(place for place in self._held.at_and_below(path) if place not in known)])
+        below = (place for place in self._held.at_and_below(path) if place not in known)
+        self._context.notify([*known, *below], "changed")
         self.expire()
 
     async def _refresh(self) -> None:
@@ -344,7 +345,7 @@ class FlatCatalog:
                 self._held.remember(rows)
 
     async def _install(self, listing: Listing, at: float, *, confirmed: bool) -> None:
-        was = self._held.tree
+        was, count = self._held.tree, self.count()
         first = was is None
         before = self._templates
         self._lease.end()
@@ -364,7 +365,8 @@ class FlatCatalog:
         for uri in [uri for uri in self._unlisted if uri in self._held.rows]:
             self._held.record(uri)  # it has its place in the listing from now on
         if not first:
-            self._context.changed(told)
+            names_differ = changes is not None and (changes.gone or self.count() != count)
+            self._context.notify(told, "listed" if names_differ else "changed")
         if confirmed:  # where nothing is new, it is noted that it was so at this time
             whole = Listing(self._held.rows, listing.ttl, listing.problem, listing.templates)
             self._context.listed(at, whole, changes)

@@ -114,7 +114,7 @@ class FoundNames:
         if record is None or record.metadata.kind != metadata.kind:
             record = self._past.record(self._source.id, metadata, path, now)
         elif record.describe(metadata, path, now):
-            self._context.changed([path])
+            self._context.notify([path], "changed")
         settle(record, metadata, now, self._source.policy.content_ttl)
         self._answers[path] = _Answer(now, record)
         return record

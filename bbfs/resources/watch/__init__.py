@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterable
 import trio
 
 from bbfs.model.errors import NotFound, NotSupported
+from bbfs.model.values import Change
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.watch.events import Difference, Event, Scope
-from bbfs.resources.watch.source import SourceWatch
-
-__all__ = ["Difference", "Event", "Watch"]
+from bbfs.resources.watch.source import Scope, SourceWatch
 
 
 class Watch:
@@ -28,7 +26,7 @@ class Watch:
         self,
         manager: ResourceManager,
         paths: Iterable[Path],
-        sink: Callable[[Difference], None],
+        sink: Callable[[Change], None],
         note: Callable[[str], None],
         *,
         recursive: bool = True,

@@ -8,12 +8,11 @@ from math import inf
 import trio
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded, LoginRequired, NotADirectory, NotFound, Unreachable
+from bbfs.model.values import Change, ChangeEvent
 from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.record import Path, Record
-from bbfs.resources.invalidation import Change
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.resources.watch.events import Difference, Event, Scope
 from bbfs.sources import CanAnnounce, CanWatch
 
 log = logging.getLogger(__name__)
@@ -32,6 +31,21 @@ WALK_SHARE = 10
 """A walk may take one part in this many of the time."""
 CHECKS_AT_ONCE = 8
 INDEXED_AT_ONCE = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The scope of a watch: one file, the entries of a directory, or everything below it."""
+
+    path: Path
+    single: bool
+    recursive: bool = True
+
+    def covers(self, path: Path) -> bool:
+        depth = len(self.path)
+        if self.single or path[:depth] != self.path:
+            return path == self.path
+        return self.recursive or len(path) == depth + 1
 
 
 @dataclass(slots=True)
@@ -59,7 +73,7 @@ class SourceWatch:
         manager: ResourceManager,
         source: Source,
         scopes: Sequence[Scope],
-        sink: Callable[[Difference], None],
+        sink: Callable[[Change], None],
         note: Callable[[str], None],
     ) -> None:
         self._manager = manager
@@ -81,7 +95,7 @@ class SourceWatch:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled. It has started when the first look is complete or the source is down."""
-        stop = self._manager.on_change(self._hear)
+        stop = self._manager.changes.subscribe(self._hear)
         try:
             await self._look()
             task_status.started()
@@ -96,7 +110,7 @@ class SourceWatch:
     # -- hearing -----------------------------------------------------------------------------------------------------
 
     def _hear(self, change: Change) -> None:
-        for path in change.paths if change.source is self._source else ():
+        for path in change.paths if change.source_id == self._source.data.id else ():
             if path not in self._leaves and path[:-1] in self._leaves:
                 path = path[:-1]  # one of the several contents of a resource
             if not any(scope.covers(path) or scope.path[: len(path)] == path for scope in self._scopes):
@@ -365,9 +379,9 @@ class SourceWatch:
         if record.stale:
             raise Unreachable(self._source.problem or "the source does not answer")
 
-    def _tell(self, event: Event, path: Path, record: Record) -> None:
+    def _tell(self, event: ChangeEvent, path: Path, record: Record) -> None:
         if self._begun:
-            self._sink(Difference(event, path, record.metadata.uri, self._manager.clock(), self._source.data.id))
+            self._sink(Change(self._source.data.id, event, record.metadata.uri, (path,)))
 
 
 def _version(record: Record) -> str | None:

@@ -10,13 +10,13 @@ import trio
 from bbfs.model.errors import BbfsError, ConfigError, Unreachable
 from bbfs.model.listing import Rows
 from bbfs.model.values import (
+    Change,
     Completion,
     DataSource,
     Listing,
     ListingProgress,
     Loaded,
     ResourceTemplate,
-    SourceEvent,
     SourceState,
 )
 from bbfs.sources import Services
@@ -201,7 +201,7 @@ class McpHandler:
             return await _read(prompt_result, await self._manager.get_prompt(self.source.id, prompt.name, texts))
         return None
 
-    def watch(self, sink: Callable[[SourceEvent], None]) -> None:
+    def watch(self, sink: Callable[[Change], None]) -> None:
         self._manager.subscribe_events(self.source.id, sink)
 
     def interested(self, native_uri: str) -> None:

@@ -16,7 +16,8 @@ import trio
 from pydantic import Field, model_validator
 
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri
-from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceEvent, SourceState
+from bbfs.model.values import Change, Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.serving.changes import Bus
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.slice import Slice
@@ -93,7 +94,7 @@ class MemoryHandler:
         self._problem: str | None = None
         self._changing = trio.Lock()
         self._limiter = trio.CapacityLimiter(1)
-        self._sinks: list[Callable[[SourceEvent], None]] = []
+        self._changes: Bus[Change] = Bus()
 
     @property
     def largest(self) -> int:
@@ -139,10 +140,10 @@ class MemoryHandler:
 
     # -- telling -----------------------------------------------------------------------------------------------------
 
-    def watch(self, sink: Callable[[SourceEvent], None]) -> None:
-        self._sinks.append(sink)
+    def watch(self, sink: Callable[[Change], None]) -> None:
+        self._changes.subscribe(sink)
         # An earlier process may have kept resources that are no longer in memory.
-        sink(SourceEvent(self.source.id, missed=True))
+        sink(Change(self.source.id, "missed"))
 
     def interested(self, native_uri: str) -> None:
         """Do nothing: the sink gets all changes."""
@@ -190,10 +191,10 @@ class MemoryHandler:
         """Replace the contents and report the differences."""
         changed = differing(self._contents, contents)
         self._contents = contents
-        events = [SourceEvent(self.source.id, uri) for uri in changed]
-        for sink in self._sinks:
-            for event in (*events, SourceEvent(self.source.id)) if events else ():
-                sink(event)
+        for uri in changed:
+            self._changes.notify(Change(self.source.id, "changed", uri))
+        if changed:
+            self._changes.notify(Change(self.source.id, "listed"))
 
     async def _in_thread(self, function: Callable[[], Any]) -> Any:
         return await trio.to_thread.run_sync(function, limiter=self._limiter, abandon_on_cancel=True)

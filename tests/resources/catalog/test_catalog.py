@@ -232,7 +232,7 @@ async def test_a_directory_that_vanishes_is_not_found(nursery: trio.Nursery) -> 
 async def changes(world: World, source: FlatSource) -> list[str]:
     """What is told after a listing that is fetched now."""
     told: list[Path] = []
-    world.manager.on_change(lambda change: told.extend(change.paths))
+    world.manager.changes.subscribe(lambda change: told.extend(change.paths))
     source.announce()
     await settled()
     return sorted("/".join(path[1:]) for path in told)

@@ -12,14 +12,14 @@ from memory_server import MemoryServer
 from trio.testing import MockClock
 
 from bbfs.model.errors import NotSupported, ProtocolViolation, Unreachable
-from bbfs.model.values import McpServer, Policy, SourceEvent
+from bbfs.model.values import Change, McpServer, Policy
 from bbfs.sources.mcp.client.manager import MCPManager
 
 Start = Callable[..., Awaitable[MCPManager]]
 Make = Callable[..., MemoryServer]
 ERAS = pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
 LISTED = ["memory://a"]
-MISSED = SourceEvent("memory", missed=True)
+MISSED = Change("memory", "missed")
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ async def start(nursery: trio.Nursery) -> Start:
     return run
 
 
-def heard(manager: MCPManager) -> list[SourceEvent]:
-    events: list[SourceEvent] = []
+def heard(manager: MCPManager) -> list[Change]:
+    events: list[Change] = []
     manager.subscribe_events("memory", events.append)
     return events
 
@@ -457,7 +457,7 @@ async def test_reconnecting_subscribes_again_and_tells_of_the_gap(
     assert set(uris) == {"memory://a", "memory://b", "memory://c"}
     server.say("notifications/resources/updated", uri="memory://b")
     await trio.testing.wait_all_tasks_blocked()
-    assert events == [MISSED, SourceEvent("memory", "memory://b")]
+    assert events == [MISSED, Change("memory", "changed", "memory://b")]
 
 
 @pytest.mark.semantics("S18")
@@ -523,8 +523,8 @@ async def test_flood_of_one_change_is_a_few_events(memory: Make, start: Start, a
             server.say("notifications/resources/list_changed")
         await trio.sleep(0.01)
     await trio.sleep(1)
-    for uri in ("memory://a", None):
-        assert 19 <= events.count(SourceEvent("memory", uri)) <= 22
+    for change in (Change("memory", "changed", "memory://a"), Change("memory", "listed")):
+        assert 19 <= events.count(change) <= 22
     assert MISSED not in events
 
 

@@ -10,7 +10,7 @@ import trio
 from odd_servers import Odd, until
 from repository import SERVERS
 
-from bbfs.model.values import McpServer, Policy, SourceEvent
+from bbfs.model.values import Change, McpServer, Policy
 from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.client.subscriptions import MAX_INTERESTS, Interests
 
@@ -21,9 +21,11 @@ ITEM = "test://items/0000.txt"
 @pytest.mark.semantics("S18")
 async def test_notifications_of_the_handshake_era(manager: MCPManager, odd: Callable[..., Odd]) -> None:
     server = odd("changing")
-    events: list[SourceEvent] = []
+    events: list[Change] = []
     manager.add("odd", server.server, PATIENT)
-    manager.subscribe_events("odd", lambda event: None if event.begun else events.append(event))
+    manager.subscribe_events(
+        "odd", lambda change: None if change.event == "missed" and change.uri else events.append(change)
+    )
     manager.interested("odd", "odd://a")
     await manager.load_resource("odd", "odd://a")
     await until(lambda: server.lines("resources/subscribe") == ["resources/subscribe odd://a"])
@@ -34,7 +36,7 @@ async def test_notifications_of_the_handshake_era(manager: MCPManager, odd: Call
     assert len(server.lines("resources/subscribe")) == 2
     await manager.load_resource("odd", "odd://b")
     await until(lambda: len(events) == 2)
-    assert set(events) == {SourceEvent("odd"), SourceEvent("odd", "odd://a")}
+    assert set(events) == {Change("odd", "listed"), Change("odd", "changed", "odd://a")}
 
 
 @pytest.mark.semantics("S18")
@@ -96,7 +98,7 @@ async def test_updates_reach_the_sink(
     asked: str,
 ) -> None:
     counters = tmp_path / "counters"
-    events: list[SourceEvent] = []
+    events: list[Change] = []
 
     async def exercise(server: McpServer) -> None:
         manager.add("sdk", server, PATIENT)
@@ -105,7 +107,7 @@ async def test_updates_reach_the_sink(
         manager.interested("sdk", ITEM)
         await until(lambda: f"{asked} {ITEM}" in counters.read_text().splitlines())
         await manager.load_resource("sdk", "test://control/touch")
-        await until(lambda: {SourceEvent("sdk"), SourceEvent("sdk", ITEM)} <= set(events))
+        await until(lambda: {Change("sdk", "listed"), Change("sdk", "changed", ITEM)} <= set(events))
 
     arguments = (*options, "--counters", str(counters))
     if "stdio" in options:
@@ -117,20 +119,20 @@ async def test_updates_reach_the_sink(
 
 @pytest.mark.semantics("S18")
 async def test_reconnecting_says_that_anything_may_have_changed(manager: MCPManager, odd: Callable[..., Odd]) -> None:
-    events: list[SourceEvent] = []
+    events: list[Change] = []
     manager.add("odd", odd("crash-idle").server, PATIENT)
     manager.subscribe_events("odd", events.append)
     await manager.load_resource("odd", "odd://a")
     await until(lambda: manager.state("odd").state == "down")
     assert events == []
     await manager.list_resources("odd")
-    assert events == [SourceEvent("odd", missed=True)]
+    assert events == [Change("odd", "missed")]
 
 
 async def test_listener_that_fails_harms_nobody(
     manager: MCPManager, odd: Callable[..., Odd], caplog: pytest.LogCaptureFixture
 ) -> None:
-    events: list[SourceEvent] = []
+    events: list[Change] = []
     manager.add("odd", odd("changing").server, PATIENT)
     manager.subscribe_events("odd", lambda event: [][1])
     manager.subscribe_events("odd", events.append)

@@ -12,7 +12,7 @@ import trio
 from odd_servers import ManualClock, until
 
 from bbfs.model.errors import BbfsError, Denied, LoginRequired, NotFound, ProtocolViolation, Unreachable
-from bbfs.model.values import Loaded, McpServer, Policy, SourceEvent
+from bbfs.model.values import Change, Loaded, McpServer, Policy
 from bbfs.sources.mcp.client.manager import MCPManager
 
 Serve = Callable[..., AbstractAsyncContextManager[str]]
@@ -240,7 +240,7 @@ async def test_server_that_goes_and_comes_back(
     asked: str,
 ) -> None:
     """What was subscribed is subscribed again, and the gap is told of."""
-    events: list[SourceEvent] = []
+    events: list[Change] = []
     item = "test://items/0000.txt"
 
     def subscribed(counters: Path) -> bool:
@@ -263,10 +263,10 @@ async def test_server_that_goes_and_comes_back(
     async with serve("resources.py", *arguments):
         clock.now += 60
         assert await manager.list_resources("web") == before
-        assert SourceEvent("web", missed=True) in events
+        assert Change("web", "missed") in events
         await until(lambda: subscribed(second))
         await manager.load_resource("web", "test://control/touch")
-        await until(lambda: SourceEvent("web", item) in events)
+        await until(lambda: Change("web", "changed", item) in events)
 
 
 async def test_an_event_stream_that_ends_ends_the_connection(manager: MCPManager) -> None:

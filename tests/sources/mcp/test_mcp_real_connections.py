@@ -10,13 +10,13 @@ import trio
 from odd_servers import Odd, exists, until
 
 from bbfs.model.errors import Unreachable
-from bbfs.model.values import McpServer, Policy, SourceEvent
+from bbfs.model.values import Change, McpServer, Policy
 from bbfs.sources.mcp.client.manager import MCPManager
 
 Serve = Callable[..., AbstractAsyncContextManager[str]]
 MakeOdd = Callable[..., Odd]
 PATIENT = Policy(timeout=20)
-MISSED = SourceEvent("web", missed=True)
+MISSED = Change("web", "missed")
 ERAS = pytest.mark.parametrize("era", [(), ("--modern",)], ids=["handshake", "modern"])
 
 
@@ -112,7 +112,7 @@ async def test_cancelled_read_is_cancelled_at_the_server(
 @pytest.mark.semantics("S18")
 async def test_stream_that_drops_is_opened_again(manager: MCPManager, serve: Serve, era: tuple[str, ...]) -> None:
     output: list[str] = []
-    events: list[SourceEvent] = []
+    events: list[Change] = []
     async with serve("streams.py", *era, output=output) as url:
         manager.add("web", McpServer("http", url=url), PATIENT)
         manager.subscribe_events("web", events.append)
@@ -122,7 +122,7 @@ async def test_stream_that_drops_is_opened_again(manager: MCPManager, serve: Ser
         await until(lambda: output.count("stream") == listening)
         await control(url, "changed")
         await until(lambda: len(events) == 2)
-        assert set(events) == {SourceEvent("web"), SourceEvent("web", "odd://a")}
+        assert set(events) == {Change("web", "listed"), Change("web", "changed", "odd://a")}
         await control(url, "drop")
         await until(lambda: output.count("stream") == listening + 1)
         await until(lambda: MISSED in events)
@@ -135,10 +135,12 @@ async def test_stream_that_drops_is_opened_again(manager: MCPManager, serve: Ser
 @pytest.mark.semantics("S18", "S24")
 async def test_forgotten_session_is_made_again_with_its_subscriptions(manager: MCPManager, serve: Serve) -> None:
     output: list[str] = []
-    events: list[SourceEvent] = []
+    events: list[Change] = []
     async with serve("streams.py", output=output) as url:
         manager.add("web", McpServer("http", url=url), PATIENT)
-        manager.subscribe_events("web", lambda event: None if event.begun else events.append(event))
+        manager.subscribe_events(
+            "web", lambda change: None if change.event == "missed" and change.uri else events.append(change)
+        )
         manager.interested("web", "odd://a")
         await manager.list_resources("web")
         await until(lambda: "resources/subscribe" in output and "stream" in output)

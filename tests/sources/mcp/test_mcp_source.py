@@ -7,7 +7,7 @@ from odd_servers import Odd, until
 
 from bbfs.model.errors import ConfigError
 from bbfs.model.uri import parse_data_source_uri
-from bbfs.model.values import DataSource, Policy, SourceEvent
+from bbfs.model.values import Change, DataSource, Policy
 from bbfs.sources import CanList, CanLoad, CanWatch, Services
 from bbfs.sources.factory import build
 from bbfs.sources.mcp.client.manager import MCPManager
@@ -23,7 +23,7 @@ async def test_listing_load_and_watch(manager: MCPManager, odd: Callable[..., Od
     assert isinstance(handler, CanLoad)
     assert isinstance(handler, CanWatch)
     assert handler.state.state == "idle"
-    events: list[SourceEvent] = []
+    events: list[Change] = []
     handler.watch(events.append)
     handler.interested("odd://a")
     listing = await handler.list()

@@ -12,7 +12,7 @@ from odd_servers import until
 from repository import SERVERS
 
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound, Unreachable
-from bbfs.model.values import DataSource, Loaded, McpServer, Policy, SourceEvent, Tools
+from bbfs.model.values import Change, DataSource, Loaded, McpServer, Policy, Tools
 from bbfs.sources import CanComplete, CanLoad, Services
 from bbfs.sources.factory import build
 from bbfs.sources.mcp.client.manager import MCPManager
@@ -142,7 +142,7 @@ async def test_a_call_that_may_have_run_is_not_repeated(server: Any) -> None:
 @pytest.mark.semantics("S18")
 async def test_a_changed_list_of_tools_is_an_event(server: Any) -> None:
     s, off = server(), server("off", False, "o")
-    events: list[SourceEvent] = []
+    events: list[Change] = []
     for each in (s, off):
         each.handler.watch(events.append)
         before = await each.handler.list()
@@ -178,7 +178,7 @@ async def test_tools_over_http(manager: MCPManager, serve: Callable[..., Abstrac
                             tools="read-only")  # fmt: skip
         handler = build(source, Services(mcp=manager))
         assert isinstance(handler, McpHandler)
-        events: list[SourceEvent] = []
+        events: list[Change] = []
         handler.watch(events.append)
         assert [t.uri_template for t in (await handler.list()).templates] == ["tool://where{?city}", "tool://grow?"]
         loaded = await handler.load("tool://where?city=K%C3%B6ln")

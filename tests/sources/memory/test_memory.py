@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from bbfs.model.errors import BbfsError, Busy, ConfigError, InvalidUri, NotFound, TooLarge
-from bbfs.model.values import DataSource, ResourceMetadata, SourceEvent
+from bbfs.model.values import Change, DataSource, ResourceMetadata
 from bbfs.sources import CanAnnounce, CanPut, Services
 from bbfs.sources.memory import file as memory_file
 from bbfs.sources.memory.handler import MemoryHandler
@@ -83,15 +83,15 @@ async def test_what_changes_is_told_at_once_and_nothing_else() -> None:
     source = handler(resources={"a": "1", "b": "2"})
     assert isinstance(source, CanAnnounce)
     assert isinstance(source, CanPut)
-    told: list[SourceEvent] = []
+    told: list[Change] = []
     source.watch(told.append)
-    assert told == [SourceEvent("scratch", missed=True)]  # what an earlier process knew is not there any more
+    assert told == [Change("scratch", "missed")]  # what an earlier process knew is not there any more
     told.clear()
     await source.put("a", b"other")
-    assert told == [SourceEvent("scratch", "memory://a"), SourceEvent("scratch")]
+    assert told == [Change("scratch", "changed", "memory://a"), Change("scratch", "listed")]
     told.clear()
     await source.remove("b")
-    assert told == [SourceEvent("scratch", "memory://b"), SourceEvent("scratch")]
+    assert told == [Change("scratch", "changed", "memory://b"), Change("scratch", "listed")]
     told.clear()
     with pytest.raises(NotFound):
         await source.remove("b")
@@ -166,7 +166,7 @@ async def test_what_is_put_outlives_a_restart_over_what_the_options_give(tmp_pat
 
 async def test_two_processes_with_one_file_lose_nothing_of_each_other(tmp_path: Path) -> None:
     one, other = kept(tmp_path), kept(tmp_path)
-    told: list[SourceEvent] = []
+    told: list[Change] = []
     other.watch(told.append)
     async with trio.open_nursery() as nursery:
         for number in range(10):

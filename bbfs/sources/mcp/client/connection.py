@@ -17,7 +17,8 @@ import trio
 from mcp.shared.exceptions import MCPError
 
 from bbfs.model.errors import BbfsError, LoginRequired, ProtocolViolation, TooLarge, Unreachable
-from bbfs.model.values import McpServer, Policy, SourceEvent, SourceState
+from bbfs.model.values import Change, McpServer, Policy, SourceState
+from bbfs.serving.changes import Bus
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.mcp.client.client_features import ClientFeatures
 from bbfs.sources.mcp.client.errors import (
@@ -94,9 +95,9 @@ class Connection:
     ) -> None:
         self.counts = RequestCounts()
         self.list_limit = server.list_limit
-        self.interests = Interests(lambda uri: self._emit(SourceEvent(server_id, uri, begun=True)))
+        self.interests = Interests(lambda uri: self.changes.notify(Change(server_id, "missed", uri)))
         self.parameter_headers: dict[str, ParameterHeaders] = {}
-        self.sinks: list[Callable[[SourceEvent], None]] = []
+        self.changes: Bus[Change] = Bus()
         self.state = SourceState("idle")
         self._id = server_id
         self._server = server
@@ -198,16 +199,9 @@ class Connection:
     def logged_in(self) -> bool:
         return self._login.kept
 
-    def emit(self, uri: str | None, *, missed: bool = False) -> None:
-        """Report to the sinks that a resource or the listing (None) changed, or that events were missed."""
-        self._emit(SourceEvent(self._id, uri, missed))
-
-    def _emit(self, event: SourceEvent) -> None:
-        for sink in self.sinks:
-            try:
-                sink(event)
-            except Exception:
-                log.exception("%s: a listener to events failed", self._id)
+    def emit(self, uri: str | None) -> None:
+        """Report that a resource or the listing (None) changed."""
+        self.changes.notify(Change(self._id, "listed" if uri is None else "changed", uri))
 
     def _after_failure(self, session: McpSession, exc: MCPError, *, reading: bool, last: bool) -> BbfsError | None:
         """Return the error that a failed request ends with, or None if it should be sent again."""
@@ -388,7 +382,7 @@ class Connection:
         return isinstance(self._error, LoginRequired) and self._login.changed()
 
     def _missed_events(self) -> None:
-        self.emit(None, missed=True)
+        self.changes.notify(Change(self._id, "missed"))
 
     def _no_answer(self) -> BbfsError:
         return Unreachable(f"the server did not answer to a greeting within {self._timeout:g} seconds")

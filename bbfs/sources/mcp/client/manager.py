@@ -17,13 +17,13 @@ import trio
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, ProtocolViolation
 from bbfs.model.listing import Rows
 from bbfs.model.values import (
+    Change,
     Completion,
     ListingProgress,
     Loaded,
     McpServer,
     Policy,
     ResourceTemplate,
-    SourceEvent,
     SourceState,
 )
 from bbfs.sources.content.spool import Spool
@@ -246,9 +246,9 @@ class MCPManager:
         """Return how many requests went to a server so far."""
         return replace(self._connection(server_id).counts)
 
-    def subscribe_events(self, server_id: str, sink: Callable[[SourceEvent], None]) -> None:
+    def subscribe_events(self, server_id: str, sink: Callable[[Change], None]) -> None:
         """Call `sink` in the event loop for each change that the server reports. It must not block."""
-        self._connection(server_id).sinks.append(sink)
+        self._connection(server_id).changes.subscribe(sink)
 
     def interested(self, server_id: str, native_uri: str) -> None:
         """Subscribe to changes of this resource if the server can. The latest 256 resources are kept."""
