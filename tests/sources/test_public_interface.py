@@ -12,7 +12,7 @@ PUBLIC = """
     CanLogIn CanPut CanStat CanWatch Change Completion ConfigError Content DataSource DeadlineExceeded Denied Handler
     InvalidUri IsADirectory Listing ListingProgress Loaded LoadsWhileWanted LoginRequired MemoryContent NotADirectory
     NotFound NotSupported Outdated Part Policy ProtocolViolation ResourceMetadata ResourceTemplate Services
-    SourceOptions SourceState Spool TellsProgress TooLarge Unchanged Unreachable content_type_of
+    SourceOptions SourceState Spool TellsMore TellsProgress TooLarge Unchanged Unreachable content_type_of
     local_path mime_type_of_name open_regular parse_data_source_uri parse_options refuse_auth show_component source_uri
 """
 """Packages of other people depend on these names. One that goes, or changes its meaning, breaks them."""
