@@ -56,6 +56,9 @@ LOADS_AT_ONCE = 64
 """Concurrent loads of one `load_resources`, besides the bound of each source."""
 AHEAD_SHARE = 16
 """Divisor of the memory budget: a larger resource gets no readahead."""
+FILE_SHARE = 4
+"""Divisor of the memory budget: a larger content on disk stays there, and is read from its file. Several are read at
+once, beside what the budget has."""
 AHEAD_BUDGET_SHARE = 4
 """Divisor of the memory budget: bytes of unused readahead of each source."""
 FLUSH_EVERY = 2.0
@@ -97,9 +100,12 @@ class ResourceManager:
         self._nursery = nursery
         self._flights = SingleFlight(nursery)
         self._memory = Memory(nursery, store, clock)
-        of_tier: dict[str, Any] = {"in_memory": cache_bytes, "clock": clock}
-        self._disk = None if disk is None else DiskTier(nursery, disk, **of_tier)
-        self._shared = None if shared is None else SharedContents(nursery, shared, **of_tier)
+        self._disk = None
+        if disk is not None:
+            self._disk = DiskTier(nursery, disk, in_memory=cache_bytes // FILE_SHARE, clock=clock)
+        self._shared = None
+        if shared is not None:
+            self._shared = SharedContents(nursery, shared, in_memory=cache_bytes, clock=clock)
         self._publisher = Publisher(nursery, self.contents, changed=self._notify, link=self._link, clock=clock)
         self._loader = ContentLoader(
             self._flights,
