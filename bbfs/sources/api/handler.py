@@ -103,7 +103,24 @@ class ApiHandler:
             return state
         api = self._read
         up = "up" if state.state == "idle" else state.state
-        return SourceState(up, state.reason, protocol_version=f"OpenAPI {api.version}", server=api.title or None)
+        return SourceState(up, state.reason, f"OpenAPI {api.version}", api.title or None, api.description)
+
+    @property
+    def notes(self) -> list[str]:
+        """Return sentences about the operations of the document."""
+        if self._read is None:
+            return []
+        count = len(self._read.operations)
+        notes = [
+            f"{count} operation{'s' if count != 1 else ''} of GET. Other methods are never sent, and have no paths."
+        ]
+        if self._read.schemes and not self.source.auth:
+            notes.append("Requests have no credentials. The option `auth` of this source gives some.")
+        return notes
+
+    @property
+    def offers(self) -> dict[str, int]:
+        return {}
 
     async def aclose(self) -> None:
         await self._client.aclose()

@@ -154,6 +154,7 @@ class Api:
 
     title: str
     version: str
+    description: str | None
     operations: tuple[Operation, ...]
     schemes: Mapping[str, SecurityScheme]
     left_out: tuple[str, ...]
@@ -210,7 +211,7 @@ def read(root: DocumentNode, options: ApiOptions, has_credentials: bool = False)
         raise ProtocolViolation(f"{root}: {what}; OpenAPI 3.0 and 3.1 are read")
     if not isinstance(root.get("paths").value, dict):
         raise ProtocolViolation(f"{root}/paths: no object")
-    title, known, everywhere = _about(root)
+    title, description, known, everywhere = _about(root)
     operations: list[Operation] = []
     left_out: list[str] = []
     texts = 0
@@ -235,19 +236,23 @@ def read(root: DocumentNode, options: ApiOptions, has_credentials: bool = False)
     by_depth: defaultdict[int, list[Operation]] = defaultdict(list)
     for operation in operations:
         by_depth[operation.base.count("/")].append(operation)
-    return Api(title, version, tuple(operations), known, tuple(left_out), by_depth, OperationIndex.of(operations))
+    index = OperationIndex.of(operations)
+    return Api(title, version, description, tuple(operations), known, tuple(left_out), by_depth, index)
 
 
-def _about(root: DocumentNode) -> tuple[str, Mapping[str, SecurityScheme], tuple[Requirement, ...]]:
-    """Return the title, the security schemes and the requirements of a document, without what cannot be read."""
-    title, known, everywhere = "", dict[str, SecurityScheme](), tuple[Requirement, ...]()
+def _about(root: DocumentNode) -> tuple[str, str | None, Mapping[str, SecurityScheme], tuple[Requirement, ...]]:
+    """Return title, description, security schemes and requirements of a document, without what cannot be read."""
+    title, description = "", None
+    known, everywhere = dict[str, SecurityScheme](), tuple[Requirement, ...]()
     with suppress(ProtocolViolation):
         title = (root.get("info").text("title") or "")[:_LONGEST_VALUE]
+    with suppress(ProtocolViolation):
+        description = (root.get("info").text("description") or "")[:_LONGEST_DESCRIPTION] or None
     with suppress(ProtocolViolation):
         known = schemes(root.get("components"))
     with suppress(ProtocolViolation):
         everywhere = requirements(root.get("security")) or ()
-    return title, known, everywhere
+    return title, description, known, everywhere
 
 
 def _openness(segment: str) -> tuple[int, str]:

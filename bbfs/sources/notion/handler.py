@@ -91,6 +91,18 @@ class NotionHandler:
         return self._client.state if refusal is None else SourceState("down", reason=refusal)
 
     @property
+    def notes(self) -> list[str]:
+        """Return sentences about the names and rows of the workspace."""
+        return [
+            "A page or database that is not listed here can be opened by its id.",
+            f"A database has {self._row_limit} rows at most. The option `row_limit` of this source changes that.",
+        ]
+
+    @property
+    def offers(self) -> dict[str, int]:
+        return {}
+
+    @property
     def loads_while_wanted(self) -> bool:
         """Notion answers three requests a second, so bbfs spends none on a load without a reader."""
         return True
