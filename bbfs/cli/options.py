@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -109,6 +110,7 @@ class SourceChoice:
                 environ=os.environ,
                 on_refused=refused,
                 on_elsewhere=partial(self._elsewhere, path),
+                read_yaml=read_yaml,
             )
             free = config.give_way(servers, taken)
             for before, after in zip(servers, free, strict=True):
@@ -139,6 +141,16 @@ class SourceChoice:
         if not config.sources:
             raise NoSources
         return config
+
+
+def read_yaml(data: bytes, path: str) -> bytes:
+    """Return the file of an MCP host in YAML as JSON. A process with limits reads it. Raise BbfsError."""
+    from bbfs.config.hosts.files import YAML_BOUNDS  # noqa: PLC0415 - pydantic
+    from bbfs.sources.bounded.workers import run_once  # noqa: PLC0415 - trio
+
+    if find_spec("yaml") is None:
+        raise ConfigError(f"{path}: files in YAML need the package PyYAML (pip install 'bbfs[web]')")
+    return run_once("yaml", data, YAML_BOUNDS, what=path, max_result=YAML_BOUNDS["size"])
 
 
 def _expanded(path: str | None) -> str | None:

@@ -1,4 +1,5 @@
-"""References in configured strings: `${env:NAME}`, `${file:PATH}`, `${keyring:SERVICE/USERNAME}`, and `$${` for `${`.
+"""References in configured strings: `${env:NAME}`, `${env:NAME:-DEFAULT}`, `${file:PATH}`,
+`${keyring:SERVICE/USERNAME}`, and `$${` for `${`.
 
 With them, users can share a configuration file and keep its secrets in the environment, in other files or in the
 system's keyring. So the value of a reference is never printed: messages name the reference, and the `repr` of a
@@ -106,7 +107,7 @@ class Interpolator:
             raise UnresolvedReference(f"'${{' without '}}': {_FORMS}")
         kind, colon, argument = body.partition(":")
         if colon and kind == "env":
-            return self._variable(argument)
+            return self._variable(*argument.split(":-", 1))
         if colon and kind == "file":
             return read_secret_file(as_path(argument, self._base, self._environ), argument)
         if colon and kind == "keyring":
@@ -114,9 +115,12 @@ class Interpolator:
         hint = f"; did you mean ${{env:{body}}}?" if _ENV_NAME.fullmatch(body) else ""
         raise UnresolvedReference(f"unknown reference ${{{body}}}: {_FORMS}{hint}")
 
-    def _variable(self, name: str) -> str:
+    def _variable(self, name: str, default: str | None = None) -> str:
+        """Return a variable; as in a shell, the default also replaces an empty value."""
         if not _ENV_NAME.fullmatch(name):
             raise UnresolvedReference(f"${{env:{name}}} does not name an environment variable: {_FORMS}")
+        if default is not None:
+            return self._environ.get(name) or default
         if name not in self._environ:
             raise UnresolvedReference(f"environment variable {name} is not set")
         return self._environ[name]

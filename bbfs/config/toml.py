@@ -109,17 +109,26 @@ def load_config(path: str | None, *, environ: Mapping[str, str]) -> Config:
         path = default_config_path(environ)
         if not os.path.lexists(path):
             return Config()
-    text = read_text(path)
-    try:
-        document = tomllib.loads(text)
-    except RecursionError:
-        raise ConfigError(f"{path}: nested too deeply") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(_syntax_error(path, str(error), text) + _syntax_hint(path, str(error), text)) from None
+    return parse_config(path, read_text(path), environ=environ)
+
+
+def parse_config(path: str, text: str, *, environ: Mapping[str, str]) -> Config:
+    """Return the configuration in a text, which is that of the file at `path`. Raise ConfigError with every fault."""
+    document = parse_toml(path, text)
     problems = Problems(path, key_lines(text))
     config = _Loader(path, document, problems, environ).config()
     problems.raise_if_any()
     return config
+
+
+def parse_toml(path: str, text: str) -> dict[str, Any]:
+    """Return the values in a text in TOML, which is that of the file at `path`. Raise ConfigError with the line."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deeply") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(_syntax_error(path, str(error), text) + _syntax_hint(path, str(error), text)) from None
 
 
 def _syntax_hint(path: str, message: str, text: str) -> str:

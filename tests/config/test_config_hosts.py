@@ -3,11 +3,16 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tomlkit
 
+from bbfs.cli.options import read_yaml
 from bbfs.config import import_mcp_hosts
+from bbfs.config.hosts.files import host_servers
+from bbfs.config.toml import parse_config
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource
 
@@ -17,7 +22,8 @@ SECRET = "s3cr3t-value"
 
 def load(path: Path, cwd: Path | str = "/", **environ: str) -> dict[str, DataSource]:
     environ = {"HOME": "/home/someone"} | environ
-    return {source.name: source for source in import_mcp_hosts(str(path), environ=environ, cwd=str(cwd))}
+    sources = import_mcp_hosts(str(path), environ=environ, cwd=str(cwd), read_yaml=read_yaml)
+    return {source.name: source for source in sources}
 
 
 def write(tmp_path: Path, document: object, name: str = "mcp.json") -> Path:
@@ -141,6 +147,157 @@ def test_cursor_vscode_settings_windsurf_zed_and_continue():
     assert reach(continued["sqlite"])[4] == {"Authorization": "Bearer y"}
 
 
+def test_codex():
+    sources = load(HOSTS / "codex.toml", CONTEXT7_TOKEN="k7", REGION="eu", FIGMA_OAUTH_TOKEN=SECRET, FIGMA_TEAM="7")
+    assert {name: reach(source) for name, source in sources.items()} == {
+        "context7": (
+            "stdio",
+            "npx",
+            ["-y", "@upstash/context7-mcp"],
+            {"LITERAL": "${NOT_EXPANDED}", "CONTEXT7_TOKEN": "k7", "REGION": "eu"},
+            {},
+        ),
+        "figma": (
+            "http",
+            "https://mcp.figma.example/mcp",
+            [],
+            {},
+            {"X-Figma-Region": "us-east-1", "X-Team": "7", "Authorization": f"Bearer {SECRET}"},
+        ),
+        "playwright": ("stdio", "npx", ["@playwright/mcp@latest"], {}, {}),
+    }
+    assert sources["figma"].mcp is not None
+    assert SECRET in sources["figma"].mcp.secrets
+    assert SECRET not in repr(sources)
+    assert sources["playwright"].mcp is not None
+    assert sources["playwright"].mcp.cwd == "/srv/web"
+    path = HOSTS / "codex.toml"
+    assert refusal(path) == (
+        f"{path}: mcp_servers.figma.bearer_token_env_var: environment variable FIGMA_OAUTH_TOKEN is not set"
+    )
+
+
+def test_continue_in_yaml():
+    sources = load(HOSTS / "continue.yaml", SEARCH_KEY="s", DOCS_TOKEN="d")
+    assert {name: reach(source) for name, source in sources.items()} == {
+        "Browser-search": ("stdio", "npx", ["@playwright/mcp@latest"], {"LEVEL": "3", "API_KEY": "s"}, {}),
+        "docs": ("http", "https://docs.example.com/mcp", [], {}, {"Authorization": "Bearer d"}),
+        "events": ("sse", "https://events.example.com/stream", [], {}, {}),
+    }
+    assert "mcpServers[0].env.API_KEY: environment variable SEARCH_KEY is not set" in refusal(
+        HOSTS / "continue.yaml", DOCS_TOKEN="d"
+    )
+
+
+def test_goose_in_yaml():
+    sources = load(HOSTS / "goose.yaml", FETCH_KEY="f", OTHER="o")
+    assert {name: reach(source) for name, source in sources.items()} == {
+        "fetch": ("stdio", "uvx", ["mcp-server-fetch"], {"LANGUAGE": "en", "FETCH_KEY": "f"}, {}),
+        "remote": (
+            "http",
+            "https://remote.example.com/mcp",
+            [],
+            {"TOKEN": "t0k3n"},
+            {"Authorization": "Bearer t0k3n", "X-Other": "o"},
+        ),
+        "events": ("sse", "http://localhost:8000/sse", [], {}, {}),
+    }
+    assert "extensions.fetch.env_keys: environment variable FETCH_KEY is not set" in refusal(
+        HOSTS / "goose.yaml", OTHER="o"
+    )
+
+
+def test_opencode():
+    sources = load(HOSTS / "opencode.json", VALUE="v", CONTEXT7_API_KEY="k7")
+    assert {name: reach(source) for name, source in sources.items()} == {
+        "everything": (
+            "stdio",
+            "npx",
+            ["-y", "@modelcontextprotocol/server-everything"],
+            {"MY_ENV_VAR": "v", "PLAIN": "${kept}"},
+            {},
+        ),
+        "context7": (
+            "http",
+            "https://mcp.context7.example/mcp",
+            [],
+            {},
+            {"CONTEXT7_API_KEY": "k7", "X-File": "file-token"},
+        ),
+    }
+    assert sources["everything"].mcp is not None
+    assert sources["everything"].mcp.cwd == str(HOSTS)
+
+
+def test_gemini_cli():
+    sources = load(HOSTS / ".gemini/settings.json", DB_CONNECTION_STRING="db", EXTERNAL_API_KEY="k")
+    assert {name: reach(source) for name, source in sources.items()} == {
+        "pythonTools": (
+            "stdio",
+            "python",
+            ["-m", "my_mcp_server", "--port", "8080"],
+            {"DATABASE_URL": "db", "API_KEY": "k"},
+            {},
+        ),
+        "httpServer": ("http", "http://localhost:3000/mcp", [], {}, {"Authorization": "Bearer $TOKEN"}),
+        "sseServer": ("sse", "http://localhost:8080/events", [], {}, {}),
+    }
+    assert sources["pythonTools"].mcp is not None
+    assert sources["pythonTools"].mcp.cwd == str(HOSTS / "mcp-servers/python")
+
+
+def test_lm_studio():
+    sources = load(HOSTS / "lmstudio/mcp.json")
+    assert {name: reach(source)[:2] for name, source in sources.items()} == {
+        "hf-mcp-server": ("http", "https://huggingface.example/mcp"),
+        "filesystem": ("stdio", "npx"),
+    }
+
+
+def test_yaml_is_bounded(tmp_path: Path):
+    levels = "mcpServers: " + "[" * 200 + "]" * 200 + "\n"
+    laughs = "a: &a [x, x, x, x, x, x, x, x]\n"
+    for before, after in zip("abcdefgh", "bcdefghi", strict=True):
+        laughs += f"{after}: &{after} [{', '.join([f'*{before}'] * 8)}]\n"
+    for text in (levels, laughs, "mcpServers: [\n", "mcpServers: !!python/object:os.system x\n"):
+        path = write(tmp_path, text, "config.yaml")
+        assert str(path) in refusal(path)
+
+
+ALL_SET = dict.fromkeys(
+    (
+        "CONTEXT7_TOKEN", "REGION", "FIGMA_OAUTH_TOKEN", "FIGMA_TEAM", "SEARCH_KEY", "DOCS_TOKEN", "FETCH_KEY", "OTHER",
+        "VALUE", "CONTEXT7_API_KEY", "DB_CONNECTION_STRING", "EXTERNAL_API_KEY", "DOCS_KEY", "SHOP_TOKEN", "API_KEY",
+        "PWD", "CACHE_DIR",
+    ),
+    SECRET,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "codex.toml", "continue.yaml", "goose.yaml", "opencode.json", ".gemini/settings.json", "lmstudio/mcp.json",
+        "claude.json", "claude_desktop_config.json", "windsurf_mcp_config.json", "zed-settings.json", "continue.json",
+        "project/.mcp.json", "project/.cursor/mcp.json",
+    ],
+)  # fmt: skip
+def test_the_table_of_a_server_means_the_same_and_holds_no_value(name: str, tmp_path: Path):
+    environ = {"HOME": "/home/someone"} | ALL_SET
+    servers = host_servers(str(HOSTS / name), environ=environ, cwd="/", read_yaml=read_yaml)
+    text = "".join(tomlkit.dumps({"sources": [each.table]}) for each in servers)
+    assert SECRET not in text
+    config = parse_config(str(tmp_path / "config.toml"), text, environ=environ)
+    for ours, theirs in zip(config.sources, (each.source for each in servers), strict=True):
+        assert ours.mcp is not None
+        assert theirs.mcp is not None
+        command = ours.mcp.command
+        if command != theirs.mcp.command:
+            assert command == os.path.normpath(f"{theirs.mcp.cwd}/{theirs.mcp.command}")
+        assert replace(ours.mcp, command=None) == replace(theirs.mcp, command=None)
+        assert (ours.id, ours.uri_prefix) == (theirs.id, theirs.uri_prefix)
+
+
 def test_a_global_file_in_a_host_folder_has_no_project(tmp_path: Path):
     path = write(tmp_path, {"mcpServers": {"a": {"command": "a"}}}, ".cursor/mcp.json")
     assert load(path, HOME=str(tmp_path))["a"].mcp.cwd is None  # type: ignore[union-attr]
@@ -178,7 +335,7 @@ def test_names_that_clash_are_numbered_and_a_legal_name_keeps_its_own(tmp_path: 
             {"command": "x", "args": ["${command:pick}"]},
             "args[0]: ${command:pick} cannot be resolved outside the program",
         ),
-        ({"command": "x", "args": ["${{ secrets.X }}"]}, "args[0]: ${{ secrets.X }} cannot be resolved outside"),
+        ({"command": "x", "args": ["${{ inputs.X }}"]}, "args[0]: ${{ inputs.X }} cannot be resolved outside"),
         (
             {"command": "x", "envFile": "/nonexistent/.env"},
             "envFile: ${file:/nonexistent/.env}: No such file or directory",
@@ -239,7 +396,8 @@ def test_files_that_cannot_be_read(tmp_path: Path):
     assert refusal(tmp_path / "none.json") == f"{tmp_path}/none.json: No such file or directory"
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe{")
     assert refusal(tmp_path / "binary.json") == f"{tmp_path}/binary.json: not UTF-8 text"
-    assert refusal(write(tmp_path, "a: b", "c.yaml")) == f"{tmp_path}/c.yaml: MCP servers are read from JSON files only"
+    with pytest.raises(ConfigError, match="files in YAML cannot be read here"):
+        import_mcp_hosts(str(write(tmp_path, "a: b", "c.yaml")), environ={})
 
 
 def test_no_server_at_all_is_fine_when_the_key_is_there(tmp_path: Path):

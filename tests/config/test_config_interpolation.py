@@ -27,6 +27,7 @@ def test_env_file_and_escape(tmp_path: Path):
     assert resolve("Bearer ${file:token}", str(tmp_path)) == "Bearer tok\n"
     assert resolve(f"${{file:{tmp_path}/token}}") == "tok\n"
     assert resolve("${file:~/token}", HOME=str(tmp_path)) == "tok\n"
+    assert resolve("${env:X:-d} ${env:EMPTY:-d} ${env:NONE:-a:-b}", X="x", EMPTY="") == "x d a:-b"
     assert resolve("$${env:X} $$ $X ${env:X}", X="x") == "${env:X} $$ $X x"
     assert resolve("plain $ }{") == "plain $ }{"
 

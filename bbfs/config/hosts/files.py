@@ -1,27 +1,26 @@
 """The MCP servers of another program's configuration file.
 
-Known forms: `mcpServers` (Claude Code, Claude Desktop, `.mcp.json`, Cursor, Windsurf), Claude Code's
-`projects.{path}.mcpServers`, `servers` and `mcp.servers` (VS Code), `context_servers` (Zed), and lists of servers
-(Continue). Keys that do not say how to reach a server are ignored.
+Known forms: `mcpServers` (Claude Code, Claude Desktop, `.mcp.json`, Cursor, Windsurf, Gemini CLI, LM Studio), Claude
+Code's `projects.{path}.mcpServers`, `servers` and `mcp.servers` (VS Code), `context_servers` (Zed), `mcp` (opencode),
+`mcp_servers` (Codex, TOML), `extensions` (Goose, YAML), and lists of servers (Continue, JSON and YAML).
 """
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bbfs.config.hosts import jsonc
-from bbfs.config.hosts.variables import HostVariables, read_env_file
-from bbfs.config.interpolation import UnresolvedReference, as_path, expand_user
+from bbfs.config.hosts.entries import Entry, EntryReader
+from bbfs.config.hosts.variables import Form
+from bbfs.config.interpolation import expand_user
 from bbfs.config.naming import unique_slugs
-from bbfs.config.problems import KeyPath, Problems, quote
-from bbfs.config.server import looks_like_command_line, make_server
-from bbfs.config.toml import read_text
-from bbfs.model.errors import ConfigError
+from bbfs.config.problems import KeyPath, Problems
+from bbfs.config.toml import LARGEST_FILE, parse_toml, read_text
+from bbfs.model.errors import BbfsError, ConfigError
 from bbfs.model.uri import build_uri_prefix
-from bbfs.model.values import DataSource, McpServer
+from bbfs.model.values import DataSource
 
 _CONTAINERS: tuple[tuple[str, ...], ...] = (
     ("mcpServers",),
@@ -30,75 +29,91 @@ _CONTAINERS: tuple[tuple[str, ...], ...] = (
     ("mcp.servers",),
     ("context_servers",),
     ("experimental", "modelContextProtocolServers"),
+    ("mcp_servers",),
 )
-_URL_KEYS = ("url", "serverUrl", "httpUrl")
-_TRANSPORTS = {
-    "stdio": "stdio",
-    "local": "stdio",
-    "http": "http",
-    "streamablehttp": "http",
-    "streamable": "http",
-    "remote": "http",
-    "sse": "sse",
-}
+_YAML = (".yaml", ".yml")
+YAML_BOUNDS = {"depth": 64, "size": LARGEST_FILE}
+"""Levels, and bytes as JSON, of a file in YAML."""
+ReadYaml = Callable[[bytes, str], bytes]
+"""Returns a document in YAML as JSON, within `YAML_BOUNDS`. The text begins its messages. Raises BbfsError."""
+_FORMS: Mapping[str, Form] = {"mcp_servers": "literal", "mcp": "opencode", "extensions": "shell"}
+"""The form of the variables in a container, if it is not `${VAR}`."""
+_NO_SERVERS = frozenset(("builtin", "platform", "frontend", "inline_python"))
+"""Types of Goose's extensions that are no servers."""
 _HOST_FOLDERS = {".vscode", ".cursor", ".windsurf", ".zed", ".continue", ".claude", ".roo", ".amazonq"}
-_HOLDERS = ("transport", "command")
-"""Keys under which some hosts keep the parts of a server: Continue's `transport`, Zed's `command`."""
+_HOST_FOLDERS |= {".codex", ".gemini", ".kiro", ".opencode"}
+_PROJECT_FILES = (".mcp.json", "opencode.json", "opencode.jsonc")
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """One server in its host's form. folder: the start of relative paths; None if the host leaves it open."""
+class Imported:
+    """One server of a host's file. table: as a table `[[sources]]`, with references instead of variables."""
 
-    name: str
-    path: KeyPath
-    value: Mapping[str, Any]
-    folder: str | None
+    source: DataSource
+    table: Mapping[str, Any] = field(repr=False)
 
 
-def import_mcp_hosts(
+def host_servers(
     path: str,
     *,
     environ: Mapping[str, str],
     cwd: str | None = None,
     on_refused: Callable[[ConfigError], None] | None = None,
     on_elsewhere: Callable[[Mapping[str, int]], None] | None = None,
-) -> tuple[DataSource, ...]:
-    """Return the enabled servers of an MCP host's file, in its order.
+    read_yaml: ReadYaml | None = None,
+) -> tuple[Imported, ...]:
+    """Return the enabled servers of an MCP host's file, in its order, also in the form of bbfs's own file.
 
     cwd: the directory whose project (of a `~/.claude.json`) counts; default: the current one.
     on_refused: called with the error of each unusable server, while the import goes on. Without it, any such server
         fails the import. Raise ConfigError then, and if the file itself cannot be read.
     on_elsewhere: called with the number of servers of each project in another directory, if there are any.
+    read_yaml: reads files in YAML.
     """
     here = os.path.realpath(cwd or os.getcwd())
-    document = _read(path)
+    document = _read(path, read_yaml)
     entries = _entries(document, path, here, environ)
     elsewhere = _elsewhere(document, here, environ)
     if elsewhere and on_elsewhere is not None:
         on_elsewhere(elsewhere)
     problems = Problems(path)
-    sources: list[DataSource] = []
+    found: list[Imported] = []
     for entry, name in zip(entries, unique_slugs([entry.name for entry in entries]), strict=True):
-        if _is_disabled(entry.value):
+        if _is_disabled(entry, document):
             continue  # only now: switching one server on or off renames no other
         own = Problems(path)
-        server = _Reader(entry, own, environ, here, os.path.dirname(os.path.abspath(path))).server()
+        reader = EntryReader(entry, own, environ, here, os.path.dirname(os.path.abspath(path)))
+        server = reader.server()
         if server is not None:
             prefix = build_uri_prefix("mcp", "server", name)
-            sources.append(DataSource(name, name, "server", "mcp", uri_prefix=prefix, mcp=server, title=entry.name))
+            source = DataSource(name, name, "server", "mcp", uri_prefix=prefix, mcp=server, title=entry.name)
+            found.append(Imported(source, reader.table(name, server)))
         elif on_refused is None:
             problems.extend(own)
         else:
             on_refused(ConfigError("\n".join(own)))
     problems.raise_if_any()
-    return tuple(sources)
+    return tuple(found)
 
 
-def _read(path: str) -> Any:
-    if path.endswith((".yaml", ".yml", ".toml")):
-        raise ConfigError(f"{path}: MCP servers are read from JSON files only")
+def import_mcp_hosts(path: str, *, environ: Mapping[str, str], **others: Any) -> tuple[DataSource, ...]:
+    """Return the sources of `host_servers`, which takes the same arguments."""
+    return tuple(each.source for each in host_servers(path, environ=environ, **others))
+
+
+def _read(path: str, read_yaml: ReadYaml | None) -> Any:
     text = read_text(path, regular=True)
+    if path.endswith(".toml"):
+        return parse_toml(path, text)
+    if path.endswith(_YAML):
+        if read_yaml is None:
+            raise ConfigError(f"{path}: files in YAML cannot be read here")
+        try:
+            text = read_yaml(text.encode(), path).decode()
+        except ConfigError:
+            raise
+        except BbfsError as error:
+            raise ConfigError(str(error)) from None
     try:
         return jsonc.loads(text)
     except json.JSONDecodeError as error:
@@ -109,16 +124,17 @@ def _read(path: str) -> Any:
     raise ConfigError(f"{path}:{line}: not JSON: {reason}")
 
 
-def _entries(document: Any, path: str, here: str, environ: Mapping[str, str]) -> list[_Entry]:
+def _entries(document: Any, path: str, here: str, environ: Mapping[str, str]) -> list[Entry]:
     """Return every server of the file. A project's server replaces a global one with the same name."""
     folder = _project_folder(path, environ)
-    found: dict[str, _Entry] = {}
+    found: dict[str, Entry] = {}
     containers = [(keys, value) for keys in _CONTAINERS if (value := _get(document, keys)) is not None]
+    containers += _own_forms(document, path)
     if isinstance(document, list):
         containers.append(((), document))
     projects = document.get("projects") if isinstance(document, dict) else None
     if not containers and not isinstance(projects, dict):
-        keys = ", ".join(".".join(keys) for keys in _CONTAINERS)
+        keys = ", ".join([*(".".join(keys) for keys in _CONTAINERS), "mcp", "extensions"])
         raise ConfigError(f"{path}: has no MCP servers; looked for the keys {keys}")
     for keys, container in containers:
         for entry in _named(container, keys, path, folder):
@@ -131,6 +147,19 @@ def _entries(document: Any, path: str, here: str, environ: Mapping[str, str]) ->
             for name in project.get("disabledMcpServers") or ():
                 found.pop(name, None)
     return list(found.values())
+
+
+def _own_forms(document: Any, path: str) -> list[tuple[tuple[str, ...], Any]]:
+    """Return the containers whose key means something else in other files: `mcp` of opencode, `extensions` of Goose."""
+    found: list[tuple[tuple[str, ...], Any]] = []
+    listed = _get(document, ("mcp",))
+    if isinstance(listed, dict):
+        servers = {name: value for name, value in listed.items() if _get(value, ("type",)) in ("local", "remote")}
+        found += [(("mcp",), servers)] if servers else []
+    listed = _get(document, ("extensions",))
+    if isinstance(listed, dict) and path.endswith(_YAML):
+        found.append((("extensions",), {k: v for k, v in listed.items() if _get(v, ("type",)) not in _NO_SERVERS}))
+    return found
 
 
 def _elsewhere(document: Any, here: str, environ: Mapping[str, str]) -> dict[str, int]:
@@ -150,7 +179,7 @@ def _get(value: Any, keys: Sequence[str]) -> Any:
     return value
 
 
-def _named(container: Any, keys: KeyPath, file: str, folder: str | None) -> Iterator[_Entry]:
+def _named(container: Any, keys: KeyPath, file: str, folder: str | None) -> Iterator[Entry]:
     """Yield the servers of a table (by name) or of a list (with names inside, or numbered)."""
     if isinstance(container, dict):
         items = [(name, (*keys, name), value) for name, value in container.items()]
@@ -163,7 +192,8 @@ def _named(container: Any, keys: KeyPath, file: str, folder: str | None) -> Iter
             problems = Problems(file)
             problems.add(path, "should be a table that describes a server")
             problems.raise_if_any()
-        yield _Entry(name, path, value, folder)
+        form = "shell" if ".gemini" in file.split(os.sep) else _FORMS.get(".".join(map(str, keys)), "braces")
+        yield Entry(name, path, value, folder, form)
 
 
 def _list_name(value: Any, index: int) -> str:
@@ -179,131 +209,15 @@ def _project_folder(path: str, environ: Mapping[str, str]) -> str | None:
         if part in _HOST_FOLDERS:
             owner = os.sep.join(parts[:index]) or "/"
             return owner if owner != os.path.realpath(expand_user("~", environ)) else None
-    return folder if name == ".mcp.json" else None
+    is_users = folder.startswith(os.path.realpath(expand_user("~/.config", environ)) + os.sep)
+    return folder if name in _PROJECT_FILES and not is_users else None
 
 
-def _is_disabled(value: Mapping[str, Any]) -> bool:
-    return value.get("disabled") is True or value.get("enabled") is False
-
-
-class _Reader:
-    """Makes the McpServer of one entry, and adds its faults to `problems`."""
-
-    def __init__(self, entry: _Entry, problems: Problems, environ: Mapping[str, str], here: str, base: str) -> None:
-        self._entry = entry
-        self._problems = problems
-        self._environ = environ
-        self._folder = entry.folder
-        self._start = entry.folder or here
-        own = entry.value.get("env")
-        left_to_server = frozenset(own) if isinstance(own, dict) else frozenset()
-        self._variables = HostVariables(environ, self._start, base)
-        self._arguments = HostVariables(environ, self._start, base, left_to_server)
-
-    def server(self) -> McpServer | None:
-        parts = self._parts()
-        transport = self._transport(parts)
-        args = self._strings(parts, "args")
-        command = self._string(parts, "command")
-        url = next((self._string(parts, key) for key in _URL_KEYS if parts.get(key) is not None), None)
-        if command is not None and url is not None and transport in ("stdio", None):
-            url = None  # some hosts keep both, and start the program
-        env = self._table(parts, "env")
-        cwd = self._string(parts, "cwd")
-        if command is not None and parts.get("envFile") is not None:
-            env = self._env_file(parts) | env
-        headers = self._table(parts, "headers") | self._nested_headers(parts)
-        if command is not None and url is None and (wrong := looks_like_command_line(command, env)):
-            self._problem(("command",), wrong)
-        if self._problems:
-            return None
-        return make_server(
-            transport,
-            command=command if url is None or transport == "stdio" else None,
-            args=args,
-            env=env,
-            cwd=as_path(cwd, self._start, self._environ) if cwd else self._folder if url is None else None,
-            url=url,
-            headers=headers,
-            problem=self._problem,
-        )
-
-    def _problem(self, path: KeyPath, message: str) -> None:
-        self._problems.add((*self._entry.path, *path), message)
-
-    def _parts(self) -> dict[str, Any]:
-        """Return the entry's keys, with those of `transport: {…}` and `command: {path, args, env}` lifted up."""
-        parts = dict(self._entry.value)
-        for holder in _HOLDERS:
-            inner = parts.get(holder)
-            if isinstance(inner, dict):
-                del parts[holder]
-                parts |= {"command" if key == "path" else key: value for key, value in inner.items()}
-        if isinstance(parts.get("command"), list):  # a whole command line in one list
-            line = parts["command"]
-            parts["command"], parts["args"] = (line[0] if line else ""), [*line[1:], *(parts.get("args") or [])]
-        if parts.get("source") == "extension" and parts.get("command") is None:
-            self._problem((), "is started by an extension of the editor; its command is not in this file")
-        return parts
-
-    def _transport(self, parts: Mapping[str, Any]) -> str | None:
-        for key in ("type", "transport", "transportType"):
-            kind = parts.get(key)
-            if isinstance(kind, str):
-                known = _TRANSPORTS.get(re.sub(r"[^a-z]", "", kind.lower()))
-                if known is None:
-                    expected = "'stdio', 'http', 'streamable-http' or 'sse'"
-                    self._problem((key,), f"transport {quote(kind)} is not supported; expected {expected}")
-                if kind == "remote":
-                    return None  # there is a URL, with either of the two transports
-                return known
-        return None
-
-    def _string(self, parts: Mapping[str, Any], key: str) -> str | None:
-        value = parts.get(key)
-        return None if value is None else self._expand(value, (key,))
-
-    def _strings(self, parts: Mapping[str, Any], key: str) -> list[str]:
-        value = parts.get(key)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            self._problem((key,), "should be a list of strings")
-            return []
-        return [self._expand(item, (key, index), self._arguments) for index, item in enumerate(value)]
-
-    def _table(self, parts: Mapping[str, Any], key: str) -> dict[str, str]:
-        value = parts.get(key)
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            self._problem((key,), "should be a table of strings")
-            return {}
-        return {name: self._expand(item, (key, name)) for name, item in value.items() if item is not None}
-
-    def _nested_headers(self, parts: Mapping[str, Any]) -> dict[str, str]:
-        """Return the headers of Continue's `requestOptions: {headers: {…}}`."""
-        options = parts.get("requestOptions")
-        return self._table(options, "headers") if isinstance(options, dict) else {}
-
-    def _expand(self, value: object, path: KeyPath, variables: HostVariables | None = None) -> str:
-        if isinstance(value, bool | int | float):
-            return json.dumps(value)  # hosts in JavaScript take 8080 for "8080"
-        if not isinstance(value, str):
-            self._problem(path, "should be a string")
-            return ""
-        try:
-            return (variables or self._variables).expand(value)
-        except UnresolvedReference as error:
-            self._problem(path, str(error))
-            return ""
-
-    def _env_file(self, parts: Mapping[str, Any]) -> dict[str, str]:
-        path = self._string(parts, "envFile") or ""
-        if self._problems:
-            return {}
-        try:
-            return read_env_file(as_path(path, self._start, self._environ), str(parts["envFile"]))
-        except UnresolvedReference as error:
-            self._problem(("envFile",), str(error))
-            return {}
+def _is_disabled(entry: Entry, document: Any) -> bool:
+    """Return whether a server is off, by its own keys or by the lists of Gemini CLI."""
+    if entry.value.get("disabled") is True or entry.value.get("enabled") is False:
+        return True
+    excluded, allowed = (_get(document, ("mcp", key)) for key in ("excluded", "allowed"))
+    if isinstance(excluded, list) and entry.name in excluded:
+        return True
+    return isinstance(allowed, list) and bool(allowed) and entry.name not in allowed

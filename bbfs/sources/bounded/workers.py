@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,16 @@ class WorkerPool:
             if not wanted.is_set():
                 self._idle.remove(worker)
                 await worker.end()
+
+
+def run_once(job: str, data: bytes, options: Mapping[str, Any], *, what: str, max_result: int) -> bytes:
+    """Do one job as `WorkerPool.run` does, with or without an event loop around, and block until it has ended."""
+
+    async def work() -> bytes:
+        return await WorkerPool(1).run(job, data, options, owner="", what=what, max_result=max_result)
+
+    with ThreadPoolExecutor(1) as thread:  # an event loop of its own, and the worker ends with its thread
+        return thread.submit(trio.run, work).result()
 
 
 def start_worker(memory: int, what: str, *, file_size: int = 0, serve: str | None = None) -> "subprocess.Popen[bytes]":
