@@ -14,6 +14,7 @@ import click
 from bbfs import __version__
 from bbfs.cli import demo, output
 from bbfs.cli.commands import cache, doctor, load, login, mount, path, put, read, refresh, serve, sources, watch
+from bbfs.cli.commands.configuring import config, discover, edit
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError
 
@@ -21,6 +22,7 @@ _EPILOG = """\b
 Examples:
   bbfs mount ~/mnt --dir notes=~/notes --mcp 'docs=uvx some-server'
   bbfs mount ~/mnt --mcp-config ~/.claude.json --background
+  bbfs add notes ~/notes
   bbfs ls docs
   bbfs cat docs/resource/guide/install
   bbfs umount ~/mnt
@@ -148,6 +150,11 @@ for _command in (
     path.path,
     path.uri,
     sources.sources,
+    discover.discover,
+    edit.add,
+    edit.remove,
+    edit.import_,
+    config.config,
     login.login,
     login.logout,
     load.load,

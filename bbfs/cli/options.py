@@ -17,7 +17,7 @@ from bbfs.cli import output
 from bbfs.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from bbfs.config import Config
+    from bbfs.config import Assignment, Config
     from bbfs.model.values import DataSource
 
 _FOREIGN_LOGGERS = {
@@ -69,6 +69,7 @@ class SourceChoice:
     set_options: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    discover: bool = False
 
     @classmethod
     def none(cls, verbosity: Verbosity) -> "SourceChoice":
@@ -81,7 +82,7 @@ class SourceChoice:
 
         Otherwise a mount or the default configuration file has them.
         """
-        names = self.config_file or self.mcp_config or self.mcp or self.folders or self.others
+        names = self.config_file or self.mcp_config or self.mcp or self.folders or self.others or self.discover
         return bool(names or self.set_options or self.headers or self.tools)
 
     def load(self, left_out: Callable[[str], object] | None = None) -> "Config":
@@ -104,14 +105,23 @@ class SourceChoice:
         own = loaded.path or "the configuration file"
         groups: list[tuple[str, Iterable[DataSource]]] = [(own, loaded.sources)]
         taken = list(loaded.sources)
-        for path in self.mcp_config:
-            servers = config.import_mcp_hosts(
-                os.path.expanduser(path),
-                environ=os.environ,
-                on_refused=refused,
-                on_elsewhere=partial(self._elsewhere, path),
-                read_yaml=read_yaml,
-            )
+        for path, is_found in [*((path, False) for path in self.mcp_config), *((path, True) for path in self._found())]:
+            try:
+                servers = config.import_mcp_hosts(
+                    os.path.expanduser(path),
+                    environ=os.environ,
+                    on_refused=refused,
+                    on_elsewhere=partial(self._elsewhere, path),
+                    read_yaml=read_yaml,
+                )
+            except ConfigError as error:
+                if not is_found:
+                    raise
+                if not isinstance(error, config.NoServers):
+                    refused(error)
+                continue
+            if is_found:  # programs copy each other's servers
+                servers = [server for server in servers if server.mcp not in [other.mcp for other in taken]]
             free = config.give_way(servers, taken)
             for before, after in zip(servers, free, strict=True):
                 if before.name != after.name:
@@ -121,13 +131,21 @@ class SourceChoice:
         groups += [("--mcp", [config.source_from_mcp_argument(text)]) for text in self.mcp]
         groups += [("--dir", [config.source_from_dir_argument(text)]) for text in self.folders]
         groups += [("--source", [config.source_from_url_argument(text)]) for text in self.others]
-        assignments = [
-            *map(config.assignment, self.set_options),
-            *map(config.header, self.headers),
-            *map(config.tools, self.tools),
-        ]
-        sources = config.with_options(config.merge(*groups), assignments, environ=os.environ)
+        given = assignments(self.set_options, self.headers, self.tools)
+        sources = config.with_options(config.merge(*groups), given, environ=os.environ)
         return replace(loaded, sources=sources)
+
+    def _found(self) -> list[str]:
+        """Return the files of hosts to look for. Those of a project may start programs of strangers, so name them."""
+        if not self.discover:
+            return []
+        from bbfs.config.hosts.places import host_files  # noqa: PLC0415 - as above
+
+        found = host_files(os.environ, os.getcwd())
+        for file in found:
+            if file.is_project and not self.verbosity.quiet:
+                output.message(f"left out: {file.path}: the file of a project is used only if --mcp-config names it")
+        return [file.path for file in found if not file.is_project]
 
     def _elsewhere(self, path: str, counts: Mapping[str, int]) -> None:
         if not self.verbosity.quiet:
@@ -171,17 +189,9 @@ def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name sources, and `-v` and `-q`; the command gets a `SourceChoice` first."""
-
-    @click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="The configuration file.")
-    @click.option(
-        "--mcp-config", multiple=True, metavar="FILE", type=click.Path(), help="An MCP host's file with its servers."
-    )
-    @click.option("--mcp", multiple=True, metavar="[NAME=]COMMAND|URL", help="An MCP server.")
-    @click.option("--dir", "folders", multiple=True, metavar="[NAME=]PATH", help="A local folder.")
-    @click.option("--source", "others", multiple=True, metavar="[NAME=]URL", help="A database, a store, a web page, …")
-    @click.option(
+def assignment_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that set options of sources; the command gets `set_options`, `headers` and `tools`."""
+    option = click.option(
         "-o",
         "--option",
         "set_options",
@@ -189,10 +199,34 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="[NAME.]KEY=VALUE",
         help="Set an option of a source, by its name in the configuration file.",
     )
-    @click.option("--header", "headers", multiple=True, metavar="[NAME=]HEADER: VALUE", help="Send a header with HTTP.")
-    @click.option(
+    header = click.option(
+        "--header", "headers", multiple=True, metavar="[NAME=]HEADER: VALUE", help="Send a header with HTTP."
+    )
+    tools = click.option(
         "--tools", multiple=True, metavar="[NAME=]WORD|TOOL,…", help="Set the tools of MCP servers that may be run."
     )
+    return option(header(tools(command)))
+
+
+def assignments(set_options: Iterable[str], headers: Iterable[str], tools: Iterable[str]) -> "list[Assignment]":
+    """Return the assignments of these options. Raise ConfigError."""
+    from bbfs import config  # noqa: PLC0415 - pydantic costs a tenth of a second
+
+    return [*map(config.assignment, set_options), *map(config.header, headers), *map(config.tools, tools)]
+
+
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name sources, and `-v` and `-q`; the command gets a `SourceChoice` first."""
+
+    @click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="The configuration file.")
+    @click.option(
+        "--mcp-config", multiple=True, metavar="FILE", type=click.Path(), help="An MCP host's file with its servers."
+    )
+    @click.option("--discover", is_flag=True, help="The files of all MCP hosts of this user; see 'bbfs discover'.")
+    @click.option("--mcp", multiple=True, metavar="[NAME=]COMMAND|URL", help="An MCP server.")
+    @click.option("--dir", "folders", multiple=True, metavar="[NAME=]PATH", help="A local folder.")
+    @click.option("--source", "others", multiple=True, metavar="[NAME=]URL", help="A database, a store, a web page, …")
+    @assignment_options
     @verbosity_options
     @functools.wraps(command)
     def wrapped(
@@ -206,10 +240,11 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         set_options: tuple[str, ...],
         headers: tuple[str, ...],
         tools: tuple[str, ...],
+        discover: bool,
         **rest: Any,
     ) -> Any:
         named = (config_file, mcp_config, mcp, folders, others)
-        return command(SourceChoice(*named, verbosity, set_options, headers, tools), *args, **rest)
+        return command(SourceChoice(*named, verbosity, set_options, headers, tools, discover), *args, **rest)
 
     return wrapped
 

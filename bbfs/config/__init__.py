@@ -4,16 +4,18 @@ All of them become frozen `DataSource` values with their references resolved. An
 its place and a remedy. No module here starts or reaches a source.
 """
 
-from bbfs.config.arguments import source_from_dir_argument, source_from_mcp_argument
-from bbfs.config.assignments import assignment, header, tools, with_options
-from bbfs.config.hosts.files import import_mcp_hosts
+from bbfs.config.command_line.arguments import source_from_dir_argument, source_from_mcp_argument
+from bbfs.config.command_line.assignments import Assignment, assignment, header, tools, with_options
+from bbfs.config.command_line.urls import source_from_url_argument
+from bbfs.config.hosts.files import NoServers, import_mcp_hosts
 from bbfs.config.naming import give_way, merge
 from bbfs.config.toml import Config, MountOptions, default_config_path, load_config
-from bbfs.config.urls import source_from_url_argument
 
 __all__ = [
+    "Assignment",
     "Config",
     "MountOptions",
+    "NoServers",
     "assignment",
     "default_config_path",
     "give_way",

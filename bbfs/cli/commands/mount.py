@@ -68,8 +68,10 @@ _MOUNT_EXAMPLES = """\b
 Examples:
   bbfs mount ~/mnt                                        the sources of ~/.config/bbfs/config.toml
   bbfs mount ~/mnt --mcp-config ~/.claude.json            the servers of an MCP host
+  bbfs mount ~/mnt --discover                             those of all MCP hosts of yours
   bbfs mount ~/mnt --mcp 'docs=uvx some-server --flag' --mcp kb=http://127.0.0.1:8000/mcp
   bbfs mount ~/mnt --dir notes=~/notes --background       returns as soon as the mount is there
+  bbfs mount ~/mnt -o docs.ttl=1m -o kb.headers.Authorization='Bearer ${env:TOKEN}'
 
 \b
 Exit status: 0 after a clean unmount, 1 usage or configuration, 32 the mount failed.

@@ -45,6 +45,10 @@ _HOST_FOLDERS |= {".codex", ".gemini", ".kiro", ".opencode"}
 _PROJECT_FILES = (".mcp.json", "opencode.json", "opencode.jsonc")
 
 
+class NoServers(ConfigError):
+    """The file has none of the keys under which hosts keep their servers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Imported:
     """One server of a host's file. table: as a table `[[sources]]`, with references instead of variables."""
@@ -96,6 +100,15 @@ def host_servers(
     return tuple(found)
 
 
+def server_names(
+    path: str, *, environ: Mapping[str, str], cwd: str | None = None, read_yaml: ReadYaml | None = None
+) -> list[str]:
+    """Return the names of the enabled servers in an MCP host's file, usable or not. Raise ConfigError."""
+    document = _read(path, read_yaml)
+    entries = _entries(document, path, os.path.realpath(cwd or os.getcwd()), environ)
+    return [entry.name for entry in entries if not _is_disabled(entry, document)]
+
+
 def import_mcp_hosts(path: str, *, environ: Mapping[str, str], **others: Any) -> tuple[DataSource, ...]:
     """Return the sources of `host_servers`, which takes the same arguments."""
     return tuple(each.source for each in host_servers(path, environ=environ, **others))
@@ -135,7 +148,7 @@ def _entries(document: Any, path: str, here: str, environ: Mapping[str, str]) ->
     projects = document.get("projects") if isinstance(document, dict) else None
     if not containers and not isinstance(projects, dict):
         keys = ", ".join([*(".".join(keys) for keys in _CONTAINERS), "mcp", "extensions"])
-        raise ConfigError(f"{path}: has no MCP servers; looked for the keys {keys}")
+        raise NoServers(f"{path}: has no MCP servers; looked for the keys {keys}")
     for keys, container in containers:
         for entry in _named(container, keys, path, folder):
             found.setdefault(entry.name, entry)

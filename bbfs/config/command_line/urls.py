@@ -40,10 +40,10 @@ def source_from_url_argument(text: str, *, environ: Mapping[str, str] | None = N
     name, written = named.groups() if named else ("", text.strip())
     label = f"--source {name}" if name else "--source"
     try:
-        url = _as_url(Interpolator(environ, os.getcwd()).resolve(written), environ)
+        url = as_url(Interpolator(environ, os.getcwd()).resolve(written), environ)
     except UnresolvedReference as error:
         raise ConfigError(f"{label}: {error}") from None
-    kind, option = _kind(url)
+    kind, option = type_of_url(url)
     if kind is None:
         if native_scheme(written) is None and os.path.isdir(expand_user(written, environ)):
             raise ConfigError(f"{label}: this is a folder, which --dir [NAME=]PATH mounts")
@@ -56,7 +56,7 @@ def source_from_url_argument(text: str, *, environ: Mapping[str, str] | None = N
     return DataSource(name, name, kind, "bb", uri_prefix=prefix, policy=policy(kind), config=MappingProxyType(config))
 
 
-def _as_url(text: str, environ: Mapping[str, str]) -> str:
+def as_url(text: str, environ: Mapping[str, str]) -> str:
     """Return the URL of a file that is named by its path, and any other text unchanged."""
     if native_scheme(text) is None:
         path = os.path.abspath(expand_user(text, environ))
@@ -66,7 +66,7 @@ def _as_url(text: str, environ: Mapping[str, str]) -> str:
     return text
 
 
-def _kind(url: str) -> tuple[str | None, str]:
+def type_of_url(url: str) -> tuple[str | None, str]:
     """Return the type of a source at a URL, and the option that takes it; no type if it is unknown."""
     scheme = (native_scheme(url) or "").partition("+")[0].lower()
     found = of_url_scheme(scheme)
@@ -83,7 +83,7 @@ def _name(url: str) -> str:
     parts = urlsplit(url)
     last = parts.path.rstrip("/").rpartition("/")[2]
     is_file = any(pattern.search(last) for pattern, _ in _FILES)
-    is_database = _kind(url)[0] == "database"
+    is_database = type_of_url(url)[0] == "database"
     try:
         host = parts.hostname or ""
     except ValueError:

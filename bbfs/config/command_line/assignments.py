@@ -95,6 +95,23 @@ def with_options(
     return tuple(source for source in found if source is not None)
 
 
+def write_options(
+    table: dict[str, Any], source: DataSource, assignments: Sequence[Assignment], *, environ: Mapping[str, str]
+) -> None:
+    """Set the options in a table `[[sources]]`, with their references. Raise ConfigError.
+
+    source: of the table.
+    """
+    current: DataSource | None = source
+    for each in assignments:
+        for _, keys in _meant(each, [current]):
+            assert current is not None
+            found = setting(current, each, keys, environ=environ)
+            first = "mcpConfig" if found.path[0] == "mcp_config" else found.path[0]
+            _put(table, (first, *found.path[1:]), found.value)
+            current = changed(current, found, environ, each.label)
+
+
 def _meant(each: Assignment, sources: Sequence[DataSource | None]) -> list[tuple[int, tuple[str, ...]]]:
     """Return the positions of the sources that an assignment sets an option of, each with the keys after the name."""
     there = [(index, source) for index, source in enumerate(sources) if source is not None]

@@ -20,7 +20,7 @@ from bbfs.model.values import DataSource, McpServer
 _NAMED = re.compile(r"([^=]*)=(.*)", re.DOTALL)
 _PATH = re.compile(r"(?:\.{0,2}|~[^/=]*)/")
 """Beginnings of a path, which is no name: `/a=b`, `./a=b`, `../a=b`, `~/a=b`."""
-_URL = re.compile(r"(?:(sse|http|https|stdio)\+)?(https?://.*)", re.DOTALL | re.IGNORECASE)
+URL = re.compile(r"(?:(sse|http|https|stdio)\+)?(https?://.*)", re.DOTALL | re.IGNORECASE)
 _RUNNERS = {
     "uvx": (),
     "npx": (),
@@ -57,7 +57,7 @@ def source_from_mcp_argument(text: str, *, environ: Mapping[str, str] | None = N
     def problem(path: KeyPath, message: str) -> None:
         problems.append(": ".join(filter(None, (label, key_text(path), message))))
 
-    url = _URL.fullmatch(rest)
+    url = URL.fullmatch(rest)
     references = Interpolator(environ, os.getcwd())
     server: McpServer | None = None
     try:
@@ -136,7 +136,7 @@ def _begins_command(before: str, text: str, environ: Mapping[str, str]) -> bool:
     `prog --key=value` and `env KEY=value prog` are; `my docs=uvx prog` is not, as long as there is no program `my`.
     """
     words = before.split()
-    if _URL.fullmatch(text.strip()) or before[:1] in ("'", '"') or any(word.startswith("-") for word in words[1:]):
+    if URL.fullmatch(text.strip()) or before[:1] in ("'", '"') or any(word.startswith("-") for word in words[1:]):
         return True
     if len(words) < 2:
         return False

@@ -1,0 +1,147 @@
+"""`bbfs add`, `bbfs remove`, `bbfs import`: sources in the configuration file, whose comments stay."""
+
+import os
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from bbfs.cli import output
+from bbfs.cli.options import Verbosity, assignment_options, assignments, read_yaml, verbosity_options
+from bbfs.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bbfs.config import Config
+    from bbfs.config.editing import ConfigFile
+
+_ADD_EXAMPLES = """\b
+TARGET is a folder, a database or archive file, a URL, or the command line of an MCP server ('--' before it
+lets it have options). A URL that ends in /mcp or /sse is an MCP server; --as says what any other one is.
+
+\b
+Examples:
+  bbfs add notes ~/notes
+  bbfs add git -- uvx mcp-server-git --repository .
+  bbfs add kb https://kb.example.com/mcp --header 'Authorization: Bearer ${env:KB_TOKEN}'
+  bbfs add logs s3://logs/2026 -o region=eu-central-1 -o ttl=5m
+  bbfs add shop shop.db
+
+\b
+References such as ${env:NAME} are written as they are. The file is ~/.config/bbfs/config.toml, or that of --config.
+"""
+_REMOVE_EXAMPLES = """\b
+Examples:
+  bbfs remove git
+"""
+_IMPORT_EXAMPLES = """\b
+Examples:
+  bbfs import ~/.claude.json
+  bbfs import ~/.codex/config.toml .mcp.json
+  bbfs discover                               which files there are
+
+\b
+Variables of the host become references (${VAR} becomes ${env:VAR}); other values are copied. --mcp-config uses such
+a file without a copy.
+"""
+config_option = click.option("--config", "config_file", metavar="FILE", type=click.Path(), help="The file to change.")
+
+
+@click.command(epilog=_ADD_EXAMPLES, short_help="Add a source to the configuration file.")
+@click.argument("name")
+@click.argument("target", nargs=-1, required=True)
+@click.option("--as", "kind", type=click.Choice(["mcp", "dir", "source"]), help="The kind of the target.")
+@assignment_options
+@config_option
+@verbosity_options
+def add(
+    verbosity: Verbosity,
+    name: str,
+    target: tuple[str, ...],
+    kind: Literal["mcp", "dir", "source"] | None,
+    set_options: tuple[str, ...],
+    headers: tuple[str, ...],
+    tools: tuple[str, ...],
+    config_file: str | None,
+) -> None:
+    """Add a source to the configuration file under NAME."""
+    import tomlkit  # noqa: PLC0415 - only commands that write need it
+
+    from bbfs.config.command_line.assignments import write_options  # noqa: PLC0415 - pydantic
+    from bbfs.config.command_line.targets import source_table  # noqa: PLC0415 - as above
+    from bbfs.config.toml import parse_config  # noqa: PLC0415 - as above
+
+    file = _opened(config_file)
+    table = source_table(name, target, kind, environ=os.environ)
+    alone = parse_config(file.path, tomlkit.dumps({"sources": [table]}), environ=os.environ)
+    write_options(table, alone.sources[0], assignments(set_options, headers, tools), environ=os.environ)
+    file.add(table)
+    check_options(file.config(), name)
+    file.save()
+    if not verbosity.quiet:
+        output.message(f"{name} is in {file.path} now")
+
+
+@click.command(epilog=_REMOVE_EXAMPLES, short_help="Remove a source from the configuration file.")
+@click.argument("name")
+@config_option
+@verbosity_options
+def remove(verbosity: Verbosity, name: str, config_file: str | None) -> None:
+    """Remove the source NAME from the configuration file. The data of the source is not touched."""
+    file = _opened(config_file)
+    file.remove(name)
+    file.save()
+    if not verbosity.quiet:
+        output.message(f"{name} is no longer in {file.path}")
+
+
+@click.command("import", epilog=_IMPORT_EXAMPLES, short_help="Copy servers of MCP hosts into the file.")
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@config_option
+@verbosity_options
+def import_(verbosity: Verbosity, files: tuple[str, ...], config_file: str | None) -> None:
+    """Copy the servers in the files of MCP hosts into the configuration file.
+
+    A server that is there already is left out, and one whose name is taken gets another name.
+    """
+    from bbfs.config import give_way  # noqa: PLC0415 - pydantic
+    from bbfs.config.hosts.files import host_servers  # noqa: PLC0415 - as above
+
+    file = _opened(config_file)
+    taken = list(file.config().sources)
+
+    def refused(error: ConfigError) -> None:
+        output.messages(f"left out: {error}")
+
+    added: list[str] = []
+    for path in map(os.path.expanduser, files):
+        servers = host_servers(path, environ=os.environ, on_refused=refused, read_yaml=read_yaml)
+        servers = [each for each in servers if each.source.mcp not in [source.mcp for source in taken]]
+        free = give_way([each.source for each in servers], taken)
+        taken += free
+        for source, each in zip(free, servers, strict=True):
+            file.add({**each.table, "name": source.name})
+            added.append(source.name)
+    file.config()
+    if added:
+        file.save()
+    if not verbosity.quiet:
+        output.message(f"{', '.join(added)}: in {file.path} now" if added else f"nothing new for {file.path}")
+
+
+def _opened(path: str | None) -> "ConfigFile":
+    from bbfs.config.editing import ConfigFile  # noqa: PLC0415 - pydantic
+
+    return ConfigFile(path, os.environ)
+
+
+def check_options(config: "Config", name: str | None = None) -> None:
+    """Check the options of all sources, or of one, without contacting any. Raise ConfigError."""
+    from dataclasses import replace  # noqa: PLC0415 - beside the next
+
+    import trio  # noqa: PLC0415 - a tenth of a second
+
+    from bbfs.resources.open import compose  # noqa: PLC0415 - the handlers
+
+    async def work() -> None:
+        compose(replace(config, sources=tuple(each for each in config.sources if name in (None, each.name, each.id))))
+
+    trio.run(work)

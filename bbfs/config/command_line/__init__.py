@@ -1,0 +1,1 @@
+"""Sources and their options as people type them after a command."""

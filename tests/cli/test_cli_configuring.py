@@ -1,0 +1,164 @@
+"""The commands that write the configuration file, and those that find the files of MCP hosts."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+Run = Callable[..., Result]
+SECRET = "s3cr3t-value"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory of its own, without a configuration; the test is in a project below."""
+    found = tmp_path / "home"
+    (found / "project").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(found))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(found / ".config"))
+    monkeypatch.delenv("CODEX_HOME", raising=False)
+    monkeypatch.chdir(found / "project")
+    return found
+
+
+@pytest.fixture
+def config(home: Path) -> Path:
+    return home / ".config/bbfs/config.toml"
+
+
+def test_add_and_remove(bbfs: Run, home: Path, config: Path, folder: Path) -> None:
+    assert bbfs("config", "path").stdout == f"{config}\n"
+    added = bbfs("add", "notes", folder, "-o", "ttl.content=3s", "-o", "notes.hidden=false")
+    assert (added.exit_code, added.stderr) == (0, f"bbfs: notes is in {config} now\n")
+    config.write_text(config.read_text() + "\n# the end\n")
+    assert bbfs("ls", "notes").stdout == "hello.txt\nsub dir/\n"
+    assert bbfs("add", "git", "-q", "--", "uvx", "mcp-server-git", "--repository", "x").exit_code == 0
+    options = ["--header", "Authorization: Bearer ${env:HOME}", "--tools", "read-only"]
+    assert bbfs("add", "kb", "https://kb.example/mcp", *options).exit_code == 0
+    text = config.read_text()
+    assert '"Bearer ${env:HOME}"' in text
+    assert 'tools = "read-only"' in text
+    assert text.count("\n# the end\n") == 1
+    assert bbfs("config", "check").stdout == f"{config}: 3 sources, no fault\n"
+    assert bbfs("remove", "git").exit_code == 0
+    assert bbfs("remove", "kb").exit_code == 0
+    assert config.read_text().rstrip().endswith("# the end")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["notes", "/none-such"], "the target is no folder"),
+        (["notes", ".", "-o", "hiden=false"], "no option is called 'hiden'; did you mean 'hidden'"),
+        (["notes", ".", "-o", "hidden=perhaps"], "should be a"),
+        (["a b", "."], "name"),
+        (["kb", "https://kb.example/mcp", "--header", "A: ${env:NOT_SET}"], "environment variable NOT_SET is not set"),
+        (["logs", "s3://logs", "-o", f"secret_key={SECRET}"], "belong together"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_added_changes_nothing(bbfs: Run, config: Path, arguments: list[str], message: str) -> None:
+    result = bbfs("add", *arguments)
+    assert (result.exit_code, config.exists()) == (1, False)
+    assert message in result.stderr
+    assert SECRET not in result.stderr
+
+
+def test_config_shows_no_secret_and_finds_faults(bbfs: Run, config: Path) -> None:
+    assert bbfs("config").exit_code == 0
+    config.parent.mkdir(parents=True)
+    config.write_text(f'# mine\n[[sources]]\nname = "a"\ntype = "url"\nauth = {{ token = "{SECRET}" }}\n')
+    for command in (["config"], ["config", "show"]):
+        shown = bbfs(*command).stdout
+        assert SECRET not in shown
+        assert shown.startswith("# mine\n")
+    faulty = bbfs("config", "check")
+    assert (faulty.exit_code, f"{config}:2: " in faulty.stderr) == (1, True)
+    assert "one of urls, llms_txt and sitemap" in faulty.stderr
+    config.write_text("[[sources]\n")
+    assert f"{config}:1: " in bbfs("config", "show").stderr
+
+
+def test_an_edit_that_is_wrong_is_not_kept(bbfs: Run, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VISUAL", "sh -c 'echo log_level = 1 >> \"$0\"'")
+    wrong = bbfs("config", "edit")
+    assert (wrong.exit_code, config.exists()) == (1, False)
+    copy = Path(wrong.stderr.split("your copy is ")[1].splitlines()[0])
+    assert copy.read_text().endswith("log_level = 1\n")
+    copy.unlink()
+    monkeypatch.setenv("VISUAL", 'sh -c \'echo log_level = \\"debug\\" >> "$0"\'')
+    assert bbfs("config", "edit").exit_code == 0
+    assert config.read_text().endswith('log_level = "debug"\n')
+    monkeypatch.setenv("VISUAL", "true")
+    assert "is as it was" in bbfs("config", "edit").stderr
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def hosts(home: Path) -> None:
+    memory = '"memory": {"command": "npx", "args": ["memory"]}'
+    write(home / ".claude.json", f'{{"mcpServers": {{{memory}, "kb": {{"url": "https://{SECRET}.example/mcp"}}}}}}')
+    write(home / ".cursor/mcp.json", f'{{"mcpServers": {{{memory}, "mine": {{"command": "other"}}}}}}')
+    write(
+        home / ".codex/config.toml",
+        f'[mcp_servers.lost]\nurl = "https://x.example/{SECRET}"\nbearer_token_env_var = "NO"\n',
+    )
+    write(home / ".config/Code/User/settings.json", '{"editor.fontSize": 12}')
+    write(home / ".gemini/settings.json", "{")
+    write(home / "project/.mcp.json", '{"mcpServers": {"strange": {"command": "rm"}}}')
+
+
+@pytest.mark.usefixtures("hosts")
+def test_discover_says_names_and_no_values(bbfs: Run, home: Path) -> None:
+    result = bbfs("discover")
+    assert result.exit_code == 0
+    assert SECRET not in result.output
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["Codex", f"{home}/.codex/config.toml", "lost"] in rows
+    assert "environment variable NO is not set" in result.stderr
+    found = {each["path"]: each for each in json.loads(bbfs("discover", "--json").stdout)}
+    assert found[f"{home}/.claude.json"] == {
+        "host": "Claude Code",
+        "path": f"{home}/.claude.json",
+        "project": False,
+        "servers": ["memory", "kb"],
+    }
+    assert found[f"{home}/project/.mcp.json"]["project"] is True
+    assert "not JSON" in found[f"{home}/.gemini/settings.json"]["problems"][0]
+    assert len(found) == 5
+
+
+@pytest.mark.usefixtures("hosts")
+def test_discovered_servers_are_mounted_once_and_none_of_a_project(bbfs: Run, home: Path) -> None:
+    result = bbfs("ls", "--discover")
+    assert result.exit_code == 0
+    assert {line.removesuffix("/") for line in result.stdout.splitlines()} >= {
+        "mcp-server+memory", "mcp-server+kb", "mcp-server+mine"
+    }  # fmt: skip
+    assert "memory-2" not in result.stdout
+    assert "strange" not in result.stdout
+    assert f"{home}/project/.mcp.json: the file of a project is used only if --mcp-config names it" in result.stderr
+    assert "left out" in result.stderr
+
+
+def test_nothing_to_discover(bbfs: Run, home: Path) -> None:
+    assert bbfs("discover").stdout == ""
+    assert bbfs("discover", "--json").stdout == "[]\n"
+
+
+@pytest.mark.usefixtures("hosts")
+def test_import(bbfs: Run, home: Path, config: Path) -> None:
+    write(config, '# mine\n[[sources]]\nname = "mine"\nmcpConfig = { command = "another" }\n')
+    result = bbfs("import", home / ".claude.json", home / ".cursor/mcp.json", home / ".codex/config.toml")
+    assert result.exit_code == 0
+    assert f"bbfs: memory, kb, mine-2: in {config} now" in result.stderr
+    assert "left out: " in result.stderr
+    assert config.read_text().startswith("# mine\n[[sources]]\n")
+    again = bbfs("import", home / ".claude.json")
+    assert again.stderr == f"bbfs: nothing new for {config}\n"
