@@ -5,9 +5,11 @@ import logging
 import os
 import re
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
+from hashlib import sha1
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,12 @@ import trio
 from botocore.credentials import RefreshableCredentials
 from object_stores import S3Server
 
-from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, LoginRequired
+from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, Denied, LoginRequired
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Services
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.sources.storage.options import configure
+from bbfs.sources.storage.s3.answers import region_of
 from bbfs.sources.storage.s3.signing import Account, Accounts
 
 PAGE = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
@@ -39,7 +42,16 @@ class Loopback:
             def do_GET(self) -> None:
                 loopback.requests.append((self.path, dict(self.headers.items())))
                 status, body = loopback.answer(self.path)
+                wanted = loopback.region
+                if (
+                    "list-type" in self.path
+                    and wanted
+                    and f"/{wanted}/" not in (loopback.signed[-1] or "").replace(" ", "/")
+                ):
+                    status, body = loopback.refusal, b""
                 self.send_response(status)
+                if wanted:
+                    self.send_header("x-amz-bucket-region", wanted)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -53,6 +65,7 @@ class Loopback:
         self.lifetimes: list[float] = [3600]  # seconds, of the credentials that are given next; the last one for good
         self.given = 0
         self.is_broken = False
+        self.region, self.refusal = "", 301  # of the bucket, if it refuses others; the status of that
         self.flows = threading.Event()
         self.flows.set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -64,6 +77,9 @@ class Loopback:
             return 200, b"metadata"
         if path == ROLE:
             return 200, b"reader"
+        if path.startswith("/federation/credentials"):
+            keys = {"accessKeyId": "AKIASSO", "secretAccessKey": SECRET, "sessionToken": TOKEN}
+            return 200, json.dumps({"roleCredentials": {**keys, "expiration": int(time.time() + 3600) * 1000}}).encode()
         if not path.startswith(("/credentials", ROLE)):
             return 200, PAGE
         self.flows.wait(20)
@@ -298,6 +314,83 @@ async def test_credentials_that_cannot_be_had_are_an_error_without_secrets(
     assert not loopback.signed
 
 
+async def test_a_profile_may_log_in_by_sso(
+    loopback: Loopback, aws: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    aws(
+        "[profile work]\nregion = eu-west-3\n"
+        "sso_session = corp\nsso_account_id = 123456789012\nsso_role_name = reader\n"
+        "[sso-session corp]\nsso_start_url = https://a.awsapps.com/start\nsso_region = us-east-1\n"
+    )
+    expires = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    token = {"startUrl": "https://a.awsapps.com/start", "accessToken": TOKEN, "expiresAt": expires}
+    (tmp_path / f"{sha1(b'corp').hexdigest()}.json").write_text(json.dumps(token))
+    for kind in ("botocore.credentials.SSOProvider", "botocore.tokens.SSOTokenProvider"):
+        monkeypatch.setattr(f"{kind}._SSO_TOKEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SSO", loopback.url)
+    async with opened(source({"profile": "work"}, loopback.url)) as handler:
+        await ask(handler)
+    assert loopback.signed == ["AKIASSO eu-west-3/s3"]
+
+
+async def test_a_profile_may_assume_a_role(
+    loopback: Loopback, aws: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws(
+        f"[profile base]\naws_access_key_id = AKIABASE\naws_secret_access_key = {SECRET}\n"
+        "[profile role]\nsource_profile = base\nrole_arn = arn:aws:iam::123456789012:role/reader\n"
+    )
+    monkeypatch.setenv("AWS_PROFILE", "role")
+    server = S3Server()
+    with closing(server):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
+        async with opened(source(endpoint=loopback.url)) as handler:
+            await ask(handler)
+    assert str(loopback.signed[0]).startswith("ASIA")
+
+
+@pytest.mark.parametrize("status", [301, 307, 400])
+async def test_the_region_of_the_bucket_is_found(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", loopback.url)
+    loopback.region, loopback.refusal = "eu-west-3", status
+    auth = {"access_key": "AKIAOWN", "secret_key": SECRET}
+    async with opened(source({"region": "us-west-2"}, auth=auth)) as handler:
+        await ask(handler)
+        await ask(handler)
+        assert loopback.signed == ["AKIAOWN us-west-2/s3", "AKIAOWN eu-west-3/s3", "AKIAOWN eu-west-3/s3"]
+        loopback.region = "ap-south-1"
+        with pytest.raises(BbfsError, match="ap-south-1" if status != 400 else "400"):
+            await ask(handler)
+        assert len(loopback.signed) == 4  # a bucket has one region
+
+
+async def test_another_region_has_another_endpoint() -> None:
+    accounts = Accounts(configure(source({"region": "us-west-2"})))
+    await accounts.current()
+    await accounts.move("eu-central-1")
+    account = await accounts.current()
+    assert (account.region, account.endpoint) == ("eu-central-1", "https://s3.eu-central-1.amazonaws.com")
+
+
+@pytest.mark.parametrize("region", ["", "x.example/", "eu-west-1\r\n", "e" * 99])
+def test_a_region_that_is_none_is_ignored(region: str) -> None:
+    assert region_of(301, {"x-amz-bucket-region": region}) is None
+
+
+@pytest.mark.parametrize(("options", "is_said"), [({}, True), ({"anonymous": True}, False)])
+@pytest.mark.semantics("S23")
+async def test_a_refusal_says_that_there_were_no_credentials(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], is_said: bool
+) -> None:
+    monkeypatch.setattr(loopback, "answer", lambda path: (403, b"<Error><Code>AccessDenied</Code></Error>"))
+    async with opened(source(options, loopback.url)) as handler:
+        with pytest.raises(Denied) as caught:
+            await ask(handler)
+    assert ("no credentials" in str(caught.value)) == is_said
+
+
 @pytest.mark.semantics("S30")
 async def test_no_secret_is_logged(
     loopback: Loopback, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -322,4 +415,8 @@ async def test_endpoints_are_those_of_the_region_or_the_environment(
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", loopback.url)
     async with opened(source()) as handler:
         await ask(handler)
-    assert [path.partition("?")[0] for path, _ in loopback.requests] == ["/bucket/"]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", loopback.url)
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
+    async with opened(source()) as handler:
+        await ask(handler)
+    assert [path.partition("?")[0] for path, _ in loopback.requests] == ["/bucket/", "/bucket/"]

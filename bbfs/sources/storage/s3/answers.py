@@ -54,6 +54,9 @@ _CODES: dict[str, type[BbfsError]] = {
     "KeyTooLongError": NotFound,
 }
 """By the code in the body ("Error responses" of the Amazon S3 API reference); answers to HEAD have none."""
+_MOVED = (301, 307, 400)
+"""Statuses of a request to, or signed for, another region than that of the bucket."""
+_REGION = re.compile(r"[a-z0-9-]{1,40}")
 _LONGEST_TOKEN = 2048
 """Characters of a token that asks for the next page; Amazon's have about a hundred."""
 _SECRET = re.compile(r"(?i)(signature|accesskeyid|token|stringtosign|canonicalrequest)")
@@ -117,6 +120,12 @@ def _object(said: Mapping[str, str], key: Callable[[str], str]) -> ListedObject:
         etag_in(said.get("ETag", "")),
         said.get("StorageClass") or None,
     )
+
+
+def region_of(status: int, headers: Mapping[str, str]) -> str | None:
+    """Return the region that a refusal names as that of the bucket, None if it is no such refusal."""
+    region = headers.get("x-amz-bucket-region", "")
+    return region if status in _MOVED and _REGION.fullmatch(region) else None
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes, what: str) -> BbfsError:

@@ -19,7 +19,7 @@ from bbfs.sources.http.responses import WebStream
 from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import A_TURN, ListedItems, StoredItem
 from bbfs.sources.storage.options import Configured
-from bbfs.sources.storage.s3.answers import ListedObject, Page, error_of, facts_of, page_of
+from bbfs.sources.storage.s3.answers import ListedObject, Page, error_of, facts_of, page_of, region_of
 from bbfs.sources.storage.s3.signing import Account, Accounts
 from bbfs.sources.storage.web_objects import ANY, Facts, WebBackend, whole
 
@@ -28,6 +28,7 @@ _LARGEST_PAGE = 4 << 20
 _EMPTY_PAGES, _MAX_PAGES = 10, 10_000
 _LONGEST_KEY = 1024  # bytes, "Creating object key names" of the Amazon S3 user guide
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
+_UNSIGNED = "no credentials were found for it, in auth, the environment, a profile or a service of this machine"
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -158,13 +159,29 @@ class S3Backend(WebBackend):
         return facts_of(stream.status, stream.headers)
 
     def _error(self, stream: WebStream, body: bytes, what: str) -> BbfsError:
-        return error_of(stream.status, stream.headers, body, what)
+        error = error_of(stream.status, stream.headers, body, what)
+        if isinstance(error, Denied) and self._accounts.lacks_credentials:
+            return Denied(f"{error}; {_UNSIGNED}")
+        return error
 
     @asynccontextmanager
     async def _answer(
         self, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str]
     ) -> AsyncGenerator[WebStream]:
-        account = await self._accounts.current()
+        """Yield the answer to a request, repeated once if the server says that the bucket is in another region."""
+        for may_move in (True, False):
+            account = await self._accounts.current()
+            async with self._sent(account, method, key, query, headers) as stream:
+                region = region_of(stream.status, stream.headers)
+                if region is None or not may_move or not self._accounts.may_move(account, region):
+                    stream.is_decoded = False
+                    yield stream
+                    return
+            await self._accounts.move(region)
+
+    def _sent(
+        self, account: Account, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[WebStream]:
         if self._client is None:
             self._client = WebClient(self._configured.source, allow_private=True, proxy=account.proxy)
         base, root = self._address(account)
@@ -176,9 +193,7 @@ class S3Backend(WebBackend):
         # A client or proxy may resolve `..` in a path. Encoded it stays; the signature covers the decoded path.
         sent = "/".join(name.replace(".", "%2E") if name in (".", "..") else name for name in path.split("/"))
         sending = {**signed, "accept-encoding": "identity"}
-        async with self._client.stream(f"{base}{sent}{asked}", method=method, headers=sending, accept=ANY) as stream:
-            stream.is_decoded = False
-            yield stream
+        return self._client.stream(f"{base}{sent}{asked}", method=method, headers=sending, accept=ANY)
 
     def _address(self, account: Account) -> tuple[str, str]:
         """Return the scheme and host of the bucket's URL, and the beginning of its paths."""

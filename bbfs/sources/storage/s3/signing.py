@@ -67,7 +67,13 @@ class Accounts:
         # A command that prints credentials may hang: it holds this one thread, and no other.
         self._limiter = trio.CapacityLimiter(1)
         self._account: Account | None = None
+        self._region: str | None = None  # of the bucket, as the server said
         self._ask_again = 0.0
+
+    @property
+    def lacks_credentials(self) -> bool:
+        """Return whether requests are unsigned because there are no credentials."""
+        return self._account is not None and self._account.credentials is None and not self._options.anonymous
 
     async def current(self) -> Account:
         """Return the account, with keys that have not expired. Raises BbfsError."""
@@ -84,6 +90,23 @@ class Accounts:
         assert self._account is not None
         return self._account
 
+    def may_move(self, account: Account, region: str) -> bool:
+        """Return whether a request of an account is worth another one to this region. A bucket has one region."""
+        return region != account.region and self._region in (None, region)
+
+    async def move(self, region: str) -> None:
+        """Use another region from now on, and the endpoint of that region. Raises BbfsError."""
+        self._region = region
+        await trio.to_thread.run_sync(self._move, region, abandon_on_cancel=True, limiter=self._limiter)
+
+    def _move(self, region: str) -> None:
+        if self._account is not None and self._account.region != region:
+            try:
+                endpoint = self._endpoint(self._session(), region)
+            except _failures() as error:
+                raise self._translated(error) from None
+            self._account = replace(self._account, region=region, endpoint=endpoint)
+
     def _is_current(self) -> bool:
         if self._account is None:
             return False
@@ -97,31 +120,40 @@ class Accounts:
         """Find the account or renew its keys, in a worker thread."""
         if self._is_current():
             return  # another request waited for the same
-        exceptions = import_module("botocore.exceptions")
-        failures = (exceptions.BotoCoreError, exceptions.ClientError, OSError, ValueError, KeyError, RuntimeError)
         try:
             found = self._account
             if found is None or found.credentials is None:
                 found = self._found()
             keys = None if found.credentials is None else found.credentials.get_frozen_credentials()
-        except failures as error:
-            raise _translated(error) from None
+        except _failures() as error:
+            raise self._translated(error) from None
         self._account = replace(found, keys=keys)
         self._ask_again = time.monotonic() + _PAUSE
 
-    def _found(self) -> Account:
-        options, auth = self._options, self._auth
-        session = import_module("botocore.session").Session(profile=options.profile)
+    def _session(self) -> Any:
+        session = import_module("botocore.session").Session(profile=self._options.profile)
         config = import_module("botocore.config").Config
-        once = config(connect_timeout=self._timeout, read_timeout=self._timeout, retries={"total_max_attempts": 1})
+        wait = self._timeout
+        once = config(connect_timeout=wait, read_timeout=wait, retries={"total_max_attempts": 1})
         session.set_default_client_config(once)
-        region = options.region or session.get_config_variable("region") or _DEFAULT_REGION
-        endpoint = options.endpoint
-        if endpoint is None:
-            unsigned = config(signature_version=import_module("botocore").UNSIGNED)
-            client = session.create_client("s3", region_name=region, config=unsigned)
-            endpoint = client.meta.endpoint_url
-            client.close()
+        # The services that give credentials need a region as well.
+        region = self._options.region or session.get_config_variable("region") or _DEFAULT_REGION
+        session.set_config_variable("region", region)
+        return session
+
+    def _endpoint(self, session: Any, region: str) -> str:
+        if self._options.endpoint is not None:
+            return self._options.endpoint
+        unsigned = import_module("botocore.config").Config(signature_version=import_module("botocore").UNSIGNED)
+        client = session.create_client("s3", region_name=region, config=unsigned)
+        endpoint = client.meta.endpoint_url
+        client.close()
+        return endpoint
+
+    def _found(self) -> Account:
+        options, auth, session = self._options, self._auth, self._session()
+        region = self._region or session.get_config_variable("region")
+        endpoint = self._endpoint(session, region)
         if options.anonymous:
             credentials = None
         elif auth.access_key is not None:
@@ -131,12 +163,17 @@ class Accounts:
             credentials = session.get_credentials()
         return Account(endpoint, region, proxy_of_environment(endpoint), credentials)
 
+    def _translated(self, error: Exception) -> BbfsError:
+        """Return the error for one of botocore, whose text may have what a server or a command answered."""
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if names & set(_CONFIGURATION):
+            return ConfigError(f"no credentials for S3: {error}")
+        kind = Unreachable if names & set(_NETWORK) else LoginRequired
+        profile = f" --profile {self._options.profile}" if self._options.profile else ""
+        hint = f"; log in with 'aws sso login{profile}'" if names & {"SSOError", "TokenRetrievalError"} else ""
+        return kind(f"no credentials for S3: {type(error).__name__}{hint}")
 
-def _translated(error: Exception) -> BbfsError:
-    """Return the error for one of botocore, whose text may have what a server or a command answered."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    if names & set(_CONFIGURATION):
-        return ConfigError(f"no credentials for S3: {error}")
-    kind = Unreachable if names & set(_NETWORK) else LoginRequired
-    hint = "; log in with 'aws sso login'" if names & {"SSOError", "TokenRetrievalError"} else ""
-    return kind(f"no credentials for S3: {type(error).__name__}{hint}")
+
+def _failures() -> tuple[type[Exception], ...]:
+    exceptions = import_module("botocore.exceptions")
+    return (exceptions.BotoCoreError, exceptions.ClientError, OSError, ValueError, KeyError, RuntimeError)
