@@ -40,7 +40,7 @@ from bbfs.resources.catalog.record import Path
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.put import Puts
 from bbfs.resources.watch import Watch
-from bbfs.serving.changes import Outbox
+from bbfs.serving.changes import ClientQueue
 from bbfs.serving.private_files import own_directory
 
 log = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ class _Client:
         self._manager = manager
         self._refresh = refresh
         self._puts = Puts(manager)
-        self._outbox: Outbox[str] = Outbox(MOST_QUEUED, _missed)
+        self._queue: ClientQueue[str] = ClientQueue(MOST_QUEUED, _missed)
         self._under_way = 0
 
     async def serve(self) -> None:
@@ -196,16 +196,16 @@ class _Client:
                     if self._under_way > MOST_REQUESTS:
                         raise ProtocolViolation(f"more than {MOST_REQUESTS} requests under way")
                     nursery.start_soon(self._take, request)
-                    await self._outbox.fewer_than(MOST_QUEUED)
+                    await self._queue.fewer_than(MOST_QUEUED)
             except ProtocolViolation as error:
                 self._answer(_failure(None, str(error), error))
                 with trio.move_on_after(1.0):
-                    await self._outbox.fewer_than(1)
+                    await self._queue.fewer_than(1)
             nursery.cancel_scope.cancel()
 
     async def _write(self, client: trio.CancelScope) -> None:
         while True:
-            lines = await self._outbox.take()
+            lines = await self._queue.take()
             with trio.move_on_after(STUCK_AFTER) as bound:
                 await self._link.send_lines(lines)
             if bound.cancelled_caught:
@@ -213,10 +213,10 @@ class _Client:
                 client.cancel()
 
     def _answer(self, message: dict[str, Any]) -> None:
-        self._outbox.answer(json.dumps(message))
+        self._queue.answer(json.dumps(message))
 
     def _offer(self, id: Any, message: dict[str, Any]) -> None:
-        self._outbox.offer(json.dumps({"id": id, **message}))
+        self._queue.offer(json.dumps({"id": id, **message}))
 
     async def _take(self, request: dict[str, Any]) -> None:
         asked = request.get("id")

@@ -1,4 +1,4 @@
-"""How changes reach those who want them: a bus calls its listeners, and an outbox bounds what waits for one client."""
+"""How changes reach those who want them: a bus calls its listeners, and an queue bounds what waits for one client."""
 
 import logging
 from collections import deque
@@ -46,7 +46,7 @@ class Bus(Generic[ChangeT]):
         await trio.lowlevel.checkpoint()
 
 
-class Outbox(Generic[MessageT]):
+class ClientQueue(Generic[MessageT]):
     """The messages that wait for one client: answers first, then changes. Equal changes are one.
 
     most: messages that may wait. A change that exceeds it drops all changes. missed: returns the messages in the place

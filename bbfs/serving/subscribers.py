@@ -22,7 +22,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, SubscriptionsListenRequest
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from bbfs.serving.bounds import LONGEST_URI
-from bbfs.serving.changes import Bus, Outbox
+from bbfs.serving.changes import Bus, ClientQueue
 
 # The connection alone knows when it ends, and no public name of the SDK leads from a request to it.
 if "_connection" not in ServerSession.__init__.__code__.co_names:
@@ -48,18 +48,18 @@ class Subscriber:
         self.uris: set[str] = set()
         self.scope = trio.CancelScope()
         self._connection = connection
-        self._outbox: Outbox[ServerEvent] = Outbox(MOST_URIS + 1)
+        self._queue: ClientQueue[ServerEvent] = ClientQueue(MOST_URIS + 1)
 
     def offer(self, event: ServerEvent) -> None:
         """Queue an event, if this client has subscribed to it."""
         if isinstance(event, ResourcesListChanged) or (isinstance(event, ResourceUpdated) and event.uri in self.uris):
-            self._outbox.offer(event)
+            self._queue.offer(event)
 
     async def run(self) -> None:
         """Send events, until `scope` is cancelled."""
         with self.scope:
             while True:
-                for event in await self._outbox.take():
+                for event in await self._queue.take():
                     if isinstance(event, ResourceUpdated):
                         await self._connection.send_resource_updated(event.uri)
                     else:

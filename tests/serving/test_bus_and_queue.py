@@ -1,4 +1,4 @@
-"""The bus and the outbox, through which every change reaches its readers."""
+"""The bus and the queue, through which every change reaches its readers."""
 
 import logging
 
@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from bbfs.serving.changes import Bus, Outbox
+from bbfs.serving.changes import Bus, ClientQueue
 
 
 def test_a_listener_that_raises_hides_a_change_from_no_other(caplog: pytest.LogCaptureFixture) -> None:
@@ -26,32 +26,32 @@ def test_a_listener_that_raises_hides_a_change_from_no_other(caplog: pytest.LogC
     assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
 
 
-async def test_an_outbox_drops_its_changes_when_there_are_too_many_and_no_answer() -> None:
-    outbox: Outbox[str] = Outbox(5, lambda dropped: [f"missed {','.join(dropped)}"])
-    outbox.answer("ok")
+async def test_a_queue_drops_its_changes_when_there_are_too_many_and_no_answer() -> None:
+    queue: ClientQueue[str] = ClientQueue(5, lambda dropped: [f"missed {','.join(dropped)}"])
+    queue.answer("ok")
     for change in "aab":
-        outbox.offer(change)
+        queue.offer(change)
     with trio.fail_after(1):
-        assert await outbox.take() == ["ok", "a", "b"]
+        assert await queue.take() == ["ok", "a", "b"]
         for change in "cdef":
-            outbox.offer(change)
-        assert await outbox.take() == ["missed c,d,e", "f"]
+            queue.offer(change)
+        assert await queue.take() == ["missed c,d,e", "f"]
 
 
 async def test_a_message_counts_until_it_is_sent(nursery: trio.Nursery, autojump_clock: trio.abc.Clock) -> None:
-    outbox: Outbox[str] = Outbox(9)
-    outbox.answer("ok")
+    queue: ClientQueue[str] = ClientQueue(9)
+    queue.answer("ok")
     sent = trio.Event()
 
     async def wait() -> None:
-        await outbox.fewer_than(1)
+        await queue.fewer_than(1)
         sent.set()
 
     nursery.start_soon(wait)
-    assert await outbox.take() == ["ok"]
+    assert await queue.take() == ["ok"]
     await trio.testing.wait_all_tasks_blocked()
     assert not sent.is_set()
-    nursery.start_soon(outbox.take)
+    nursery.start_soon(queue.take)
     with trio.fail_after(1):
         await sent.wait()
     nursery.cancel_scope.cancel()
