@@ -110,7 +110,7 @@ def spoilt(changes: list[tuple[tuple[Any, ...], Any, bool]]) -> dict[str, Any]:
             if as_key and isinstance(around, dict) and isinstance(junk, str):
                 around[junk] = around.pop(steps[-1])
             else:
-                around[steps[-1]] = junk
+                around[steps[-1]] = copy.deepcopy(junk)  # a later change may go into this one
         except (LookupError, TypeError):
             continue  # spoilt further up already
     return json.loads(json.dumps(document))  # as `parse` gives it: all keys are texts
