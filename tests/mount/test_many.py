@@ -60,7 +60,7 @@ def test_the_status_follows_a_listing_that_arrives(mounted: Mounts, tmp_path: Pa
     root = mounted(many("--gate", gate, "--gate-at", 1500, ttl="1h"))
     before = status(root)["sources"]
     assert [(source["id"], source["listing"]) for source in before] == [("many", None)]
-    finding = Program("find", root / "mcp-server+many", "-type", "f")
+    finding = Program("find", root / "mcp-server+many", "-type", "f", "-name", "document-*")
     wait_until(lambda: (status(root)["sources"][0]["listing"] or {}).get("pages") == 15, "half of it is there")
     arriving = status(root)["sources"][0]
     assert arriving["listing"].items() >= {"resources": 1500, "pages": 15, "complete": False}.items()
@@ -75,7 +75,7 @@ def test_the_status_follows_a_listing_that_arrives(mounted: Mounts, tmp_path: Pa
 
 def test_the_status_is_a_file_like_others_that_no_walk_comes_to(mounted: Mounts) -> None:
     root = mounted(many())
-    assert run("ls", "-a", root.path).text.split() == [".", "..", "mcp-server+many"]
+    assert run("ls", "-a", root.path).text.split() == [".", "..", ".about.md", "mcp-server+many"]
     assert run("ls", root / ".bbfs").text == "status.json\n"
     whole = shell("cp .bbfs/status.json /dev/stdout", directory=root.path).text
     assert json.loads(whole).keys() >= {"started", "now", "loads", "memory", "sources"}
