@@ -6,7 +6,6 @@ Here it runs for one renewal at a time, from the stored login, and never asks th
 (`browser.py`).
 """
 
-import json
 import logging
 import shlex
 import time
@@ -23,9 +22,10 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from pydantic import AnyUrl
 
 from bbfs.config.system_keyring import KeyringUnusable
-from bbfs.model.errors import BbfsError, ConfigError, Denied, ProtocolViolation, Unreachable
+from bbfs.model.errors import BbfsError, ConfigError, Denied, ProtocolViolation, TooLarge, Unreachable
 from bbfs.model.redaction import printable, shown
 from bbfs.model.values import McpServer
+from bbfs.sources.bounded.json import JsonBounds, parse_json
 from bbfs.sources.http.addresses import is_private_host
 from bbfs.sources.http.client import USER_AGENT, guarded_client, unguarded_client
 from bbfs.sources.http.redirects import is_web
@@ -39,6 +39,7 @@ TOKEN_TIMEOUT = 20.0
 """Seconds for one exchange with an authorization server."""
 MAX_DOCUMENT = 1 << 20
 """Bytes of one answer of an authorization server."""
+_ERROR = JsonBounds(size=MAX_DOCUMENT, values=1000, depth=20)
 _OF_THE_CODED_BODY = ("content-encoding", "content-length", "transfer-encoding")
 _LONGEST_LIFE = 366 * 86400
 """Seconds that a token is believed to last."""
@@ -291,9 +292,10 @@ def _judge(refusal: httpx2.Response) -> None:
 def error_code(response: httpx2.Response) -> str | None:
     """Return the `error` of an OAuth error response (RFC 6749, 5.2) whose body was read."""
     try:
-        error = json.loads(response.content).get("error")
-    except (ValueError, AttributeError, RecursionError):
+        document = parse_json(response.content, _ERROR)
+    except (ProtocolViolation, TooLarge):
         return None
+    error = document.get("error") if isinstance(document, dict) else None
     return shown(error, 100) if isinstance(error, str) else None
 
 
