@@ -32,7 +32,7 @@ from pyfuse3 import (
 from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, wants_out
 from bbfs.model.errors import BbfsError, ReadOnly
 from bbfs.vfs.filesystem import Attributes, FileSystem
-from bbfs.vfs.waits import Wait, answered
+from bbfs.vfs.names import Wait, answered
 
 log = logging.getLogger(__name__)
 

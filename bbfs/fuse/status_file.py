@@ -91,7 +91,7 @@ def _source(source: Source) -> dict[str, Any]:
             "seconds": round(progress.seconds, 3),
             "complete": progress.complete,
         },
-        "waiting": source.waiting,
+        "waiting": source.waiters.count,
         "in_flight": slots.total - slots.free,
         "concurrency": slots.total,
     }

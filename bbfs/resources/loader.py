@@ -25,7 +25,7 @@ from bbfs.resources.catalog.record import Record
 from bbfs.resources.publish import Publisher
 from bbfs.resources.requests import RequestSlot, SingleFlight
 from bbfs.resources.shared_tier import SharedContents
-from bbfs.resources.source import Source, Waiting
+from bbfs.resources.source import Source
 from bbfs.resources.tiers import DiskTier, Load, Tier
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
@@ -79,7 +79,7 @@ class ContentLoader:
 
         While the source is down, return stale ones.
         """
-        with Waiting(source):
+        with source.waiters:
             if record.on_open:
                 return await self._load_for_open(source, record)
             try:

@@ -36,7 +36,7 @@ from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
-from bbfs.resources.catalog.directory_view import View, is_directory
+from bbfs.resources.catalog.base import View, is_directory
 from bbfs.resources.catalog.record import DIRECTORY, JUST_NOW, Lease, Node, Path, Record, record_node, steady_time
 from bbfs.resources.invalidation import Invalidation
 from bbfs.resources.loader import ContentLoader, refuse_repeat
@@ -44,7 +44,7 @@ from bbfs.resources.publish import ABSENT_FOR, Publisher, content_key, require_c
 from bbfs.resources.readahead.scheduler import LoadAhead
 from bbfs.resources.requests import RequestSlots, SingleFlight
 from bbfs.resources.shared_tier import SharedContents
-from bbfs.resources.source import Source, Waiting, fingerprint
+from bbfs.resources.source import Source, fingerprint
 from bbfs.resources.tiers import DiskTier
 from bbfs.resources.writeback import Memory
 from bbfs.serving.changes import Bus
@@ -289,7 +289,7 @@ class ResourceManager:
         if node is None:
             source, below = self.place(path)
             try:
-                with Waiting(source):
+                with source.waiters:
                     node = await source.catalog.find(below)
             except BbfsError:
                 if self._about is None or len(path) != 2 or path[1] != self._about[0]:
@@ -399,7 +399,7 @@ class ResourceManager:
             return
         source = self.source_of(record)
         deadline = trio.current_time() + source.data.policy.timeout
-        with Waiting(source):
+        with source.waiters:
             try:
                 refuse_repeat(record, self.clock())
                 if isinstance(source.handler, CanStat) and isinstance(source.catalog, DirectoryCatalog):
@@ -537,7 +537,7 @@ class ResourceManager:
 
     async def below(self, source: Source, path: Path) -> View:
         """Return the names of a directory of the source's catalog."""
-        with Waiting(source):
+        with source.waiters:
             return await source.catalog.view(path)
 
     async def record_of(self, uri: str) -> tuple[Source, Record]:

@@ -15,9 +15,12 @@ from typing import Any
 
 import trio
 
-from bbfs.model.errors import BbfsError, DeadlineExceeded, Unreachable
+from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, Unreachable
 
 log = logging.getLogger(__name__)
+
+WAITERS_PER_SOURCE = 400
+"""Programs that may wait for one source at once, far fewer than the daemon serves, so a hung one starves no other."""
 
 
 class Flight:
@@ -112,6 +115,22 @@ class SingleFlight:
         """Close a flight to further callers."""
         if self._flights.get(key) is flight:
             del self._flights[key]
+
+
+class Waiters:
+    """Counts the programs that wait for a source, so that a hung one cannot block the daemon. Raises Busy."""
+
+    def __init__(self, source_id: str) -> None:
+        self.count = 0
+        self._source_id = source_id
+
+    def __enter__(self) -> None:
+        if self.count >= WAITERS_PER_SOURCE:
+            raise Busy(f"{self._source_id}: {WAITERS_PER_SOURCE} programs are waiting for it already")
+        self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
 
 
 class RequestSlot:

@@ -1,18 +1,14 @@
-"""A data source at work: its state in the ResourceManager, and the bound on programs that wait for it."""
+"""A data source at work: its state in the ResourceManager."""
 
 import json
 from dataclasses import dataclass, field
 from hashlib import blake2b, scrypt
 from typing import Any
 
-from bbfs.model.errors import Busy
 from bbfs.model.values import DataSource, SourceState
 from bbfs.resources.catalog import Catalog
-from bbfs.resources.requests import RequestSlots
+from bbfs.resources.requests import RequestSlots, Waiters
 from bbfs.sources import CanList, CanListDirectory, CanLoad, CanLoadIfChanged, CanWatch, Handler, LoadsWhileWanted
-
-WAITERS_PER_SOURCE = 400
-"""Programs that may wait for one source at once, far fewer than the daemon serves, so a hung one starves no other."""
 
 REFRESHES_KEPT = 1000
 """Refreshed paths that are kept; beyond that, the whole source counts as refreshed."""
@@ -34,16 +30,17 @@ class Source:
     catalog: Catalog
     slots: RequestSlots
     fingerprint: str
-    waiting: int = 0
     error: str | None = None
     misstates_sizes: bool = False
     refreshed: dict[tuple[str, ...], float] = field(default_factory=dict)
+    waiters: Waiters = field(init=False)
     loads: CanLoad | None = field(init=False)
     revalidates: CanLoadIfChanged | None = field(init=False)
     watches: CanWatch | None = field(init=False)
     loads_while_wanted: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.waiters = Waiters(self.data.id)
         self.loads = self.handler if isinstance(self.handler, CanLoad) else None
         self.revalidates = self.handler if isinstance(self.handler, CanLoadIfChanged) else None
         self.watches = self.handler if isinstance(self.handler, CanWatch) else None
@@ -81,21 +78,6 @@ class Source:
             "list": granted.list and isinstance(handler, CanList | CanListDirectory),
         }
         return [name for name, held in can.items() if held]
-
-
-class Waiting:
-    """Counts the programs that wait for a source, so that a hung one cannot block the daemon. Raises Busy."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def __enter__(self) -> None:
-        if self._source.waiting >= WAITERS_PER_SOURCE:
-            raise Busy(f"{self._source.data.id}: {WAITERS_PER_SOURCE} programs are waiting for it already")
-        self._source.waiting += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._source.waiting -= 1
 
 
 def fingerprint(source: DataSource) -> str:

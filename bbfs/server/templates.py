@@ -14,7 +14,7 @@ from bbfs.model.uri_templates.expand import template_variables
 from bbfs.model.values import Completion, ResourceTemplate
 from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.source import Source, Waiting
+from bbfs.resources.source import Source
 from bbfs.server.documents import given_path, shown_path
 from bbfs.server.walk import Walk
 from bbfs.sources import CanComplete
@@ -98,7 +98,7 @@ async def complete(
         return Completion()
     native = parse_data_source_uri(uri_template).original_uri
     timeout = source.data.policy.timeout
-    with Waiting(source), trio.move_on_after(timeout):
+    with source.waiters, trio.move_on_after(timeout):
         async with source.slots.ask():
             found = await handler.complete(native, variable, value, dict(context))
             return Completion(found.values[:MOST_VALUES], found.more or len(found.values) > MOST_VALUES)

@@ -18,9 +18,9 @@ import trio
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotFound, Unreachable
 from bbfs.model.uri_paths import MAX_DEPTH
-from bbfs.resources.catalog.directory_view import Shown
+from bbfs.resources.catalog.base import Shown
 from bbfs.resources.catalog.record import Node, Path, Record
-from bbfs.resources.source import Source, Waiting
+from bbfs.resources.source import Source
 from bbfs.server.errors import Fault
 
 LONGEST_TOKEN = 1 << 16
@@ -90,7 +90,7 @@ class Walk:
 
     async def run(self) -> None:
         """Walk. Raises the source's error, and NotFound or NotADirectory for the start."""
-        with Waiting(self.source):
+        with self.source.waiters:
             await self._below(self.start, self.depth)
 
     async def _below(self, directory: Path, depth: int | None) -> None:

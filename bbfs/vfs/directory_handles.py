@@ -11,14 +11,13 @@ from typing import Any
 from cachetools import LRUCache
 
 from bbfs.model.errors import NotFound, Outdated
-from bbfs.resources.catalog.directory_view import Portion, View
+from bbfs.resources.catalog.base import Portion, View
 from bbfs.resources.catalog.record import DIRECTORY_VERSION, Lease, Node, Path, Record, inode_version
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.file_handles import Attributes, OpenFiles
 from bbfs.vfs.inode_table import Inode, InodeKey, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
-from bbfs.vfs.names import ROOT, SHORT, Names
-from bbfs.vfs.waits import Ended, Wait, after
+from bbfs.vfs.names import ROOT, SHORT, Ended, Names, Wait, after
 
 KEPT = 50_000_000
 """Bytes of directories that are kept to be served again, about."""

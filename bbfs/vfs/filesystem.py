@@ -29,8 +29,7 @@ from bbfs.vfs.directory_handles import OpenDirectories
 from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles, Opening
 from bbfs.vfs.inode_table import Inode, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
-from bbfs.vfs.names import Names, as_bytes
-from bbfs.vfs.waits import Ended, Wait, after
+from bbfs.vfs.names import Ended, Names, Wait, after, as_bytes
 from bbfs.vfs.xattrs import XattrCache
 
 

@@ -2,19 +2,25 @@
 
 Names are resolved from their path at each use, so a listing may change under any inode. An inode is a path and a
 version of the content (S7). Between two awaits a task is alone; nothing here locks.
+
+A request of the file system that may have to wait for a source is a plain function. It returns its answer or a `Wait`.
+The caller awaits that and asks again with all waits that have ended. So an answer that is cached costs no coroutine.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, TypeVarTuple, final
 
 import trio
 
-from bbfs.model.errors import NameTooLong, NotADirectory, NotFound
+from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound
 from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, STAND_IN, Node, Path, inode_version, loads_each_open
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.publish import ABSENT_FOR
 from bbfs.vfs.file_handles import Attributes, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
-from bbfs.vfs.waits import Ended, Wait, after
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 ROOT: Path = ()
 FOREVER = 3600.0
@@ -24,6 +30,49 @@ NAME_MAX = 255
 LOOKUP_WAIT = 0.5
 """Seconds for which a lookup waits for a source. Other programs that look up the same name sleep uninterruptibly in the
 kernel meanwhile, so that not even SIGKILL ends them."""
+
+
+@final
+class Wait:
+    """A request to a source that another request waits for, and its outcome once it has ended."""
+
+    __slots__ = ("arguments", "error", "request", "value")
+
+    def __init__(self, request: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...]) -> None:
+        self.request = request
+        self.arguments = arguments
+        self.value: Any = None
+        self.error: BbfsError | None = None
+
+
+Ended = tuple[Wait, ...]
+"""The waits of one request that have ended."""
+
+
+def after(ended: Ended, request: Callable[[*Ts], Awaitable[T]], *arguments: *Ts) -> T | Wait:
+    """Return the outcome of a request that has ended, else the wait for it. Raise its error."""
+    for wait in ended:
+        if wait.request == request and wait.arguments == arguments:
+            if wait.error is not None:
+                raise wait.error
+            return wait.value
+    return Wait(request, arguments)
+
+
+async def answered(answer: T | Wait, ask: Callable[..., T | Wait], *arguments: Any) -> T:
+    """Await what `answer` waits for and ask again, until there is an answer. Raise BbfsError.
+
+    ask: takes the waits that have ended after its arguments. No request is awaited twice, so this ends.
+    """
+    ended: Ended = ()
+    while isinstance(answer, Wait):
+        try:
+            answer.value = await answer.request(*answer.arguments)
+        except BbfsError as error:
+            answer.error = error
+        ended = (*ended, answer)
+        answer = ask(*arguments, ended)
+    return answer
 
 
 class Names:

@@ -25,7 +25,7 @@ from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.catalog.record import JUST_NOW, Record
 from bbfs.resources.manager import LoadedResource
 from bbfs.resources.publish import ERROR_KEPT
-from bbfs.resources.source import WAITERS_PER_SOURCE
+from bbfs.resources.requests import WAITERS_PER_SOURCE
 
 ROOT = "mcp-server+docs/x/"
 
@@ -85,7 +85,7 @@ async def test_a_killed_reader_leaves_the_load_to_the_others(nursery: trio.Nurse
             await settled()
             readers.cancel_scope.cancel()
         assert source.cancelled == []
-        assert world.manager.sources["mcp-server+docs"].waiting == 0
+        assert world.manager.sources["mcp-server+docs"].waiters.count == 0
         source.release("x://a")
         await settled()
         assert everything(await world.manager.open(a)) == b"bytes"

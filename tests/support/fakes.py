@@ -30,7 +30,7 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.sources import Handler
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.filesystem import Attributes, FileSystem
-from bbfs.vfs.waits import answered
+from bbfs.vfs.names import answered
 
 MEMORY = 1 << 20
 STARTED = 1_700_000_000.0

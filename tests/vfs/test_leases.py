@@ -13,7 +13,7 @@ from bbfs.resources.catalog.record import Lease, Record
 from bbfs.vfs import directory_handles as handles
 from bbfs.vfs.directory_handles import READY_AGAIN, READY_SHARE
 from bbfs.vfs.file_handles import Attributes
-from bbfs.vfs.waits import Wait
+from bbfs.vfs.names import Wait
 
 DOCS = "mcp-server+docs/x/"
 TREE = "bb-scripted+tree+file/"

@@ -23,7 +23,7 @@ from bbfs.model.inode_number import ROOT as ROOT_INODE
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.vfs.file_handles import Attributes
 from bbfs.vfs.filesystem import Wanted
-from bbfs.vfs.waits import answered
+from bbfs.vfs.names import answered
 
 ROOT = "mcp-server+docs/x/"
 TREE = "bb-scripted+tree+file/"

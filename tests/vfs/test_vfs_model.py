@@ -335,7 +335,7 @@ class FileSystemMachine(RuleBasedStateMachine):
                 files.forget(ino, count)
             assert files.held() == (0, 0, 0)
             self.loop.run(settled)
-            assert all(source.waiting == 0 for source in self.world.manager.sources.values())
+            assert all(source.waiters.count == 0 for source in self.world.manager.sources.values())
         finally:
             self.loop.close()
             self.world.store.close()

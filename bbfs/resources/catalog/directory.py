@@ -12,11 +12,9 @@ from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFound, Unreachable
 from bbfs.model.values import DataSource, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog.base import CatalogContext, LateAnswers
-from bbfs.resources.catalog.directory_view import PORTION, View
+from bbfs.resources.catalog.base import PORTION, CatalogContext, LateAnswers, View
 from bbfs.resources.catalog.lookups import FoundNames, last_segment, own_segment, settle
-from bbfs.resources.catalog.past_records import Past
-from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
+from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Past, Path, Record, record_node
 from bbfs.sources import CanFind, CanListDirectory, CanStat
 
 DIRECTORIES_KEPT = 10_000

@@ -10,8 +10,7 @@ from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFou
 from bbfs.model.listing import Buckets
 from bbfs.model.values import DataSource, Listing, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog.base import CatalogContext, Children
-from bbfs.resources.catalog.directory_view import LargeEntries, View
+from bbfs.resources.catalog.base import CatalogContext, Children, LargeEntries, View
 from bbfs.resources.catalog.folding import Directory, Leaf, Tree
 from bbfs.resources.catalog.inventory import Inventory
 from bbfs.resources.catalog.lookups import is_probe

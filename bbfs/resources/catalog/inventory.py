@@ -21,8 +21,7 @@ from bbfs.model.errors import TooLarge
 from bbfs.model.listing import MIME_TYPE, MODIFIED_NS, SIZE, Buckets, Description, Rows, is_plain_file, value, version
 from bbfs.model.values import ResourceMetadata
 from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog.base import Changes, Children
-from bbfs.resources.catalog.directory_view import Portion, Shown, View
+from bbfs.resources.catalog.base import Changes, Children, Portion, Shown, View
 from bbfs.resources.catalog.folding import Directory, Folding, Leaf, Tree, below, differences
 from bbfs.resources.catalog.record import (
     DIRECTORY,

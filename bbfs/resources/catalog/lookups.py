@@ -14,8 +14,7 @@ from bbfs.model import uri_paths
 from bbfs.model.errors import NotFound
 from bbfs.model.values import DataSource, ResourceMetadata
 from bbfs.resources.catalog.base import CatalogContext, LateAnswers
-from bbfs.resources.catalog.past_records import Past
-from bbfs.resources.catalog.record import Path, Record, usable_size
+from bbfs.resources.catalog.record import Past, Path, Record, usable_size
 from bbfs.sources import CanFind
 
 NAMES_KEPT = 10_000

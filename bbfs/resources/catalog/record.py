@@ -5,8 +5,12 @@ synchronous; between two awaits a task is alone.
 """
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
+from weakref import WeakValueDictionary
+
+from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError
 from bbfs.model.values import Part, ResourceMetadata
@@ -22,6 +26,8 @@ DIRECTORY_VERSION = "/"
 """The version part of a directory's inode: never that of a file, since a name may change from one to the other."""
 STAND_IN = "\0?"
 """Ends the version part of an inode that stands in for one that is open and may be outdated."""
+PAST_KEPT = 100_000
+"""Dropped records whose state is kept."""
 _BEGAN = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -269,6 +275,42 @@ class Record:
         return Remembered(
             self.metadata.native_uri, self.size, self.digest, self.inode_version, self.modified_ns, self.fetched_at, ttl
         )
+
+
+class Past:
+    """The loaded resources that were dropped last, and those that are held, by native URI.
+
+    A resource that is listed again continues with its record. Otherwise one whose content has changed in between would
+    get the inode of the old content, of which the kernel may have cached pages.
+    """
+
+    def __init__(self) -> None:
+        self._rows: LRUCache[str, Remembered] = LRUCache(PAST_KEPT)
+        self._there: WeakValueDictionary[str, Record] = WeakValueDictionary()
+
+    def take_in(self, rows: Iterable[Remembered]) -> None:
+        """Take over the records of an earlier mount."""
+        for row in rows:
+            self._rows.setdefault(row.uri, row)
+
+    def there(self, native_uri: str) -> Record | None:
+        """Return the record of a resource that a listing or a lookup still holds, or None."""
+        return self._there.get(native_uri)
+
+    def left(self, record: Record) -> None:
+        """Keep the learnt state of a record that is dropped."""
+        if record.digest is not None and record.parent is None:
+            self._rows[record.metadata.native_uri] = record.to_remember()
+
+    def record(self, source_id: str, metadata: ResourceMetadata, path: Path, now: float) -> Record:
+        """Make the record of a resource that had none, or had one of another kind."""
+        record = Record(source_id, metadata, path, now)
+        if metadata.kind == "resource":
+            self._there[metadata.native_uri] = record
+        row = self._rows.pop(metadata.native_uri, None) if metadata.kind == "resource" else None
+        if row is not None:
+            record.recall(row)
+        return record
 
 
 def usable_size(size: int | None) -> int | None:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from cachetools import LRUCache
 
-from bbfs.resources.catalog.directory_view import LargeEntries
+from bbfs.resources.catalog.base import LargeEntries
 
 Path = tuple[str, ...]
 Direction = Literal[-1, 1]
