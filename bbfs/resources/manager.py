@@ -228,10 +228,17 @@ class ResourceManager:
         return name in self._by_prefix
 
     def root_link(self, name: str) -> str | None:
-        """Return the target of a prefix with its scheme at the root (S2): `docs+resource` → `docs/resource`."""
+        """Return the target of a link at the root that no listing has (S2), or None.
+
+        `mcp-server+docs+resource` leads to `mcp-server+docs/resource`, and `docs` to `mcp-server+docs` if no other
+        source has this name or id.
+        """
         base, plus, scheme = _split_scheme(name)
         source = self.sources.get(base)
-        if not plus or not scheme or source is None or source.data.scheme is not None:
+        if source is None:
+            named = [each.data.uri_prefix for each in self.sources.values() if name in (each.data.name, each.data.id)]
+            return named[0] if len(named) == 1 else None
+        if not plus or not scheme or source.data.scheme is not None:
             return None
         return f"{source.data.uri_prefix}/{scheme}"
 

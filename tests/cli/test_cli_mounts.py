@@ -272,7 +272,11 @@ def test_of_several_mounts_the_one_that_has_it_is_read(
     missing = process("cat", f"{uri}nowhere")
     assert missing.returncode == 1
     assert f"{uri}nowhere: at {first}, {second}: ".encode() in missing.stderr
-    assert text(process("cat", "twice/hello.txt", "twice/only-here.txt")) == "hello\nhere\n"
+    read = process("cat", "twice/hello.txt", "twice/only-here.txt")
+    assert text(read) == "hello\nhere\n"
+    which = "bbfs: twice: at {}, not at {}; BBFS_MOUNT or a path chooses another"
+    assert read.stderr.decode().splitlines() == [which.format(first, second), which.format(second, first)]
+    assert process("cat", "-q", "twice/hello.txt").stderr == b""
     missing = process("cat", "twice/nowhere")
     assert missing.returncode == 1
     assert f"twice/nowhere: at {first}, {second}: No such file or directory".encode() in missing.stderr

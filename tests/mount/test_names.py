@@ -73,6 +73,27 @@ def test_a_prefix_with_its_scheme_is_a_link_that_lookup_finds_and_readdir_does_n
     assert "docs+test" not in run("ls", "-A", docs.path).text
 
 
+@pytest.mark.semantics("S2")
+def test_the_name_of_a_source_is_a_link_that_lookup_finds_and_readdir_does_not_list(docs: Mount) -> None:
+    assert run("readlink", docs / "docs").text.strip() == "mcp-server+docs"
+    assert run("cat", docs / "local/file").text == "local"
+    assert run("ls", f"{docs / 'local'}/").text.split() == ["file"]
+    inside = shell("cd local && pwd -P", directory=docs.path).text.strip()
+    assert inside == str(docs / "bb-filesystem+local+file")
+    listed = run("ls", "-AU", docs.path).text.split()
+    assert not {"docs", "local", "handbook"} & {*listed}
+    assert errno_of("os.lstat(sys.argv[1])", docs / "elsewhere") == "ENOENT"
+    assert run("find", docs.path, "-maxdepth", "1", "-type", "l").text == ""
+
+
+@pytest.mark.semantics("S2")
+def test_a_name_of_two_sources_is_no_link(mounted: Mounts, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    mount = mounted(folder("twice", tmp_path / "a"), {"name": "twice", "id": "other", "type": "memory"})
+    assert errno_of("os.lstat(sys.argv[1])", mount / "twice") == "ENOENT"
+    assert run("readlink", mount / "other").text.strip() == "bb-memory+twice+memory"
+
+
 @pytest.mark.semantics("S2", "S3", "S4", "S11")
 def test_every_resource_is_reached_by_its_uri_written_as_a_path(docs: Mount) -> None:
     files = shell("find . -type f -print0", directory=docs / "mcp-server+docs").text.split("\0")[:-1]

@@ -47,6 +47,7 @@ class Trees:
         self._stack = stack
         self._direct: DirectTree | None = None
         self._answering: list[tuple[str, list[str]]] | None = None
+        self._told: set[tuple[str, str | None]] = set()
 
     async def target(self, operand: str) -> Target:
         """Return the target of an operand. Raise NotFound, ConfigError, MountError."""
@@ -61,9 +62,19 @@ class Trees:
             (source, *below), uri = components(operand), None
         having = self._mounts_with(source) if not self._choice.given else []
         if len(having) > 1:
-            return await _of_several(having, tuple(below), uri)
+            found = await _of_several(having, tuple(below), uri)
+            self._say_which(source, found, [str(tree.mount) for tree, _ in having])
+            return found
         tree, first = having[0] if having else await self._tree_of(source)
         return Target(tree, (*first, *below) if uri is None else None, uri)
+
+    def _say_which(self, source: str, found: Target, mounts: list[str]) -> None:
+        """Say once which of several mounts with a source is used. (An error names all that were looked at.)"""
+        if found.looked != found.tree.mount or self._choice.verbosity.quiet or (source, found.tree.mount) in self._told:
+            return
+        self._told.add((source, found.tree.mount))
+        others = ", ".join(mount for mount in mounts if mount != found.tree.mount)
+        output.message(f"{source}: at {found.tree.mount}, not at {others}; {MOUNT_VARIABLE} or a path chooses another")
 
     async def roots(self) -> list[SourceTree]:
         """Return the trees of all sources: those of the options, else of all mounts, else of the configuration."""
