@@ -80,7 +80,7 @@ def test_inodes_are_the_same_across_lookups_listings_and_mounts(
         }
         mount.stop()
     assert seen[0] == seen[1]
-    assert len({line.split()[0] for line in seen[0].splitlines()}) == 9
+    assert len({line.split()[0] for line in seen[0].splitlines()}) == 11
 
 
 @pytest.mark.semantics("S7", "S13")
