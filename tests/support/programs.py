@@ -8,10 +8,12 @@ over. Not even `cwd=` may name a mount: the child would enter it before it becom
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -148,3 +150,18 @@ def waits_in_fuse(pid: int) -> bool:
         return "request_wait_answer" in Path(f"/proc/{pid}/wchan").read_text()
     except OSError:
         return False
+
+
+def free_port() -> int:
+    """Return a port of this machine on which nothing listens."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
+        return probe.getsockname()[1]
+
+
+def answers(port: int) -> bool:
+    """Return whether a server listens on a port of this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -64,6 +64,12 @@ _ERRORS: dict[str, type[BbfsError]] = {
 """By the names of exception classes and their bases, the nearest first, so that no package need be installed."""
 
 
+_SAID = {
+    "BadHostKeyException": "the server has another key than the known_hosts file says",
+    "gaierror": "there is no such host",
+    "ConnectionRefusedError": "no server listens there",
+}
+"""Sentences for errors whose own text may have secrets in it, by the names of their classes and bases."""
 _FEW = 4
 """Lines of a listing beyond its limit: one more, the directory, and the one above."""
 _ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, struct.error)
@@ -221,7 +227,7 @@ class FilesystemBackend(LibraryBackend):
         key_file = expand(source, options.key_file) if options.key_file else None
         sftp = import_module("bbfs.sources.storage.sftp")
         return sftp.connect(
-            self._note, url.hostname or "", url.port or 22, username, auth.password, auth.passphrase, known_hosts,
+            self._note, url.hostname or "", url.port, username, auth.password, auth.passphrase, known_hosts,
             key_file, self._timeout,
         )  # fmt: skip
 
@@ -244,14 +250,16 @@ class FilesystemBackend(LibraryBackend):
         if status is not None:
             return STATUS_ERRORS.get(status, Unreachable)(f"{what}: status {status}")
         code = str(error)[:3]
-        for kind_of in type(error).__mro__:
-            if kind_of.__name__ == "error_perm":
+        bases = [kind.__name__ for kind in type(error).__mro__]
+        said = next((_SAID[name] for name in bases if name in _SAID), type(error).__name__)
+        for name in bases:
+            if name == "error_perm":
                 return {"530": LoginRequired, "550": NotFound, "553": Denied}.get(code, ProtocolViolation)(
                     f"{what}: {code}"
                 )
-            known = _ERRORS.get(kind_of.__name__)
+            known = _ERRORS.get(name)
             if known is not None:
-                return known(f"{what}: {type(error).__name__}")
+                return known(f"{what}: {said}")
         return ProtocolViolation(f"{what}: {type(error).__name__}")
 
 

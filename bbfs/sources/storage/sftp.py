@@ -1,14 +1,19 @@
 """SFTP by fsspec and paramiko, with known hosts only, and a time-out for every step."""
 
+import os
+import shlex
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from threading import Thread
 from typing import Any
 
 import paramiko
 from fsspec.implementations.sftp import SFTPFileSystem
 
-from bbfs.model.errors import Denied
+from bbfs.model.errors import ConfigError, Denied, LoginRequired
+from bbfs.sources.storage.ssh_config import Host, host_of
 
 
 class _RefuseUnknown(paramiko.MissingHostKeyPolicy):
@@ -19,20 +24,57 @@ class _RefuseUnknown(paramiko.MissingHostKeyPolicy):
         )
 
 
+def _started(command: str) -> socket.socket:
+    """Start a program that makes the connection (`ProxyCommand`), without a shell. It ends with the socket.
+
+    Not by paramiko's own class: its reads spin after the program has ended.
+    """
+    arguments = shlex.split(command)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            process = subprocess.Popen(
+                arguments,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            raise ConfigError(f"ProxyCommand or ProxyJump: {arguments[0]!a}: {error.strerror}") from None
+    Thread(target=process.wait, daemon=True).start()  # so that it is reaped
+    return ours
+
+
 class _Sftp(SFTPFileSystem):
     """The file system of fsspec, which refuses unknown hosts, and ends all that waits for the server by `cut`."""
 
     def _connect(self) -> None:
+        place: Host = self.ssh_kwargs.pop("place")
         known_hosts, timeout = self.ssh_kwargs.pop("known_hosts"), self.ssh_kwargs["timeout"]
         self._socket: socket.socket | None = None
         self.client = paramiko.SSHClient()
         self.ssh_kwargs.pop("started")(self)
         self.client.load_system_host_keys()
-        if known_hosts is not None:
-            self.client.load_host_keys(known_hosts)
+        for file in known_hosts:
+            self.client.load_host_keys(file)
         self.client.set_missing_host_key_policy(_RefuseUnknown())
-        self._socket = socket.create_connection((self.host, self.ssh_kwargs["port"]), timeout)
-        self.client.connect(self.host, sock=self._socket, **self.ssh_kwargs)
+        if place.command is None:
+            self._socket = socket.create_connection((self.host, self.ssh_kwargs["port"]), timeout)
+        else:
+            self._socket = _started(place.command)
+            self._socket.settimeout(timeout)
+        try:
+            self.client.connect(self.host, sock=self._socket, **self.ssh_kwargs)
+        except paramiko.BadHostKeyException:
+            raise
+        except paramiko.SSHException as error:
+            # paramiko raises the error of the last key that it tried, which may be any; the connection then holds.
+            transport = self.client.get_transport()
+            if not isinstance(error, paramiko.AuthenticationException) and not (transport and transport.is_active()):
+                raise
+            raise LoginRequired(f"{self.host!a}: {self._why_no_login(str(error))}") from None
         self.ftp = self.client.open_sftp()
         channel = self.ftp.get_channel()
         if channel is not None:
@@ -44,6 +86,19 @@ class _Sftp(SFTPFileSystem):
             if "/" not in attributes.filename:
                 yield self._decode_stat(attributes, path)
 
+    def _why_no_login(self, said: str) -> str:
+        passphrase: str | None = self.ssh_kwargs["passphrase"]
+        for file in self.ssh_kwargs["key_filename"] or ():
+            try:
+                paramiko.PKey.from_path(file, passphrase)
+            except TypeError:
+                return f"the key {file} is encrypted: set auth.passphrase, or use an agent"
+            except Exception:  # noqa: BLE001 - paramiko and cryptography have many for this
+                return f"{file} is no private key that can be read"
+        if "No authentication methods" in said:
+            return "there is no password, key or agent to log in with"
+        return "the server refuses this user with this password, these keys and this agent"
+
     def cut(self) -> None:
         if self._socket is not None:
             with suppress(OSError):
@@ -54,7 +109,7 @@ class _Sftp(SFTPFileSystem):
 def connect(
     started: Callable[[Any], None],
     host: str,
-    port: int,
+    port: int | None,
     username: str | None,
     password: str | None,
     passphrase: str | None,
@@ -64,17 +119,23 @@ def connect(
 ) -> SFTPFileSystem:
     """Connect. started: gets the file system before it connects. timeout: seconds for each step and each answer.
 
-    Raises Denied, and the errors of paramiko.
+    Options that are None are those of `~/.ssh/config`, if it has them. Raises Denied, ConfigError and the errors of
+    paramiko.
     """
+    for option, file in (("known_hosts", known_hosts), ("key_file", key_file)):
+        if file is not None and not os.path.isfile(file):
+            raise ConfigError(f"options.{option}: {file}: no such file")
+    place = host_of(host, port, username)
     return _Sftp(
-        host,
+        place.name,
+        place=place,
         started=started,
-        port=port,
-        username=username,
+        port=place.port or 22,
+        username=place.user,
         password=password,
         passphrase=passphrase,
-        key_filename=key_file,
-        known_hosts=known_hosts,
+        key_filename=[key_file] if key_file is not None else list(place.keys) or None,
+        known_hosts=[known_hosts] if known_hosts is not None else place.known_hosts,
         timeout=timeout,
         banner_timeout=timeout,
         auth_timeout=timeout,

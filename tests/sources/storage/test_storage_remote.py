@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -23,7 +22,7 @@ from fsspec.implementations.github import GithubFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from hostile_storage import ENDLESS_FTP, ODD_FTP, HostileFtp
 from object_stores import Relay, S3Server
-from programs import wait_until
+from programs import answers, free_port, wait_until
 
 from bbfs.model.errors import (
     BbfsError,
@@ -52,19 +51,6 @@ FILES = {
     "empty": b"",
     "large": LARGE,
 }
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
-        return probe.getsockname()[1]
-
-
-def answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.fixture(scope="module", params=["webdav", "sftp", "ftp"])

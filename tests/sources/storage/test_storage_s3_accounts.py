@@ -181,7 +181,10 @@ async def test_what_the_source_is_configured_with_wins(loopback: Loopback, monke
     for options, auth in cases:
         async with opened(source(options, loopback.url, auth)) as handler:
             await ask(handler)
-    assert loopback.signed == ["AKIAENV sa-east-1/s3", "AKIAOWN eu-west-1/s3", None]
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    async with opened(source(endpoint=loopback.url)) as handler:
+        await ask(handler)
+    assert loopback.signed == ["AKIAENV sa-east-1/s3", "AKIAOWN eu-west-1/s3", None, "AKIAENV eu-north-1/s3"]
 
 
 async def test_without_credentials_requests_are_not_signed(loopback: Loopback) -> None:

@@ -6,6 +6,7 @@ under a deadline. Here botocore sends no request for data: the backend does, wit
 """
 
 import logging
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -137,7 +138,8 @@ class Accounts:
         once = config(connect_timeout=wait, read_timeout=wait, retries={"total_max_attempts": 1})
         session.set_default_client_config(once)
         # The services that give credentials need a region as well.
-        region = self._options.region or session.get_config_variable("region") or _DEFAULT_REGION
+        named = os.environ.get("AWS_REGION")  # as other SDKs read it; botocore has AWS_DEFAULT_REGION alone
+        region = self._options.region or named or session.get_config_variable("region") or _DEFAULT_REGION
         session.set_config_variable("region", region)
         return session
 
