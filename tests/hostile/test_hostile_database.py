@@ -1,4 +1,4 @@
-"""Hostile SQLite files: views that compute without end, schemas larger than any, and files that are none."""
+"""Hostile databases: files of SQLite that compute without end or are none, and servers that send without end."""
 
 import contextlib
 import os
@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from harness import SourceTable
 from hostile import Case
+from hostile_postgres import ATTACKS, hostile_server
 from hostile_sources import PATIENCE, Source
 
-QUICK = {"a view of zeroblob", "a view without an end"}
+QUICK = {"a view of zeroblob", "a view without an end", "a row of a gigabyte", "a copy of a gigabyte"}
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
 VIEWS: Mapping[str, str] = {
     "zeroblob": "SELECT zeroblob(900000000)",
@@ -140,10 +141,27 @@ def _beside(suffix: str) -> Callable[[Path], None]:
     return write
 
 
+def servers() -> Iterator[Case]:
+    """Yield servers of PostgreSQL that answer what they like."""
+    for name in ATTACKS:
+
+        def source(directory: Path, name: str = name) -> SourceTable:
+            config = {"url": hostile_server(directory, name), "queries": {"q": "SELECT 1"}}
+            return {"name": "hostile", "type": "database", "config": config, "timeout": PATIENCE}
+
+        yield Case(name, source, "bb-database+hostile+postgres", ask, quick=name in QUICK)
+
+
+def ask(directory: Path) -> Sequence[Sequence[str | Path]]:
+    """Return the programs that list a server and run a query, several at once."""
+    read = 'for n in 1 2 3 4 5 6; do cat "$1/query/q.csv" "$1/query/q.ndjson" "$1/public/t/row/$n.json" & done; wait'
+    return [("ls", "-lR", directory), ("sh", "-c", read, "sh", directory)]
+
+
 def case(name: str, write: Callable[[Path], None]) -> Case:
     return Case(name, database(write), "bb-database+hostile+sqlite", touch, quick=name in QUICK)
 
 
-@pytest.mark.parametrize("case", [*views(), *schemas()], ids=str)
+@pytest.mark.parametrize("case", [*views(), *schemas(), *servers()], ids=str)
 def test_a_hostile_database_harms_nobody(case: Case, holds: Callable[[Case], None]) -> None:
     holds(case)

@@ -38,9 +38,9 @@ def main(settings: Mapping[str, Any]) -> None:
     """Serve jobs until stdin ends.
 
     settings: `path` is the module search path, `memory` and `file_size` are limits in bytes. `serve` names a module
-    with a protocol of its own: `serve(requests, answers)`.
+    with a protocol of its own: `serve(requests, answers)`. `network` leaves it the network.
     """
-    _confine(settings["memory"], settings["file_size"])
+    _confine(settings["memory"], settings["file_size"], settings["network"])
     if os.getppid() != settings["parent"]:
         return  # it ended before the worker asked to end with it
     sys.dont_write_bytecode = True
@@ -57,26 +57,29 @@ def main(settings: Mapping[str, Any]) -> None:
             break
 
 
-def _confine(memory: int, file_size: int) -> None:
+def _confine(memory: int, file_size: int, network: bool) -> None:
     """Give up what no job needs. Where the kernel refuses a measure, the others still hold."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    # Root needs no user namespace for that, and would lose access to files of others in one.
-    libc.unshare(_CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWUSER | _CLONE_NEWNET)
-    os.nice(10)
+    if not network:
+        os.nice(10)
+        # Root needs no user namespace for that, and would lose access to files of others in one.
+        libc.unshare(_CLONE_NEWNET if os.geteuid() == 0 else _CLONE_NEWUSER | _CLONE_NEWNET)
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
     except OSError:
         pass  # the kernel may then end another process first
-    for limit, value in (
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_NOFILE, _FILES),
-        (resource.RLIMIT_NPROC, 0),
-        (resource.RLIMIT_FSIZE, file_size),
-        (resource.RLIMIT_CORE, 0),
-    ):
+    limits = {
+        resource.RLIMIT_AS: memory,
+        resource.RLIMIT_NOFILE: _FILES,
+        resource.RLIMIT_FSIZE: file_size,
+        resource.RLIMIT_CORE: 0,
+    }
+    if not network:  # drivers for servers may have threads
+        limits[resource.RLIMIT_NPROC] = 0
+    for limit, value in limits.items():
         _, hard = resource.getrlimit(limit)
         lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(limit, (lowest, lowest))

@@ -127,14 +127,23 @@ def run_once(job: str, data: bytes, options: Mapping[str, Any], *, what: str, ma
         return thread.submit(trio.run, work).result()
 
 
-def start_worker(memory: int, what: str, *, file_size: int = 0, serve: str | None = None) -> "subprocess.Popen[bytes]":
+def start_worker(
+    memory: int, what: str, *, file_size: int = 0, serve: str | None = None, network: bool = False
+) -> "subprocess.Popen[bytes]":
     """Start a worker process. Only the thread of the event loop may: the worker ends with the thread that started it.
 
     memory: address space, file_size: of each file that it writes (bytes). what: begins the text of Unreachable. serve:
-    a module that serves a protocol of its own, instead of jobs.
+    a module that serves a protocol of its own, instead of jobs. network: it may reach other hosts.
     """
     path = [os.path.abspath(each) for each in sys.path]
-    settings = {"path": path, "memory": memory, "file_size": file_size, "serve": serve, "parent": os.getpid()}
+    settings = {
+        "path": path,
+        "memory": memory,
+        "file_size": file_size,
+        "serve": serve,
+        "network": network,
+        "parent": os.getpid(),
+    }
     try:
         return subprocess.Popen(
             [sys.executable, "-I", _PROGRAM, json.dumps(settings)],

@@ -1,21 +1,72 @@
-"""The interface of a database, used in worker threads and within one read-only snapshot."""
+"""Processes that read a database for the daemon, each with a connection of its own and limits of memory and files.
 
+A request has a process for itself; a process serves one request after the other. When a request is given up, the
+process ends its statement where the database can do that, and is killed.
+"""
+
+import errno
+import fcntl
+import io
 import logging
+import os
+import signal
+import subprocess
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import trio
 
-from bbfs.model.errors import BbfsError, DeadlineExceeded
+from bbfs.model import errors
+from bbfs.model.errors import BbfsError, DeadlineExceeded, Denied, ProtocolViolation, TooLarge, Unreachable
+from bbfs.model.redaction import shown
+from bbfs.sources.bounded.workers import start_worker
 from bbfs.sources.database.names import Key, KeyValue
-from bbfs.sources.database.queries import Query, QueryValues
-from bbfs.sources.database.rendering import RowFormat, Write
+from bbfs.sources.database.queries import Query
+from bbfs.sources.database.rendering import QueryValues, RowFormat, Write
+from bbfs.sources.database.session import DatabaseSession
 from bbfs.sources.database.tables import Schema, Table
+from bbfs.sources.database.wire import DATA, DONE, FAILED, FRAME, LARGEST_FRAME, PART, decode, encode
+from bbfs.sources.options import open_regular
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+LARGEST_RESULT = 16 << 20
+"""Bytes of a list of tables or keys."""
+LARGEST_ROW = 40 << 20
+"""Bytes of one row, or of a definition."""
+STOPPING = 5.0
+"""Seconds for a process to end its statement at the server, before it is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How processes reach one database.
+
+    module: has `open_database`, which takes the arguments and returns a `Database`. They and the environment go through
+    the pipe, since they have secrets. sql: writes a query for the session. at_once: limit for the processes.
+    memory, file_size: limits of each (bytes). file: one that must be there and be regular. server: a process needs the
+    network, and ends its statement before it is killed. idle: seconds after which an unused process ends.
+    """
+
+    scheme: str
+    module: str
+    arguments: Mapping[str, Any] = field(repr=False)
+    sql: Callable[[Query], str]
+    at_once: int
+    memory: int
+    file: str | None = None
+    file_size: int = 0
+    server: bool = False
+    idle: int = 30
+    is_system: Callable[[str], bool] = lambda _schema: False
+    hidden: Callable[[str], str] = str
+
+    @property
+    def label(self) -> str:
+        return shown(self.file or self.scheme)
 
 
 class Job:
@@ -31,7 +82,7 @@ class Job:
         return self._stopped
 
     def stop(self) -> None:
-        """End the statement of the job, now or when it begins. Blocks, within the backend's bounds."""
+        """End the statement of the job, now or when it begins. Blocks, within the process's bounds."""
         with self._lock:
             self._stopped = True
             if self._stop is not None:
@@ -50,77 +101,20 @@ class Job:
             self._stop = None
 
 
-class DatabaseSession(Protocol):
-    """A read-only transaction that sees one state of the database. All methods block and raise what `fault` takes.
+class DatabaseBackend:
+    """One database. Its processes start when requests come."""
 
-    `table` checks the names of a path; the other methods get the table that it returned.
-    """
-
-    def schemas(self) -> list[Schema]: ...
-
-    def tables(self, schema: str) -> list[Table]:
-        """Return the tables without their indexes. Raises NotFound for an unknown schema."""
-        ...
-
-    def table(self, schema: str, name: str, *, keys_only: bool = False) -> Table:
-        """Return a table. keys_only: only the primary key and the indexes are needed, to find rows. Raises NotFound."""
-        ...
-
-    def definition(self, table: Table) -> str:
-        """Return SQL that makes such a table."""
-        ...
-
-    def count(self, table: Table) -> int: ...
-
-    def rows(self, table: Table, format: RowFormat, write: Write) -> None: ...
-
-    def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
-        """Return at most `limit` primary keys, in order. by: a column, and the value that its rows must have."""
-        ...
-
-    def values(self, table: Table, column: str, limit: int) -> list[KeyValue]:
-        """Return at most `limit` different values of an indexed column."""
-        ...
-
-    def has_key(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> bool: ...
-
-    def has_value(self, table: Table, column: str, value: KeyValue) -> bool: ...
-
-    def row(self, table: Table, key: Key) -> bytes | None:
-        """Return a row as a JSON object, or None."""
-        ...
-
-    def query(self, query: Query, values: QueryValues, format: RowFormat, write: Write) -> None: ...
-
-
-class DatabaseBackend(Protocol):
-    """One database. `session` and `close` block. at_once: limit for the sessions that are open at once."""
-
-    scheme: str
-    at_once: int
-
-    def session(self, job: Job) -> AbstractContextManager[DatabaseSession]: ...
-
-    def is_system(self, schema: str) -> bool:
-        """Return whether a schema is the database's own, which is shown only if the option `schemas` names it."""
-        ...
-
-    def fault(self, error: Exception) -> BbfsError | None:
-        """Return the error of bbfs for one of the driver, or None if it is no error of the database."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Jobs:
-    """Runs the requests to one database, at most `concurrency` at once; a thread that is being stopped counts."""
-
-    def __init__(self, backend: DatabaseBackend, concurrency: int) -> None:
-        self._backend = backend
-        self._limiter = trio.CapacityLimiter(concurrency)
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self._limiter = trio.CapacityLimiter(access.at_once)
+        self._idle: list[_Process] = []
+        self._closed = False
 
     async def run(self, work: Callable[[DatabaseSession, Job], T]) -> T:
-        """Return the result of `work` on a session of its own. Raises BbfsError. Cancelling ends the statement too."""
+        """Return the result of `work`, which runs in a thread, on a session of its own. Raises BbfsError.
+
+        Cancelling ends the statement too; a thread that is being stopped counts.
+        """
         job = Job()
         try:
             return await trio.to_thread.run_sync(self._work, job, work, abandon_on_cancel=True, limiter=self._limiter)
@@ -130,25 +124,249 @@ class Jobs:
             raise
 
     def _work(self, job: Job, work: Callable[[DatabaseSession, Job], T]) -> T:
+        with self.session(job) as session:
+            return work(session, job)
+
+    @contextmanager
+    def session(self, job: Job) -> Iterator["RemoteSession"]:
+        """Open a transaction, which sees one state of the database. Raises BbfsError."""
+        if self.access.file is not None:
+            _check(self.access.file)
+        process = self._begun(job)
         try:
-            with self._backend.session(job) as session:
-                return work(session, job)
-        except BbfsError:
-            raise
-        except Exception as error:
-            fault = self._backend.fault(error)
-            if fault is None:
-                raise
-            # The driver's error may name secrets: it must not be the cause of ours.
-            raise fault from None
+            yield RemoteSession(process)
+        except _Ended:
+            raise self._death(job) from None
+        finally:
+            job.end()
+            if not job.stopped and not self._closed and process.finish():
+                self._idle.append(process)
+            else:
+                process.end()
+
+    def _begun(self, job: Job) -> "_Process":
+        """Return a process that has begun a transaction. One that was idle may have ended by now."""
+        while True:
+            idle = self._taken()
+            process = idle or trio.from_thread.run_sync(_Process, self.access)
+            try:
+                job.begin(process.kill)
+                if idle is None:
+                    process.open()
+                process.call("begin")
+                job.begin(process.stop)
+                return process
+            except BaseException as error:
+                job.end()
+                process.end()
+                if not isinstance(error, _Ended):
+                    raise
+                if idle is None or job.stopped:
+                    raise self._death(job) from None
+
+    def _death(self, job: Job) -> BbfsError:
+        if job.stopped:
+            return DeadlineExceeded("given up")
+        limit = f"{self.access.memory >> 20} MiB (max_memory)"
+        return TooLarge(f"{self.access.label}: its process has died: it is damaged, or takes more than {limit}")
+
+    def _taken(self) -> "_Process | None":
+        """Return an idle process, if one is left."""
+        with suppress(IndexError):
+            while True:
+                process = self._idle.pop()
+                if process.is_alive:
+                    return process
+                process.end()
+        return None
 
     async def aclose(self) -> None:
-        """Close the connections that are open between requests."""
-        await trio.to_thread.run_sync(self._backend.close, abandon_on_cancel=True)
+        """End the idle processes."""
+        self._closed = True
+        while self._idle:
+            await trio.to_thread.run_sync(self._idle.pop().end, abandon_on_cancel=True)
+
+
+def _check(path: str) -> None:
+    try:
+        # A library has one message for all errors of open, the kernel has one each. And it would wait for a pipe.
+        open_regular(path).close()
+    except OSError as error:
+        kind = Denied if error.errno in (errno.EACCES, errno.EPERM) else Unreachable
+        raise kind(f"{path}: {error.strerror}") from None
 
 
 def _report(unwrap: Callable[[], None]) -> None:
     try:
         unwrap()
-    except Exception as error:  # noqa: BLE001 - a driver's; the request itself is over
+    except Exception as error:  # noqa: BLE001 - the request itself is over
         _log.info("a request to a database could not be stopped: %s", type(error).__name__)
+
+
+class _Ended(Exception):
+    """The process has ended, or was killed."""
+
+
+class _Process:
+    """One process. `call` blocks; `kill` and `stop`, from another thread, end it."""
+
+    _has_answered = False
+    """It waits for a call."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._process: subprocess.Popen[bytes] = start_worker(
+            access.memory,
+            access.label,
+            file_size=access.file_size,
+            serve="bbfs.sources.database.process",
+            network=access.server,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests = self._process.stdin
+        with suppress(OSError):  # the user has many pipes
+            fcntl.fcntl(self._process.stdout, fcntl.F_SETPIPE_SZ, LARGEST_FRAME)
+        self._answers = io.BufferedReader(self._process.stdout)  # type: ignore[type-var]
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def open(self) -> None:
+        """Tell the process its database. A driver for a server may read its settings from the environment."""
+        environment = dict(os.environ) if self._access.server else {}
+        self.call("open", self._access.module, dict(self._access.arguments), environment, self._access.idle)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def stop(self) -> None:
+        """End the process after it has ended its statement at the server."""
+        if self._access.server:
+            self._process.send_signal(signal.SIGINT)  # KeyboardInterrupt, at which a driver cancels the statement
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOPPING)
+        self._process.kill()
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._requests.close()
+        self._answers.close()
+
+    def finish(self) -> bool:
+        """Let the process end its transaction, without waiting for that. Return whether it can have another one."""
+        with suppress(_Ended):
+            if self._has_answered:
+                self._send("end", ())
+                return True
+        return False
+
+    def _send(self, name: str, arguments: tuple[Any, ...]) -> None:
+        self._has_answered = False
+        try:
+            self._requests.write(encode([name, arguments]) + b"\n")
+        except OSError:
+            raise _Ended from None
+
+    def call(self, name: str, *arguments: Any, write: Write | None = None) -> Any:
+        """Return the result of a call; a list if it came in parts. write: takes the bytes of a content.
+
+        Raises BbfsError, also what `write` raises, and _Ended.
+        """
+        self._send(name, arguments)
+        parts: list[Any] = []
+        size = 0
+        while True:
+            kind, length = FRAME.unpack(self._read(FRAME.size))
+            if length > LARGEST_FRAME:
+                raise _Ended
+            data = self._read(length)
+            if kind == DATA and write is not None:
+                write(data)
+                continue
+            size += length
+            if size > LARGEST_RESULT:
+                raise TooLarge(f"a list of more than {LARGEST_RESULT} bytes")
+            self._has_answered = kind in (DONE, FAILED)
+            try:
+                value = decode(data)
+                parts.extend(value if kind == PART else ())
+                failure = self._error(*value) if kind == FAILED else None
+            except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
+                raise ProtocolViolation("an answer that cannot be understood") from None
+            if failure is not None:
+                raise failure
+            if kind == DONE:
+                return parts or value
+
+    def _read(self, size: int) -> bytes:
+        try:
+            data = self._answers.read(size)
+        except OSError:
+            data = b""
+        if len(data) < size:
+            raise _Ended
+        return data
+
+    def _error(self, name: str, text: str) -> BbfsError:
+        kind = getattr(errors, name, None)
+        kind = kind if isinstance(kind, type) and issubclass(kind, BbfsError) else BbfsError
+        return kind(self._access.hidden(text)[:1000])
+
+
+class RemoteSession:
+    """A transaction in its process: a `DatabaseSession`, which raises BbfsError and _Ended."""
+
+    def __init__(self, process: _Process) -> None:
+        self._process = process
+
+    def _list(self, name: str, *arguments: Any) -> list[Any]:
+        return self._process.call(name, *arguments) or []
+
+    def _bytes(self, name: str, *arguments: Any) -> bytes | None:
+        pieces: list[bytes] = []
+
+        def keep(data: bytes) -> None:
+            pieces.append(data)
+            if sum(map(len, pieces)) > LARGEST_ROW:
+                raise TooLarge(f"a row or definition of more than {LARGEST_ROW} bytes")
+
+        return b"".join(pieces) if self._process.call(name, *arguments, write=keep) else None
+
+    def schemas(self) -> list[Schema]:
+        return self._list("schemas")
+
+    def tables(self, schema: str) -> list[Table]:
+        return self._list("tables", schema)
+
+    def table(self, schema: str, name: str, keys_only: bool = False) -> Table:
+        return self._process.call("table", schema, name, keys_only)
+
+    def definition(self, table: Table) -> str:
+        return (self._bytes("definition", table) or b"").decode("utf-8", "surrogateescape")
+
+    def count(self, table: Table) -> int:
+        return self._process.call("count", table)
+
+    def rows(self, table: Table, format: RowFormat, write: Write) -> None:
+        self._process.call("rows", table, format, write=write)
+
+    def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
+        return self._list("keys", table, limit, by)
+
+    def values(self, table: Table, column: str, limit: int) -> list[KeyValue]:
+        return self._list("values", table, column, limit)
+
+    def has_key(self, table: Table, key: Key, by: tuple[str, KeyValue] | None = None) -> bool:
+        return self._process.call("has_key", table, key, by)
+
+    def has_value(self, table: Table, column: str, value: KeyValue) -> bool:
+        return self._process.call("has_value", table, column, value)
+
+    def row(self, table: Table, key: Key) -> bytes | None:
+        return self._bytes("row", table, key)
+
+    def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
+        self._process.call("query", name, sql, dict(values), format, write=write)

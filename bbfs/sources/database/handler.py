@@ -13,7 +13,7 @@ from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, Resour
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.database import entries
-from bbfs.sources.database.backend import DatabaseSession, Job, Jobs
+from bbfs.sources.database.backend import DatabaseBackend, Job
 from bbfs.sources.database.names import (
     QUERIES,
     named,
@@ -25,10 +25,10 @@ from bbfs.sources.database.names import (
     text_value,
     value_text,
 )
-from bbfs.sources.database.options import DatabaseOptions, make_backend
+from bbfs.sources.database.options import DatabaseOptions, access_of
 from bbfs.sources.database.queries import Query, parse_file_name
 from bbfs.sources.database.rendering import RowFormat, Write, encoded
-from bbfs.sources.database.sqlite.backend import SqliteBackend
+from bbfs.sources.database.session import DatabaseSession
 from bbfs.sources.database.tables import Table, columns_json
 from bbfs.sources.health import Health
 from bbfs.sources.options import parse_options
@@ -38,7 +38,7 @@ Path = tuple[str, ...]
 
 
 class DatabaseHandler:
-    """One database, asked in worker threads, at most `policy.concurrency` at once.
+    """One database, asked by processes of its own, from threads.
 
     Raises ConfigError for options that cannot be used. The first request connects.
     """
@@ -48,14 +48,14 @@ class DatabaseHandler:
     def __init__(self, source: DataSource, services: Services) -> None:
         self.source = source
         self._options = parse_options(DatabaseOptions, source)
-        self._backend = backend = make_backend(source, self._options)
-        self._jobs = Jobs(backend, backend.at_once)
+        self._access = access = access_of(source, self._options)
+        self._backend = DatabaseBackend(access)
         self._spool = services.spool
-        self._entries = entries.DatabaseEntries(source.base_prefix, source.scheme or backend.scheme)
+        self._entries = entries.DatabaseEntries(source.base_prefix, source.scheme or access.scheme)
         self._queries = {name: Query(name, given) for name, given in self._options.queries.items()}
         self._health = Health(Unreachable)
-        if isinstance(backend, SqliteBackend):
-            self._health.look_for(source.id, backend.path)
+        if access.file is not None:
+            self._health.look_for(source.id, access.file)
 
     @property
     def loads_while_wanted(self) -> bool:
@@ -68,8 +68,8 @@ class DatabaseHandler:
         return self._health.state
 
     async def aclose(self) -> None:
-        """Close the idle connections."""
-        await self._jobs.aclose()
+        """End the idle processes."""
+        await self._backend.aclose()
 
     async def list_directory(self, path: Path) -> Listing:
         """Return the entries of a directory. path: segments of the native URI."""
@@ -98,7 +98,7 @@ class DatabaseHandler:
 
     async def _ask(self, work: Callable[[DatabaseSession, Job], T]) -> T:
         with self._health:
-            return await self._jobs.run(work)
+            return await self._backend.run(work)
 
     # -- in the worker's thread --------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class DatabaseHandler:
 
     def _has(self, schema: str) -> bool:
         given = self._options.schemas
-        return schema in given if given is not None else not self._backend.is_system(schema)
+        return schema in given if given is not None else not self._access.is_system(schema)
 
     def _schema(self, text: str) -> str:
         schema = text_schema(text)
@@ -248,7 +248,7 @@ class DatabaseHandler:
         query, form, arguments = parse_file_name(segment, self._queries)
         if form == "sql":
             return MemoryContent(query.source_text().encode())
-        values, rows = query.values(arguments), form
+        name, sql, values, rows = query.name, self._access.sql(query), query.values(arguments), form
         return await self._ask(
-            lambda session, job: self._content(job, lambda write: session.query(query, values, rows, write))
+            lambda session, job: self._content(job, lambda write: session.query(name, sql, values, rows, write))
         )

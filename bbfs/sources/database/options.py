@@ -5,15 +5,20 @@ from typing import Any
 from pydantic import Field, SecretStr, field_validator
 
 from bbfs.model.errors import ConfigError
-from bbfs.model.values import DataSource
-from bbfs.sources.database.backend import DatabaseBackend
-from bbfs.sources.database.queries import QueryOptions, valid_name
-from bbfs.sources.database.sqlite.backend import SqliteBackend
+from bbfs.model.values import DataSource, Policy
+from bbfs.sources.database.backend import Access
+from bbfs.sources.database.queries import Query, QueryOptions, valid_name
 from bbfs.sources.options import Bytes, SourceOptions, local_path
 
 ROW_LIMIT = 100_000
 LISTED_ROWS = 10_000
 MEMORY = 192 << 20
+BUSY = 5.0
+"""Seconds to wait, at most, for a program that writes a SQLite file."""
+AT_ONCE = 2
+"""Processes that read one file at once, since each may take as much memory as `max_memory` allows."""
+_FILE_SIZE = 1 << 30
+"""Bytes of a file with which SQLite sorts."""
 
 
 class DatabaseOptions(SourceOptions):
@@ -22,7 +27,7 @@ class DatabaseOptions(SourceOptions):
     url: its address, in SQLAlchemy's form; a password may also be in `auth.password`. schemas: the schemas that are
     shown, instead of all except the system's. row_limit: the files of a table with more rows (by estimate) have size 0
     until they are opened. listed_rows: limit on the names in `row/` and in each directory of `by/`. queries: the named
-    queries. max_memory: bytes of a process that reads a SQLite file; one value may have a sixth of it.
+    queries. max_memory: bytes of a process that reads the database; one value of SQLite may have a sixth of it.
     """
 
     url: SecretStr
@@ -47,8 +52,8 @@ class DatabaseOptions(SourceOptions):
         return queries
 
 
-def make_backend(source: DataSource, options: DatabaseOptions) -> DatabaseBackend:
-    """Return the database of the URL, without connecting. Raises ConfigError."""
+def access_of(source: DataSource, options: DatabaseOptions) -> Access:
+    """Return how to reach the database of the URL, without connecting. Raises ConfigError."""
     if unknown := sorted(set(source.auth) - {"password"}):
         raise ConfigError(f"sources[{source.id}].auth.{unknown[0]}: 'password' is the only key of this type")
     where = f"sources[{source.id}].config.url"
@@ -62,15 +67,29 @@ def make_backend(source: DataSource, options: DatabaseOptions) -> DatabaseBacken
             raise ConfigError(f"{where}: names no file: sqlite:///relative/path or sqlite:////absolute/path")
         if "?" in rest:
             raise ConfigError(f"{where}: SQLite takes no options; the file is opened read-only in any case")
-        return SqliteBackend(local_path(source, rest[1:]), source.policy, options.max_memory)
-    try:
-        from bbfs.sources.database.generic.backend import GenericBackend  # noqa: PLC0415 - of the extra "database"
-        from bbfs.sources.database.postgres.backend import PostgresBackend  # noqa: PLC0415 - as above
-    except ImportError as error:
-        raise ConfigError(f"{where}: needs the extra 'database' (pip install 'bbfs[database]'): {error}") from None
+        return _sqlite(local_path(source, rest[1:]), source.policy, options.max_memory)
     password = source.auth.get("password")
-    if dialect in ("postgres", "postgresql"):
+    try:
+        from bbfs.sources.database.servers import generic, postgres  # noqa: PLC0415 - of the extra "database"
+
+        if dialect not in ("postgres", "postgresql"):
+            return generic(where, url, password, source.policy, options.max_memory)
         if driver not in ("", "psycopg"):
             raise ConfigError(f"{where}: PostgreSQL is reached through psycopg: postgresql://user@host/database")
-        return PostgresBackend(where, "postgresql+psycopg://" + rest, password, source.policy)
-    return GenericBackend(where, url, password, source.policy)
+        url = "postgresql+psycopg://" + rest
+        return postgres(where, url, password, source.policy, options.max_memory)
+    except ImportError as error:
+        raise ConfigError(f"{where}: needs the extra 'database' (pip install 'bbfs[database]'): {error}") from None
+
+
+def _sqlite(path: str, policy: Policy, memory: int) -> Access:
+    return Access(
+        "sqlite",
+        "bbfs.sources.database.sqlite.database",
+        {"path": path, "wait": min(policy.timeout, BUSY)},
+        sql=Query.named,
+        at_once=min(policy.concurrency, AT_ONCE),
+        memory=memory,
+        file=path,
+        file_size=_FILE_SIZE,
+    )

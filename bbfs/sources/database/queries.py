@@ -9,17 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from bbfs.model.errors import InvalidUri, NotFound
 from bbfs.sources.database.names import shown
+from bbfs.sources.database.rendering import QueryValue, QueryValues
 
 ParameterType = Literal["text", "integer", "number", "boolean", "date", "timestamp"]
-Value: TypeAlias = str | int | Decimal | bool | date | datetime | None
-QueryValues: TypeAlias = Mapping[str, Value]
 FORMATS: tuple[Literal["csv", "ndjson"], ...] = ("csv", "ndjson")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _PARAMETER = re.compile(r"(?<![:\w\\]):([A-Za-z_]\w*)(?!\w)(?!:(?!:))|\\(:)")
@@ -150,7 +149,7 @@ class Query:
         if missing:
             example = "&".join(f"{name}=…" for name in missing)
             raise InvalidUri(f"query {self.name}: missing {', '.join(missing)}; ask for {self.name}?{example}.csv")
-        made: dict[str, Value] = {}
+        made: dict[str, QueryValue] = {}
         for name, parameter in parameters.items():
             text = _decoded(name, given[name]) if name in given else _as_text(parameter.default)
             made[name] = parse_value(name, parameter.type, text)
@@ -164,7 +163,7 @@ def _decoded(name: str, value: str) -> str:
         raise InvalidUri(f"parameter {name!r}: not UTF-8") from None
 
 
-def parse_value(name: str, type: ParameterType, text: str) -> Value:
+def parse_value(name: str, type: ParameterType, text: str) -> QueryValue:
     """Return the value that is written in a file name. Raises InvalidUri."""
     try:
         match type:

@@ -7,7 +7,7 @@ in JSON so is a text that is not UTF-8.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import chain
@@ -18,6 +18,9 @@ P = TypeVar("P", str, bytes)
 Write: TypeAlias = Callable[[bytes], None]
 """Takes the next bytes of a content."""
 RowFormat: TypeAlias = Literal["csv", "ndjson"]
+QueryValue: TypeAlias = str | int | Decimal | bool | date | datetime | None
+QueryValues: TypeAlias = Mapping[str, QueryValue]
+"""The values of the parameters of a query."""
 CHUNK = 1 << 18
 """Approximate bytes of one write."""
 _QUOTED = re.compile(r'[,"\n\r]')

@@ -11,8 +11,8 @@ from postgres_server import PASSWORD, PostgresServer
 
 from bbfs.model.values import DataSource
 from bbfs.sources import Handler, Services
-from bbfs.sources.database import handler
-from bbfs.sources.database.generic.backend import GenericBackend
+from bbfs.sources.database import handler, servers
+from bbfs.sources.database.backend import Access
 from bbfs.sources.database.handler import DatabaseHandler
 from bbfs.testing import SourceConformance
 
@@ -134,11 +134,11 @@ class TestPostgresAsAnyDialect(TestPostgres):
 
     @pytest.fixture(autouse=True)
     def _generic(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def make(source: DataSource, options: handler.DatabaseOptions) -> GenericBackend:
+        def make(source: DataSource, options: handler.DatabaseOptions) -> Access:
             url = options.url.get_secret_value().replace("postgresql:", "postgresql+psycopg:")
-            return GenericBackend("url", url, source.auth["password"], source.policy)
+            return servers.generic("url", url, source.auth["password"], source.policy, options.max_memory)
 
-        monkeypatch.setattr(handler, "make_backend", make)
+        monkeypatch.setattr(handler, "access_of", make)
 
 
 class TestAnyDialect(SourceConformance):
@@ -149,10 +149,10 @@ class TestAnyDialect(SourceConformance):
 
     @pytest.fixture(autouse=True)
     def _generic(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def make(source: DataSource, options: handler.DatabaseOptions) -> GenericBackend:
-            return GenericBackend("url", options.url.get_secret_value(), None, source.policy)
+        def make(source: DataSource, options: handler.DatabaseOptions) -> Access:
+            return servers.generic("url", options.url.get_secret_value(), None, source.policy, options.max_memory)
 
-        monkeypatch.setattr(handler, "make_backend", make)
+        monkeypatch.setattr(handler, "access_of", make)
 
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:

@@ -15,7 +15,7 @@ from bbfs.model.errors import BbfsError, DeadlineExceeded, Denied, InvalidUri, P
 from bbfs.model.values import Policy
 from bbfs.sources import Services
 from bbfs.sources.content.spool import Spool
-from bbfs.sources.database.postgres import backend as postgres_backend
+from bbfs.sources.database import backend
 from bbfs.sources.database.rendering import csv_line
 
 
@@ -147,7 +147,7 @@ async def test_connections_are_as_many_as_requests_at_once(postgres: PostgresSer
 async def test_a_server_that_takes_no_cancellation_gets_its_connection_closed(
     postgres: PostgresServer, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_backend, "STOPPING", 0.3)
+    monkeypatch.setattr(backend, "STOPPING", 0.3)
     queries = {"pid": "SELECT pg_backend_pid() AS pid", "slow": "SELECT pg_sleep(50)"}
     async with handler(over(postgres, filled, Policy(concurrency=1), queries=queries)) as made:
         pid = int((await text_of(made, "postgres://query/pid.csv")).split()[1])

@@ -216,7 +216,9 @@ def test_a_secret_that_this_type_has_not_is_refused() -> None:
 def test_without_the_extra_sqlite_works_and_others_say_what_they_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in sys.modules if re.match(r"bbfs\.sources\.database\.(generic|postgres|urls)\b", name)]:
+    for name in [
+        name for name in sys.modules if re.match(r"bbfs\.sources\.database\.(generic|postgres|servers)\b", name)
+    ]:
         monkeypatch.delitem(sys.modules, name)
     for name in ("sqlalchemy", "psycopg"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -261,8 +263,8 @@ def test_views_of_duckdb_reach_no_files_and_no_network() -> None:
         def cursor(self) -> Cursor:
             return Cursor()
 
-    from bbfs.sources.database.generic import backend
+    from bbfs.sources.database.generic import database
 
-    backend._prepare(backend._ON_CONNECT["duckdb"])(Connection(), None)
+    database._prepare(database._ON_CONNECT["duckdb"])(Connection(), None)
     assert "SET enable_external_access = false" in said
     assert any("memory_limit" in each for each in said)

@@ -1,6 +1,8 @@
 """SQLite files of a stranger: what they compute is bounded, ends with the request, and takes the process alone."""
 
 import os
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,8 @@ from hypothesis import strategies as st
 from bbfs.model.errors import BbfsError, DeadlineExceeded, ProtocolViolation, TooLarge
 from bbfs.model.values import Policy
 from bbfs.sources.database.names import TaggedText
-from bbfs.sources.database.sqlite.wire import decode, encode
 from bbfs.sources.database.tables import Column, ForeignKey, Schema, Table, TableIndex
+from bbfs.sources.database.wire import decode, encode
 
 
 def resident() -> int:
@@ -131,6 +133,14 @@ def test_what_crosses_the_pipe_comes_back() -> None:
         "main", "t", "table", (Column("a", "integer", default="'\udcff'"),), ("a",),
         (TableIndex("i", ("a",), True, "a"),), (ForeignKey(("a",), None, "u", ("b",)),), estimated_rows=7,
     )  # fmt: skip
-    for value in (table, Schema("x"), [(b"\0\xff", TaggedText("7"), None, "\udcff")], {"a": 1.5}, None, True):
+    for value in (
+        table,
+        Schema("x"),
+        [(b"\0\xff", TaggedText("7"), None, "\udcff")],
+        {"a": 1.5},
+        None,
+        True,
+        [Decimal("1.50"), date(2026, 1, 2), datetime(2026, 1, 2, 3, 4, 5)],
+    ):
         found = decode(encode(value))
         assert found == (tuple(value) if isinstance(value, list) else value)

@@ -16,8 +16,7 @@ from sqlalchemy.types import TypeEngine
 
 from bbfs.model.errors import Denied, InvalidUri, NotFound
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown, value_text
-from bbfs.sources.database.queries import Query, QueryValues
-from bbfs.sources.database.rendering import RowFormat, Write, is_text, row_json, value_as_text, write_rows
+from bbfs.sources.database.rendering import QueryValues, RowFormat, Write, is_text, row_json, value_as_text, write_rows
 from bbfs.sources.database.tables import Column, ForeignKey, Schema, Table, TableIndex
 
 FETCHED = 1000
@@ -41,6 +40,7 @@ class GenericSession:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._inspector = inspect(connection)
+        self._reflected: dict[tuple[str, str], SqlTable] = {}
 
     def schemas(self) -> list[Schema]:
         names = self._inspector.get_schema_names() or [self._inspector.default_schema_name or "main"]
@@ -70,7 +70,7 @@ class GenericSession:
         except exc.CompileError:
             return ""  # a type that this dialect of SQLAlchemy does not know
 
-    def table(self, schema: str, name: str, *, keys_only: bool = False) -> Table:
+    def table(self, schema: str, name: str, keys_only: bool = False) -> Table:
         if schema not in self._inspector.get_schema_names():
             raise NotFound(f"no schema {shown(schema)!r}")
         if name in self._inspector.get_table_names(schema):
@@ -80,6 +80,7 @@ class GenericSession:
         else:
             raise NotFound(f"no table {shown(name)!r} in schema {shown(schema)!r}")
         made = SqlTable(name, MetaData(), schema=schema, autoload_with=self._connection, resolve_fks=False)
+        self._reflected[schema, name] = made
         indexes = sorted(made.indexes, key=lambda index: str(index.name))
         return Table(
             schema,
@@ -104,9 +105,11 @@ class GenericSession:
                 for key in self._inspector.get_foreign_keys(name, schema)
             ),
             made.comment,
-            None,
-            made,
         )
+
+    def _sql(self, table: Table) -> SqlTable:
+        """Return the table of SQLAlchemy for one that `table` has returned."""
+        return self._reflected[table.schema, table.name]
 
     def _column(self, column: "SqlColumn[Any]") -> Column:
         default = getattr(column.server_default, "arg", None)
@@ -121,15 +124,15 @@ class GenericSession:
     def definition(self, table: Table) -> str:
         if table.kind == "view":
             return f"{(self._inspector.get_view_definition(table.name, table.schema) or '').strip()}\n"
-        statements = [CreateTable(table.identity), *map(CreateIndex, table.identity.indexes)]
+        statements = [CreateTable(self._sql(table)), *map(CreateIndex, self._sql(table).indexes)]
         compiled = (str(statement.compile(dialect=self._connection.dialect)).strip() for statement in statements)
         return "".join(f"{sql};\n" for sql in compiled)
 
     def count(self, table: Table) -> int:
-        return self._connection.execute(select(func.count()).select_from(table.identity)).scalar_one()
+        return self._connection.execute(select(func.count()).select_from(self._sql(table))).scalar_one()
 
     def rows(self, table: Table, format: RowFormat, write: Write) -> None:
-        self._write(select(table.identity), {}, format, write)
+        self._write(select(self._sql(table)), {}, format, write)
 
     def _write(self, statement: Any, values: QueryValues, format: RowFormat, write: Write) -> None:
         streaming = self._connection.execution_options(stream_results=True, yield_per=FETCHED)
@@ -137,12 +140,12 @@ class GenericSession:
             write_rows(list(result.keys()), result, format, write)
 
     def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
-        parts = [table.identity.c[name] for name in table.primary_key]
+        parts = [self._sql(table).c[name] for name in table.primary_key]
         found = self._where(select(*parts), table, [] if by is None else [by]).order_by(*parts).limit(limit)
         return [tuple(map(_key_value, row)) for row in self._connection.execute(found)]
 
     def values(self, table: Table, column: str, limit: int) -> list[KeyValue]:
-        part = table.identity.c[column]
+        part = self._sql(table).c[column]
         found = select(part).distinct().order_by(part).limit(limit)
         return [_key_value(value) for (value,) in self._connection.execute(found)]
 
@@ -150,7 +153,7 @@ class GenericSession:
         return self._find(table, key, by) is not None
 
     def has_value(self, table: Table, column: str, value: KeyValue) -> bool:
-        part = table.identity.c[column]
+        part = self._sql(table).c[column]
         found = self._where(select(part).distinct(), table, [(column, value)]).limit(9)
         return any(_key_value(known) == value for (known,) in self._found(found))
 
@@ -169,28 +172,27 @@ class GenericSession:
         """Return the row whose key is written exactly so; the database may take other spellings for equal."""
         names = [column.name for column in table.columns]
         conditions = [*zip(table.primary_key, key, strict=True), *([] if by is None else [by])]
-        for row in self._found(self._where(select(table.identity), table, conditions).limit(9)):
+        for row in self._found(self._where(select(self._sql(table)), table, conditions).limit(9)):
             if tuple(_key_value(row[names.index(column)]) for column in table.primary_key) == key:
                 return row
         return None
 
-    @staticmethod
-    def _where(statement: Any, table: Table, conditions: Sequence[tuple[str, KeyValue]]) -> Any:
+    def _where(self, statement: Any, table: Table, conditions: Sequence[tuple[str, KeyValue]]) -> Any:
         for column, value in conditions:
-            part = table.identity.c[column]
+            part = self._sql(table).c[column]
             bound = _bound(part, value)
             statement = statement.where(part.is_(None) if bound is None else part == bound)
         return statement
 
-    def query(self, query: Query, values: QueryValues, format: RowFormat, write: Write) -> None:
-        if not _READING.match(query.statement):
-            raise Denied(f"query {query.name}: does not begin with SELECT or WITH; a query may only read")
+    def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
+        if not _READING.match(sql):
+            raise Denied(f"query {name}: does not begin with SELECT or WITH; a query may only read")
         try:
-            self._write(text(query.escaped()), values, format, write)
+            self._write(text(sql), values, format, write)
         except exc.DataError as error:
             if not values:
                 raise
-            raise InvalidUri(f"query {query.name}: {' '.join(str(error.orig).split())}") from None
+            raise InvalidUri(f"query {name}: {' '.join(str(error.orig).split())}") from None
 
 
 def _key_value(value: Any) -> KeyValue:

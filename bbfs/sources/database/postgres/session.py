@@ -11,8 +11,7 @@ from bbfs.model.errors import InvalidUri, NotFound, TooLarge
 from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.postgres import catalog
 from bbfs.sources.database.postgres.definition import definition
-from bbfs.sources.database.queries import Query, QueryValues
-from bbfs.sources.database.rendering import RowFormat, Write, in_portions
+from bbfs.sources.database.rendering import QueryValues, RowFormat, Write, in_portions
 from bbfs.sources.database.tables import Column, Schema, Table, TableIndex, quoted
 
 _CSV = "FORMAT csv, HEADER"
@@ -62,7 +61,7 @@ class PostgresSession:
             for name, kind, comment, estimate, columns, key in rows
         ]
 
-    def table(self, schema: str, name: str, *, keys_only: bool = False) -> Table:
+    def table(self, schema: str, name: str, keys_only: bool = False) -> Table:
         found = self._all(catalog.KEYS if keys_only else catalog.TABLE, _plain(schema), _plain(name))
         if not found:
             raise NotFound(f"no table {shown(name)!r} in schema {shown(schema)!r}")
@@ -183,18 +182,18 @@ class PostgresSession:
             return None
         return found[0] if found else None
 
-    def query(self, query: Query, values: QueryValues, format: RowFormat, write: Write) -> None:
+    def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
         # COPY takes no parameters: the values become literals here, quoted by libpq.
-        sql = ClientCursor(self._connection).mogrify(cast(Any, query.pyformat()), values)
+        statement = ClientCursor(self._connection).mogrify(cast(Any, sql), values)
         try:
             with self._connection.cursor(binary=True) as cursor:
                 # By the extended protocol, which takes one statement alone: nothing can end the transaction and go on.
-                cursor.execute(cast(Any, f"EXPLAIN {sql}"))
-            self._copy(sql, format, write)
+                cursor.execute(cast(Any, f"EXPLAIN {statement}"))
+            self._copy(statement, format, write)
         except pg.DataError as error:
             if not values:
                 raise
-            raise InvalidUri(f"query {query.name}: {' '.join(str(error).split())}") from None
+            raise InvalidUri(f"query {name}: {' '.join(str(error).split())}") from None
 
 
 def _on_one_line(data: bytes) -> bytes:

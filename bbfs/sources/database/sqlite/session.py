@@ -6,7 +6,16 @@ from typing import Any, Literal, TypeAlias
 
 from bbfs.model.errors import Denied, InvalidUri, NotFound
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
-from bbfs.sources.database.rendering import RowFormat, Write, encoded, is_text, row_json, value_as_text, write_rows
+from bbfs.sources.database.rendering import (
+    QueryValues,
+    RowFormat,
+    Write,
+    encoded,
+    is_text,
+    row_json,
+    value_as_text,
+    write_rows,
+)
 from bbfs.sources.database.tables import Column, ForeignKey, Schema, Table, TableIndex, quoted
 
 FETCHED = 1000
@@ -177,8 +186,12 @@ class SqliteSession:
                 return row[len(affinities) :]
         return None
 
-    def query(self, name: str, sql: str, values: Mapping[str, Any], format: RowFormat, write: Write) -> None:
+    def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
         """Write the rows of a named query. sql: with `:name` for each of the values."""
+        made = {
+            key: value if value is None or isinstance(value, int | str) else value_as_text(value)
+            for key, value in values.items()
+        }
         refused = False
 
         def only_reading(action: int, *_: Any) -> int:
@@ -188,7 +201,7 @@ class SqliteSession:
 
         self._connection.set_authorizer(only_reading)
         try:
-            self._write(sql, values, format, write)
+            self._write(sql, made, format, write)
         except OverflowError:
             raise InvalidUri(f"query {name}: a number of more than 64 bits, which SQLite does not take") from None
         except sqlite3.Error as error:

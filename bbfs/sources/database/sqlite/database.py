@@ -1,0 +1,98 @@
+"""One SQLite file, opened for each transaction, read-only three times over.
+
+It is opened with `mode=ro`, `query_only` is on, and a named query may do nothing but read (an authorizer).
+"""
+
+import os
+import sqlite3
+from urllib.parse import quote
+
+from bbfs.model.errors import (
+    BbfsError,
+    Busy,
+    DeadlineExceeded,
+    Denied,
+    NotFound,
+    NotSupported,
+    ProtocolViolation,
+    TooLarge,
+    Unreachable,
+)
+from bbfs.sources.database.process import memory_limit
+from bbfs.sources.database.sqlite.session import SqliteSession
+
+_FAULTS: dict[int, type[BbfsError]] = {
+    sqlite3.SQLITE_BUSY: Busy,
+    sqlite3.SQLITE_LOCKED: Busy,
+    sqlite3.SQLITE_PERM: Denied,
+    sqlite3.SQLITE_READONLY: Denied,
+    sqlite3.SQLITE_INTERRUPT: DeadlineExceeded,
+    sqlite3.SQLITE_CORRUPT: ProtocolViolation,
+    sqlite3.SQLITE_NOTADB: ProtocolViolation,
+    sqlite3.SQLITE_CANTOPEN: Unreachable,
+    sqlite3.SQLITE_IOERR: Unreachable,
+    sqlite3.SQLITE_IOERR_WRITE: TooLarge,  # to its file for sorting, which has a limit: nothing else is written
+    sqlite3.SQLITE_TOOBIG: TooLarge,
+    sqlite3.SQLITE_NOMEM: TooLarge,
+    sqlite3.SQLITE_FULL: TooLarge,
+}
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 20,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 100,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 1 << 20,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+"""Limits of one connection, besides that of a value (https://sqlite.org/limits.html)."""
+_PRAGMAS = ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0")
+
+
+class SqliteDatabase:
+    """One file. wait: seconds for a program that writes."""
+
+    def __init__(self, path: str, wait: float) -> None:
+        self._name = f"file:{quote(os.fsencode(path))}?mode=ro"
+        self._wait = wait
+        self._connection: sqlite3.Connection | None = None
+
+    def begin(self) -> SqliteSession:
+        self._connection = connection = sqlite3.connect(self._name, uri=True, timeout=self._wait, isolation_level=None)
+        for limit, value in _LIMITS.items():
+            connection.setlimit(limit, value)
+        # A value is there several times: in SQLite, as bytes, as a text of up to four bytes a character, and rendered.
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, memory_limit() // 6)
+        connection.text_factory = _text
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+        connection.execute("BEGIN")
+        return SqliteSession(connection)
+
+    def end(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def fault(self, error: Exception) -> BbfsError | None:
+        if isinstance(error, UnicodeEncodeError):
+            return NotSupported("a name that is no UTF-8 cannot be asked for")
+        if not isinstance(error, sqlite3.Error | sqlite3.Warning):  # the latter for a second statement
+            return None
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is None:
+            kind = TooLarge if isinstance(error, sqlite3.DataError) else BbfsError
+            return kind(f"SQLite: {error}")
+        kind = _FAULTS.get(code if code in _FAULTS else code & 0xFF, BbfsError)
+        if "no such table" in str(error):
+            kind = NotFound
+        more = " (max_memory)" if kind is TooLarge else ""
+        return kind(f"SQLite: {error}{more}")
+
+
+open_database = SqliteDatabase
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
