@@ -35,22 +35,22 @@ class Invalidation:
         if change.uri is None:
             if change.event == "missed":
                 self._loader.invalidate(source, None)
-                self._suspect_all(source)
+                self._invalidate_all(source)
             source.catalog.expire()
         elif change.event == "missed":
             self._expire(source, change.uri)
         else:
             self._loader.invalidate(source, change.uri, announced=True)
-            self._suspect(source, change.uri)
+            self._invalidate(source, change.uri)
 
     def dropped(self, told_of: str, uri: str | None) -> None:
         """Take in a change that another machine reports for the source with the fingerprint `told_of`."""
         for source in self._sources.values():
             if self._loader.dropped(source, told_of, uri):
                 if uri is None:
-                    self._suspect_all(source)
+                    self._invalidate_all(source)
                 else:
-                    self._suspect(source, uri)
+                    self._invalidate(source, uri)
 
     def refresh(self, source: Source, path: Path) -> None:
         """Invalidate a path of a catalog and everything below it: the next use asks the source (S21)."""
@@ -60,7 +60,7 @@ class Invalidation:
             self._loader.invalidate(source, None)
             return
         for record in source.catalog.held():
-            if record.suspected and record.fetched_at is not None:
+            if record.invalidated and record.fetched_at is not None:
                 self._loader.invalidate(source, record.metadata.native_uri)
 
     def _expire(self, source: Source, uri: str) -> None:
@@ -72,15 +72,15 @@ class Invalidation:
             if record.path:
                 self._notify(source, [record.path], "changed", None)
 
-    def _suspect(self, source: Source, uri: str) -> None:
+    def _invalidate(self, source: Source, uri: str) -> None:
         record = source.catalog.record(uri)
         if record is not None:
-            record.suspect()  # the content stays: it is served if the source goes down now (S20)
+            record.invalidate()  # the content stays: it is served if the source goes down now (S20)
         self._notify(source, [record.path] if record is not None and record.path else [], "changed", uri)
 
-    def _suspect_all(self, source: Source) -> None:
+    def _invalidate_all(self, source: Source) -> None:
         """Invalidate every loaded resource, because changes may have been missed."""
         loaded = [record for record in source.catalog.all_records() if record.fetched_at is not None]
         for record in loaded:
-            record.suspect()
+            record.invalidate()
         self._notify(source, [record.path for record in loaded if record.path], "missed", None)

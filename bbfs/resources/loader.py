@@ -119,7 +119,7 @@ class ContentLoader:
         """Publish a stale content. Keep the error of the source, and that the resource was invalidated."""
         record = load.record
         error, until = record.error, record.error_until
-        if found.stale or record.suspected:
+        if found.stale or record.invalidated:
             load.invalidate()
         contents = self._publisher.take(load, found)
         record.error, record.error_until = error, until

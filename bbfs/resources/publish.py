@@ -93,9 +93,9 @@ class Publisher:
 
     def failed(self, source: Source, record: Record, error: BbfsError) -> bool:
         """Publish the error of a load. Return whether the resource existed until now and is gone."""
-        gone = isinstance(error, NotFound) and record.digest is not None and not record.suspected
+        gone = isinstance(error, NotFound) and record.digest is not None and not record.invalidated
         if gone:
-            record.suspect()
+            record.invalidate()
             if record.path:
                 self._changed(source, [record.path])
         # A new instance: the raised one would keep its frames alive.
@@ -120,7 +120,7 @@ class Publisher:
             source.watches.interested(record.metadata.native_uri)
         before = record.fetched_at
         seen = record.digest == found.version and before is not None and found.fetched_at <= before
-        if len(found.parts) == 1 and seen and not (record.suspected or load.invalidated):
+        if len(found.parts) == 1 and seen and not (record.invalidated or load.invalidated):
             content = found.parts[0].content  # the record has this version already
             if isinstance(content, MemoryContent):
                 self._memory.put(content_key(record), content)
@@ -138,7 +138,7 @@ class Publisher:
         contents.
         """
         source, record, invalidated = load.source, load.record, load.invalidated
-        suspected, before = record.suspected, content_key(record)
+        was_invalidated, before = record.invalidated, content_key(record)
         if source.watches is not None:
             source.watches.interested(record.metadata.native_uri)
         changed: list[Path] = []
@@ -160,7 +160,7 @@ class Publisher:
                 self._memory.put(key, content)
         else:
             changed = self._publish_parts(source, record, loaded, now, ttl, invalidated=invalidated)
-        if record.suspected and not suspected:
+        if record.invalidated and not was_invalidated:
             changed.append(record.path)
         if changed and record.path:
             self._changed(source, changed)
@@ -201,7 +201,7 @@ class Publisher:
                 child.changed_at = now
         for child in (record, *after.values()):
             child.fetched_at, child.ttl, child.stale = now, ttl, False
-            child.suspected = invalidated
+            child.invalidated = invalidated
         for child in after.values():
             content = loaded.parts[child.part].content
             if isinstance(content, MemoryContent):

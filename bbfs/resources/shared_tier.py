@@ -34,7 +34,7 @@ from bbfs.resources.tiers import Load
 from bbfs.sources import CanLogIn
 from bbfs.sources.content.memory import MemoryContent
 
-DOUBTS = 10_000
+MOST_INVALIDATED = 10_000
 """Resources invalidated one by one; beyond that, the oldest one counts for its whole source."""
 PUTS_AT_ONCE = 8
 """Fewer than the requests that a tier makes at once, so that no reader waits for write-behind."""
@@ -70,8 +70,8 @@ class SharedContents:
         self._claimed: set[Key] = set()
         self._waiting: dict[Key, trio.CancelScope] = {}
         self._telling: dict[Key, _Telling] = {}
-        self._doubts: LRUCache[tuple[str, str], float] = LRUCache(DOUBTS)
-        self._doubted_sources: dict[str, float] = {}
+        self._invalidated: LRUCache[tuple[str, str], float] = LRUCache(MOST_INVALIDATED)
+        self._invalidated_sources: dict[str, float] = {}
 
     @staticmethod
     def has(source: Source) -> bool:
@@ -92,10 +92,10 @@ class SharedContents:
         record = load.record
         if record.on_open or not self.has(load.source) or not await self._are_notified(load.key):
             return None
-        found = await self._claim(load, self._doubted_until(load))
+        found = await self._claim(load, self._invalid_before(load))
         if found is not None and self._is_outdated(load, found):
             known_at = max(record.listed_at, record.fetched_at or 0.0)
-            found = await self._claim(load, max(known_at, self._doubted_until(load)))
+            found = await self._claim(load, max(known_at, self._invalid_before(load)))
         return found if found is not None and found.size <= self._in_memory else None
 
     async def _claim(self, load: Load, newer_than: float) -> Cached | None:
@@ -110,14 +110,14 @@ class SharedContents:
             self._claimed.add(key)
         return found
 
-    def _doubted_until(self, load: Load) -> float:
+    def _invalid_before(self, load: Load) -> float:
         """Return the time (seconds since the epoch) before which no request is accepted any more."""
         record, fingerprint = load.record, load.key[0]
-        doubted = max(
-            self._doubts.get(load.key, 0.0), self._doubted_sources.get(fingerprint, 0.0), record.doubted_until
+        before = max(
+            self._invalidated.get(load.key, 0.0), self._invalidated_sources.get(fingerprint, 0.0), record.invalid_before
         )
         modified_ns = record.metadata.modified_ns
-        return doubted if modified_ns is None else max(doubted, min(modified_ns / NANOSECONDS, self._clock()))
+        return before if modified_ns is None else max(before, min(modified_ns / NANOSECONDS, self._clock()))
 
     @staticmethod
     def _is_outdated(load: Load, found: Cached) -> bool:
@@ -162,13 +162,13 @@ class SharedContents:
             self._notify((source.fingerprint, uri))
         now, fingerprint = self._clock(), source.fingerprint
         if uri is None:
-            self._doubted_sources[fingerprint] = now
+            self._invalidated_sources[fingerprint] = now
             return
         key = (fingerprint, uri)
-        if len(self._doubts) >= DOUBTS and key not in self._doubts:
-            (oldest, _), since = self._doubts.popitem()
-            self._doubted_sources[oldest] = max(since, self._doubted_sources.get(oldest, 0.0))
-        self._doubts[key] = now
+        if len(self._invalidated) >= MOST_INVALIDATED and key not in self._invalidated:
+            (oldest, _), since = self._invalidated.popitem()
+            self._invalidated_sources[oldest] = max(since, self._invalidated_sources.get(oldest, 0.0))
+        self._invalidated[key] = now
 
     def _notify(self, key: Key) -> None:
         if key in self._telling:

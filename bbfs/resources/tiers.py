@@ -39,7 +39,7 @@ class Load:
     The record cannot note that: it may be replaced or dropped meanwhile.
     """
 
-    __slots__ = ("_invalidated", "_suspicions", "key", "record", "source")
+    __slots__ = ("_invalidated", "_invalidations", "key", "record", "source")
 
     def __init__(self, source: Source, record: Record) -> None:
         self.source = source
@@ -50,14 +50,14 @@ class Load:
     def restart(self) -> None:
         """Forget earlier invalidations: the request to the source or tier begins now."""
         self._invalidated = False
-        self._suspicions = self.record.suspicions
+        self._invalidations = self.record.invalidations
 
     def invalidate(self) -> None:
         self._invalidated = True
 
     @property
     def invalidated(self) -> bool:
-        return self._invalidated or self._suspicions != self.record.suspicions
+        return self._invalidated or self._invalidations != self.record.invalidations
 
 
 class Tier(Protocol):
@@ -116,7 +116,7 @@ class DiskTier:
         return None
 
     async def claim(self, load: Load) -> Cached | None:
-        found = None if load.record.suspected else await self.get(load)
+        found = None if load.record.invalidated else await self.get(load)
         stale = found is None or found.stale or load.invalidated or not self._is_current(load, found)
         return None if stale else found
 

@@ -150,7 +150,7 @@ class Following(Subscribers):
         followed = self._followed.get(uri)
         record = followed.source.catalog.record(followed.native_uri) if followed is not None else None
         if record is not None:
-            record.suspect()
+            record.invalidate()
         self.notify(ResourceUpdated(uri))
 
     def _changed(self, change: Change) -> None:
@@ -168,7 +168,7 @@ class Following(Subscribers):
         if followed.looked_at or self._manager.mounted(record) not in change.paths:
             return False
         if followed.announced:
-            if not record.suspected:
+            if not record.invalidated:
                 return False  # a load has found the change that the source announced
             announced = change.uri is not None or change.event == "missed"
             if not announced and followed.notified_of == record.fetched_at:

@@ -39,7 +39,7 @@ class Answer:
     """The attributes of an entry that the kernel last got, to be given again.
 
     They hold until `until` (seconds since the epoch), unless the record is learnt (`fetched_at`) or described
-    (`listed_at`) again, or suspected. brief: the timeouts do not shrink, because the size is not known.
+    (`listed_at`) again, or invalidated. brief: the timeouts do not shrink, because the size is not known.
     """
 
     inode: Inode
@@ -57,7 +57,7 @@ class Answer:
         if now >= lease.until or node.candidate is not None or inode.key.version != inode_version(node):
             return None
         if record is not None and (
-            record.suspected or record.provisional or record.on_open or record.parts is not None
+            record.invalidated or record.provisional or record.on_open or record.parts is not None
         ):
             return None
         if attributes.attr_timeout > 0 and (node.kind != "file" or (record is not None and record.digest is not None)):
@@ -76,7 +76,7 @@ class Answer:
             return False
         return record is None or (
             # By identity: what is learnt in the same instant is still another number.
-            record.fetched_at is self.fetched_at and record.listed_at is self.listed_at and not record.suspected
+            record.fetched_at is self.fetched_at and record.listed_at is self.listed_at and not record.invalidated
         )
 
     def again(self, now: float) -> Attributes | None:

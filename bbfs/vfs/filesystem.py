@@ -240,9 +240,9 @@ class FileSystem:
         record.changed_at = record.awaited_until = 0.0  # the program that was sent here by ESTALE has arrived
         each_open, waits = loads_each_open(record), getattr(content, WAITS_FOR_SOURCE, False)
         # Announced while it was loaded: what came may be older than that. (While a source is down, nothing newer is.)
-        behind = record.suspected and not record.stale and not each_open
+        outdated = record.invalidated and not record.stale and not each_open
         handle = self._files.add(
-            OpenFile(ino, content, record.modified_ns, path, record, record.inode_version, each_open, behind)
+            OpenFile(ino, content, record.modified_ns, path, record, record.inode_version, each_open, outdated)
         )
         if each_open or waits:
             self.uncached[handle] = waits

@@ -85,7 +85,7 @@ class KernelCache:
         If its content only expired, ask the source: they do not open the file again before they are woken.
         """
         for opened in self._files.below(told):
-            if opened.wake is not None and not opened.record.suspected:
+            if opened.wake is not None and not opened.record.invalidated:
                 self._manager.begin_learning(opened.record)
             if not opened.changed and self._is_outdated(opened, told):
                 opened.changed = True
@@ -96,7 +96,7 @@ class KernelCache:
     def _is_outdated(self, opened: OpenFile, told: Path) -> bool:
         """Return whether an open file is another version than its path has, after a change at `told`."""
         record, node = opened.record, None
-        if not opened.shares_inode and (record.suspected or record.inode_version != opened.version):
+        if not opened.shares_inode and (record.invalidated or record.inode_version != opened.version):
             return True
         for place in (told, opened.path):  # a directory that is gone takes its entries with it
             try:
@@ -108,4 +108,4 @@ class KernelCache:
         record = node.record if node is not None else None
         if record is None or opened.shares_inode:
             return record is None
-        return record.suspected or record.inode_version != opened.version
+        return record.invalidated or record.inode_version != opened.version

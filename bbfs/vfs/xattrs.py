@@ -135,4 +135,4 @@ def _state(record: Record) -> tuple[Any, ...]:
     """Return everything that the attributes depend on but time and memory."""
     owner = record.parent or record
     learnt = (record.fetched_at, record.size, record.digest, record.modified_ns, record.error, owner.error)
-    return (*learnt, record.metadata, record.suspected, record.stale)
+    return (*learnt, record.metadata, record.invalidated, record.stale)

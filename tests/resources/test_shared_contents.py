@@ -268,7 +268,7 @@ async def test_what_others_may_have_told_is_asked_of_the_tier(nursery: trio.Nurs
         assert there.forgotten() == ["a"]
         for _ in range(2):
             assert await there.kernel.cat(A) == b"old"
-            assert not (await there.manager.record_of("mcp-server+docs+x://a"))[1].suspected
+            assert not (await there.manager.record_of("mcp-server+docs+x://a"))[1].invalidated
         assert (other.loaded, mine.loaded) == ([], ["x://m"])
 
 

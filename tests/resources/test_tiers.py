@@ -102,7 +102,7 @@ async def test_what_is_announced_while_it_is_loaded_is_not_kept_as_fresh(
         _, record = await world.manager.record_of("mcp-server+docs+x://a")
         source.release("x://a")
         await until(lambda: record.fetched_at is not None)
-        assert record.suspected
+        assert record.invalidated
         async with await remounted(world, source, nursery, disk) as again:
             assert await again.kernel.cat(A) == b"new"
 

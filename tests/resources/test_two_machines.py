@@ -48,9 +48,9 @@ class Machine:
         assert data is not None
         return data
 
-    async def until(self, suspected: bool, uri: str = URI) -> None:
+    async def until(self, invalidated: bool, uri: str = URI) -> None:
         with trio.fail_after(BOUND):
-            while (await self.record(uri)).suspected != suspected:  # noqa: ASYNC110 - it sets no event
+            while (await self.record(uri)).invalidated != invalidated:  # noqa: ASYNC110 - it sets no event
                 await trio.sleep(0.01)
 
 
@@ -107,7 +107,7 @@ async def test_an_announcement_to_one_ends_the_validity_for_both(server: CacheSe
             machine.world.clock.advance(1)
         one.source.contents[URI] = b"newer"
         one.source.announce(URI)
-        await two.until(suspected=True)
+        await two.until(invalidated=True)
         assert await one.load() == b"newer"
         await shared(server, 1)
         assert await two.load() == b"newer"
@@ -143,7 +143,7 @@ async def test_after_an_outage_the_cache_is_asked_before_the_source(server: Cach
         await shared(server, 1)
         await two.load()
         two.tier._server.fail("cut off by the test")
-        await two.until(suspected=True)
+        await two.until(invalidated=True)
         assert await two.load() == b"one"
         assert two.source.loaded == []
 

@@ -236,7 +236,7 @@ class DirectoryCatalog:
             for name, record in listed.entries.items():
                 # Of a directory nothing is known but its names, and a program may be in it.
                 if (*directory, name)[: len(path)] == path and record.metadata.kind != "directory":
-                    record.suspect()
+                    record.invalidate()
                     found.append((*directory, name))
         if self._found is not None:
             found.extend(self._found.forget(path))
@@ -339,8 +339,8 @@ class DirectoryCatalog:
         try:
             metadata = await self._handler.stat(record.metadata.native_uri)
         except NotFound:
-            if record.path and not record.suspected:
-                record.suspect()
+            if record.path and not record.invalidated:
+                record.invalidate()
                 self._context.notify([record.path], "changed")
             raise
         now = self._context.clock()

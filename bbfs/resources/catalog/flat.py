@@ -298,7 +298,7 @@ class FlatCatalog:
         """Invalidate the listing, and the contents at and below the path."""
         found = [record for record in self.all_records() if _at_or_below(record.path, path)]
         for record in found:
-            record.suspect()
+            record.invalidate()
         known = {record.path for record in found}
         below = (place for place in self._held.at_and_below(path) if place not in known)
         self._context.notify([*known, *below], "changed")

@@ -137,7 +137,7 @@ class Inventory:
             known = self._unlisted(uri) or self.gone.pop(uri, None)
             if known is not None:
                 record.recall(known)
-                record.suspected = True  # it may have changed meanwhile
+                record.invalidated = True  # it may have changed meanwhile
         self._touched[uri] = record
         self._mark_directory(path)
         return record
@@ -360,7 +360,7 @@ class Inventory:
                 uri, path
             )  # a record belongs to a path: this is another, which knows what that one did
             record.recall(known)
-            record.suspected = True
+            record.invalidated = True
         return told
 
     def _describe(self, uri: str, before: Description, rows: Rows, at: float) -> Path | None:

@@ -130,7 +130,7 @@ class FoundNames:
                 continue
             answer.at, record = -inf, answer.record
             if record is not None and record.metadata.kind != "directory":
-                record.suspect()
+                record.invalidate()
                 changed.append(known)
         return changed
 
@@ -163,7 +163,7 @@ def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -
     if metadata.etag is not None and size is not None and metadata.kind == "resource":
         record.size, record.digest, record.inode_version = size, metadata.etag, metadata.etag
         record.fetched_at, record.ttl = now, ttl
-        record.suspected = record.stale = False
+        record.invalidated = record.stale = False
 
 
 def is_probe(name: str) -> bool:

@@ -48,8 +48,8 @@ class Record:
         the content is the first one ever seen, so that learning a size does not make a new inode.
     digest: the version of the content last seen. modified_ns: the source's own time, else when the content was first
         seen to change. fetched_at, ttl: when the content was last confirmed, and for how many seconds that holds,
-        unless it is `suspected`: the source has hinted since then that it changed. suspicions: how often it has, so
-        that a load under way can tell.
+        unless it is `invalidated`: the source has hinted since then that it changed. invalidations: how often it has,
+        so that a load under way can tell.
     declared: size, time and etag as the source last described them. listed_at: when it did. hinted_at: when a
         description last hinted at another content. error: the error of the last load, until `error_until`.
     changed_at: when a load last found another version.
@@ -71,6 +71,8 @@ class Record:
         "fetched_at",
         "hinted_at",
         "inode_version",
+        "invalidated",
+        "invalidations",
         "listed_at",
         "metadata",
         "modified_ns",
@@ -82,8 +84,6 @@ class Record:
         "size",
         "source_id",
         "stale",
-        "suspected",
-        "suspicions",
         "ttl",
     )
 
@@ -95,8 +95,8 @@ class Record:
         self.size: int | None = None
         self.digest: str | None = None
         self.inode_version = metadata.native_uri
-        self.suspected = False
-        self.suspicions = 0
+        self.invalidated = False
+        self.invalidations = 0
         self.modified_ns = metadata.modified_ns if metadata.modified_ns is not None else int(now * NANOSECONDS)
         self.fetched_at: float | None = None
         self.ttl = 0.0
@@ -127,11 +127,11 @@ class Record:
 
     def fresh(self, now: float) -> bool:
         """Return whether the last content may be served without asking the source."""
-        return self.fetched_at is not None and not self.suspected and now < self.fetched_at + self.ttl
+        return self.fetched_at is not None and not self.invalidated and now < self.fetched_at + self.ttl
 
     def confirmed_within(self, seconds: float, now: float) -> bool:
         """Return whether a load less than `seconds` ago is still good: asking again would tell nothing."""
-        return self.fetched_at is not None and not self.suspected and now < self.fetched_at + seconds
+        return self.fetched_at is not None and not self.invalidated and now < self.fetched_at + seconds
 
     def loaded_within(self, seconds: float, now: float) -> bool:
         """As `confirmed_within`, even if the source has announced a change since."""
@@ -143,7 +143,7 @@ class Record:
         It is served even if expired: the kernel retries a lookup only once after ESTALE, so a content that differs at
         each load could never be opened with a time to live of 0.
         """
-        return now < self.awaited_until or (not self.suspected and now < self.changed_at + seconds)
+        return now < self.awaited_until or (not self.invalidated and now < self.changed_at + seconds)
 
     def known_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
         """Return the size in bytes with the seconds for which it holds, or None if only a load can tell.
@@ -184,30 +184,30 @@ class Record:
             metadata = replace(metadata, etag=old.etag, modified_ns=old.modified_ns, properties=properties)
         self.metadata = metadata
         if changed:
-            self.suspect()
+            self.invalidate()
             self.listed_at = self.hinted_at = now
             if metadata.modified_ns is not None:
                 self.modified_ns = metadata.modified_ns
         return changed
 
     @property
-    def doubted_until(self) -> float:
-        """The time before which fetched contents are in doubt; 0 while there is no hint of a change."""
-        if not self.suspected:
+    def invalid_before(self) -> float:
+        """The time before which fetched contents are invalid; 0 while there is no hint of a change."""
+        if not self.invalidated:
             return 0.0
-        return self.hinted_at if self.suspicions else self.listed_at  # one that is back was doubted from the start
+        return self.hinted_at if self.invalidations else self.listed_at  # one that is back was invalid from the start
 
-    def suspect(self) -> None:
+    def invalidate(self) -> None:
         """End the validity of the content, and of the size that went with it: the next stat or open asks the source."""
-        if self.suspected and not self.suspicions:
-            self.hinted_at = self.listed_at  # it stays as doubtful as it was, see `doubted_until`
-        self.suspected = True
+        if self.invalidated and not self.invalidations:
+            self.hinted_at = self.listed_at  # what is invalid stays the same, see `invalid_before`
+        self.invalidated = True
         self.dirty = self.dirty or self.fetched_at is not None  # the next mount is to ask as well
-        self.suspicions += 1
+        self.invalidations += 1
         self.listed_at = 0.0
         self.error = None
         for part in (self.parts or {}).values():
-            part.suspect()
+            part.invalidate()
 
     def expire(self, now: float) -> None:
         """End the time to live of the content and of its size, without a hint that they changed.
@@ -222,7 +222,7 @@ class Record:
     def learn(self, size: int, digest: str, now: float, ttl: float, *, outdated: bool = False) -> bool:
         """Take over the result of a load. Return whether this is another version than the last one.
 
-        outdated: whether a change was announced since the load began; then the record stays suspected.
+        outdated: whether a change was announced since the load began; then the record stays invalidated.
 
         A declared size that the content contradicts counts as another version: the kernel may have cached it.
         """
@@ -236,7 +236,7 @@ class Record:
             if self.metadata.modified_ns is None:
                 self.modified_ns = int(now * NANOSECONDS)
         self.size, self.digest, self.fetched_at, self.ttl = size, digest, now, ttl
-        self.suspected = outdated
+        self.invalidated = outdated
         self.stale, self.error, self.dirty, self.provisional = False, None, True, False
         return changed
 
@@ -270,8 +270,8 @@ class Record:
             self.modified_ns = row.modified_ns
 
     def to_remember(self) -> Remembered:
-        """Return the row for the next mount; a suspected content is not fresh for it either."""
-        ttl = None if self.fetched_at is None else 0.0 if self.suspected else self.ttl
+        """Return the row for the next mount; a invalidated content is not fresh for it either."""
+        ttl = None if self.fetched_at is None else 0.0 if self.invalidated else self.ttl
         return Remembered(
             self.metadata.native_uri, self.size, self.digest, self.inode_version, self.modified_ns, self.fetched_at, ttl
         )

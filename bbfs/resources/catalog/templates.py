@@ -286,7 +286,7 @@ class Templated:
             record.provisional = True
             if known is not None:
                 record.recall(known)
-                record.suspected = True  # it may have changed meanwhile
+                record.invalidated = True  # it may have changed meanwhile
             self._unlisted[uri] = record
         return record
 

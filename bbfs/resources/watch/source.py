@@ -116,7 +116,7 @@ class SourceWatch:
             if not any(scope.covers(path) or scope.path[: len(path)] == path for scope in self._scopes):
                 continue
             leaf = self._leaves.get(path)
-            if leaf is not None and leaf.version is None and leaf.record.suspected:
+            if leaf is not None and leaf.version is None and leaf.record.invalidated:
                 leaf.version = leaf.record.digest  # another program has read it meanwhile
             self._told.add(path)
             self._woken.set()
@@ -254,7 +254,7 @@ class SourceWatch:
             self._followed.discard(path)
             self._tell("removed", path, leaf.record)
         for path, record in index.items():
-            leaf, version = self._leaves.get(path), None if record.suspected else _version(record)
+            leaf, version = self._leaves.get(path), None if record.invalidated else _version(record)
             if leaf is None:
                 self._leaves[path] = _Leaf(record, _version(record), self._manager.clock())
                 self._tell("added", path, record)
