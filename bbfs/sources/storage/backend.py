@@ -214,7 +214,6 @@ class LibraryBackend(RemoteBackend):
         """Return bytes of exactly the version that an item describes. Raises Outdated for another one."""
         raise NotImplementedError
 
-    @staticmethod
-    def _translated(error: Exception, what: str) -> BbfsError:
+    def _translated(self, error: Exception, what: str) -> BbfsError:
         """Return the error for one of the library, without its text: that may have secrets in it."""
         raise NotImplementedError

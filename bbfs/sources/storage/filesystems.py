@@ -242,8 +242,7 @@ class FilesystemBackend(LibraryBackend):
             names = (self._place.authority, *names)
         return "/".join(names) if self._place.scheme == "github" else "/" + "/".join(names)
 
-    @staticmethod
-    def _translated(error: Exception, what: str) -> BbfsError:
+    def _translated(self, error: Exception, what: str) -> BbfsError:
         """Return the error for one of a library, whose text may have secrets in it."""
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)

@@ -1,17 +1,25 @@
 """Object stores through obstore: Google Cloud Storage and Azure Blob Storage.
 
+obstore finds credentials as the tools of these clouds do: variables of the environment, files of their command line
+programs, and the metadata services of machines. If there are none, requests are not signed.
+
 obstore takes keys for paths. It refuses a key with an empty name, `.` or `..` in it, and a listing of its directory;
 the error says so.
 """
 
+import os
 import re
+import shutil
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bbfs.model.errors import (
     BbfsError,
+    ConfigError,
     DeadlineExceeded,
     Denied,
     IsADirectory,
@@ -39,6 +47,15 @@ _ERRORS: dict[str, type[BbfsError]] = {
 _STATUSES = STORAGE_ERRORS | {407: LoginRequired}
 _STATUS = re.compile(r"status code: (\d{3})")
 _UNUSABLE = ("", ".", "..")
+_LAST_OF_CHAIN = ("/computemetadata/", "/metadata/identity", "api-version=2019-08-01&resource=")
+"""Parts of requests to the metadata services, which are asked when nothing else gives credentials."""
+_NO_TOKEN = ("token request", "get-access-token", "credential error")
+_LOGINS = {
+    "gs": "run 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS or auth.service_account",
+    "az": "run 'az login', or set AZURE_STORAGE_ACCOUNT_KEY, another variable of Azure, or auth",
+}
+_PAUSE = 60.0
+"""Seconds until credentials are looked for again after there were none."""
 
 
 class ObjectBackend(LibraryBackend):
@@ -51,11 +68,18 @@ class ObjectBackend(LibraryBackend):
             self._failures = (import_module("obstore.exceptions").BaseError, OSError, ValueError, TypeError)
         except ImportError:
             raise self._missing("obstore") from None
+        auth, anonymous = configured.auth.model_dump(exclude_none=True), configured.options.anonymous
+        if auth and anonymous:
+            raise self._unusable("anonymous requests take no auth")
         try:
-            self._store = _store(stores, configured)
-        except self._failures as error:  # its text may quote a secret
-            why = f"{self._place.scheme} cannot be used like this ({type(error).__name__})"
-            raise self._unusable(why) from None
+            self._store = _store(stores, configured, is_signed=not anonymous)
+            self._unsigned = None if auth or anonymous else _store(stores, configured, is_signed=False)
+        except ConfigError:
+            raise
+        except self._failures:  # its text may quote a secret
+            named = sorted(name for name in os.environ if name.startswith(("GOOGLE_", "AZURE_")))
+            raise self._unusable(f"unusable credentials, in {', '.join(auth or named) or 'a file'}") from None
+        self._unsigned_until = 0.0
 
     async def aclose(self) -> None:
         """Do nothing: the connections end with the store."""
@@ -115,7 +139,16 @@ class ObjectBackend(LibraryBackend):
         return data
 
     def _with_store(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        return function(self._store, *arguments, **named)
+        if self._unsigned is not None and time.monotonic() < self._unsigned_until:
+            return function(self._unsigned, *arguments, **named)
+        try:
+            return function(self._store, *arguments, **named)
+        except self._failures as error:
+            text = str(error).lower()
+            if self._unsigned is None or not any(part in text for part in _LAST_OF_CHAIN):
+                raise
+        self._unsigned_until = time.monotonic() + _PAUSE
+        return function(self._unsigned, *arguments, **named)
 
     def _key(self, path: Names) -> str:
         names = (*self._prefix, *path)
@@ -125,32 +158,40 @@ class ObjectBackend(LibraryBackend):
             raise NotFound(f"{self._what(path)}: no name that can be asked for")
         return "/".join(names)
 
-    @staticmethod
-    def _translated(error: Exception, what: str) -> BbfsError:
-        """Return the error for one of obstore, whose text may have URLs with secrets and pages of a server in it."""
-        text = str(error).lower()
-        if "authenticationfailed" in text or "failed to authenticate" in text:  # Azure says 403 to that as well
-            return LoginRequired(what)
-        for kind in type(error).__mro__:
-            if kind.__name__ in _ERRORS:
-                return _ERRORS[kind.__name__](what)
-            if kind.__name__ == "InvalidPathError":
-                return ProtocolViolation(
-                    f"{what}: there are keys with empty names, '.' or '..', which cannot be listed here"
-                )
-        if isinstance(error, ValueError):
-            return NotFound(f"{what}: no name that can be asked for")
-        if "kind: timeout" in text or "timedout" in text:
-            return DeadlineExceeded(f"{what}: the server did not answer in time")
-        status = _STATUS.search(text)
-        if status is not None and int(status[1]) in _STATUSES:
-            return _STATUSES[int(status[1])](f"{what}: status {status[1]}")
-        if "error sending request" in text or "kind: connect" in text or (status is not None and status[1] >= "500"):
-            return Unreachable(f"{what}: the server cannot be reached, or failed")
-        return ProtocolViolation(f"{what}: the server answered what cannot be used ({type(error).__name__})")
+    def _translated(self, error: Exception, what: str) -> BbfsError:
+        found = _translated(error, what)
+        if isinstance(found, Denied | LoginRequired) and time.monotonic() < self._unsigned_until:
+            return type(found)(f"{found}: no credentials were found; {_LOGINS[self._place.scheme]}")
+        return found
 
 
-def _store(stores: Any, configured: Configured) -> Any:
+def _translated(error: Exception, what: str) -> BbfsError:
+    """Return the error for one of obstore, whose text may have URLs with secrets and pages of a server in it."""
+    text = str(error).lower()
+    if any(part in text for part in _NO_TOKEN):
+        return LoginRequired(f"{what}: the credentials cannot be used; {_LOGINS[what.partition(':')[0]]}")
+    if "authenticationfailed" in text or "failed to authenticate" in text:  # Azure says 403 to that as well
+        return LoginRequired(what)
+    for kind in type(error).__mro__:
+        if kind.__name__ in _ERRORS:
+            return _ERRORS[kind.__name__](what)
+        if kind.__name__ == "InvalidPathError":
+            return ProtocolViolation(
+                f"{what}: there are keys with empty names, '.' or '..', which cannot be listed here"
+            )
+    if isinstance(error, ValueError):
+        return NotFound(f"{what}: no name that can be asked for")
+    if "kind: timeout" in text or "timedout" in text:
+        return DeadlineExceeded(f"{what}: the server did not answer in time")
+    status = _STATUS.search(text)
+    if status is not None and int(status[1]) in _STATUSES:
+        return _STATUSES[int(status[1])](f"{what}: status {status[1]}")
+    if "error sending request" in text or "kind: connect" in text or (status is not None and status[1] >= "500"):
+        return Unreachable(f"{what}: the server cannot be reached, or failed")
+    return ProtocolViolation(f"{what}: the server answered what cannot be used ({type(error).__name__})")
+
+
+def _store(stores: Any, configured: Configured, *, is_signed: bool) -> Any:
     place, options, auth = configured.place, configured.options, configured.auth
     timeout = timedelta(seconds=configured.source.policy.timeout)
     client: dict[str, Any] = {"timeout": timeout, "connect_timeout": timeout}
@@ -160,12 +201,22 @@ def _store(stores: Any, configured: Configured) -> Any:
         client["allow_http"] = True
     if place.scheme == "gs":
         config = {"service_account_key": auth.service_account, "base_url": endpoint}
-        config["skip_signature"] = True if auth.service_account is None else None
+        config["skip_signature"] = None if is_signed else True
         return stores.GCSStore(place.authority, config=_given(config), **common)
-    config = {"account_name": options.account, "account_key": auth.access_key, "endpoint": endpoint}
-    config |= {"sas_key": auth.sas_token, "token": auth.token}
-    config["skip_signature"] = True if not (auth.access_key or auth.sas_token or auth.token) else None
+    account = options.account or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+    if account is None:
+        where = f"sources[{configured.source.id}].config.options.account"
+        raise ConfigError(f"{where}: the name of the storage account is missing, as is AZURE_STORAGE_ACCOUNT_NAME")
+    config = {"account_name": account, "account_key": auth.access_key, "endpoint": endpoint}
+    config |= {"sas_key": auth.sas_token, "token": auth.token, "use_azure_cli": _has_azure_cli() or None}
+    config["skip_signature"] = None if is_signed else True
     return stores.AzureStore(place.authority, config=_given(config), **common)
+
+
+def _has_azure_cli() -> bool:
+    """Return whether a user has logged in by `az login`. obstore asks it before a metadata service."""
+    directory = Path(os.environ.get("AZURE_CONFIG_DIR", "~/.azure")).expanduser()
+    return (directory / "azureProfile.json").is_file() and shutil.which("az") is not None
 
 
 def _given(config: dict[str, Any]) -> dict[str, Any]:

@@ -69,6 +69,9 @@ class S3Auth(SchemeTable):
 
 
 class GcsOptions(SchemeTable):
+    """anonymous: requests are never signed."""
+
+    anonymous: bool = False
     endpoint: str | None = Field(default=None, pattern=r"^https?://[^/?#@]+/?$")
 
 
@@ -79,7 +82,10 @@ class GcsAuth(SchemeTable):
 
 
 class AzureOptions(SchemeTable):
-    account: str
+    """account: that of the environment if there is none here. anonymous: requests are never signed."""
+
+    account: str | None = None
+    anonymous: bool = False
     endpoint: str | None = Field(default=None, pattern=r"^https?://[^?#@]+$")
 
 

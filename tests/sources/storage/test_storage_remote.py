@@ -1,6 +1,7 @@
 """Storage through obstore and fsspec: real servers for WebDAV, SFTP and FTP, and what stands in for the others."""
 
 import base64
+import io
 import json
 import os
 import subprocess
@@ -396,6 +397,115 @@ def test_a_package_that_is_missing_is_named(
     config = {"url": url, "options": options}
     with pytest.raises(ConfigError, match=f"needs the package {package}"):
         StorageHandler(DataSource("x", "x", "storage", "bb", "bb-storage+x+y", config=config), Services())
+
+
+class Cloud(BaseHTTPRequestHandler):
+    """A bucket of Google and a container of Azure without objects, and the services that give tokens for them."""
+
+    asked: ClassVar[list[tuple[str, str | None]]] = []
+    token_status = 200
+
+    def do_GET(self) -> None:
+        is_token = "token" in self.path
+        self.asked.append((self.path.partition("?")[0], self.headers.get("authorization")))
+        name = "EnumerationResults" if "comp=list" in self.path else "ListBucketResult"
+        body = f"<{name}><Blobs/><IsTruncated>false</IsTruncated></{name}>".encode()
+        if is_token:
+            body = b'{"access_token": "geheim", "expires_in": 3600, "expires_on": "4000000000", "token_type": "Bearer"}'
+        self.send_response(self.token_status if is_token else 200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """The clouds' own services on this machine, and no credentials of its user. Returns the URL."""
+    for name in [name for name in os.environ if name.startswith(("GOOGLE_", "AZURE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Cloud.asked.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Cloud)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    host = f"127.0.0.1:{server.server_port}"
+    for name in ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"):
+        monkeypatch.setenv(name, host)
+    monkeypatch.setenv("IDENTITY_ENDPOINT", f"http://{host}/token")
+    yield f"http://{host}"
+    server.shutdown()
+    server.server_close()
+
+
+CLOUDS = [("gs", {}), ("az", {"account": "me"})]
+
+
+@pytest.mark.parametrize(("scheme", "options"), CLOUDS)
+async def test_the_identity_of_the_machine_is_used(cloud: str, scheme: str, options: dict[str, Any]) -> None:
+    async with opened(source(scheme, "place", password=None, options={**options, "endpoint": cloud})) as handler:
+        assert not (await handler.list_directory(("place",))).resources
+    assert [authorization for _, authorization in Cloud.asked] == [None, "Bearer geheim"]
+
+
+@pytest.mark.parametrize(("scheme", "options"), CLOUDS)
+@pytest.mark.parametrize("anonymous", [False, True])
+async def test_without_credentials_requests_are_not_signed(
+    cloud: str, monkeypatch: pytest.MonkeyPatch, scheme: str, options: dict[str, Any], anonymous: bool
+) -> None:
+    monkeypatch.setattr(Cloud, "token_status", 404)
+    given = {**options, "endpoint": cloud, "anonymous": anonymous}
+    async with opened(source(scheme, "place", password=None, options=given)) as handler:
+        assert not (await handler.list_directory(("place",))).resources
+        looked = len(Cloud.asked)
+        assert (looked == 1) == anonymous
+        assert not (await handler.list_directory(("place",))).resources
+    assert len(Cloud.asked) == looked + 1  # credentials are not looked for again at once
+    assert not any(authorization for _, authorization in Cloud.asked)
+
+
+async def test_the_key_of_a_service_account_may_be_named_by_the_environment(
+    cloud: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    key = io.StringIO()
+    paramiko.RSAKey.generate(2048).write_private_key(key)
+    account = {"type": "service_account", "client_email": "me@example", "private_key_id": "1"}
+    (tmp_path / "key.json").write_text(json.dumps({**account, "private_key": key.getvalue()}))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+    async with opened(source("gs", "place", password=None, options={"endpoint": cloud})) as handler:
+        assert not (await handler.list_directory(("place",))).resources
+    assert [str(authorization)[:9] for _, authorization in Cloud.asked] == ["Bearer ey"]
+
+
+async def test_the_account_and_key_of_azure_may_be_in_the_environment(
+    cloud: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "me")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "Z2VoZWlt")
+    async with opened(source("az", "place", password=None, options={"endpoint": cloud})) as handler:
+        assert not (await handler.list_directory(("place",))).resources
+    assert [str(authorization)[:13] for _, authorization in Cloud.asked] == ["SharedKey me:"]
+
+
+@pytest.mark.semantics("S23", "S30")
+async def test_credentials_that_cannot_be_used_say_how_to_log_in(
+    cloud: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/no/such/file")
+    with pytest.raises(ConfigError, match="GOOGLE_APPLICATION_CREDENTIALS"):
+        StorageHandler(source("gs", "place", password=None, options={"endpoint": cloud}), Services())
+    (tmp_path / ".azure").mkdir()
+    (tmp_path / ".azure/azureProfile.json").write_text("{}")
+    program = tmp_path / "az"
+    program.write_text("#!/bin/sh\necho geheim >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    made = source("az", "place", password=None, options={"endpoint": cloud, "account": "me"})
+    async with opened(made) as handler:
+        with pytest.raises(LoginRequired, match="az login") as caught:
+            await handler.list_directory(("place",))
+    assert "geheim" not in str(caught.value)
 
 
 @pytest.mark.semantics("S30")
