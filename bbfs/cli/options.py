@@ -129,7 +129,7 @@ class SourceChoice:
             taken += free
             groups.append((path, free))
         groups += [("--mcp", [config.source_from_mcp_argument(text)]) for text in self.mcp]
-        groups += [("--dir", [config.source_from_dir_argument(text)]) for text in self.folders]
+        groups += [("--dir", [_folder(text)]) for text in self.folders]
         groups += [("--source", [config.source_from_url_argument(text)]) for text in self.others]
         given = assignments(self.set_options, self.headers, self.tools)
         sources = config.with_options(config.merge(*groups), given, environ=os.environ)
@@ -169,6 +169,22 @@ def read_yaml(data: bytes, path: str) -> bytes:
     if find_spec("yaml") is None:
         raise ConfigError(f"{path}: files in YAML need the package PyYAML (pip install 'bbfs[web]')")
     return run_once("yaml", data, YAML_BOUNDS, what=path, max_result=YAML_BOUNDS["size"])
+
+
+def _folder(text: str) -> "DataSource":
+    """Return the source of `--dir`. Raise ConfigError if there is no folder: a mistyped path would be an empty one.
+
+    (The folder of a configuration file may come later.)
+    """
+    from bbfs import config  # noqa: PLC0415 - pydantic costs a tenth of a second
+
+    source = config.source_from_dir_argument(text)
+    root = source.config["root"]
+    try:
+        with os.scandir(root):
+            return source
+    except OSError as error:
+        raise ConfigError(f"--dir {source.name}: {root}: {error.strerror}") from None
 
 
 def _expanded(path: str | None) -> str | None:

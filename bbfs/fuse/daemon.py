@@ -87,7 +87,8 @@ def _why(path: str, error: Exception) -> str:
         return mountpoint.missing() or ""
     if os.geteuid() != 0 and not os.access(path, os.W_OK):
         return "the mount point is not writable by this user"
-    return f"{error}; 'bbfs doctor' looks for the cause"
+    cause = mountpoint.missing_table() or "'bbfs doctor' looks for the cause"
+    return f"{error}; {cause}"
 
 
 class _Adapter:

@@ -15,6 +15,7 @@ from bbfs.model.errors import BbfsError
 TYPE = "fuse.bbfs"
 _ESCAPES = {r"\040": " ", r"\011": "\t", r"\012": "\n", r"\134": "\\"}
 _USER = re.compile(r"[ ,]user_id=(\d+)(?:,|\Z)")
+MOUNT_TABLE = "/etc/mtab"
 UMOUNT_TIMEOUT = 10.0
 READ_AHEAD = 1024
 """KiB that the kernel may read ahead at once in a sequential read; as much as one FUSE request can hold."""
@@ -127,7 +128,8 @@ def unmount(path: str) -> bool:
                 said.append(_run(command))
                 in_use = len(said) > 1
         if mount_at(path) == mount:
-            raise MountError(f"{path} could not be unmounted: {'; '.join(filter(None, said)) or 'no fusermount3'}")
+            why = filter(None, (*said, missing_table()))
+            raise MountError(f"{path} could not be unmounted: {'; '.join(why) or 'no fusermount3'}")
     return in_use
 
 
@@ -189,6 +191,16 @@ def missing() -> str | None:
     if os.geteuid() != 0 and shutil.which("fusermount3") is None:
         return "fusermount3 is missing: install the package fuse3 ('apt install fuse3'), or mount as root"
     return None
+
+
+def missing_table(path: str = MOUNT_TABLE) -> str | None:
+    """Return that the table of mounts is missing, with the remedy, or None.
+
+    fusermount3 opens it to see who mounted what, so other users than root cannot unmount without it; df(1) needs it.
+    """
+    if os.path.exists(path):
+        return None
+    return f"{path} is missing: as root, 'ln -s ../proc/self/mounts {path}'"
 
 
 def prepare(path: str) -> str:

@@ -178,8 +178,8 @@ def test_path_and_uri_ask_the_source_or_follow_the_rule(bbfs: Run, only: list[st
     assert (wrong.exit_code, wrong.stdout) == (1, "")
 
 
-def test_a_source_that_is_down_leaves_path_to_the_rule(bbfs: Run, tmp_path: Path) -> None:
-    result = bbfs("path", "--dir", f"notes={tmp_path / 'none'}", "bb-filesystem+notes+file:./a")
+def test_a_source_that_is_down_leaves_path_to_the_rule(bbfs: Run, only: list[str], tmp_path: Path) -> None:
+    result = bbfs("path", *only, "-o", f"root={tmp_path / 'none'}", "bb-filesystem+notes+file:./a")
     assert (result.exit_code, result.stdout) == (0, "bb-filesystem+notes+file/a\n")
     assert "by the rule alone" in result.stderr
 
@@ -191,7 +191,8 @@ def test_two_sources_of_one_name_are_not_guessed(bbfs: Run, only: list[str]) -> 
 
 
 def test_sources_tells_of_each_how_it_fares(bbfs: Run, only: list[str], tmp_path: Path) -> None:
-    arguments = [*only, "--dir", f"gone={tmp_path / 'none'}", "--mcp", "broken=false"]
+    gone = ["--dir", f"gone={tmp_path}", "-o", f"gone.root={tmp_path / 'none'}"]
+    arguments = [*only, *gone, "--mcp", "broken=false"]
     result = bbfs("sources", "--json", *arguments)
     assert result.exit_code == 0
     rows = {row["id"]: row for row in json.loads(result.stdout)}
@@ -300,6 +301,31 @@ def test_doctor_tells_what_a_source_that_is_up_speaks_and_lacks(bbfs: Run, tmp_p
     assert checks["source x"]["finding"].startswith(said), checks["source x"]["finding"]
 
 
+def test_doctor_and_a_failed_unmount_say_that_the_table_of_mounts_is_missing(
+    bbfs: Run, only: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    exists = os.path.exists
+    monkeypatch.setattr(os.path, "exists", lambda path: path != "/etc/mtab" and exists(path))
+    checks = {check["check"]: check for check in json.loads(bbfs("doctor", "--json", *only).stdout)}
+    assert checks["mount table"]["level"] == ("warn" if os.geteuid() == 0 else "FAIL")
+    assert checks["mount table"]["remedy"] == "as root, 'ln -s ../proc/self/mounts /etc/mtab'"
+    stuck = mountpoint.Mount(str(tmp_path), "fuse.bbfs", 0, os.geteuid())
+    monkeypatch.setattr(mountpoint, "mounts", lambda: [stuck])
+    result = bbfs("umount", tmp_path)
+    assert result.exit_code == 1
+    assert "/etc/mtab is missing: as root, 'ln -s ../proc/self/mounts /etc/mtab'" in result.stderr
+
+
+def test_a_folder_that_is_not_there_fails_at_once(bbfs: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path, why in (("typo", "No such file or directory"), ("file", "Not a directory")):
+        for command in (["ls"], ["cat", "notes/x"], ["mount", str(tmp_path / "mnt")], ["sources"]):
+            result = bbfs(*command, "--dir", f"notes={tmp_path}/{path}")
+            assert (result.exit_code, result.stdout) == (1, "")
+            assert result.stderr == f"bbfs: --dir notes: {tmp_path}/{path}: {why}\n"
+    assert not (tmp_path / "mnt").exists()
+
+
 def test_doctor_without_a_device_says_what_to_do(
     bbfs: Run, only: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -343,8 +369,8 @@ def test_the_shell_completes_commands() -> None:
     assert done.stdout == "plain,umount\n"
 
 
-def test_what_a_source_says_cannot_drive_the_terminal(bbfs: Run, tmp_path: Path) -> None:
-    result = bbfs("ls", "--dir", f"notes={tmp_path / 'none'}", "notes/\x1b[31mred")
+def test_what_a_source_says_cannot_drive_the_terminal(bbfs: Run, only: list[str]) -> None:
+    result = bbfs("ls", *only, "notes/\x1b[31mred")
     assert result.exit_code == 1
     assert "\x1b" not in result.stderr
     assert "\\x1b[31mred" in result.stderr

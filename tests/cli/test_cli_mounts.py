@@ -3,6 +3,8 @@
 import json
 import os
 import pty
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -247,8 +249,30 @@ def test_sources_and_doctor_see_the_mount(mount: Mount, process: Process, folder
     assert [(row["id"], row["state"], row["resources"]) for row in rows] == [("seen", "up", 2)]
     assert json.loads((point / ".bbfs/status.json").read_text())["sources"][0]["resources"] == 2
     assert {row["resources"] for row in json.loads(text(process("sources", "--json", "--offline")))} == {None}
-    findings = [check["finding"] for check in json.loads(process("doctor", "--json").stdout)]
-    assert f"{point}, 1 source" in findings
+    checks = [(check["check"], check["finding"]) for check in json.loads(process("doctor", "--json").stdout)]
+    assert ("mount", f"{point}, 1 source") in checks
+    assert (f"source seen at {point}", "up, 2 resources") in checks
+    assert f"source seen at {point}" not in process("doctor", "--json", "--dir", folder).stdout.decode()
+
+
+def test_ls_as_json_loads_nothing_without_l(mount: Mount, process: Process, tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "server")
+    server.add("test://a.md", "text", mimeType="text/markdown")
+    server.add("test://b/c", "more")
+    source = ["--mcp", f"scripted={shlex.join([sys.executable, '-I', '-S', str(PROGRAM), str(server.directory)])}"]
+    point, _ = mount(*source)
+    for arguments in (["scripted"], [str(point / "mcp-server+scripted")], [*source, "scripted"]):
+        entries = json.loads(text(process("ls", "-R", "--json", *arguments)))
+        files = {entry["name"]: entry for entry in entries if entry["kind"] == "file" and entry["name"] != ".about.md"}
+        assert [(entry["uri"], entry.get("mimeType"), entry.get("size")) for entry in files.values()] == [
+            ("mcp-server+scripted+test://a.md", "text/markdown", None),
+            ("mcp-server+scripted+test://b/c", None, None),
+        ]
+        assert all(re.fullmatch(r"\d{4}-.*Z", entry["lastModified"]) for entry in files.values())
+    assert server.reads() == 0
+    entries = json.loads(text(process("ls", "-R", "-l", "--json", "scripted")))
+    sizes = {entry["name"]: entry.get("size") for entry in entries if entry["kind"] == "file"}
+    assert (sizes["a.md"], sizes["c"]) == (4, 4)
 
 
 def test_what_the_source_says_is_told_through_the_mount(mount: Mount, process: Process, tmp_path: Path) -> None:

@@ -86,7 +86,8 @@ def _checks(choice: SourceChoice, timeout: float) -> Iterator[Check]:
     yield _mounting_program(root=os.geteuid() == 0)
     if config is not None and config.mount.allow_other:
         yield _other_users(root=os.geteuid() == 0)
-    yield from _mounts()
+    yield _mount_table(root=os.geteuid() == 0)
+    yield from _mounts(None if choice.given else timeout)
     if config is None:
         yield Check("configuration", "FAIL", str(problem), "correct the file or option named")
     else:
@@ -156,7 +157,18 @@ def _other_users(*, root: bool) -> Check:
     return Check("allow_other", "FAIL", f"wanted, but user_allow_other is not in {_FUSE_CONF}", remedy)
 
 
-def _mounts() -> Iterator[Check]:
+def _mount_table(*, root: bool) -> Check:
+    lack = mountpoint.missing_table()
+    if lack is None:
+        return Check("mount table", "ok", f"{mountpoint.MOUNT_TABLE} can be read")
+    finding, _, remedy = lack.partition(": ")
+    if root:
+        return Check("mount table", "warn", f"{finding}, which df(1) needs", remedy)
+    return Check("mount table", "FAIL", f"{finding}, so fusermount3 lets only root unmount", remedy)
+
+
+def _mounts(timeout: float | None) -> Iterator[Check]:
+    """Check the mounts. timeout: seconds for the sources of those that live; None asks none."""
     found = {mount.path: mount for mount in mountpoint.mounts() if mount.is_bbfs}
     if not found:
         yield Check("mounts", "ok", "none at the moment")
@@ -164,13 +176,24 @@ def _mounts() -> Iterator[Check]:
         try:
             if not mount.is_ours:
                 raise ForeignMount(f"{path} belongs to another user")
-            names = mountpoint.names(path)
+            rows = _asked(path, timeout)
         except ForeignMount as error:
             yield Check("mount", "ok", str(error))
         except MountError as error:
             yield Check("mount", "warn", str(error), f"'bbfs umount {path}', or mount there again")
         else:
-            yield Check("mount", "ok", f"{path}, {output.count(len(names), 'source')}")
+            yield Check("mount", "ok", f"{path}, {output.count(len(rows), 'source')}")
+            for row in rows if timeout is not None else ():
+                yield _source(row, f"source {row['id']} at {path}")
+
+
+def _asked(mount: str, timeout: float | None) -> list[dict[str, Any]]:
+    """Return the sources of a live mount, each asked for its listing within the time. Raise MountError."""
+    import trio  # noqa: PLC0415 - a tenth of a second
+
+    from bbfs.cli.target.mounted import MountedTree  # noqa: PLC0415 - as above
+
+    return trio.run(MountedTree(mount).sources, timeout)
 
 
 def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> Iterator[Check]:
@@ -189,7 +212,7 @@ def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> It
         yield Check("sources", "FAIL", str(error), "correct the file or option named")
         return
     for source, row in zip(config.sources, rows, strict=True):
-        yield _source(row, source.mcp.command if source.mcp is not None else None)
+        yield _source(row, f"source {row['id']}", source.mcp.command if source.mcp is not None else None)
 
 
 def _shared_cache(shared: "SharedCache", sources: "Sequence[DataSource]") -> Check:
@@ -222,8 +245,7 @@ def _contact(choice: SourceChoice, config: "Config", timeout: float) -> list[dic
     return operand.run(choice, work, config)
 
 
-def _source(row: dict[str, Any], command: str | None) -> Check:
-    name = f"source {row['id']}"
+def _source(row: dict[str, Any], name: str, command: str | None = None) -> Check:
     error = row.get("error")
     if command is not None and shutil.which(command) is None:
         kind = "is no program that can be run" if "/" in command else "is not on the PATH"

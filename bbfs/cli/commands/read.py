@@ -28,11 +28,11 @@ Examples:
   bbfs ls                              the sources
   bbfs ls -l docs/resource             size, time, MIME type, name
   bbfs ls -R --dir notes=~/notes notes
-  bbfs ls --json docs
+  bbfs ls --json docs                  all that is known; loads nothing
 
 \b
 JSON: an array of objects with path, name, kind (directory, file, symlink), and where known
-size (bytes), lastModified, mimeType, uri, target, error.
+size (bytes), lastModified, mimeType, uri, target, error. With -l, unknown sizes are learnt, by loading contents.
 """
 
 
@@ -52,7 +52,7 @@ class _Lister:
         if path:
             entry = await target.tree.entry(path, exact=self.exact)
             if entry.kind == "file":
-                self._print([entry])
+                self._print(await self._described(target, [entry]))
                 return
         await self._directory(target, path, ("/".join(path) or ".") if heading is None and self.recursive else heading)
 
@@ -62,7 +62,7 @@ class _Lister:
             entries = [entry for entry in entries if entry.kind != "file"]  # beside the sources: what describes them
         if not self.json and heading is not None:
             click.echo(f"{output.printable(heading)}:")
-        self._print(entries)
+        self._print(await self._described(target, entries))
         if len(path) == 1 and all(entry.path[-1] == ABOUT for entry in entries):
             await self._say_why_empty(target, path)
         if not self.recursive:
@@ -79,6 +79,9 @@ class _Lister:
                     why = await target.tree.why(entry.path, error) if isinstance(error, OSError) else None
                     output.failure(error, "/".join(entry.path), why)
                     self.complete = False
+
+    async def _described(self, target: Target, entries: list[TreeEntry]) -> list[TreeEntry]:
+        return await target.tree.described(entries) if self.json and not self.exact else entries
 
     async def _say_why_empty(self, target: Target, path: tuple[str, ...]) -> None:
         """Report why a source lists nothing: it may be up and have a fault, or have no resources but other things."""
@@ -152,7 +155,7 @@ def ls(choice: SourceChoice, operand: str | None, long: bool, recursive: bool, a
     """List the sources, or what is in a directory."""
     from bbfs.cli.target.operand import each, each_root, run  # noqa: PLC0415 - trio
 
-    lister = _Lister(long, recursive, as_json, exact=long or as_json)
+    lister = _Lister(long, recursive, as_json, exact=long)
 
     async def work(opened: "Trees") -> bool:
         if operand is not None:

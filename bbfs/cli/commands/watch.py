@@ -18,7 +18,7 @@ if there is one and no option names sources; else the source is opened here.
 \b
 A line is 'added PATH', 'changed PATH' or 'removed PATH'; 'missed PATH' says that more has changed below
 it than could be told. Only another content is a change: an announcement after which it is the same is not.
-On a terminal, 'watching PATH' says that the watch has begun.
+On standard error, 'watching PATH' says that the watch has begun; -q leaves that out.
 
 \b
 Examples:

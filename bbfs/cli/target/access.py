@@ -44,6 +44,10 @@ class SourceTree(Protocol):
         """Return the entries of a directory. exact: load the sizes and other fields that a listing leaves open."""
         ...
 
+    async def described(self, entries: list[TreeEntry]) -> list[TreeEntry]:
+        """Return listed entries with all metadata that is known. That loads no content."""
+        ...
+
     async def entry(self, path: Path, *, exact: bool) -> TreeEntry: ...
 
     async def document(self, target: "Target") -> dict[str, Any]:

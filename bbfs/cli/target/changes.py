@@ -63,8 +63,8 @@ class Teller:
         self._news.set()
 
     def begin(self, shown: str) -> None:
-        """Say that from now on no change is missed, where a person or a script looks for that. Raise OSError."""
-        if log.isEnabledFor(logging.INFO) or sys.stderr.isatty():
+        """Say that from now on no change is missed. Raise OSError."""
+        if log.isEnabledFor(logging.WARNING):  # not with --quiet
             output.message(f"watching {shown}")
         if self._ready:
             click.echo(json.dumps({"event": "ready"}) if self._as_json else "ready")

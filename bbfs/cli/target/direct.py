@@ -140,6 +140,9 @@ class DirectTree:
         nodes = await self.manager.children(path)
         return [self._entry((*path, name), node, problems.get(name)) for name, node in nodes.items()]
 
+    async def described(self, entries: list[TreeEntry]) -> list[TreeEntry]:
+        return entries  # a listing has it all
+
     async def entry(self, path: Path, *, exact: bool) -> TreeEntry:
         path = await self.resolved(path)
         node = await self.manager.find_certain(path)

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote
@@ -86,6 +87,22 @@ class MountedTree:
                 raise
             why = await self.why(path, error)
             return TreeEntry(path, "file", error=f"{error.strerror}: {why}" if why else error.strerror)
+
+    async def described(self, entries: list[TreeEntry]) -> list[TreeEntry]:
+        return await trio.to_thread.run_sync(lambda: [*map(self._described, entries)], abandon_on_cancel=True)
+
+    def _described(self, entry: TreeEntry) -> TreeEntry:
+        if entry.kind == "symlink" or len(entry.path) < 2:
+            return entry  # neither a link nor a source has the attributes of a resource
+        document: dict[str, Any] = json.loads(_attribute(self._at(entry.path), "user.bbfs.metadata") or "{}")
+        return replace(
+            entry,
+            size=document.get("size") if entry.kind == "file" else None,
+            modified_ns=_nanoseconds(document.get("lastModified")),
+            mime_type=document.get("mimeType"),
+            uri=document.get("uri"),
+            error=entry.error,
+        )
 
     async def entry(self, path: Path, *, exact: bool) -> TreeEntry:
         if exact:
@@ -228,6 +245,14 @@ def _kind(entry: os.DirEntry[str]) -> Literal["directory", "file", "symlink"]:
     if entry.is_symlink():
         return "symlink"
     return "directory" if entry.is_dir(follow_symlinks=False) else "file"
+
+
+def _nanoseconds(timestamp: str | None) -> int | None:
+    """Return a time of a document as nanoseconds since the epoch, to the second; None if there is none to tell."""
+    try:
+        return int(datetime.fromisoformat(timestamp or "").timestamp()) * 1_000_000_000
+    except (ValueError, OverflowError):
+        return None
 
 
 def _is_directory(path: str) -> bool:
