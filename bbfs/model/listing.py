@@ -36,11 +36,10 @@ FIELDS: Final = (
     "kind",
     "target",
     "on_open",
-    "lazy",
     "properties",
     "uri",
 )
-_DEFAULTS: Final = (None,) * 8 + ("unknown",) + (None,) * 3 + ("resource", None, False, False, None, None)
+_DEFAULTS: Final = (None,) * 8 + ("unknown",) + (None,) * 3 + ("resource", None, False, None, None)
 _POSITION = {field: position for position, field in enumerate(FIELDS)}
 MIME_TYPE, SIZE, MODIFIED_NS = _POSITION["mime_type"], _POSITION["size"], _POSITION["modified_ns"]
 _ETAG, _KIND = _POSITION["etag"], _POSITION["kind"]

@@ -161,7 +161,6 @@ class ResourceMetadata:
     uri_template, variables: the template that the resource is made from, and the values that make it.
     on_open: loading it does something at the source, so nothing but an open of the file loads it: no stat, no listing,
         no loading ahead (`docs/semantics.md` S31).
-    lazy: loading it costs so much that nothing but an open does it: its size is 0 until then, as with `sizes = "lazy"`.
     properties: other fields of this source type, by names in snake_case, shown as `user.bbfs.NAME`.
     """
 
@@ -182,7 +181,6 @@ class ResourceMetadata:
     target: str | None = None
     variables: Mapping[str, Any] | None = None
     on_open: bool = False
-    lazy: bool = False
     properties: Mapping[str, Any] | None = None
 
 

@@ -394,7 +394,7 @@ class ResourceManager:
 
     def lazy(self, record: Record) -> bool:
         """Return whether the size is 0 until an open: if only an open loads the resource, or with `sizes = "lazy"`."""
-        return record.on_open or record.metadata.lazy or self.source_of(record).data.policy.sizes == "lazy"
+        return record.on_open or self.source_of(record).data.policy.sizes == "lazy"
 
     async def learn(self, record: Record) -> None:
         """Update size, version and time of the record: by asking the source for them, or by a load.

@@ -206,16 +206,14 @@ def test_a_large_table_costs_nothing_until_it_is_opened(mounted: Mounts, postgre
     before = scans()
     public = mounted(over(postgres, name, config={"row_limit": 1000, "listed_rows": 100})) / BASE / "public"
     listing = run("ls", "-l", public, public / "large").text
-    assert 'estimated_rows="5000"' in run("getfattr", "-d", public / "large", public / "large/rows.csv").text
+    assert 'estimated_rows="5000"' in run("getfattr", "-d", public / "large", public / "large/schema.sql").text
     assert {line.split()[-1]: line.split()[4] for line in listing.splitlines() if line.startswith("-")} == {
         "columns.json": run("stat", "-c", "%s", public / "large/columns.json").text.strip(),
-        "count": "0",
-        "rows.csv": "0",
-        "rows.ndjson": "0",
         "schema.sql": run("stat", "-c", "%s", public / "large/schema.sql").text.strip(),
     }
     assert scans() == before
     expected = postgres.psql(name, "COPY large TO STDOUT (FORMAT csv, HEADER)")
+    assert run("stat", "-c", "%s", public / "large/rows.csv").text == f"{len(expected)}\n"
     assert run("cat", public / "large/rows.csv").out == expected
     assert run("cat", public / "large/count").text == "5000\n"
     assert run("stat", "-c", "%s", public / "small/rows.csv").text == "3\n"
@@ -227,6 +225,42 @@ def test_a_large_table_costs_nothing_until_it_is_opened(mounted: Mounts, postgre
     assert json.loads(run("cat", public / "large/by/kind/kind 1/4999.json").text)["id"] == 4999
     assert errno_of("os.stat(sys.argv[1])", public / "large/by/kind/kind 2/4999.json") == "ENOENT"
     assert errno_of("os.stat(sys.argv[1])", public / "large/row/05.json") == "ENOENT"
+
+
+@pytest.mark.semantics("S9", "S14")
+def test_an_archive_of_a_large_table_has_all_rows_and_no_empty_file(
+    mounted: Mounts, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    name = postgres.create(
+        "archived",
+        (
+            "CREATE TABLE large (id bigint PRIMARY KEY, v text)",
+            "INSERT INTO large SELECT i, 'v' || i FROM generate_series(1, 2500) AS i",
+            "CREATE TABLE keyless (v text)",
+            "INSERT INTO keyless SELECT 'v' || i FROM generate_series(1, 2500) AS i",
+            "ANALYZE",
+        ),
+    )
+    queries = {"slow": {"sql": "SELECT 7 AS n", "lazy": True}}
+    source = mounted(over(postgres, name, config={"row_limit": 1000, "queries": queries})) / BASE
+    for command in ("tar --sort=name -cf - . | tar -xf - -C", "cp -a ."):
+        copy = tmp_path / command.split()[0]
+        copy.mkdir()
+        shell(f"{command} {copy}", directory=source)
+        assert not [path for path in copy.rglob("*") if path.is_file() and not path.stat().st_size]
+        parts = sorted((copy / "public/large/rows").iterdir())
+        assert [part.name for part in parts] == [
+            "0000001-0001000.csv",
+            "0001001-0002000.csv",
+            "0002001-0003000.csv",
+        ]
+        rows = [line for part in parts for line in part.read_text().splitlines()[1:]]
+        assert rows == [f"{number},v{number}" for number in range(1, 2501)]
+        assert {path.name for path in (copy / "public/keyless").iterdir()} == {"columns.json", "schema.sql"}
+        assert {path.name for path in (copy / "query").iterdir()} == {"slow.sql"}
+    assert run("cat", source / "query/slow.csv").text == "n\n7\n"
+    assert run("stat", "-c", "%s", source / "query/slow.csv", source / "public/keyless/count").text == "4\n5\n"
+    assert "`rows/` has all rows" in run("cat", source / ".about.md").text
 
 
 def _memory(pid: int) -> int:

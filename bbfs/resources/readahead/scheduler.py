@@ -265,7 +265,7 @@ class LoadAhead:
 
     def _worth(self, record: Record, now: float) -> bool:
         """Return whether a content is worth readahead: not cached nor under way, without side effects, small enough."""
-        if record.parent is not None or record.provisional or record.on_open or record.metadata.lazy:
+        if record.parent is not None or record.provisional or record.on_open:
             return False
         # A description with an etag makes a record fresh without a load.
         if record.fresh(now) and (record.digest != record.metadata.etag or self._held(record)):

@@ -27,7 +27,7 @@ from bbfs.sources.database.names import Key, KeyValue
 from bbfs.sources.database.queries import Query
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write
 from bbfs.sources.database.session import DatabaseSession
-from bbfs.sources.database.tables import Schema, Table
+from bbfs.sources.database.tables import KeyRange, Schema, Table
 from bbfs.sources.database.wire import DATA, DONE, FAILED, FRAME, LARGEST_FRAME, PART, decode, encode
 from bbfs.sources.options import open_regular
 
@@ -350,8 +350,11 @@ class RemoteSession:
     def count(self, table: Table) -> int:
         return self._process.call("count", table)
 
-    def rows(self, table: Table, format: RowFormat, write: Write) -> None:
-        self._process.call("rows", table, format, write=write)
+    def bounds(self, table: Table) -> tuple[int, int] | None:
+        return self._process.call("bounds", table)
+
+    def rows(self, table: Table, format: RowFormat, part: KeyRange | None, write: Write) -> None:
+        self._process.call("rows", table, format, part, write=write)
 
     def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
         return self._list("keys", table, limit, by)

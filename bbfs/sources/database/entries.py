@@ -39,6 +39,10 @@ _ABOUT = {
 }
 
 
+OF_ALL_ROWS = ("rows.csv", "rows.ndjson", "count")
+"""Files that a table of more than `row_limit` rows has, but does not list."""
+
+
 def types_of(name: str) -> tuple[str, ContentType]:
     """Return the MIME type of a file, by the end of its name."""
     mime_type = _TYPES.get(name.rpartition(".")[2], "application/octet-stream")
@@ -90,18 +94,30 @@ class DatabaseEntries:
         path, properties = _path(table.schema, table.name), table.properties(listed=True)
         return self._made(path, description=table.comment, kind="directory", properties=properties)
 
-    def table(self, table: Table, lazy: bool) -> Iterator[ResourceMetadata]:
-        """Yield the entries of a table's directory. lazy: files of all rows have no size until they are opened."""
+    def table(self, table: Table, is_large: bool) -> Iterator[ResourceMetadata]:
+        """Yield the entries of a table's directory. is_large: without those of all rows, whose size costs too much."""
         path, properties = _path(table.schema, table.name), table.properties()
-        for name, about in _ABOUT.items():
-            reads_rows = name not in ("schema.sql", "columns.json")
-            yield self._made([*path, name], description=about, properties=properties, lazy=lazy and reads_rows)
+        for name in _ABOUT:
+            if not is_large or name not in OF_ALL_ROWS:
+                yield self.file(table, name)
+        if is_large and table.part_key is not None:
+            about = "all rows in parts, by ranges of their keys"
+            yield self._made([*path, "rows"], description=about, kind="directory", properties=properties)
         if table.primary_key:
             about = f"rows by {', '.join(table.primary_key)}"
             yield self._made([*path, "row"], description=_printable(about), kind="directory", properties=properties)
         if table.indexed:
             about = f"rows by {', '.join(table.indexed)}"
             yield self._made([*path, "by"], description=_printable(about), kind="directory", properties=properties)
+
+    def file(self, table: Table, name: str) -> ResourceMetadata:
+        """Return a file of a table's directory."""
+        path = [*_path(table.schema, table.name), name]
+        return self._made(path, description=_ABOUT[name], properties=table.properties())
+
+    def part(self, table: Table, name: str) -> ResourceMetadata:
+        """Return a file in `rows/`."""
+        return self._made([*_path(table.schema, table.name), "rows", name])
 
     def column(self, table: Table, column: str) -> ResourceMetadata:
         properties = {"column": column, "column_type": table.column(column).type}
@@ -121,10 +137,10 @@ class DatabaseEntries:
         return self._made(path, kind="symlink", target="../../../row/" + show_component(segment_of(name)))
 
     def queries(self, queries: Iterable[Query]) -> Iterator[ResourceMetadata]:
-        """Yield the SQL of the named queries, and the results of those that need no values."""
+        """Yield the SQL of the named queries, and the results of those that need no values and cost little."""
         for query in queries:
             yield self.query(query, f"{query.name}.sql")
-            if not query.required:
+            if not query.required and not query.options.lazy:
                 yield self.query(query, f"{query.name}.csv")
                 yield self.query(query, f"{query.name}.ndjson")
 
@@ -135,7 +151,6 @@ class DatabaseEntries:
             name=show_component(segment),
             description=query.options.description,
             properties=without_none(query=query.name, parameters=parameters or None),
-            lazy=query.options.lazy and not segment.endswith(".sql"),
         )
 
 

@@ -4,7 +4,7 @@ Native URIs are `sqlite://SCHEMA/TABLE/…` and `postgres://SCHEMA/TABLE/…`; `
 the names and keys in them. Every request is a transaction of its own, which sees one state of the database.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bbfs.model.errors import DeadlineExceeded, IsADirectory, NotFound, Unreachable
@@ -26,10 +26,10 @@ from bbfs.sources.database.names import (
     value_text,
 )
 from bbfs.sources.database.options import DatabaseOptions, access_of
-from bbfs.sources.database.queries import Query, parse_file_name
+from bbfs.sources.database.queries import FORMATS, Query, parse_file_name
 from bbfs.sources.database.rendering import RowFormat, Write, encoded
 from bbfs.sources.database.session import DatabaseSession
-from bbfs.sources.database.tables import Table, columns_json
+from bbfs.sources.database.tables import KeyRange, Table, columns_json, part_of, parts_between
 from bbfs.sources.health import Health
 from bbfs.sources.options import parse_options
 
@@ -67,6 +67,26 @@ class DatabaseHandler:
         """`down` after the database could not be reached, `up` after anything else."""
         return self._health.state
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """Return where the rows are that no listing has."""
+        files = ", ".join(f"`{name}`" for name in entries.OF_ALL_ROWS)
+        told = [
+            f"A table of more than {self._options.row_limit} rows (`row_limit`), and a view whose rows have no"
+            f" estimate, lists none of {files}: open them by name. `rows/` has all rows of such a table in parts, if"
+            " its key is a whole number."
+        ]
+        if any(query.required or query.options.lazy for query in self._queries.values()):
+            told.append(
+                "Of queries that need values or are `lazy`, only the SQL is listed: open `query/NAME.csv` or"
+                " `query/NAME?PARAMETER=VALUE.csv`."
+            )
+        return told
+
+    @property
+    def offers(self) -> Mapping[str, int]:
+        return {}
+
     async def aclose(self) -> None:
         """End the idle processes."""
         await self._backend.aclose()
@@ -83,6 +103,8 @@ class DatabaseHandler:
         if path == (QUERIES,) and self._queries:
             return self._find_query(name)
         texts = (*map(text_of, path), named(name))
+        if len(texts) == 3 and name not in entries.OF_ALL_ROWS:
+            raise NotFound(f"{shown(name)}: no such file")  # the listing has the others
         return await self._ask(lambda session, _job: self._find(session, texts))
 
     async def load(self, native_uri: str) -> Loaded:
@@ -111,11 +133,14 @@ class DatabaseHandler:
         if len(path) == 1:
             return Listing(tuple(made.table_name(table) for table in session.tables(schema)))
         name, below = path[1], path[2:]
-        keys_only = bool(below) and below != ("by",)
+        keys_only = bool(below) and below not in (("by",), ("rows",))
         table = session.table(schema, text_identifier(name), keys_only=keys_only)
         match below:
             case ():
-                return Listing(tuple(made.table(table, self._is_lazy(table))))
+                is_large = table.estimated_rows is None or table.estimated_rows > self._options.row_limit
+                return Listing(tuple(made.table(table, is_large)), open=is_large)
+            case ("rows",) if table.part_key is not None:
+                return self._parts(session, table)
             case ("row",) if table.primary_key:
                 return self._keys(session, table, ("row",), None)
             case ("by",) if table.indexed:
@@ -147,8 +172,14 @@ class DatabaseHandler:
             )
         return column
 
-    def _is_lazy(self, table: Table) -> bool:
-        return table.estimated_rows is None or table.estimated_rows > self._options.row_limit
+    def _parts(self, session: DatabaseSession, table: Table) -> Listing:
+        bounds, options = session.bounds(table), self._options
+        parts = (
+            ()
+            if bounds is None
+            else parts_between(*bounds, table.estimated_rows, options.row_limit, options.listed_rows)
+        )
+        return Listing(tuple(self._entries.part(table, f"{name}.csv") for name, _ in parts), open=True)
 
     def _keys(self, session: DatabaseSession, table: Table, below: Path, by: Any) -> Listing:
         limit = self._options.listed_rows
@@ -168,13 +199,19 @@ class DatabaseHandler:
 
     def _find(self, session: DatabaseSession, path: Path) -> ResourceMetadata:
         nothing = NotFound(f"{shown('/'.join(path))}: no such file")
-        if len(path) < 4:
+        if len(path) < 3:
             raise nothing
         *above, last = path[2:]
-        if above[0] in ("row", "by") and len(above) != 2 and not last.endswith(".json"):
+        if above and above[0] in ("row", "by") and len(above) != 2 and not last.endswith(".json"):
             raise nothing
-        table = session.table(self._schema(path[0]), text_identifier(path[1]), keys_only=True)
+        keys_only = above not in ([], ["rows"])
+        table = session.table(self._schema(path[0]), text_identifier(path[1]), keys_only=keys_only)
         match above:
+            case [] if last in entries.OF_ALL_ROWS:
+                return self._entries.file(table, last)
+            case ["rows"]:
+                self._part(table, last)
+                return self._entries.part(table, last)
             case ("row",) | ("by", _, _):
                 by = None if above == ["row"] else (self._indexed(table, above[1]), text_value(above[2]))
                 key = self._key(table, last)
@@ -187,6 +224,14 @@ class DatabaseHandler:
         raise nothing
 
     @staticmethod
+    def _part(table: Table, name: str) -> tuple[KeyRange, RowFormat]:
+        stem, _, ending = name.rpartition(".")
+        part = part_of(stem)
+        if part is None or ending not in FORMATS or table.part_key is None:
+            raise NotFound(f"{shown(name)}: no part of the rows")
+        return part, "csv" if ending == "csv" else "ndjson"
+
+    @staticmethod
     def _key(table: Table, name: str) -> tuple[Any, ...]:
         if not name.endswith(".json") or not table.primary_key:
             raise NotFound(f"{shown(name)}: no such row")
@@ -197,7 +242,7 @@ class DatabaseHandler:
         if len(path) == 1:
             session.tables(schema)
             raise IsADirectory(f"{shown(schema)}: is a schema")
-        table = session.table(schema, text_identifier(path[1]), keys_only=len(path) > 3)
+        table = session.table(schema, text_identifier(path[1]), keys_only=len(path) > 3 and path[2:3] != ("rows",))
         match path[2:]:
             case ("schema.sql",):
                 return self._content(job, lambda write: write(encoded(session.definition(table))))
@@ -205,14 +250,18 @@ class DatabaseHandler:
                 return self._content(job, lambda write: write(columns_json(table)))
             case ("count",):
                 return self._content(job, lambda write: write(b"%d\n" % session.count(table)))
-            case ("rows.csv",) | ("rows.ndjson",):
-                form: RowFormat = "csv" if path[2] == "rows.csv" else "ndjson"
-                return self._content(job, lambda write: session.rows(table, form, write))
+            case ("rows.csv",):
+                return self._content(job, lambda write: session.rows(table, "csv", None, write))
+            case ("rows.ndjson",):
+                return self._content(job, lambda write: session.rows(table, "ndjson", None, write))
+            case ("rows", name):
+                part, form = self._part(table, name)
+                return self._content(job, lambda write: session.rows(table, form, part, write))
             case ("row", name):
                 return self._row(session, job, table, name, None)
             case ("by", column, value, name):
                 return self._row(session, job, table, name, (self._indexed(table, column), text_value(value)))
-            case () | ("row",) | ("by", *_):
+            case () | ("row",) | ("rows",) | ("by", *_):
                 raise IsADirectory(f"{shown('/'.join(path))}: is a directory")
         raise NotFound(f"{shown('/'.join(path))}: no such file")
 

@@ -25,9 +25,10 @@ class DatabaseOptions(SourceOptions):
     """Options of a database.
 
     url: its address, in SQLAlchemy's form; a password may also be in `auth.password`. schemas: the schemas that are
-    shown, instead of all except the system's. row_limit: the files of a table with more rows (by estimate) have size 0
-    until they are opened. listed_rows: limit on the names in `row/` and in each directory of `by/`. queries: the named
-    queries. max_memory: bytes of a process that reads the database; one value of SQLite may have a sixth of it.
+    shown, instead of all except the system's. row_limit: the files of all rows of a table with more (by estimate) are
+    not listed, and its parts have about as many. listed_rows: limit on the names in `row/`, in `rows/` and in each
+    directory of `by/`. queries: the named queries. max_memory: bytes of a process that reads the database; one value of
+    SQLite may have a sixth of it.
     """
 
     url: SecretStr

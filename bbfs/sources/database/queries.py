@@ -37,8 +37,7 @@ class ParameterOptions(BaseModel):
 class QueryOptions(BaseModel):
     """A named query: SQL with `:name` for each parameter (`\\:` is a colon).
 
-    parameters: all except required texts; a word alone is a type. lazy: only open runs it, and its size is 0 until
-    then.
+    parameters: all except required texts; a word alone is a type. lazy: its results are not listed.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

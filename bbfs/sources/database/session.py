@@ -5,7 +5,7 @@ from typing import Protocol
 from bbfs.model.errors import BbfsError
 from bbfs.sources.database.names import Key, KeyValue
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write
-from bbfs.sources.database.tables import Schema, Table
+from bbfs.sources.database.tables import KeyRange, Schema, Table
 
 
 class DatabaseSession(Protocol):
@@ -30,7 +30,13 @@ class DatabaseSession(Protocol):
 
     def count(self, table: Table) -> int: ...
 
-    def rows(self, table: Table, format: RowFormat, write: Write) -> None: ...
+    def bounds(self, table: Table) -> tuple[int, int] | None:
+        """Return the lowest and the highest part key, or None for a table without rows."""
+        ...
+
+    def rows(self, table: Table, format: RowFormat, part: KeyRange | None, write: Write) -> None:
+        """Write all rows, or those of a part in the order of its key."""
+        ...
 
     def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:
         """Return at most `limit` primary keys, in order. by: a column, and the value that its rows must have."""

@@ -1,8 +1,13 @@
 """The schemas and tables of a database as values. Pure."""
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+_PART = re.compile(r"(-?[0-9]{1,19})-(-?[0-9]{1,19})")
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 def quoted(name: str) -> str:
@@ -56,11 +61,52 @@ class ForeignKey:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The rows of a table whose part key is one of these numbers; both count."""
+
+    first: int
+    last: int
+
+
+def parts_between(
+    lowest: int, highest: int, rows: int | None, in_one: int, at_most: int
+) -> Iterator[tuple[str, KeyRange]]:
+    """Yield parts with their names for a table with these keys; they stay the same while the table grows a little.
+
+    rows: as far as known. in_one: rows of a part, if the numbers are evenly spread. at_most: parts, and one more.
+    """
+    span = highest - lowest + 1
+    wanted = min(-(-min(rows or span, span) // max(in_one, 1)), max(at_most, 1))
+    width = _round(-(-span // wanted))
+    first, last = (lowest - 1) // width, (highest - 1) // width
+    digits = max(7, len(str(min((last + 1) * width, _HIGHEST))))
+    for number in range(first, last + 1):
+        part = KeyRange(max(number * width + 1, _LOWEST), min((number + 1) * width, _HIGHEST))
+        yield f"{part.first:0{digits}}-{part.last:0{digits}}", part
+
+
+def _round(number: int) -> int:
+    """Return the next number that is 1, 2 or 5 with zeros."""
+    power = 10 ** (len(str(number)) - 1)
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= number)
+
+
+def part_of(text: str) -> KeyRange | None:
+    """Return the part of a name, which need not be a listed one."""
+    found = _PART.fullmatch(text)
+    if found is None:
+        return None
+    first, last = int(found[1]), int(found[2])
+    return KeyRange(first, last) if _LOWEST <= first <= last <= _HIGHEST else None
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A table or view, without reading a row; in a listing without indexes and foreign keys.
 
     kind: `table`, `view`, `materialized view`, … estimated_rows: never counted; None where the catalog has no estimate.
-    identity: the backend's own handle.
+    part_key: a column of whole numbers, in SQL, by which a range of rows is found fast. identity: the session's own
+    handle.
     """
 
     schema: str
@@ -72,6 +118,7 @@ class Table:
     foreign_keys: tuple[ForeignKey, ...] = ()
     comment: str | None = None
     estimated_rows: int | None = None
+    part_key: str | None = None
     identity: Any = field(default=None, compare=False)
 
     @property

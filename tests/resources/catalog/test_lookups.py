@@ -53,7 +53,7 @@ class Database:
             case ():
                 table = {"columns": {"id": "integer"}, "Bad Name": 1}
                 row = self.metadata("row", kind="directory", properties=table)
-                return Listing((row, self.metadata("by", kind="directory"), self.metadata("all", lazy=True)))
+                return Listing((row, self.metadata("by", kind="directory")))
             case ("row",) | ("by", "red"):
                 return Listing((self.metadata(*path, "1"),), open=True)
             case ("by",):
@@ -152,13 +152,13 @@ async def test_an_outage_is_no_absence(nursery: trio.Nursery) -> None:
 
 
 @pytest.mark.semantics("S9")
-async def test_a_costly_resource_is_loaded_by_an_open_alone(nursery: trio.Nursery) -> None:
-    source = Database()
+async def test_the_size_of_what_is_not_listed_is_true(nursery: trio.Nursery) -> None:
+    source = Database(rows={"7": b"seven"})
     async with World(nursery, source) as world:
-        assert (await world.kernel.stat(f"{ROOT}/all")).size == 0
+        assert await world.kernel.ls(f"{ROOT}/row") == ["1"]
         assert source.loaded == []
-        assert await world.kernel.cat(f"{ROOT}/all") == b"everything"
-        assert (await world.kernel.stat(f"{ROOT}/all")).size == len(b"everything")
+        assert (await world.kernel.stat(f"{ROOT}/row/7")).size == len(b"seven")
+        assert await world.kernel.cat(f"{ROOT}/row/7") == b"seven"
         assert len(source.loaded) == 1
 
 

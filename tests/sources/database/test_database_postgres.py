@@ -74,8 +74,9 @@ async def test_a_query_of_postgres_may_only_read(postgres: PostgresServer, sql: 
 async def test_all_of_a_partitioned_table_counts(postgres: PostgresServer, filled: str) -> None:
     async with handler(over(postgres, filled, row_limit=1999)) as made:
         entries = {entry.name: entry for entry in (await made.list_directory(("public", "parts"))).resources}
-        assert entries["rows.csv"].lazy
-        assert (entries["rows.csv"].properties or {})["estimated_rows"] == 2000
+        assert set(entries) == {"columns.json", "schema.sql", "row", "rows", "by"}
+        assert (entries["rows"].properties or {})["estimated_rows"] == 2000
+        assert (await made.find(("public", "parts"), "rows.csv")).native_uri == "postgres://public/parts/rows.csv"
         assert (await text_of(made, "postgres://public/parts/rows.csv")).count("\n") == 2001
         assert '"y":7' in await text_of(made, "postgres://public/parts/row/7,7.json")
 

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +12,8 @@ from urllib.parse import quote
 import pytest
 import trio
 from databases import handler, source_of, sqlite_file, text_of
+from hypothesis import given
+from hypothesis import strategies as st
 from postgres_server import PostgresServer
 
 from bbfs.model.errors import (
@@ -20,11 +23,13 @@ from bbfs.model.errors import (
     Denied,
     InvalidUri,
     IsADirectory,
+    NotFound,
     ProtocolViolation,
     Unreachable,
 )
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Services
+from bbfs.sources.database.tables import part_of, parts_between
 from bbfs.sources.factory import build
 
 
@@ -126,26 +131,70 @@ async def test_texts_that_are_no_utf_8_keep_their_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.semantics("S9", "S12")
-async def test_a_sqlite_table_is_lazy_by_its_last_row_and_what_computes_its_rows_always(tmp_path: Path) -> None:
+async def test_files_of_all_rows_are_listed_if_the_last_rowid_is_small_and_nothing_is_computed(tmp_path: Path) -> None:
     url = sqlite_file(
         tmp_path / "a.db",
         "CREATE TABLE large (x integer PRIMARY KEY, t text); CREATE TABLE small (x); INSERT INTO small VALUES (1);"
         "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r LIMIT 3000)"
         " INSERT INTO large SELECT x, 'ttttttttt' FROM r;"
-        "CREATE TABLE keyed (k text PRIMARY KEY) WITHOUT ROWID; CREATE VIEW v AS SELECT * FROM large;"
+        "CREATE TABLE keyed (k text PRIMARY KEY) WITHOUT ROWID; INSERT INTO keyed VALUES ('k');"
+        "CREATE VIEW v AS SELECT * FROM large;"
         "CREATE TABLE sparse (x integer PRIMARY KEY); INSERT INTO sparse VALUES (9000000000000000000);"
         "CREATE TABLE made (x, y AS (zeroblob(x))); CREATE VIRTUAL TABLE words USING fts5(text)",
     )
+    rows = {"rows.csv", "rows.ndjson", "count"}
     async with handler(source_of(url, row_limit=2999)) as made:
-        lazy = {
-            table: {entry.name for entry in (await made.list_directory(("main", table))).resources if entry.lazy}
-            for table in ("large", "small", "keyed", "v", "made", "words")
-        }
-        rows = {"rows.csv", "rows.ndjson", "count"}
-        assert lazy == {"large": rows, "small": set(), "keyed": rows, "v": rows, "made": rows, "words": rows}
+        for table in ("large", "small", "keyed", "v", "made", "words"):
+            listing = await made.list_directory(("main", table))
+            names = {entry.name for entry in listing.resources}
+            is_large = table != "small"
+            assert (listing.open, not names & rows) == (is_large, is_large)
+            assert ("rows" in names) == (table in ("large", "made"))
+            for name in rows:
+                found = await made.find(("main", table), name)
+                assert (await made.load(found.native_uri)).parts[0].content.size or table in ("made", "words")
+        with pytest.raises(NotFound):
+            await made.find(("main", "large"), "rows.xml")
     async with handler(source_of(url, row_limit=10_000)) as made:
         for table in ("large", "sparse", "keyed"):
-            assert not any(entry.lazy for entry in (await made.list_directory(("main", table))).resources), table
+            assert rows <= {entry.name for entry in (await made.list_directory(("main", table))).resources}, table
+
+
+@pytest.mark.semantics("S9", "S14")
+async def test_the_parts_of_a_large_table_are_all_of_it(tmp_path: Path) -> None:
+    numbers = [-70, -1, 0, 1, 10, 11, *range(100, 200), 250]
+    values = ", ".join(f"({number})" for number in numbers)
+    url = sqlite_file(tmp_path / "a.db", f"CREATE TABLE t (x integer PRIMARY KEY); INSERT INTO t VALUES {values}")
+    async with handler(source_of(url, row_limit=20)) as made:
+        parts = (await made.list_directory(("main", "t", "rows"))).resources
+        assert [part.name for part in parts][:3] == [
+            "-000099--000050.csv",
+            "-000049-0000000.csv",
+            "0000001-0000050.csv",
+        ]
+        found: list[str] = []
+        for part in parts:
+            header, *lines = (await text_of(made, part.native_uri)).splitlines()
+            assert header == "x"
+            found += lines
+        assert found == [str(number) for number in numbers]
+        assert await text_of(made, "sqlite://main/t/rows/10-100.ndjson") == '{"x":10}\n{"x":11}\n{"x":100}\n'
+        assert (await made.find(("main", "t", "rows"), "10-100.csv")).name == "10-100.csv"
+        for name in ("10-9.csv", "a-b.csv", "1-5.json", f"1-{1 << 63}.csv"):
+            with pytest.raises(NotFound):
+                await made.find(("main", "t", "rows"), name)
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 1 << 64), st.none() | st.integers(0, 10**12))
+def test_parts_cover_all_keys_once(lowest: int, span: int, rows: int | None) -> None:
+    highest = min(lowest + span, (1 << 63) - 1)
+    parts = list(parts_between(lowest, highest, rows, 1000, 50))
+    assert 1 <= len(parts) <= 52
+    assert parts[0][1].first <= lowest
+    assert parts[-1][1].last >= highest
+    assert all(one.last + 1 == other.first for (_, one), (_, other) in pairwise(parts))
+    assert all(part_of(name) == part for name, part in parts)
+    assert len({name for name, _ in parts}) == len(parts)
 
 
 async def test_directories_are_told_from_files(tmp_path: Path) -> None:

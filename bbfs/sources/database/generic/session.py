@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Column as SqlColumn
-from sqlalchemy import Connection, MetaData, exc, func, inspect, select, text
+from sqlalchemy import Connection, Integer, MetaData, exc, func, inspect, literal, select, text
 from sqlalchemy import Table as SqlTable
 from sqlalchemy.engine.reflection import ObjectKind
 from sqlalchemy.schema import CreateIndex, CreateTable
@@ -17,10 +17,12 @@ from sqlalchemy.types import TypeEngine
 from bbfs.model.errors import Denied, InvalidUri, NotFound
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown, value_text
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write, is_text, row_json, value_as_text, write_rows
-from bbfs.sources.database.tables import Column, ForeignKey, Schema, Table, TableIndex
+from bbfs.sources.database.tables import Column, ForeignKey, KeyRange, Schema, Table, TableIndex
 
 FETCHED = 1000
 """Rows in one fetch, if the driver supports that."""
+COUNTED = 100_001
+"""Rows that are counted at most, to learn if a table is large."""
 _READING = re.compile(r"\s*(\(\s*)*(select|with|values|table)\b", re.IGNORECASE)
 _READ: dict[type, Callable[[str], Any]] = {
     int: int,
@@ -82,12 +84,13 @@ class GenericSession:
         made = SqlTable(name, MetaData(), schema=schema, autoload_with=self._connection, resolve_fks=False)
         self._reflected[schema, name] = made
         indexes = sorted(made.indexes, key=lambda index: str(index.name))
+        keys = made.primary_key.columns if kind == "table" else ()
         return Table(
             schema,
             name,
             kind,
             tuple(self._column(column) for column in made.columns),
-            tuple(column.name for column in made.primary_key.columns) if kind == "table" else (),
+            tuple(column.name for column in keys),
             tuple(
                 TableIndex(
                     str(index.name), tuple(index.columns.keys()), bool(index.unique), next(iter(index.columns.keys()))
@@ -105,7 +108,14 @@ class GenericSession:
                 for key in self._inspector.get_foreign_keys(name, schema)
             ),
             made.comment,
+            None if keys_only or kind == "view" else self._counted(made),
+            part_key=next((key.name for key in [*keys][:1] if isinstance(key.type, Integer)), None),
         )
+
+    def _counted(self, table: SqlTable) -> int:
+        """Return the number of rows, counted up to a bound: most databases have no estimate that SQLAlchemy knows."""
+        some = select(literal(1)).select_from(table).limit(COUNTED).subquery()
+        return self._connection.execute(select(func.count()).select_from(some)).scalar_one()
 
     def _sql(self, table: Table) -> SqlTable:
         """Return the table of SQLAlchemy for one that `table` has returned."""
@@ -131,8 +141,17 @@ class GenericSession:
     def count(self, table: Table) -> int:
         return self._connection.execute(select(func.count()).select_from(self._sql(table))).scalar_one()
 
-    def rows(self, table: Table, format: RowFormat, write: Write) -> None:
-        self._write(select(self._sql(table)), {}, format, write)
+    def bounds(self, table: Table) -> tuple[int, int] | None:
+        key = self._sql(table).c[table.primary_key[0]]
+        lowest, highest = self._connection.execute(select(func.min(key), func.max(key))).one()
+        return None if lowest is None else (int(lowest), int(highest))
+
+    def rows(self, table: Table, format: RowFormat, part: KeyRange | None, write: Write) -> None:
+        statement = select(self._sql(table))
+        if part is not None:
+            keys = [self._sql(table).c[name] for name in table.primary_key]
+            statement = statement.where(keys[0].between(part.first, part.last)).order_by(*keys)
+        self._write(statement, {}, format, write)
 
     def _write(self, statement: Any, values: QueryValues, format: RowFormat, write: Write) -> None:
         streaming = self._connection.execution_options(stream_results=True, yield_per=FETCHED)

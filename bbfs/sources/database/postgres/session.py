@@ -12,9 +12,10 @@ from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.postgres import catalog
 from bbfs.sources.database.postgres.definition import definition
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write, in_portions
-from bbfs.sources.database.tables import Column, Schema, Table, TableIndex, quoted
+from bbfs.sources.database.tables import Column, KeyRange, Schema, Table, TableIndex, quoted
 
 _CSV = "FORMAT csv, HEADER"
+_WHOLE = ("smallint", "integer", "bigint")
 _LINES = "FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01'"
 """For one column of JSON, in which neither of these characters can stand: the line is the text."""
 LARGEST_ROW = 32 << 20
@@ -72,6 +73,8 @@ class PostgresSession:
         identity, kind, comment, estimate, columns, key, indexes, foreign_keys = found[0]
         if kind == "v":
             estimate = self._planned(schema, name)
+        types = {column["name"]: column["type"] for column in columns}
+        first = key[0]["name"] if key else None
         return Table(
             schema,
             name,
@@ -82,6 +85,7 @@ class PostgresSession:
             tuple(catalog.foreign_key(schema, each) for each in foreign_keys),
             comment,
             None if estimate is None else int(estimate),
+            quoted(first) if first is not None and types[first] in _WHOLE else None,
             identity,
         )
 
@@ -100,11 +104,19 @@ class PostgresSession:
     def count(self, table: Table) -> int:
         return self._all(f"SELECT count(*) FROM {table.sql_name}")[0][0]
 
-    def rows(self, table: Table, format: RowFormat, write: Write) -> None:
+    def bounds(self, table: Table) -> tuple[int, int] | None:
+        lowest, highest = self._all(f"SELECT min({table.part_key}), max({table.part_key}) FROM {table.sql_name}")[0]
+        return None if lowest is None else (lowest, highest)
+
+    def rows(self, table: Table, format: RowFormat, part: KeyRange | None, write: Write) -> None:
+        sql = f"SELECT * FROM {table.sql_name}"
+        if part is not None:
+            where = f"{table.part_key} BETWEEN {part.first:d} AND {part.last:d}"
+            sql += f" WHERE {where} ORDER BY {', '.join(map(quoted, table.primary_key))}"
         if table.kind != "view":
             # The order is that of the table; several workers would mix it.
             self._connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
-        self._copy(f"SELECT * FROM {table.sql_name}", format, write)
+        self._copy(sql, format, write)
 
     def _copy(self, sql: str, format: RowFormat, write: Write) -> None:
         """Write the rows of a statement as COPY sends them."""

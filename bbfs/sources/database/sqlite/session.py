@@ -16,7 +16,7 @@ from bbfs.sources.database.rendering import (
     value_as_text,
     write_rows,
 )
-from bbfs.sources.database.tables import Column, ForeignKey, Schema, Table, TableIndex, quoted
+from bbfs.sources.database.tables import Column, ForeignKey, KeyRange, Schema, Table, TableIndex, quoted
 
 FETCHED = 1000
 """Rows in one fetch."""
@@ -76,6 +76,7 @@ class SqliteSession:
         kind, root_page = found[0]
         columns, key = self._columns_and_key(schema, name)
         computes = not root_page or any(column.generated == "virtual" for column in columns)
+        row_id = None if keys_only or not root_page else self._row_id(schema, name, columns)
         return Table(
             schema,
             name,
@@ -85,7 +86,8 @@ class SqliteSession:
             tuple(self._indexes(schema, name)),
             () if keys_only else tuple(self._foreign_keys(schema, name)),
             # A view, a generated column and a module of SQLite compute their rows; a listing must not start that.
-            estimated_rows=None if keys_only or computes else self._estimate(schema, name, columns),
+            estimated_rows=None if keys_only or computes else self._estimate(schema, name, row_id),
+            part_key=row_id,
         )
 
     def _indexes(self, schema: str, table: str) -> Iterator[TableIndex]:
@@ -106,19 +108,27 @@ class SqliteSession:
             references = tuple(reference for _, _, reference in parts if reference is not None)
             yield ForeignKey(tuple(column for _, column, _ in parts), None, parts[0][0], references)
 
-    def _estimate(self, schema: str, name: str, columns: Sequence[Column]) -> int:
+    def _row_id(self, schema: str, name: str, columns: Sequence[Column]) -> str | None:
+        """Return a name of the rowid that no column has, or None for a table without rowids."""
+        taken = {column.name.lower() for column in columns}
+        row_id = next((alias for alias in ("rowid", "_rowid_", "oid") if alias not in taken), None)
+        if row_id is not None:
+            try:
+                self._all(f"SELECT {row_id} FROM {quoted(schema)}.{quoted(name)} LIMIT 0")
+            except sqlite3.OperationalError as error:
+                if "no such column" not in str(error):
+                    raise
+                return None  # WITHOUT ROWID
+        return row_id
+
+    def _estimate(self, schema: str, name: str, row_id: str | None) -> int:
         """Return an estimate of the rows by the last rowid and the size of the file."""
         pages = self._all(f"PRAGMA {quoted(schema)}.page_count")[0][0]
         size = pages * self._all(f"PRAGMA {quoted(schema)}.page_size")[0][0]
         most = size // SMALLEST_ROW
-        taken = {column.name.lower() for column in columns}
-        rowid = next((alias for alias in ("rowid", "_rowid_", "oid") if alias not in taken), None)
-        try:
-            found = self._all(f"SELECT max({rowid}) FROM {quoted(schema)}.{quoted(name)}")[0][0] if rowid else most
-        except sqlite3.OperationalError as error:
-            if "no such column" not in str(error):
-                raise
-            return most  # WITHOUT ROWID
+        if row_id is None:
+            return most
+        found = self._all(f"SELECT max({row_id}) FROM {quoted(schema)}.{quoted(name)}")[0][0]
         return min(most, found) if isinstance(found, int) and found > 0 else 0 if found is None else most
 
     def definition(self, table: Table) -> str:
@@ -132,8 +142,17 @@ class SqliteSession:
     def count(self, table: Table) -> int:
         return self._all(f"SELECT count(*) FROM {table.sql_name}")[0][0]
 
-    def rows(self, table: Table, format: RowFormat, write: Write) -> None:
-        self._write(f"SELECT {_columns(table)} FROM {table.sql_name}", {}, format, write)
+    def bounds(self, table: Table) -> tuple[int, int] | None:
+        key, name = table.part_key, table.sql_name
+        # SQLite answers each of the two at once, but reads all rows for both.
+        lowest, highest = self._all(f"SELECT (SELECT min({key}) FROM {name}), (SELECT max({key}) FROM {name})")[0]
+        return None if lowest is None else (lowest, highest)
+
+    def rows(self, table: Table, format: RowFormat, part: KeyRange | None, write: Write) -> None:
+        sql, key = f"SELECT {_columns(table)} FROM {table.sql_name}", table.part_key
+        if part is not None:
+            sql += f" WHERE {key} BETWEEN {part.first:d} AND {part.last:d} ORDER BY {key}"
+        self._write(sql, {}, format, write)
 
     def _write(self, sql: str, values: Mapping[str, Any], format: RowFormat, write: Write) -> None:
         cursor = self._connection.execute(sql, values)
