@@ -386,5 +386,5 @@ async def connect(address: str, user: int | None = None) -> AsyncGenerator[Messa
         if greeting is None:
             raise Unreachable("the daemon has ended, or refused")
         if (greeting.get("bbfs"), greeting.get("version")) != ("control", VERSION):
-            raise ProtocolViolation("the daemon is another version of bbfs: mount anew")
+            raise ProtocolViolation("the daemon is another version of bbfs: mount again")
         yield link

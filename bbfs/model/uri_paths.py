@@ -6,7 +6,7 @@ then the rest split at every `/`, query and fragment included. Empty and `.` com
 kernel resolves what a user types; `..` stays, written `%2E%2E`. Each component is shown percent-decoded where that is a
 legal, unambiguous name (`show_component`).
 
-Only `plain_path` and `native_of` know the rule; `bbfs.resources.catalog.folding` settles what happens when several URIs
+Only `plain_path` and `native_of` know the rule; `bbfs.resources.catalog.folding` decides what happens when several URIs
 need the same name.
 
 A path may be longer than the 4096 bytes (PATH_MAX) that one system call takes; the kernel answers `ENAMETOOLONG` then,
@@ -161,11 +161,11 @@ def names(segments: Iterable[str], *, literal: bool = False) -> dict[str, str]:
                 kept[name] = segment
             else:
                 losers.append((name, segment))
-    given = {segment: name for name, segment in kept.items()} | settle(losers, kept.__contains__)
+    given = {segment: name for name, segment in kept.items()} | free_names(losers, kept.__contains__)
     return {given[segment]: segment for rivals in wanted.values() for segment in rivals}
 
 
-def settle(losers: list[tuple[str, str]], is_taken: Callable[[str], bool]) -> dict[str, str]:
+def free_names(losers: list[tuple[str, str]], is_taken: Callable[[str], bool]) -> dict[str, str]:
     """Return a free name for each URI of the (name, URI) pairs that cannot have the name. Their order does not matter.
 
     Each gets the shortest free prefix of its hash, from eight digits on. A server may list names that take all of

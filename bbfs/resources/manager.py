@@ -270,29 +270,29 @@ class ResourceManager:
             return False
         catalog, is_first = source.catalog, describes_itself(source.data)
         try:
-            node = catalog.last_known(below) if is_first else catalog.known(below)
+            node = catalog.last_cached(below) if is_first else catalog.cached(below)
         except (NotFound, NotADirectory):
             return True
         return node is None and is_first
 
-    def known(self, path: Path) -> Node | None:
+    def cached(self, path: Path) -> Node | None:
         """Return the cached node at a path, or None if the source must be asked. Raise NotFound."""
         source, below = self.place(path)
         if len(path) == 1 and path[0] not in self.root_files:
             return DIRECTORY
-        return source.catalog.known(below)
+        return source.catalog.cached(below)
 
-    def last_known(self, path: Path) -> Node | None:
+    def last_cached(self, path: Path) -> Node | None:
         """Return the node at a path by the last answer of the source, however old it is, or None."""
         source, below = self.place(path)
         try:
-            return source.catalog.last_known(below)
+            return source.catalog.last_cached(below)
         except (NotFound, NotADirectory):
             return None
 
     async def find(self, path: Path) -> Node:
         """Return the node at a path, after a listing if necessary. Raise NotFound or the source's error."""
-        node = self.known(path)
+        node = self.cached(path)
         if node is None:
             source, below = self.place(path)
             try:
@@ -374,9 +374,9 @@ class ResourceManager:
         source = self.source_of(record)
         if source.misstates_sizes and record.digest is None:
             return None  # `cp` and `tar` would report a file that changed while they read it
-        return record.known_size(self.clock(), source.data.policy.listing_ttl)
+        return record.cached_size(self.clock(), source.data.policy.listing_ttl)
 
-    def settled(self, record: Record) -> bool:
+    def resolved(self, record: Record) -> bool:
         """Return whether the size is known, or was asked for just now."""
         return self.size_now(record) is not None or record.confirmed_within(JUST_NOW, self.clock())
 
@@ -480,7 +480,7 @@ class ResourceManager:
         linked = source.catalog.record(native_uri)
         path = linked.path if linked is not None and linked.path else uri_paths.plain_path(native_uri).path
         try:
-            node = source.catalog.known(path)
+            node = source.catalog.cached(path)
         except (NotFound, NotADirectory):
             return None
         there = node.record or node.candidate if node is not None else None
@@ -641,13 +641,13 @@ class ResourceManager:
                 "mode 'template' takes uri_template and template_resources, mode 'direct' takes direct_uris"
             )
         results: list[LoadedResource | None] = [None] * len(asked)
-        places = trio.Semaphore(LOADS_AT_ONCE)
+        slots = trio.Semaphore(LOADS_AT_ONCE)
 
         async def load(position: int, make_uri: Callable[[], str]) -> None:
             uri = uri_template or ""
             try:
                 uri = make_uri()
-                async with places:
+                async with slots:
                     results[position] = await self.load_resource(uri)
             except BbfsError as error:
                 results[position] = LoadedResource(uri, error=error)

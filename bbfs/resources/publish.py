@@ -27,7 +27,7 @@ from bbfs.model.errors import (
 from bbfs.model.values import Content, Loaded, Part, ResourceMetadata
 from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.tier import Cached
-from bbfs.resources.catalog import settle
+from bbfs.resources.catalog import publish_description
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.source import Source
 from bbfs.resources.tiers import Load
@@ -124,7 +124,7 @@ class Publisher:
             content = found.parts[0].content  # the record has this version already
             if isinstance(content, MemoryContent):
                 self._memory.put(content_key(record), content)
-            record.settle_type(found.parts[0])
+            record.adopt_type(found.parts[0])
             return [content]
         loaded = Loaded(found.parts)
         if found.etag is not None:
@@ -144,7 +144,7 @@ class Publisher:
         changed: list[Path] = []
         if len(loaded.parts) == 1 and loaded.parts[0].link is None:
             content = loaded.parts[0].content
-            record.settle_type(loaded.parts[0])
+            record.adopt_type(loaded.parts[0])
             if record.digest is None and record.metadata.size not in (None, content.size):
                 source.misstates_sizes = True
             if (
@@ -174,7 +174,7 @@ class Publisher:
         if loaded.metadata is not None and loaded.is_versioned:
             before = record.inode_version
             record.describe(loaded.metadata, record.path, now)
-            settle(record, loaded.metadata, now, ttl)
+            publish_description(record, loaded.metadata, now, ttl)
             return record.inode_version != before
         changed = record.learn(content.size, content.version, now, ttl, outdated=invalidated)
         if loaded.metadata is not None:

@@ -26,7 +26,7 @@ from bbfs.sources import CanAnnounce, CanWatch
 
 log = logging.getLogger(__name__)
 
-SETTLED_WITHIN = 5.0
+CONFIRMED_WITHIN = 5.0
 """Seconds for which a source may take to say whether it is going to tell of a resource."""
 
 
@@ -66,7 +66,7 @@ class Following(Subscribers):
     async def follow(self, *uris: str) -> None:
         """Notify of all changes of these resources that happen after this has returned.
 
-        Waits up to `SETTLED_WITHIN` for the sources to agree. Raises InvalidUri, and NotFound for an unknown source;
+        Waits up to `CONFIRMED_WITHIN` for the sources to agree. Raises InvalidUri, and NotFound for an unknown source;
         then none of the resources is followed.
         """
         found = [(uri, *await self._manager.record_of(uri)) for uri in uris]
@@ -81,12 +81,12 @@ class Following(Subscribers):
             else:
                 known.followers += 1
         try:
-            with trio.move_on_after(SETTLED_WITHIN):
+            with trio.move_on_after(CONFIRMED_WITHIN):
                 async with trio.open_nursery() as nursery:
                     for source in {each.source.data.id: each.source for each in new.values()}.values():
-                        nursery.start_soon(self._settled, source)
+                        nursery.start_soon(self._confirmed, source)
             begun = [self._look_at(uri, each) for uri, each in new.items() if each.followers and not each.announced]
-            with trio.move_on_after(SETTLED_WITHIN):
+            with trio.move_on_after(CONFIRMED_WITHIN):
                 for each in begun:
                     await each.wait()
         except trio.Cancelled:
@@ -94,13 +94,13 @@ class Following(Subscribers):
                 self.leave(uri)
             raise
 
-    async def _settled(self, source: Source) -> None:
+    async def _confirmed(self, source: Source) -> None:
         """Wait until a source has accepted or refused the subscriptions."""
         if not isinstance(source.handler, CanAnnounce):
             return
         try:
             await self._manager.below(source, ())  # this connects it
-            await source.handler.settled()
+            await source.handler.confirmed()
         except BbfsError as error:
             log.info("%s: does not tell of changes: %s", source.data.id, error)
 

@@ -96,7 +96,7 @@ class CanAnnounce(CanWatch, Protocol):
         """Return whether the source will report a change of this resource (None: of the listing), as of now."""
         ...
 
-    async def settled(self) -> None:
+    async def confirmed(self) -> None:
         """Wait until the source has confirmed which changes it will report. Callers bound the wait."""
         ...
 

@@ -165,7 +165,7 @@ class FileSystem:
         if (
             record.inode_version != certain
             or record.parts is not None
-            or (version != certain and self._manager.settled(record))
+            or (version != certain and self._manager.resolved(record))
         ):
             self._manager.send_on(record)
             raise Outdated("/".join(path))

@@ -75,7 +75,7 @@ class KernelCache:
             return False
         known = self._inodes.held(directory, DIRECTORY_VERSION) is not None
         try:
-            return (self._manager.known(directory) is not None) != known
+            return (self._manager.cached(directory) is not None) != known
         except NotFound:
             return known
 
@@ -100,7 +100,7 @@ class KernelCache:
             return True
         for place in (told, opened.path):  # a directory that is gone takes its entries with it
             try:
-                node = self._manager.known(place)
+                node = self._manager.cached(place)
             except (NotFound, NotADirectory):
                 return True
             if node is None:

@@ -111,7 +111,7 @@ class Names:
         except UnicodeDecodeError:
             return self._absence(directory, raw_name, ABSENT_FOR)
         try:
-            node = self._manager.known(path) if len(path) > 1 else self._root_entry(path[0])
+            node = self._manager.cached(path) if len(path) > 1 else self._root_entry(path[0])
             if node is None:
                 node = after(ended, self._find_soon, path)
         except (NotFound, NotADirectory):
@@ -120,7 +120,7 @@ class Names:
             return node
         if node is not None:
             return self.counted(path, node)
-        found = self.counted(path, self._manager.last_known(path) or DIRECTORY)
+        found = self.counted(path, self._manager.last_cached(path) or DIRECTORY)
         found.entry_timeout = found.attr_timeout = 0.0
         return found
 
@@ -133,7 +133,7 @@ class Names:
     def find(self, path: Path, ended: Ended = ()) -> Node | Wait:
         """Return the node at a path. Raise NotFound or the source's error."""
         if len(path) > 1:
-            node = self._manager.known(path)
+            node = self._manager.cached(path)
             return after(ended, self._manager.find, path) if node is None else node
         return self._root_entry(path[0]) if path else DIRECTORY
 
@@ -146,7 +146,7 @@ class Names:
         if self._manager.has_source(name) or name in self._manager.roots():
             return DIRECTORY
         if name in self._manager.root_files:
-            return self._manager.known((name,)) or DIRECTORY
+            return self._manager.cached((name,)) or DIRECTORY
         target = self._manager.root_link(name)
         if target is None:
             raise NotFound(f"no such source: {name}")
@@ -170,7 +170,7 @@ class Names:
             return version
         if loads_each_open(node.record):
             return version
-        return version if self._manager.settled(node.record) else version + STAND_IN
+        return version if self._manager.resolved(node.record) else version + STAND_IN
 
     def _no_entry(self, path: Path, raw_name: bytes) -> Attributes:
         most = self._manager.absence(path) if len(path) > 1 else ABSENT_FOR

@@ -40,7 +40,7 @@ class Announcing(FlatSource):
     def announces(self, native_uri: str | None) -> bool:
         return self.telling and (native_uri is None or native_uri in self.watched)
 
-    async def settled(self) -> None:
+    async def confirmed(self) -> None:
         await trio.lowlevel.checkpoint()
 
     @property

@@ -101,14 +101,14 @@ async def test_a_file_that_was_opened_before_is_opened_without_a_walk(
         assert isinstance(world.core.open(ino), Wait), "nothing is known of it yet"
         files.release(await files.open(ino))
         with monkeypatch.context() as patch:
-            patch.setattr(world.manager, "known", None)
+            patch.setattr(world.manager, "cached", None)
             handle = world.core.open(ino)
             assert isinstance(handle, int)
             assert world.core.read(handle, 0, 10) == b"bytes"
             files.release(handle)
         world.clock.advance(101)
         with monkeypatch.context() as patch:
-            patch.setattr(world.manager, "known", lambda path: None)
+            patch.setattr(world.manager, "cached", lambda path: None)
             assert isinstance(world.core.open(ino), Wait), "the promise is over, and the source has to say where it is"
         with pytest.raises(Outdated):
             world.core.open(12345)

@@ -13,10 +13,10 @@ from bbfs.serving.bounds import shortened
 NAME = "search_knowledge"
 
 
-class Arguments(BaseModel):
+class SearchArguments(BaseModel):
     """The arguments of `search_knowledge`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(title="Arguments", extra="forbid", strict=True)
 
     query: str = Field(
         max_length=1000, description="Words to look for. Documents with all of them come, or else those with any."
@@ -48,7 +48,7 @@ TOOL = types.Tool(
     name=NAME,
     title="Search the knowledge base",
     description="Full-text search over the documents; the best matches first, each with the passage that matched.",
-    input_schema=Arguments.model_json_schema(),
+    input_schema=SearchArguments.model_json_schema(),
     output_schema={
         "type": "object",
         "properties": {"results": {"type": "array", "items": _HIT}},
@@ -63,7 +63,7 @@ TOOL = types.Tool(
 def search_knowledge(store: Store, arguments: dict[str, Any] | None) -> types.CallToolResult:
     """Run the tool. Wrong arguments are explained in the result, for the model to read."""
     try:
-        given = Arguments.model_validate(arguments or {})
+        given = SearchArguments.model_validate(arguments or {})
         with store.snapshot() as snapshot:
             hits = snapshot.search(given.query, given.collection, given.limit)
     except ValidationError as error:

@@ -1,14 +1,14 @@
 """The tree of names of a source: its listings, their freshness, and the changes between two of them.
 
 Two kinds, after the two ways in which sources list. A flat source lists everything at once and its URIs make the tree;
-a hierarchical one lists a directory at a time. Both answer the same questions, once without waiting (`known`,
+a hierarchical one lists a directory at a time. Both answer the same questions, once without waiting (`cached`,
 `cached_view`: None means "ask") and once with.
 """
 
 from bbfs.resources.catalog.base import SERVED_STALE, Catalog, CatalogContext, Changes, Children
 from bbfs.resources.catalog.directory import DirectoryCatalog
 from bbfs.resources.catalog.flat import FlatCatalog
-from bbfs.resources.catalog.lookups import settle
+from bbfs.resources.catalog.lookups import publish_description
 
 __all__ = [
     "SERVED_STALE",
@@ -18,5 +18,5 @@ __all__ = [
     "Children",
     "DirectoryCatalog",
     "FlatCatalog",
-    "settle",
+    "publish_description",
 ]

@@ -282,9 +282,9 @@ class Catalog(Protocol):
         """Return the number of listed resources, in a hierarchical source those of the cached directories."""
         ...
 
-    def known(self, path: Path) -> Node | None: ...
+    def cached(self, path: Path) -> Node | None: ...
 
-    def last_known(self, path: Path) -> Node | None:
+    def last_cached(self, path: Path) -> Node | None:
         """Return the node at a path by the last answer of the source, however old it is, or None.
 
         Raise NotFound, NotADirectory.

@@ -13,7 +13,7 @@ from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFou
 from bbfs.model.values import DataSource, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import PORTION, CatalogContext, LateAnswers, View
-from bbfs.resources.catalog.lookups import FoundNames, last_segment, own_segment, settle
+from bbfs.resources.catalog.lookups import FoundNames, last_segment, own_segment, publish_description
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Past, Path, Record, record_node
 from bbfs.sources import CanFind, CanListDirectory, CanStat
 
@@ -101,7 +101,7 @@ class DirectoryCatalog:
             return None
         return listed
 
-    def known(self, path: Path) -> Node | None:
+    def cached(self, path: Path) -> Node | None:
         if not path:
             return DIRECTORY
         listed = self._fresh(path[:-1])
@@ -109,15 +109,15 @@ class DirectoryCatalog:
             return None
         record = listed.entries.get(path[-1])
         if record is None and listed.open and self._found is not None:
-            record = self._found.known(path)
+            record = self._found.cached(path)
             return None if record is None else record_node(record)
         return self._entry(record, path)
 
-    def last_known(self, path: Path) -> Node | None:
+    def last_cached(self, path: Path) -> Node | None:
         listed = self._directories.get(path[:-1])
         record = None if listed is None else listed.entries.get(path[-1])
         if record is None and self._found is not None:
-            record = self._found.last_known(path)
+            record = self._found.last_cached(path)
         return None if record is None else record_node(record)
 
     @staticmethod
@@ -159,7 +159,7 @@ class DirectoryCatalog:
         """Return None: a directory is listed and held as a whole."""
 
     async def find(self, path: Path) -> Node:
-        node = self.known(path)
+        node = self.cached(path)
         if node is not None:
             return node
         listed, outage = await self._current(path[:-1])
@@ -314,7 +314,7 @@ class DirectoryCatalog:
                 record = self._past.record(self.source.id, metadata, (*path, name), now)
             elif record.describe(metadata, (*path, name), now):
                 changed.append((*path, name))
-            settle(record, metadata, now, self.source.policy.content_ttl)
+            publish_description(record, metadata, now, self.source.policy.content_ttl)
             entries[name] = record
         names = old.entries.keys() ^ entries.keys() if old is not None else ()
         changed.extend((*path, name) for name in names)
@@ -345,6 +345,6 @@ class DirectoryCatalog:
             raise
         now = self._context.clock()
         hinted = record.describe(metadata, record.path, now)
-        settle(record, metadata, now, self.source.policy.content_ttl)
+        publish_description(record, metadata, now, self.source.policy.content_ttl)
         if record.path and (hinted or record.inode_version != version):
             self._context.notify([record.path], "changed")

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 import trio
 
@@ -19,6 +20,8 @@ from bbfs.resources.catalog.templates import Templated, Unlisted
 from bbfs.sources import CanList
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CHASES = 3
 """How often a listing that changes while it is asked for is asked for again at once."""
@@ -94,33 +97,32 @@ class FlatCatalog:
             return root
         return None
 
-    def known(self, path: Path) -> Node | None:
+    def cached(self, path: Path) -> Node | None:
         """Return the node at `path`, or None if the source must be asked. Raise NotFound if the listing is fresh."""
+        node = self._cached(self._node, path)
+        return DIRECTORY if node is None and not path else node
+
+    def _cached(self, look: Callable[[Tree, Path], T], path: Path) -> T | None:
+        """Return the answer of `look` from the tree that may be served now, or None if the source must be asked."""
         root = self._servable()
         if root is None:
-            return DIRECTORY if not path else None
+            return None
         try:
-            return self._node(root, path)
+            return look(root, path)
         except NotFound:
             # A name that programs look for by themselves is no reason to ask.
             if self.validity(path) > 0 or is_probe(path[-1]):
                 raise
             return None
 
-    def last_known(self, path: Path) -> Node | None:
+    def last_cached(self, path: Path) -> Node | None:
         return None if self._held.tree is None else self._node(self._held.tree, path)
 
     def cached_view(self, path: Path, *, completed: bool = True) -> View | None:
-        root = self._servable()
-        if root is None:
+        place = self._cached(self._place, path)
+        if place is None:
             return None
-        try:
-            place = self._place(root, path)
-        except NotFound:
-            if self.validity(path) > 0:
-                raise
-            return None
-        beyond = self._templated.known_children(path)
+        beyond = self._templated.cached_children(path)
         return None if beyond is None and completed else self._view(place, path, beyond or {})
 
     def large(self, path: Path) -> LargeEntries | None:
@@ -210,8 +212,11 @@ class FlatCatalog:
             self.problem = str(error)
             raise
 
-    async def _current(self) -> tuple[Tree, BbfsError | None]:
-        """Return the tree as listed now, or as listed last with the outage (S6, S20)."""
+    async def _asked(self, look: Callable[[Tree, Path], T], path: Path) -> T:
+        """Return the answer of `look` from the tree as listed now, or as listed last (S6, S20).
+
+        Raise what it raises, but the source's outage instead of NotFound.
+        """
         outage: BbfsError | None = None
         try:
             await self.refresh()
@@ -220,22 +225,21 @@ class FlatCatalog:
                 raise
             outage = error
         assert self._held.tree is not None
-        return self._held.tree, outage
-
-    async def find(self, path: Path) -> Node:
-        await self._is_recalled()
-        node = self.known(path)
-        if node is not None:
-            return node
-        root, outage = await self._current()
         try:
-            return self._node(root, path)
+            return look(self._held.tree, path)
         except NotFound as absence:
             raise outage or absence from None
 
+    async def find(self, path: Path) -> Node:
+        await self._is_recalled()
+        node = self.cached(path)
+        return await self._asked(self._node, path) if node is None else node
+
     async def view(self, path: Path, *, completed: bool = True) -> View:
         await self._is_recalled()
-        place = await self._listed(path)
+        place = self._cached(self._place, path)
+        if place is None:
+            place = await self._asked(self._place, path)
         beyond: Children = {}
         if completed:
             try:
@@ -244,21 +248,6 @@ class FlatCatalog:
                 if not (place.children if isinstance(place, Directory) else place):
                     raise
         return self._view(place, path, beyond)
-
-    async def _listed(self, path: Path) -> Directory | Children:
-        """Return a directory as listed now, or as served while the source is asked. Raise as `_place`."""
-        root = self._servable()
-        if root is not None:
-            try:
-                return self._place(root, path)
-            except NotFound:
-                if self.validity(path) > 0:
-                    raise
-        root, outage = await self._current()
-        try:
-            return self._place(root, path)
-        except NotFound as absence:
-            raise outage or absence from None
 
     def record(self, native_uri: str) -> Record | None:
         """Return the record of a resource, listed or not, or None."""

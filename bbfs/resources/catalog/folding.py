@@ -1,6 +1,6 @@
 """Flat listings folded into directories: a tree of names whose leaves are resources, each with a name of its own. Pure.
 
-`bbfs.model.uri_paths` says where a URI belongs; here is settled what happens when several want one name
+`bbfs.model.uri_paths` says where a URI belongs; this module decides when several want one name
 (`docs/semantics.md`, S4 and S5). The result is total and injective: every URI of a listing has one path, and no two
 share one.
 """
@@ -15,10 +15,10 @@ from bbfs.model.uri_paths import (
     MAX_DEPTH,
     PLAIN,
     VANISHING,
+    free_names,
     index_name,
     native_of,
     plain_path,
-    settle,
     show_component,
 )
 
@@ -89,16 +89,16 @@ class _Moved(NamedTuple):
 class Tree(Directory):
     """The root of a folded listing: the source's directory.
 
-    moved: the resources whose path is not the plain one. settled: the directories in which names depend on others.
+    moved: the resources whose path is not the plain one. dependent: the directories in which names depend on others.
     kept: those that are there whatever is listed. directories: how many there are below.
     """
 
-    __slots__ = ("directories", "kept", "moved", "settled")
+    __slots__ = ("dependent", "directories", "kept", "moved")
 
     def __init__(self) -> None:
         super().__init__()
         self.moved: dict[str, _Moved] = {}
-        self.settled: set[Directory] = set()
+        self.dependent: set[Directory] = set()
         self.kept: set[Directory] = {self}
         self.directories = 0
 
@@ -132,7 +132,7 @@ class Tree(Directory):
             if not isinstance(child, Directory) or depth == len(path):
                 return None
             node = child
-        if node in self.settled:
+        if node in self.dependent:
             return None
         for name in path[depth:-1]:
             node.in_order = False
@@ -160,10 +160,10 @@ class Tree(Directory):
             return None
         last = len(way) - 1  # the deepest directory that stays
         while len(way[last].children) == 1 and way[last] not in self.kept:
-            if way[last] in self.settled:
+            if way[last] in self.dependent:
                 return None
             last -= 1
-        if way[last] in self.settled:
+        if way[last] in self.dependent:
             return None
         del way[last].children[path[last]]
         self.directories -= len(way) - 1 - last
@@ -254,11 +254,11 @@ class Folding:
         return directory
 
     def tree(self, mime_type: Callable[[Leaf], str | None]) -> Tree:
-        """The tree, with every name settled. To be called once. mime_type: of a resource, for the name in S5."""
+        """The tree, with every name resolved. To be called once. mime_type: of a resource, for the name in S5."""
 
         for directory in self._contents | self._rivals:
             contents = [(leaf, mime_type(leaf)) for leaf in self._contents.get(directory, [])]
-            self._tree.settled.add(directory)
+            self._tree.dependent.add(directory)
             self._tree.moved.update(_resolve(directory, contents, self._rivals.get(directory, {})))
         return self._tree
 
@@ -290,7 +290,7 @@ def _resolve(
     groups = (*wanted.items(), *rivals.items())
     losers = [(name, leaf) for name, group in groups for leaf in group if leaf not in keepers]
     kept = set(keepers.values())
-    given = keepers | settle(losers, lambda name: name in kept or (name in children and name not in rivals))
+    given = keepers | free_names(losers, lambda name: name in kept or (name in children and name not in rivals))
 
     moved: dict[str, _Moved] = {}
     before: dict[str, Directory | Leaf] = {}

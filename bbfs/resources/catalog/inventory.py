@@ -47,7 +47,7 @@ MAX_DIRECTORIES = 500_000
 """Directories that a listing may make; each takes 250 bytes of memory."""
 TURN = 0.003
 """Seconds of folding before other tasks get their turn."""
-SETTLED_FROM = 50_000
+FROZEN_FROM = 50_000
 """Size of a listing from which the garbage collector skips it; a million take it 50 ms and more."""
 NAMED_APART = 10_000
 """Resources below a path that are invalidated one by one; of more, their directories are."""
@@ -252,7 +252,7 @@ class Inventory:
             self._first_seen = int(at * NANOSECONDS)
             self.tree, self.rows, self.fetched_at, self.records = folded, rows, at, Records(self)
             await self._add_up()
-            _settle(rows)
+            _freeze(rows)
             return [], None
         difference = await self._compare(rows)
         told: list[Path] = []
@@ -353,7 +353,7 @@ class Inventory:
         # From here on no other task runs until all is consistent.
         relocated.update(_moved(list(self._touched.items())[len(begun) :], folded))
         self.tree, self.rows = folded, rows
-        _settle(rows)
+        _freeze(rows)
         for uri, path in relocated.items():
             known = self._touched.pop(uri).to_remember()
             record = self._touch(
@@ -391,12 +391,12 @@ class Inventory:
         self._declared = declared
 
 
-def _settle(rows: Rows) -> None:
+def _freeze(rows: Rows) -> None:
     """Make the garbage collector skip a large listing that was just taken over.
 
     Nothing in it is part of a cycle, so it is freed without the collector when it is replaced.
     """
-    if len(rows) >= SETTLED_FROM:
+    if len(rows) >= FROZEN_FROM:
         gc.freeze()
 
 

@@ -70,7 +70,7 @@ class FoundNames:
         self._answers = _Answers(NAMES_KEPT, past)
         self._late = LateAnswers(context.clock)
 
-    def known(self, path: Path) -> Record | None:
+    def cached(self, path: Path) -> Record | None:
         """Return the cached record at a path, or None if the source must be asked. Raise NotFound."""
         if is_probe(path[-1]):
             raise NotFound(f"no such file: {'/'.join(path)}")
@@ -84,14 +84,14 @@ class FoundNames:
             raise NotFound(f"no such file: {'/'.join(path)}")
         return answer.record
 
-    def last_known(self, path: Path) -> Record | None:
+    def last_cached(self, path: Path) -> Record | None:
         """Return the record of the last answer for a path, however old it is, or None."""
         answer = self._answers.get(path)
         return None if answer is None else answer.record
 
     async def find(self, path: Path, segments: Path) -> Record:
         """Return the record at a path, asking the source. segments: of the directory's URI. Raise BbfsError."""
-        known = self.known(path)
+        known = self.cached(path)
         if known is not None:
             return known
         key, timeout = ("find", self._source.id, path), self._source.policy.timeout
@@ -114,7 +114,7 @@ class FoundNames:
             record = self._past.record(self._source.id, metadata, path, now)
         elif record.describe(metadata, path, now):
             self._context.notify([path], "changed")
-        settle(record, metadata, now, self._source.policy.content_ttl)
+        publish_description(record, metadata, now, self._source.policy.content_ttl)
         self._answers[path] = _Answer(now, record)
         return record
 
@@ -157,7 +157,7 @@ def own_segment(metadata: ResourceMetadata, directory_uri: str | None) -> str | 
     return hidden + uri_paths.hide_component(uri_paths.index_name(metadata.mime_type)[hidden.count("%") :])
 
 
-def settle(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -> None:
+def publish_description(record: Record, metadata: ResourceMetadata, now: float, ttl: float) -> None:
     """Take a description with an etag for a load: the version, and so the inode, follow from it."""
     size = usable_size(metadata.size)
     if metadata.etag is not None and size is not None and metadata.kind == "resource":

@@ -145,7 +145,7 @@ class Record:
         """
         return now < self.awaited_until or (not self.invalidated and now < self.changed_at + seconds)
 
-    def known_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
+    def cached_size(self, now: float, listing_ttl: float) -> tuple[int, float] | None:
         """Return the size in bytes with the seconds for which it holds, or None if only a load can tell.
 
         A learnt size holds as long as its content is fresh. The source's own size holds while its description is
@@ -254,7 +254,7 @@ class Record:
         if self.metadata.modified_ns is not None:
             self.modified_ns = self.metadata.modified_ns
 
-    def settle_type(self, part: Part) -> None:
+    def adopt_type(self, part: Part) -> None:
         """Take over the MIME type of a content: some servers give it only there."""
         m = self.metadata
         mime_type = part.mime_type if m.on_open else m.mime_type or part.mime_type

@@ -9,7 +9,7 @@ Between two awaits a task is alone; nothing here locks.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -353,40 +353,39 @@ class Templated:
         """Return whether the source may be asked for unlisted names of a directory."""
         return bool(self._completing(self._places(path)))
 
-    def known_children(self, path: Path) -> Children | None:
-        """Return the unlisted names of a directory, or None if the source must be asked for them."""
-        places = self._places(path)
-        if not self._completing(places):
-            return self._literal(path, places)
-        names = self._names.get(path)
-        if names is None:
-            return None
-        age = self._context.clock() - names.fetched_at
-        if age >= self._source.policy.listing_ttl:
-            if age >= self._source.policy.listing_ttl + self._source.policy.max_stale:
-                return None
-            self._begin(path)
-        return self._children(path, places, names)
+    def cached_children(self, path: Path, *, asked: bool = False) -> Children | None:
+        """Return the unlisted names of a directory, or None if the source must be asked for them.
 
-    async def children(self, path: Path) -> Children:
-        """As `known_children`, asking the source. Raise its error if there are no names to show."""
-        known = self.known_children(path)
-        if known is not None:
-            return known
-        key = ("complete", self._source.id, path)
-        await self._context.flights.do(key, lambda: self._gather(path), self._source.policy.timeout)
-        names = self._names.get(path)
-        places = self._places(path)
-        if names is None:
+        asked: the source was asked just now. Raise its error then if there are no names to show.
+        """
+        places, names = self._places(path), self._names.get(path)
+        if not self._completing(places) or (asked and names is None):
             return self._literal(path, places)
+        if names is None or not (asked or self._servable(path, names)):
+            return None
         children = self._children(path, places, names)
-        if names.error is not None and not children:
+        if asked and names.error is not None and not children:
             raise type(names.error)(*names.error.args)
         return children
 
-    def _begin(self, path: Path) -> None:
-        key = ("complete", self._source.id, path)
-        self._context.flights.begin(key, lambda: self._gather(path), self._source.policy.timeout)
+    async def children(self, path: Path) -> Children:
+        """As `cached_children`, asking the source. Raise its error if there are no names to show."""
+        children = self.cached_children(path)
+        if children is None:
+            await self._context.flights.do(*self._completion(path))
+            children = self.cached_children(path, asked=True) or {}
+        return children
+
+    def _servable(self, path: Path, names: "_Names") -> bool:
+        """Return whether names may be served now. Expired ones are refreshed in the background (S19)."""
+        policy, age = self._source.policy, self._context.clock() - names.fetched_at
+        if policy.listing_ttl <= age < policy.listing_ttl + policy.max_stale:
+            self._context.flights.begin(*self._completion(path))
+        return age < policy.listing_ttl + policy.max_stale
+
+    def _completion(self, path: Path) -> tuple[Hashable, Callable[[], Awaitable[None]], float]:
+        """Return the arguments of the flight that completes the names of a directory."""
+        return ("complete", self._source.id, path), partial(self._gather, path), self._source.policy.timeout
 
     def _completing(
         self, places: Sequence[tuple[_Template, Position]]

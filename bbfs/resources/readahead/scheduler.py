@@ -257,7 +257,7 @@ class LoadAhead:
     def _to_load(self, source: Source, path: Path, now: float) -> Record | None:
         """Return the record of a file that is worth readahead now, or None."""
         try:
-            node = source.catalog.known(path)
+            node = source.catalog.cached(path)
         except (NotFound, NotADirectory):
             return None
         record = node.record if node is not None and node.kind == "file" else None

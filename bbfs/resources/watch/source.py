@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 FOLLOWED = 200
 """Resources of a source for which one watch asks for announcements, fewer than the 256 that a connection keeps. Of the
 others it reports additions, removals, and what the source announces anyway."""
-SETTLED_WITHIN = 2.0
+CONFIRMED_WITHIN = 2.0
 """Seconds in which a server must answer the subscriptions before a watch begins."""
 LOOK_AT_MOST_EVERY = 1.0
 HEARTBEAT = 2.0
@@ -282,8 +282,8 @@ class SourceWatch:
                     handler.interested(leaf.record.metadata.native_uri)
                     fresh.add(id(leaf))
             if fresh and isinstance(handler, CanAnnounce):
-                with trio.move_on_after(SETTLED_WITHIN):
-                    await handler.settled()
+                with trio.move_on_after(CONFIRMED_WITHIN):
+                    await handler.confirmed()
         limiter = trio.CapacityLimiter(CHECKS_AT_ONCE)
         async with trio.open_nursery() as nursery:
             for path, leaf in wanted:

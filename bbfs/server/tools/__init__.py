@@ -12,8 +12,8 @@ from bbfs.server.tools import load_datasource, load_resources
 from bbfs.serving.bounds import shortened
 
 _ARGUMENTS: Mapping[str, type[BaseModel]] = {
-    load_datasource.NAME: load_datasource.Arguments,
-    load_resources.NAME: load_resources.Arguments,
+    load_datasource.NAME: load_datasource.SourceArguments,
+    load_resources.NAME: load_resources.ResourceArguments,
 }
 MOST_PROBLEMS = 10
 """Faults of the arguments that a refusal names."""
@@ -40,7 +40,7 @@ def definitions(source_ids: list[str]) -> list[types.Tool]:
             "Look into a data source",
             "What a data source is and how it fares, and the metadata of its resources, a page at a time, with the URI "
             f"templates that make more of them. Data sources: {there}.",
-            load_datasource.Arguments,
+            load_datasource.SourceArguments,
             load_datasource.OUTPUT,
         ),
         _tool(
@@ -48,7 +48,7 @@ def definitions(source_ids: list[str]) -> list[types.Tool]:
             "Load resources",
             "The contents of resources of any data sources, many at once: by a URI template and values, or by URIs as "
             "load_datasource gives them. Each resource has its own outcome.",
-            load_resources.Arguments,
+            load_resources.ResourceArguments,
             load_resources.OUTPUT,
         ),
     ]
@@ -69,9 +69,9 @@ class Tools:
             given = kind.model_validate({key: value for key, value in (arguments or {}).items() if value is not None})
         except ValidationError as error:
             return failure(f"invalid arguments: {_problems(error)}")
-        if isinstance(given, load_resources.Arguments):
+        if isinstance(given, load_resources.ResourceArguments):
             return await self._resources.load(given)
-        assert isinstance(given, load_datasource.Arguments)
+        assert isinstance(given, load_datasource.SourceArguments)
         return _structured(await self._data_sources.load(given))
 
 

@@ -19,10 +19,10 @@ PAGE = 100
 LARGEST_PAGE = 1000
 
 
-class Arguments(BaseModel):
+class SourceArguments(BaseModel):
     """The arguments of `load_datasource`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(title="Arguments", extra="forbid", strict=True)
 
     dataSourceId: str = Field(  # noqa: N815 - the name in the protocol
         min_length=1, max_length=LONGEST_URI, description="The id of the data source, or its name or URI prefix."
@@ -80,7 +80,7 @@ class DataSources:
         self._manager = manager
         self._depth = depth
 
-    async def load(self, given: Arguments) -> dict[str, Any]:
+    async def load(self, given: SourceArguments) -> dict[str, Any]:
         """Return the structured result; a failure is its `error`."""
         try:
             source = source_called(self._manager, given.dataSourceId)
@@ -105,7 +105,7 @@ class DataSources:
         }
         return result if error is None else {**result, "error": described(error)}
 
-    async def _page(self, source: Source, start: Path, given: Arguments) -> dict[str, Any]:
+    async def _page(self, source: Source, start: Path, given: SourceArguments) -> dict[str, Any]:
         depth = given.depth or self._depth or (1 if isinstance(source.catalog, DirectoryCatalog) else None)
         purpose = [NAME, source.data.id, list(start), depth]
         after = None
@@ -134,7 +134,7 @@ class DataSources:
         return page
 
 
-def _total(source: Source, start: Path, depth: int | None, given: Arguments, walk: Walk) -> int | None:
+def _total(source: Source, start: Path, depth: int | None, given: SourceArguments, walk: Walk) -> int | None:
     if given.pageToken is None and not walk.more:
         return len(walk.found)
     if not start and depth is None and isinstance(source.catalog, FlatCatalog):

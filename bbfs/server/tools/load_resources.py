@@ -22,10 +22,10 @@ LONGEST_TEMPLATE = 8192
 """Characters. It is read once for each resource, and stands in what is said of each that goes wrong."""
 
 
-class Arguments(BaseModel):
+class ResourceArguments(BaseModel):
     """The arguments of `load_resources`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(title="Arguments", extra="forbid", strict=True)
 
     mode: Literal["template", "direct"] = Field(
         description="template: uriTemplate is expanded with each object of templateResources. direct: directUris."
@@ -46,7 +46,7 @@ class Arguments(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _one_mode(self) -> "Arguments":
+    def _one_mode(self) -> "ResourceArguments":
         template, direct = (self.uriTemplate, self.templateResources), (self.directUris,)
         wanted, other = (template, direct) if self.mode == "template" else (direct, template)
         if None in wanted or any(value is not None for value in other):
@@ -97,7 +97,7 @@ class Resources:
         self._manager = manager
         self._most_bytes = most_bytes
 
-    async def load(self, given: Arguments) -> types.CallToolResult:
+    async def load(self, given: ResourceArguments) -> types.CallToolResult:
         """Return the result, with an error for each resource that failed. The call fails if all resources failed."""
         blocks: list[types.ContentBlock] = []
         outcomes: list[dict[str, Any]] = []
@@ -108,7 +108,7 @@ class Resources:
         failed = bool(outcomes) and all("error" in outcome for outcome in outcomes)
         return types.CallToolResult(content=blocks, structured_content={"resources": outcomes}, is_error=failed)
 
-    async def _loaded(self, given: Arguments, some: slice) -> list[LoadedResource]:
+    async def _loaded(self, given: ResourceArguments, some: slice) -> list[LoadedResource]:
         if given.mode == "direct":
             return await self._manager.load_resources("direct", direct_uris=(given.directUris or [])[some])
         values = (given.templateResources or [])[some]

@@ -220,9 +220,9 @@ class McpHandler:
         own = self._offer.own if self._offer is not None else ()
         return bool(self._call_lists) and mcp_calls.concerns(native_uri) and native_uri not in own
 
-    async def settled(self) -> None:
+    async def confirmed(self) -> None:
         """Wait until the server has accepted or refused every subscription. Set a deadline."""
-        await self._manager.settled(self.source.id)
+        await self._manager.confirmed(self.source.id)
 
 
 async def _read(parse: Callable[[Mapping[str, Any]], Loaded], result: Mapping[str, Any]) -> Loaded:

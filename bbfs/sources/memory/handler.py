@@ -152,7 +152,7 @@ class MemoryHandler:
         """Return whether the sink gets all changes. Other processes may change the file without notice."""
         return self._file is None
 
-    async def settled(self) -> None:
+    async def confirmed(self) -> None:
         """Return at once: there is no server to ask."""
 
     # -- what there is -----------------------------------------------------------------------------------------------

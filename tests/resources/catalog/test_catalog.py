@@ -126,7 +126,7 @@ async def test_a_source_that_never_answered_is_an_error_and_its_directory_is_the
     source.down = kind("no")
     async with World(nursery, source) as world:
         assert list(world.manager.roots()) == ["mcp-server+docs"]
-        assert world.manager.known(("mcp-server+docs",)) is not None
+        assert world.manager.cached(("mcp-server+docs",)) is not None
         with pytest.raises(kind):
             await names(world)
 

@@ -14,7 +14,7 @@ from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import hide_component
 from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata
 from bbfs.resources.catalog.base import LATE_FOR
-from bbfs.resources.catalog.lookups import settle
+from bbfs.resources.catalog.lookups import publish_description
 from bbfs.resources.catalog.record import Record
 from bbfs.sources.content.memory import MemoryContent
 
@@ -26,7 +26,7 @@ ROOT = "bb-scripted+tree+db"
 def test_a_size_that_no_file_can_have_is_no_size_though_an_etag_comes_with_it(size: int) -> None:
     said = ResourceMetadata(f"{ROOT}://a", "db://a", "a", size=size, etag="v1")
     record = Record("tree", said, ("a",), 1.0)
-    settle(record, said, 1.0, 10.0)
+    publish_description(record, said, 1.0, 10.0)
     assert (record.size, record.best_size()) == (None, 0)
 
 

@@ -1,4 +1,4 @@
-"""What a server has agreed to tell of, so that nobody need look (`announces`, `settled`), in both eras."""
+"""What a server has agreed to tell of, so that nobody need look (`announces`, `confirmed`), in both eras."""
 
 import os
 import sys
@@ -38,12 +38,12 @@ async def test_a_server_announces_what_it_has_agreed_to_as_long_as_it_is_there(
     assert not manager.announces("kb", None)
     with trio.fail_after(30):
         await manager.list_resources("kb")
-        await manager.settled("kb")
+        await manager.confirmed("kb")
         assert manager.announces("kb", None)
         assert not manager.announces("kb", FIRST)
         for uri in (FIRST, SECOND):
             manager.interested("kb", uri)
-            await manager.settled("kb")
+            await manager.confirmed("kb")
             # The second is no resource, which only a server of the handshake era cares about.
             assert manager.announces("kb", uri) == (uri == FIRST or not options)
         assert manager.announces("kb", FIRST)
@@ -53,7 +53,7 @@ async def test_a_server_announces_what_it_has_agreed_to_as_long_as_it_is_there(
         await until(lambda: not manager.announces("kb", None))
         assert not manager.announces("kb", FIRST)
         await manager.list_resources("kb")
-        await manager.settled("kb")
+        await manager.confirmed("kb")
         assert manager.announces("kb", None)
         assert manager.announces("kb", FIRST)
 
@@ -76,10 +76,10 @@ async def test_interests_are_settled_when_all_is_answered_and_not_before(autojum
 
     async def settle() -> None:
         with trio.move_on_after(1) as bound:
-            await interests.settled()
+            await interests.confirmed()
         answers.append("no" if bound.cancelled_caught else "yes")
 
-    await settle()  # nobody is connected
+    await settle()  # no server is connected
     interests.answered(listing=True, told=(), asked=())
     await settle()
     interests.add("a")

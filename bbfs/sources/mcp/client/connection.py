@@ -47,7 +47,7 @@ _LEAST_PING_BOUND = 10.0
 """Seconds that a server has at least to answer a ping, however short the time for a request is."""
 FIRST, LAST = 0.5, 60.0
 """Seconds between two tries to connect, doubling; a random part of up to half comes on top."""
-SETTLED = 10.0
+GOOD_AFTER = 10.0
 """Seconds after which a connection counts as good: its loss starts the back-off from the beginning."""
 _BUSY_CHECK = 1.0
 """Seconds between two checks of the requests that may delay the answer to a ping."""
@@ -82,7 +82,7 @@ class Pauses:
 
     def lost(self, now: float, *, lived: float, answered: bool) -> None:
         """Note the loss of a connection. lived: its age in seconds. answered: whether it answered a request."""
-        if lived >= SETTLED:
+        if lived >= GOOD_AFTER:
             self.forget()
             return
         first = self._failures == 0

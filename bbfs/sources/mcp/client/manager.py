@@ -260,9 +260,9 @@ class MCPManager:
         interests = self._connection(server_id).interests
         return interests.listing_told if native_uri is None else native_uri in interests.told
 
-    async def settled(self, server_id: str) -> None:
+    async def confirmed(self, server_id: str) -> None:
         """Wait until the server has accepted or refused every subscription. Set a deadline."""
-        await self._connection(server_id).interests.settled()
+        await self._connection(server_id).interests.confirmed()
 
     def _connection(self, server_id: str) -> Connection:
         try:

@@ -18,7 +18,7 @@ from bbfs.sources.mcp.client.session import McpSession
 log = logging.getLogger("bbfs.mcp")
 
 MAX_INTERESTS = 256
-_SETTLE = 0.05
+_GATHERING = 0.05
 """Seconds between two streams: interests that come meanwhile are sent together."""
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
 """Seconds between two tries to listen, doubling."""
@@ -101,7 +101,7 @@ class Interests:
         """Note that the server reports nothing until it is connected again."""
         self.listing_told, self.told, self._connected = False, frozenset(), False
 
-    async def settled(self) -> None:
+    async def confirmed(self) -> None:
         """Wait until a connected server has answered for every URI. Set a deadline."""
         while not (self._connected and (self._asked is None or self._asked.issuperset(self._uris))):
             await self._answered.wait()
@@ -240,7 +240,7 @@ class _Listener:
             current: _Stream | None = None
             pause = _FIRST_PAUSE
             while True:
-                changed, following, settled = self._interests.changed, _Stream(), trio.current_time() + _SETTLE
+                changed, following, gathered = self._interests.changed, _Stream(), trio.current_time() + _GATHERING
                 nursery.start_soon(self._hear, following)
                 with trio.move_on_after(self._timeout):
                     await following.answered.wait()
@@ -258,7 +258,7 @@ class _Listener:
                 current = following
                 await self._change_or_end(changed, current.ended)
                 if not current.ended.is_set():
-                    await trio.sleep_until(settled)
+                    await trio.sleep_until(gathered)
                     continue
                 if trio.current_time() - following.opened > _LAST_PAUSE:
                     pause = _FIRST_PAUSE
