@@ -108,6 +108,8 @@ def load(
     async def work(opened: "Trees") -> list[dict[str, Any]]:
         tree = await opened.direct()
         manager = tree.manager
+        waited_for, total = opened.progress.note, len(uris) or len(mappings)
+        opened.progress.note = lambda: f"{manager.loads} of {total} loaded" if manager.loads else waited_for()
         await tree.list_all({uri.partition(":")[0] for uri in (uris if template is None else (template,))})
         if template is None:
             loaded = await manager.load_resources("direct", direct_uris=uris)

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 import webbrowser
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import click
 
 from bbfs.cli import output
 from bbfs.cli.options import SourceChoice, source_options
+from bbfs.cli.progress import Progress
 from bbfs.cli.target.access import NoSuchSource
 from bbfs.model.errors import ConfigError
 
@@ -79,8 +81,12 @@ def login(choice: SourceChoice, source: str, no_browser: bool, port: int, scope:
             # Some browsers run until the user closes them, so do not wait.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
+    progress, ends = Progress(quiet=choice.verbosity.quiet), time.monotonic() + timeout
+    progress.note = lambda: f"waiting for the browser, {max(0, round(ends - time.monotonic()))} s left"
+
     async def work() -> str:
-        return await log_in(place, store, show, port=port, scope=scope, timeout=timeout)
+        with progress.shown():
+            return await log_in(place, store, show, port=port, scope=scope, timeout=timeout)
 
     kept = trio.run(work)
     if not choice.verbosity.quiet:

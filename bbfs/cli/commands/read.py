@@ -1,12 +1,13 @@
 """`bbfs ls`, `bbfs cat`, `bbfs stat`: read through a mount, or without one."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from bbfs.cli import output
+from bbfs.cli import output, progress
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.cli.target.access import Target, TreeEntry
 from bbfs.model.errors import BbfsError
@@ -46,6 +47,8 @@ class _Lister:
     exact: bool
     complete: bool = True
     collected: list[dict[str, Any]] = field(default_factory=list)
+    begin: Callable[[], None] = lambda: None
+    """Called before the first output."""
 
     async def show(self, target: Target, heading: str | None = None) -> None:
         path = await target.located()
@@ -60,6 +63,8 @@ class _Lister:
         entries = await target.tree.children(path, exact=self.exact)
         if not path:
             entries = [entry for entry in entries if entry.kind != "file"]  # beside the sources: what describes them
+        if not self.json:
+            self.begin()
         if not self.json and heading is not None:
             click.echo(f"{output.printable(heading)}:")
         self._print(await self._described(target, entries))
@@ -94,6 +99,8 @@ class _Lister:
             output.message(f"{path[0]}: no resource is listed" + (f"; it has {offers}" if offers else ""))
 
     def _print(self, entries: list[TreeEntry]) -> None:
+        if not self.json:
+            self.begin()
         for entry in entries:
             if entry.error is not None:
                 output.message(f"{'/'.join(entry.path)}: {entry.error}")
@@ -158,6 +165,8 @@ def ls(choice: SourceChoice, operand: str | None, long: bool, recursive: bool, a
     lister = _Lister(long, recursive, as_json, exact=long)
 
     async def work(opened: "Trees") -> bool:
+        if sys.stdout.isatty():
+            lister.begin = opened.progress.end
         if operand is not None:
             return await each(opened, (operand,), lister.show)
         await each_root(opened, lambda tree: lister.show(Target(tree, ()), tree.mount))
@@ -188,10 +197,21 @@ def cat(choice: SourceChoice, operands: tuple[str, ...]) -> None:
     """
     from bbfs.cli.target.operand import each, run  # noqa: PLC0415 - trio
 
-    async def copy(target: Target) -> None:
-        await target.tree.copy(target, sys.stdout.buffer.write)
+    async def work(opened: "Trees") -> bool:
+        done = 0
 
-    well = run(choice, lambda opened: each(opened, operands, copy))
+        def write(data: bytes) -> None:
+            nonlocal done
+            if sys.stdout.isatty():
+                opened.progress.end()
+            done += len(data)
+            sys.stdout.buffer.write(data)
+
+        waited_for = opened.progress.note
+        opened.progress.note = lambda: f"{progress.amount(done)} so far" if done else waited_for()
+        return await each(opened, operands, lambda target: target.tree.copy(target, write))
+
+    well = run(choice, work)
     sys.stdout.buffer.flush()
     click.get_current_context().exit(0 if well else 1)
 

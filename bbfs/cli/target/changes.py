@@ -158,6 +158,7 @@ async def watch(opened: Trees, operands: Sequence[str], teller: Teller, timeout:
     def begin(shown: str) -> None:
         begun.append(shown)
         if len(begun) == len(by_mount):
+            opened.progress.end()
             teller.begin(", ".join(begun))
 
     with trio.CancelScope(deadline=ends) as bound:

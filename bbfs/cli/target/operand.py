@@ -1,22 +1,25 @@
 """The operands of a command: a path inside a mount, a bbfs URI, or a source with a path below it."""
 
 import errno
+import json
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from bbfs.cli import output
+from bbfs.cli import output, progress
 from bbfs.cli.options import NoSources, SourceChoice
+from bbfs.cli.progress import Progress
 from bbfs.cli.target.access import NoSuchSource, SourceTree, Target
 from bbfs.cli.target.direct import DirectTree
 from bbfs.cli.target.mounted import MountedTree
 from bbfs.cli.target.rule import Path, components, path_by_rule
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import DeadMount, ForeignMount, MountError
+from bbfs.fuse.status_file import DIRECTORY, NAME, document
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
 from bbfs.model.uri import parse_data_source_uri
 
@@ -42,15 +45,37 @@ class Trees:
     """The trees that a command may use. It opens sources in this process only when the command needs them."""
 
     def __init__(self, choice: SourceChoice, stack: AsyncExitStack, config: "Config | None" = None) -> None:
+        self.progress = Progress(quiet=choice.verbosity.quiet)
+        self.progress.note = self._waited_for
         self._choice = choice
         self._config = config
         self._stack = stack
         self._direct: DirectTree | None = None
         self._answering: list[tuple[str, list[str]]] | None = None
         self._told: set[tuple[str, str | None]] = set()
+        self._used: list[str] = []
+
+    def _waited_for(self) -> str | None:
+        """Return the work of the sources in words. It may block: the mount answers that."""
+        if self._direct is not None:
+            return progress.of_sources(document(self._direct.manager, 0.0)["sources"])
+        found: list[dict[str, Any]] = []
+        for mount in dict.fromkeys(self._used):
+            try:
+                with open(os.path.join(mount, DIRECTORY, NAME), encoding="utf-8") as file:
+                    found += json.load(file)["sources"]
+            except (OSError, ValueError):
+                continue
+        return progress.of_sources(found)
 
     async def target(self, operand: str) -> Target:
         """Return the target of an operand. Raise NotFound, ConfigError, MountError."""
+        target = await self._target(operand)
+        if target.tree.mount is not None:
+            self._used.append(target.tree.mount)
+        return target
+
+    async def _target(self, operand: str) -> Target:
         inside = inside_mount(operand)
         if inside is not None:
             return Target(MountedTree(inside[0]), inside[1])
@@ -80,6 +105,7 @@ class Trees:
         """Return the trees of all sources: those of the options, else of all mounts, else of the configuration."""
         if not self._choice.given:
             mounted: list[SourceTree] = [MountedTree(mount) for mount, _ in self._mounts()]
+            self._used += [mount for mount, _ in self._mounts()]
             if mounted:
                 return mounted
         return [await self.direct()]
@@ -158,7 +184,9 @@ def run(choice: SourceChoice, work: Callable[[Trees], Awaitable[T]], config: "Co
         async with AsyncExitStack() as stack:
             # Catch it inside the stack, whose nurseries would wrap it into a group.
             try:
-                results.append(await work(Trees(choice, stack, config)))
+                trees = Trees(choice, stack, config)
+                with trees.progress.shown():
+                    results.append(await work(trees))
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - raised again below, unwrapped
                 failures.append(error)
 
