@@ -38,13 +38,13 @@ def _capability_table(value: object) -> object:
 
 
 def _tools(value: object) -> object:
-    """`"off"`, `"read-only"`, or the names of the tools that may be run."""
+    """`"off"`, `"read-only"`, `"all"`, or the names of the tools that may be run, or patterns of names."""
     if isinstance(value, list) and all(isinstance(name, str) and name for name in value):
         return value
-    if value in ("off", "read-only"):
+    if value in ("off", "read-only", "all"):
         return value
-    hint = suggestion(value, ("off", "read-only")) if isinstance(value, str) else ""
-    raise ValueError(f"should be 'off', 'read-only' or an array of names of tools{hint}")
+    hint = suggestion(value, ("off", "read-only", "all")) if isinstance(value, str) else ""
+    raise ValueError(f"should be 'off', 'read-only', 'all' or an array of names of tools{hint}")
 
 
 def _ttl_table(value: object) -> object:
@@ -136,7 +136,7 @@ class SourceTable(ConfigTable):
     idle_timeout: Duration | None = None
     roots: list[str] | None = None
     list_limit: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
-    tools: Annotated[Literal["off", "read-only"] | list[str] | None, BeforeValidator(_tools)] = None
+    tools: Annotated[Literal["off", "read-only", "all"] | list[str] | None, BeforeValidator(_tools)] = None
     prompts: bool | None = None
     shared: bool | None = None
 

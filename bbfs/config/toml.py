@@ -274,8 +274,8 @@ class _Loader:
             mcp=mcp,
             base=None if is_mcp or source_type == "filesystem" else self._base,
             title=table.title,
-            tools=tuple(table.tools) if isinstance(table.tools, list) else table.tools or "off",
-            prompts=bool(table.prompts),
+            tools=tuple(table.tools) if isinstance(table.tools, list) else table.tools or "read-only",
+            prompts=table.prompts is not False,
             shared=table.shared,
         )
 

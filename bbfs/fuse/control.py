@@ -7,15 +7,17 @@ A client then sends requests, each with an `id` of its choice that all answers r
     {"id": 1, "request": "watch", "paths": ["mcp-server+docs/guide"], "recursive": true}
     {"id": 2, "request": "refresh", "paths": [""]}
 
-`bbfs.resources.put` describes requests that put a content. Paths are from the mount's root, without symbolic links. The
-answer is `{"id": 1, "ok": true}`, or `error` with a text and `errno` with its name. After that, a watch gets `{"id": 1,
-"event": "changed", "path": …, "uri": …, "source": …, "time": …}` (events: added, changed, removed; and missed, without
-the rest, for a client that was too slow for some), and `{"id": 1, "note": …}` for people. It ends with the connection.
+`bbfs.resources.commands` describes requests that put a content or call a tool. Paths are from the mount's root, without
+symbolic links. The answer is `{"id": 1, "ok": true}`, or `error` with a text and `errno` with its name. After that, a
+watch gets `{"id": 1, "event": "changed", "path": …, "uri": …, "source": …, "time": …}` (events: added, changed,
+removed; and missed, without the rest, for a client that was too slow for some), and `{"id": 1, "note": …}` for people.
+It ends with the connection.
 
 Only the daemon's user and root may connect. No client can make the daemon wait: a client that reads too slowly misses
 events, and one that does not read at all is disconnected.
 """
 
+import base64
 import errno
 import json
 import logging
@@ -33,12 +35,13 @@ from typing import Any
 import platformdirs
 import trio
 
-from bbfs.model.errors import BbfsError, Denied, NameTooLong, ProtocolViolation, Unreachable
+from bbfs.model.errors import BbfsError, Denied, NameTooLong, ProtocolViolation, ToolFailed, Unreachable
 from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.model.values import Change
 from bbfs.resources.catalog.record import Path
+from bbfs.resources.commands.calls import PIECE, Calls, described
+from bbfs.resources.commands.put import Puts
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.put import Puts
 from bbfs.resources.watch import Watch
 from bbfs.serving.changes import ClientQueue
 from bbfs.serving.private_files import own_directory
@@ -54,6 +57,8 @@ MOST_REQUESTS = 256
 """Requests of one client under way at once, its watches included."""
 MOST_QUEUED = 1000
 """Messages that wait for a client to read them."""
+MOST_PIECES = 8
+"""Messages with pieces of a result that wait for a client to read them."""
 STUCK_AFTER = 30.0
 """Seconds after which a client that reads nothing is disconnected."""
 LONGEST_ADDRESS = 107
@@ -182,6 +187,7 @@ class _Client:
         self._manager = manager
         self._refresh = refresh
         self._puts = Puts(manager)
+        self._calls = Calls(manager)
         self._queue: ClientQueue[str] = ClientQueue(MOST_QUEUED, _missed)
         self._under_way = 0
 
@@ -240,6 +246,12 @@ class _Client:
                     self._answer({"id": asked, "ok": True})
                 case "put":
                     self._answer({"id": asked, "ok": True, **await self._puts.take(request)})
+                case "tools":
+                    for tool in await self._calls.tools(request):
+                        await self._answer_with_room({"id": asked, "tool": tool})
+                    self._answer({"id": asked, "ok": True})
+                case "call":
+                    await self._call(asked, request)
                 case other:
                     self._answer(_failure(asked, f"unknown request {other!r:.80}"))
         except* BbfsError as group:
@@ -247,6 +259,21 @@ class _Client:
             self._answer(_failure(asked, str(error), error))
         finally:
             self._under_way -= 1
+
+    async def _call(self, asked: Any, request: dict[str, Any]) -> None:
+        """Call a tool and send the parts of its result. It is cancelled if the client leaves."""
+        loaded = await self._calls.call(request, lambda told: self._offer(asked, {"progress": told}))
+        for part in loaded.parts:
+            size = part.content.size
+            await self._answer_with_room({"id": asked, "part": described(part)})
+            for at in range(0, size, PIECE):
+                data = await part.content.read_waiting(at, min(PIECE, size - at))
+                await self._answer_with_room({"id": asked, "data": base64.b64encode(data).decode()})
+        self._answer({"id": asked, "ok": True})
+
+    async def _answer_with_room(self, message: dict[str, Any]) -> None:
+        await self._queue.fewer_than(MOST_PIECES)
+        self._answer(message)
 
 
 def _missed(lines: Iterable[str]) -> list[str]:
@@ -256,7 +283,8 @@ def _missed(lines: Iterable[str]) -> list[str]:
 
 def _failure(id: Any, text: str, error: BaseException | None = None) -> dict[str, Any]:
     number = error.errno if isinstance(error, BbfsError) else errno.EINVAL
-    return {"id": id, "error": text, "errno": errno.errorcode.get(number, str(number))}
+    failed = {"failed": True} if isinstance(error, ToolFailed) else {}
+    return {"id": id, "error": text, "errno": errno.errorcode.get(number, str(number)), **failed}
 
 
 def _first(group: BaseExceptionGroup[BbfsError]) -> BbfsError:

@@ -54,6 +54,10 @@ class TooLarge(BbfsError):
     errno = _errno.EFBIG
 
 
+class ToolFailed(BbfsError):
+    """A tool ran and reported an error of its own; the text is the tool's."""
+
+
 class ReadOnly(BbfsError):
     """A write to a file that cannot be written."""
 

@@ -11,8 +11,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 from bbfs.model.uri import AccessMethod
 
 ContentType = Literal["text", "binary", "unknown"]
-Tools: TypeAlias = Literal["off", "read-only"] | tuple[str, ...]
-"""Which tools of a server may be run by opening a path: none, those that declare `readOnlyHint`, or these alone."""
+Tools: TypeAlias = Literal["off", "read-only", "all"] | tuple[str, ...]
+"""Which tools of a server may be run by opening a path: those that declare `readOnlyHint`, all, or those whose names
+match one of these patterns (`*`, `?`, `[…]`). `off` leaves all tools out."""
 
 
 def _empty() -> Mapping[str, Any]:
@@ -104,8 +105,8 @@ class DataSource:
     auth: Mapping[str, str] = field(default_factory=_empty, repr=False)
     mcp: McpServer | None = None
     title: str | None = None
-    tools: Tools = "off"
-    prompts: bool = False
+    tools: Tools = "read-only"
+    prompts: bool = True
     shared: bool | None = None
     base: str | None = None
 
@@ -189,6 +190,7 @@ class ResourceTemplate:
     """Resources that a source does not list: every expansion of a URI template (RFC 6570) may be one.
 
     uri_template: of native URIs, exactly as the source gave it. on_open: as in `ResourceMetadata`, for each expansion.
+    slashed: the variables of its query whose values may hold slashes that are not escaped.
     """
 
     uri_template: str
@@ -199,6 +201,55 @@ class ResourceTemplate:
     annotations: Mapping[str, Any] | None = None
     mcp_data: Mapping[str, Any] | None = None
     on_open: bool = False
+    slashed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolArgument:
+    """One argument of a tool. type: in words. choices: the values that it allows, as texts; empty if it is free."""
+
+    name: str
+    type: str
+    required: bool = False
+    description: str | None = None
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool of a source.
+
+    read_only: whether it declares to change nothing. has_path: whether it may be run by opening a path.
+    """
+
+    name: str
+    title: str | None = None
+    description: str | None = None
+    arguments: tuple[ToolArgument, ...] = ()
+    read_only: bool = False
+    has_path: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a tool. values: the texts of arguments, which its schema converts. given: other arguments, converted.
+
+    confirmed: whether the user has said that a tool may run that does not declare to be read-only.
+    """
+
+    tool: str
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=_empty)
+    given: Mapping[str, Any] = field(default_factory=_empty)
+    confirmed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a call is: `done` of `total`, if that is known, and a text of the source."""
+
+    done: float
+    total: float | None = None
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -446,9 +446,17 @@ class ResourceManager:
     async def find_certain(self, path: Path) -> Node:
         """As `find`, but ask the source if a name may be a resource or a directory."""
         node = await self.find(path)
-        if node.candidate is not None and await self.exists(node.candidate):
+        if self.opened_as_file(path, node) or (node.candidate is not None and await self.exists(node.candidate)):
             node = await self.find(path)
         return node
+
+    def opened_as_file(self, path: Path, node: Node) -> bool:
+        """Return whether opening a directory means a call, whose name could also lead on; for a moment it is a file."""
+        source, below = self.place(path)
+        if node.candidate is None or not node.candidate.on_open or not isinstance(source.catalog, FlatCatalog):
+            return False
+        source.catalog.open_as_file(below)
+        return True
 
     async def _confirm(self, source: Source, record: Record) -> None:
         assert isinstance(source.catalog, DirectoryCatalog)

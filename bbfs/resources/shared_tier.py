@@ -200,7 +200,8 @@ def may_be_shared(source: DataSource, *, logged_in: bool = False) -> bool:
     """Return whether the contents of a source are shared. logged_in: whether this user has a login there."""
     if source.shared is not None or source.mcp is None:
         return bool(source.shared) and source.mcp is not None
-    return not (logged_in or source.auth or source.tools != "off" or source.prompts) and _is_public(source.mcp)
+    own_tools = source.tools not in ("off", "read-only")
+    return not (logged_in or source.auth or own_tools) and _is_public(source.mcp)
 
 
 def _is_public(server: McpServer) -> bool:

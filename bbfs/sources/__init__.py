@@ -18,11 +18,13 @@ from bbfs.model.errors import (
     Outdated,
     ProtocolViolation,
     TooLarge,
+    ToolFailed,
     Unreachable,
 )
 from bbfs.model.uri import parse_data_source_uri, source_uri
 from bbfs.model.uri_paths import show_component
 from bbfs.model.values import (
+    Call,
     Change,
     Completion,
     Content,
@@ -32,13 +34,17 @@ from bbfs.model.values import (
     Loaded,
     Part,
     Policy,
+    Progress,
     ResourceMetadata,
     ResourceTemplate,
     SourceState,
+    Tool,
+    ToolArgument,
     Unchanged,
 )
 from bbfs.sources.abilities import (
     CanAnnounce,
+    CanCall,
     CanClose,
     CanComplete,
     CanFind,
@@ -62,12 +68,13 @@ from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import Bytes, SourceOptions, local_path, open_regular, parse_options, refuse_auth
 
 __all__ = [
-    "BbfsError", "Busy", "Bytes", "CanAnnounce", "CanClose", "CanComplete", "CanFind", "CanList",
+    "BbfsError", "Busy", "Bytes", "Call", "CanAnnounce", "CanCall", "CanClose", "CanComplete", "CanFind", "CanList",
     "CanListDirectory", "CanLoad", "CanLoadIfChanged", "CanLogIn", "CanPut", "CanStat", "CanWatch", "Change",
     "Completion", "ConfigError", "Content", "DataSource", "DeadlineExceeded", "Denied", "Handler", "InvalidUri",
     "IsADirectory", "Listing", "ListingProgress", "Loaded", "LoadsWhileWanted", "LoginRequired", "MemoryContent",
-    "NotADirectory", "NotFound", "NotSupported", "Outdated", "Part", "Policy", "ProtocolViolation", "ResourceMetadata",
-    "ResourceTemplate", "Services", "SourceOptions", "SourceState", "Spool", "TellsMore", "TellsProgress",
-    "TooLarge", "Unchanged", "Unreachable", "content_type_of", "local_path", "mime_type_of_name", "open_regular",
-    "parse_data_source_uri", "parse_options", "refuse_auth", "show_component", "source_uri",
+    "NotADirectory", "NotFound", "NotSupported", "Outdated", "Part", "Policy", "Progress", "ProtocolViolation",
+    "ResourceMetadata", "ResourceTemplate", "Services", "SourceOptions", "SourceState", "Spool", "TellsMore",
+    "TellsProgress", "TooLarge", "Tool", "ToolArgument", "ToolFailed", "Unchanged", "Unreachable",
+    "content_type_of", "local_path", "mime_type_of_name", "open_regular", "parse_data_source_uri", "parse_options",
+    "refuse_auth", "show_component", "source_uri",
 ]  # fmt: skip

@@ -8,14 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from bbfs.model.values import (
+    Call,
     Change,
     Completion,
     DataSource,
     Listing,
     ListingProgress,
     Loaded,
+    Progress,
     ResourceMetadata,
     SourceState,
+    Tool,
     Unchanged,
 )
 
@@ -168,6 +171,20 @@ class CanPut(Protocol):
 
     async def remove(self, where: str) -> None:
         """Remove a resource. Raise NotFound."""
+        ...
+
+
+@runtime_checkable
+class CanCall(Protocol):
+    """Has tools, which run when the user calls them (`bbfs call`)."""
+
+    async def tools(self) -> tuple[Tool, ...]: ...
+
+    async def call(self, call: Call, progress: Callable[[Progress], None]) -> Loaded:
+        """Run a tool once. Raise ToolFailed with the tool's own error, and Denied if it must be confirmed first.
+
+        progress: called with each progress that the source reports. It must neither block nor raise.
+        """
         ...
 
 

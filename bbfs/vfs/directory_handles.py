@@ -198,7 +198,7 @@ class OpenDirectories:
         node = self._names.find(path, ended)
         if isinstance(node, Wait):
             return node
-        if node.kind == "file" and version == DIRECTORY_VERSION:
+        if (node.kind == "file" and version == DIRECTORY_VERSION) or self._manager.opened_as_file(path, node):
             raise Outdated("/".join(path))
         view = self._names.decide(node, ended) or after(ended, self._manager.view, path)
         if isinstance(view, Wait):

@@ -213,7 +213,7 @@ class Names:
         LOOKUP answers a directory, so that a program can walk through it. If it is a resource, its name leads to that
         from now on.
         """
-        if node.candidate is None:
+        if node.candidate is None or node.candidate.on_open:
             return None
         exists = after(ended, self._manager.exists, node.candidate)
         return exists if isinstance(exists, Wait) else None

@@ -413,8 +413,11 @@ def test_what_an_mcp_source_says_of_its_connection_and_of_its_tools(tmp_path: Pa
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('tools = "readonly"', "tools: should be 'off', 'read-only' or an array of names of tools; did you mean"),
-        ("tools = [1]", "tools: should be 'off', 'read-only' or an array of names of tools"),
+        (
+            'tools = "readonly"',
+            "tools: should be 'off', 'read-only', 'all' or an array of names of tools; did you mean",
+        ),
+        ("tools = [1]", "tools: should be 'off', 'read-only', 'all' or an array of names of tools"),
         ('start = "egaer"', "start: should be 'lazy' or 'eager'; did you mean 'eager'?"),
     ],
 )

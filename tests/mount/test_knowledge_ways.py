@@ -126,7 +126,10 @@ async def ways(url: str, config: Path, state: State, errors: Path) -> AsyncGener
 async def test_three_ways_to_one_knowledge_base(
     mounted: Mounts, knowledge: Knowledge, url: str, tmp_path: Path
 ) -> None:
-    sources: list[dict[str, Any]] = [{"name": "kb", "mcpConfig": {"url": url}}, folder("notes", tmp_path / "notes")]
+    sources: list[dict[str, Any]] = [
+        {"name": "kb", "mcpConfig": {"url": url}, "tools": "off"},
+        folder("notes", tmp_path / "notes"),
+    ]
     mount = await trio.to_thread.run_sync(mounted, *sources)
     state = mounted.state()
     config = tmp_path / "serve.toml"

@@ -19,7 +19,6 @@ class Calls:
     """A mounted server with tools, and what it was asked."""
 
     def __init__(self, mounted: Mounts, log: Path, **options: Any) -> None:
-        options = {"tools": "read-only", "prompts": True, **options}
         self._log = log
         self.mount: Mount = mounted(source(log, **options), expected=[INVALID_ENTRY])
         self.root = self.mount / "mcp-server+t"
@@ -46,7 +45,7 @@ def tools(mounted: Mounts, tmp_path: Path) -> Calls:
 LOOKING = {
     "ls": 'ls -lR "$1"; ls -la "$1"/tool/*; ls -ld "$1"/tool/echo?text=x "$1"/tool/*/* || true',
     "find": 'find "$1" -ls; find "$1" -type f -size +1k; find -L "$1" -newer /etc/passwd',
-    "grep": 'grep -r "no such text" "$1" || true; grep -rl arguments "$1"',
+    "grep": 'grep -r "no such text" "$1" || true; grep -rl properties "$1"',
     "cat": 'cat "$1"/tool/*/*',
     "du and tar": 'du -a "$1"; tar -C "$1" -cf /dev/null tool',
     "stat": ('cd "$1/tool"; stat "count?" "echo?text=x" "several?" "echo?times=2&text=x"; stat "nothing?" || true'),
@@ -62,7 +61,7 @@ def test_looking_around_runs_no_tool(tools: Calls, script: str) -> None:
     shell(script, tools.root, timeout=30)
     names = run("ls", tools.tool).text.split()
     assert "echo" in names
-    assert "write" not in names
+    assert "write" in names
     assert tools.calls() == []
 
 
@@ -137,6 +136,23 @@ def test_arguments_are_the_query(tools: Calls) -> None:
     assert given[4][2].endswith('{"an argument.": "x"}')
 
 
+@pytest.mark.semantics("S31")
+def test_slashes_may_stay_where_a_value_begins_with_one_and_in_urls(tools: Calls, tmp_path: Path) -> None:
+    path = "echo?text=/srv/my notes/a.md"
+    shell('stat "$1"; test -d "$1"; find "$1" || true; ls -d "$1"; getfattr -d "$1"', tools.tool / path)
+    run("ls", tools.tool / path, status=None)  # it is no directory that can be listed
+    assert tools.calls() == []
+    assert tools.cat(path) == b"/srv/my notes/a.md"
+    assert tools.cat("echo?text=/srv/my notes") == b"/srv/my notes"
+    assert tools.cat("echo?text=https://example.com/a/b") == b"https://example.com/a/b"
+    assert tools.cat("echo?text=/a/b&times=2") == b"/a/b/a/b"
+    assert run("head", "-c", "4", tools.tool / "echo?text=/a/b/c").text == "/a/b"
+    copied = shell('cp "$1" "$2" && cat "$2"', tools.tool / "echo?text=/a/b&", tmp_path / "copy")
+    assert copied.text == "/a/b"
+    assert tools.cat("echo?text=&") == b""
+    assert len(tools.calls()) == 7
+
+
 @pytest.mark.semantics("S31", "S23")
 def test_what_goes_wrong_is_an_errno_and_a_word(tools: Calls) -> None:
     opened = "os.open(sys.argv[1], os.O_RDONLY)"
@@ -199,17 +215,17 @@ def test_results_of_each_kind(tools: Calls) -> None:
 @pytest.mark.semantics("S31")
 def test_tools_that_are_named_are_run_whatever_they_say(mounted: Mounts, tmp_path: Path) -> None:
     named = Calls(mounted, tmp_path / "calls.log", tools=["write", "silent"], prompts=False)
-    assert run("ls", named.tool).text.split() == ["echo", "silent", "write"]  # one is a resource of the server's own
+    assert {"echo", "silent", "write"} < set(run("ls", named.tool).text.split())
     assert run("ls", named.root).text.split() == ["doc", "tool"]
     assert named.cat("write?text=x") == b"write 1"
     assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", named.tool / "echo?text=x") == "ENOENT"
 
 
 @pytest.mark.semantics("S31")
-def test_no_tool_has_a_path_by_default(mounted: Mounts, tmp_path: Path) -> None:
+def test_no_tool_has_a_path_if_they_are_off(mounted: Mounts, tmp_path: Path) -> None:
     off = Calls(mounted, tmp_path / "calls.log", tools="off", prompts=False)
     assert run("ls", off.root).text.split() == ["doc", "tool"]
-    assert run("ls", "-R", off.tool).text.split()[1:] == ["echo", f"{off.tool}/echo:", "schema.json"]
+    assert run("ls", "-R", off.tool).text.split()[1:] == ["echo", f"{off.tool}/echo:", "input.schema.json"]
     assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", off.tool / "count?") == "ENOENT"
     assert not (tmp_path / "calls.log").exists()
 
@@ -217,7 +233,7 @@ def test_no_tool_has_a_path_by_default(mounted: Mounts, tmp_path: Path) -> None:
 def test_prompts_are_rendered_when_they_are_read(tools: Calls) -> None:
     prompts = tools.root / "prompt"
     assert run("ls", prompts).text.split() == ["greet", "plain", "talk"]
-    assert json.loads(run("cat", prompts / "greet/arguments.json").out)["arguments"][0]["required"] is True
+    assert json.loads(run("cat", prompts / "greet/input.schema.json").out)["required"] == ["who"]
     path = prompts / "greet?who=Ada Lovelace"
     assert run("stat", "-c", "%s", path).text.strip() == str(len("Greet Ada Lovelace kindly."))
     assert run("cat", path).text == "Greet Ada Lovelace kindly."

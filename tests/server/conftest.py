@@ -52,7 +52,7 @@ def sources(local: Path, knowledge: Store) -> list[dict[str, Any]]:
     serve_knowledge = [sys.executable, "-m", "bbfs.knowledge", "serve", "--interval", "0.05", "--ttl", "0"]
     return [
         folder("local", local),
-        mcp("kb", [*serve_knowledge, "--db", knowledge.path]),
+        mcp("kb", [*serve_knowledge, "--db", knowledge.path], tools="off"),
         mcp("items", [sys.executable, SERVERS / "resources.py"]),
     ]
 

@@ -137,7 +137,7 @@ async def test_a_source_that_answers_late_joins_the_list(
     start = f"{waiting}os.execv({sys.executable!r}, {[sys.executable, *kb]!r})"
     with trio.fail_after(BOUND):
         async with (
-            service(folder("local", local), mcp("late", [sys.executable, "-c", start])) as served,
+            service(folder("local", local), mcp("late", [sys.executable, "-c", start], tools="off")) as served,
             told_of(served, "legacy") as (client, told),
         ):
             before = {resource.uri for resource in (await client.list_resources()).resources}

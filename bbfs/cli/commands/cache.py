@@ -1,4 +1,4 @@
-"""`bbfs cache`: what is kept on disk of the sources' contents, and getting rid of it."""
+"""`bbfs cache`: what is kept on disk of the sources' contents, and getting rid of it; `bbfs refresh` for a mount."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 import click
 
 from bbfs.cli import output
+from bbfs.cli.options import SourceChoice, Verbosity, verbosity_options
+from bbfs.cli.target.access import Target
 from bbfs.model.errors import BbfsError, NotFound
 
 if TYPE_CHECKING:
+    from bbfs.cli.target.operand import Trees
     from bbfs.resources.cache.disk import DiskCache
 
 _EXAMPLES = """\b
@@ -27,6 +30,24 @@ Examples:
   bbfs cache clear
   bbfs cache clear docs
   bbfs cache clear mcp-server+docs
+"""
+
+_REFRESH_EXAMPLES = """\b
+An operand is
+  a path inside a mount        ~/mnt/mcp-server+docs/resource/guide
+  a mount point                ~/mnt
+  a source and a path below    docs   or   docs/resource/guide
+  a bbfs URI                   mcp-server+docs+resource://guide
+
+\b
+Cached names, sizes and contents there are dropped, also names cached as absent: the next use asks the
+source. While a source is down, its cached contents are still served.
+
+\b
+Examples:
+  bbfs refresh ~/mnt                                everything
+  bbfs refresh docs                                 one source
+  bbfs refresh mcp-server+docs+resource://guide     one resource
 """
 
 
@@ -108,3 +129,26 @@ def _is_called(fingerprint: str, name: str) -> bool:
     """Return whether a source has this URI prefix (with or without a scheme), or this name."""
     prefix = fingerprint.partition(" ")[0]
     return name in (prefix, prefix.partition("+")[2]) or name.startswith(prefix + "+")
+
+
+@click.command(epilog=_REFRESH_EXAMPLES, short_help="Have a mount ask its sources again.")
+@click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True)
+@verbosity_options
+def refresh(verbosity: Verbosity, operands: tuple[str, ...]) -> None:
+    """Drop what a mount has cached at and below each path, so that the next use asks the source."""
+    from bbfs.cli.target import control_client, operand  # noqa: PLC0415 - trio
+
+    async def drop(target: Target) -> None:
+        mount = target.tree.mount
+        if mount is None:
+            raise NotFound("not at any mount; without one, nothing is kept from one command to the next")
+        path = await control_client.resolved(mount, await target.located())
+        async with control_client.daemon_of(mount) as link:
+            await link.send([{"id": 1, "request": "refresh", "paths": ["/".join(path)]}])
+            control_client.require_ok(await link.receive())
+
+    async def work(opened: "Trees") -> bool:
+        return await operand.each(opened, operands, drop)
+
+    well = operand.run(SourceChoice.none(verbosity), work)
+    click.get_current_context().exit(0 if well else 1)

@@ -100,7 +100,7 @@ async def _ask(target: Target, said: dict[str, Any], file: IO[bytes] | None = No
     import trio  # noqa: PLC0415 - for those who put
 
     from bbfs.cli.target import control_client  # noqa: PLC0415 - trio
-    from bbfs.resources.put import PIECE  # noqa: PLC0415 - trio
+    from bbfs.resources.commands.put import PIECE  # noqa: PLC0415 - trio
 
     mount = target.tree.mount
     if mount is None:

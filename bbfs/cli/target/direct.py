@@ -102,7 +102,7 @@ class DirectTree:
                     raise Denied("leads out of its source")
                 done = done[:-1]
                 continue
-            node = await self.manager.find((*done, name))
+            node = await (self.manager.find if rest else self.manager.find_certain)((*done, name))
             if node.kind != "symlink":
                 done = (*done, name)
                 continue

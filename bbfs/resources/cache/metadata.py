@@ -257,4 +257,5 @@ def _given(template: ResourceTemplate) -> dict[str, Any]:
 
 def _templates(entries: list[dict[str, Any]]) -> tuple[ResourceTemplate, ...]:
     known = {field.name for field in fields(ResourceTemplate)}
-    return tuple(ResourceTemplate(**{key: value for key, value in entry.items() if key in known}) for entry in entries)
+    found = ({key: value for key, value in entry.items() if key in known} for entry in entries)
+    return tuple(ResourceTemplate(**{**each, "slashed": tuple(each.get("slashed", ()))}) for each in found)

@@ -164,13 +164,18 @@ class FlatCatalog:
 
     def _unlisted_node(self, path: Path) -> Node:
         """Return the node at a path that is not in the listing. Raise NotFound."""
-        node = self._templated.node(path)
+        above = self._templated.above(path) if len(path) > 2 and any("?" in name for name in path[:-1]) else None
+        node = self._templated.node(path) if above is None else None
         if node is not None:
             return node
-        above = self._templated.above(path)
+        above = above or self._templated.above(path)
         if above is None:
             raise NotFound(f"no such resource: {'/'.join(path)}")
         return part_node(record_node(above[0]), above[1])
+
+    def open_as_file(self, path: Path) -> None:
+        """Note that a program opens a name that may also lead on."""
+        self._templated.open_as_file(path)
 
     def _place(self, root: Directory, path: Path) -> Directory | Children:
         """Return the listed directory at `path`, or the names of one that the tree does not hold.

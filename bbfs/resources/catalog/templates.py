@@ -27,6 +27,7 @@ from bbfs.resources.cache.metadata import Remembered
 from bbfs.resources.catalog.base import CatalogContext, Children
 from bbfs.resources.catalog.lookups import is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record, record_node
+from bbfs.resources.catalog.slashes import slashed
 from bbfs.sources import CanComplete
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ TIME_SHARE = 0.5
 """The part of a source's timeout after which the names found so far are taken."""
 MAX_VALUES = 10_000
 REQUESTS_AT_ONCE = 8
+OPENED_FOR = 1.0
+"""Seconds for which a name is the file that a program opened, and no directory above others."""
 TURN = 0.003
 """Seconds of compiling templates before other tasks get their turn."""
 _USUAL = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -155,6 +158,7 @@ class Templated:
         self._templates: tuple[_Template, ...] = ()
         self._index = _Index(())
         self._names: LRUCache[Path, _Names] = LRUCache(DIRECTORIES_KEPT)
+        self._opened: LRUCache[Path, float] = LRUCache(DIRECTORIES_KEPT)
 
     async def install(self, templates: Sequence[ResourceTemplate]) -> None:
         """Take over the templates of a new listing. One that makes no paths is left out, and `problem` says so."""
@@ -205,6 +209,8 @@ class Templated:
         if names is not None and path[-1] in names.found:
             found = names.found[path[-1]]
             return DIRECTORY if found is None else replace(self._resource(self._record(*found, path)), completed=True)
+        if (call := self._slashed(path)) is not None:
+            return call
         places = self._places(path)
         if not places or is_probe(path[-1]):
             return self._own_content(path) if not places else None
@@ -220,6 +226,32 @@ class Templated:
             record = self._record(template, match, path)
             return self._undecided(path, record) if both else self._resource(record)
         return DIRECTORY if certain or both else None
+
+    def _slashed(self, path: Path) -> Node | None:
+        """Return the node of a call with slashes in a value, or None for any other path.
+
+        A name that may lead on is a directory until a program opens it.
+        """
+        first = next((depth for depth, name in enumerate(path) if "?" in name), len(path))
+        for template in self._index.fitting(path[: first + 1]):
+            given = template.given
+            found = slashed(path, given.slashed) if given.slashed else None
+            place = template.pattern.place((*path[:first], found.name)) if found is not None else None
+            if found is None or place is None or place.match is None:
+                continue
+            record = self._record(template, place.match, place.match.path)
+            if record.path == path and record.parts is not None:
+                return self._resource(record)
+            if not found.ends and self._context.clock() >= self._opened.get(path, 0.0):
+                return Node("directory", candidate=record)
+            if record.path == path:
+                return self._resource(record)
+            return Node("symlink", target="../" * (len(path) - 1 - first) + record.path[-1])
+        return None
+
+    def open_as_file(self, path: Path) -> None:
+        """Note that a program opens a call whose name may lead on: for a moment the name is a file."""
+        self._opened[path] = self._context.clock() + OPENED_FOR
 
     def _resource(self, record: Record) -> Node:
         if self._absent(record):

@@ -32,11 +32,17 @@ MAX_SHOWN = 60
 """Characters of a wrong value in a message."""
 MAX_NUMBER = 400
 """Characters of a number."""
+_MAX_VALUES = 50
+"""Values of an enumeration in a text."""
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _SCALARS = {"true": True, "false": False, "null": None}
 _KNOWN = frozenset(("string", "integer", "number", "boolean", "null", "array", "object"))
+_KEYWORDS = (
+    "$ref", "type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "allOf",
+    "title", "description", "default", "examples", "example",
+)  # fmt: skip
 _ARTICLES = {"integer": "an integer", "object": "an object (JSON)"}
 
 
@@ -85,6 +91,12 @@ def takes_several(schema: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
     return any("array" in _types(each) for each in _alternatives(schema, root))
 
 
+def takes_text(schema: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
+    """Return whether an argument may be any text, not only one of some values."""
+    found = [each for each in _alternatives(schema, root) if _fixed(each) is None]
+    return any("string" in _types(each) or not _types(each) for each in found)
+
+
 def type_text(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0, steps: _Steps | None = None) -> str:
     """Describe the type of an argument: `integer`, `array of string`, `one of a, b`, `string or null`."""
     steps = steps or _Steps()
@@ -92,7 +104,8 @@ def type_text(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0
         return "anything"
     schema = _resolved(schema, root)
     if (fixed := _fixed(schema)) is not None:
-        values = ", ".join(as_text(value) or "nothing" for value in fixed)
+        values = ", ".join(as_text(value)[:MAX_SHOWN] or "nothing" for value in fixed[:_MAX_VALUES])
+        values += ", …" if len(fixed) > _MAX_VALUES else ""
         return f"one of {values}" if len(fixed) > 1 else values
     texts = []
     for each in _alternatives(schema, root) if depth < MAX_DEPTH else ():
@@ -107,16 +120,30 @@ def type_text(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0
 
 def tool_arguments(tool: ToolEntry, query: str) -> dict[str, Any]:
     """Return the arguments of a call from the query of its URI. Raises InvalidUri, which names all problems."""
+    given, problems = _given(query, properties(tool.input_schema), f"tool {tool.name!r}")
+    return _converted(tool, given, {}, problems)
+
+
+def call_arguments(tool: ToolEntry, texts: Mapping[str, Sequence[str]], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call from their texts, and from values that need no conversion. Raises InvalidUri."""
+    known = properties(tool.input_schema)
+    unknown = [name for name in texts if name not in known]
+    problems = [f"there is no argument {_shown(name)}{suggestion(name, known)}" for name in unknown]
+    return _converted(tool, {name: each for name, each in texts.items() if name in known}, given, problems)
+
+
+def _converted(
+    tool: ToolEntry, texts: Mapping[str, Sequence[str]], given: Mapping[str, Any], problems: list[str]
+) -> dict[str, Any]:
     root = tool.input_schema
     known = properties(root)
-    given, problems = _given(query, known, f"tool {tool.name!r}")
-    values: dict[str, Any] = {}
-    for name, texts in given.items():
+    values: dict[str, Any] = dict(given)
+    for name, texts_of_one in texts.items():
         try:
-            values[name] = _value(known[name], texts, root, 0, _Steps())
+            values[name] = _value(known[name], texts_of_one, root, 0, _Steps())
         except _Misfit as misfit:
-            problems.append(f"argument {name!r} should be {misfit}, not {_shown(', '.join(texts))}")
-    problems += _missing(required(root), given)
+            problems.append(f"argument {name!r} should be {misfit}, not {_shown(', '.join(texts_of_one))}")
+    problems += _missing(required(root), {**texts, **given})
     _require_none(f"tool {tool.name!r}", problems)
     return values
 
@@ -146,7 +173,7 @@ def _given(query: str, known: Mapping[str, Any], what: str) -> tuple[dict[str, l
             problems.append(f"{_shown(pair)} is not UTF-8")
             continue
         if name not in known:
-            problems.append(f"there is no argument {_shown(name)}{_suggestion(name, known)}")
+            problems.append(f"there is no argument {_shown(name)}{suggestion(name, known)}")
         elif not equals:
             problems.append(f"argument {name!r} has no value (write {name}=…)")
         else:
@@ -154,7 +181,8 @@ def _given(query: str, known: Mapping[str, Any], what: str) -> tuple[dict[str, l
     return given, problems
 
 
-def _suggestion(name: str, known: Mapping[str, Any]) -> str:
+def suggestion(name: str, known: Mapping[str, Any]) -> str:
+    """Return what to add to a message about a name that is not known."""
     if not known:
         return "; it takes none"
     close = get_close_matches(name.lower(), {each.lower(): each for each in known}, n=1)
@@ -270,15 +298,23 @@ def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
             break
         beside = {key: value for key, value in schema.items() if key != "$ref"}
         target = _pointed(reference, root)
-        schema = {**target, **beside} if isinstance(target, Mapping) else beside
+        schema = _merged(target, beside) if isinstance(target, Mapping) else beside
     parts = schema.get("allOf")
     if isinstance(parts, list) and "type" not in schema:
         merged: dict[str, Any] = {}
         for part in parts:
             target = _pointed(part["$ref"], root) if isinstance(part, Mapping) and "$ref" in part else part
-            merged |= target if isinstance(target, Mapping) else {}
-        return {**merged, **{key: value for key, value in schema.items() if key != "allOf"}}
+            merged = _merged(merged, target) if isinstance(target, Mapping) else merged
+        return _merged(merged, {key: value for key, value in schema.items() if key != "allOf"})
     return schema
+
+
+def _merged(schema: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keywords of both schemas that bbfs reads.
+
+    Others are not copied: a schema may refer to a large one from each of a thousand arguments.
+    """
+    return {key: each[key] for each in (schema, over) for key in _KEYWORDS if key in each}
 
 
 def _pointed(reference: Any, root: Mapping[str, Any]) -> Any:
@@ -330,3 +366,9 @@ def as_text(value: Any) -> str:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…")
+
+
+def choices(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the values that an argument allows, as texts, up to a bound; none if it is free."""
+    fixed = ("true", "false") if _types(schema) == ("boolean",) else _fixed(schema) or ()
+    return tuple(as_text(value)[: 4 * MAX_SHOWN] for value in fixed[:_MAX_VALUES])

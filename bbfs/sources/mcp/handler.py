@@ -2,22 +2,26 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 import trio
 
-from bbfs.model.errors import BbfsError, ConfigError, Unreachable
+from bbfs.model.errors import BbfsError, ConfigError, Denied, NotFound, NotSupported, Unreachable
 from bbfs.model.listing import Rows
 from bbfs.model.values import (
+    Call,
     Change,
     Completion,
     DataSource,
     Listing,
     ListingProgress,
     Loaded,
+    Progress,
     ResourceTemplate,
     SourceState,
+    Tool,
 )
 from bbfs.sources import Services
 from bbfs.sources.mcp import arguments as mcp_arguments
@@ -57,6 +61,7 @@ class McpHandler:
         self._tools: tuple[ToolEntry, ...] = ()
         self._prompts: tuple[PromptEntry, ...] = ()
         self._offer: Offer | None = None
+        self._offered: tuple[object, ...] = ()
 
     @property
     def state(self) -> SourceState:
@@ -110,7 +115,7 @@ class McpHandler:
             raise end
         if nursery.cancel_scope.cancelled_caught:
             problems.append("/list, ".join(("resources/templates", *self._call_lists)) + "/list: no answer in time")
-        offer = self._make_offer(rows.descriptions if self._call_lists else ())
+        offer = await self._make_offer(rows.descriptions if self._call_lists else ())
         for metadata in offer.resources:
             rows.add_metadata(metadata)
         ttl = min((ttl for ttl in (end.ttl, *ttls) if ttl is not None), default=None)
@@ -157,8 +162,14 @@ class McpHandler:
         problems.append(entries.problem)
         ttls.append(entries.ttl)
 
-    def _make_offer(self, listed: Iterable[str]) -> Offer:
-        self._offer = mcp_calls.offer(self.source, self._tools, self._prompts, listed)
+    async def _make_offer(self, listed: Iterable[str]) -> Offer:
+        """Return the offer, in a thread: the files that describe it may be large. Keep the one that still holds."""
+        own = frozenset(filter(mcp_calls.concerns, listed))
+        wanted = (self._tools, self._prompts, own)
+        if self._offer is None or wanted != self._offered:
+            make = partial(mcp_calls.offer, self.source, self._tools, self._prompts, own)
+            self._offer = await trio.to_thread.run_sync(make, abandon_on_cancel=True)
+            self._offered = wanted
         return self._offer
 
     async def complete(self, uri_template: str, variable: str, value: str, context: Mapping[str, str]) -> Completion:
@@ -200,6 +211,35 @@ class McpHandler:
             texts = mcp_arguments.prompt_arguments(prompt, asked.query)
             return await _read(prompt_result, await self._manager.get_prompt(self.source.id, prompt.name, texts))
         return None
+
+    async def tools(self) -> tuple[Tool, ...]:
+        """Return the tools of the server; none if the option `tools` is off. Raises BbfsError."""
+        there = await self._tools_now()
+        paths = {tool.name for tool in mcp_calls.allowed(self.source.tools, there)[0]}
+        return tuple(mcp_calls.described(tool, tool.name in paths) for tool in there)
+
+    async def call(self, call: Call, progress: Callable[[Progress], None]) -> Loaded:
+        """Run a tool once. Raises ToolFailed, and Denied for a tool that may change something and is not confirmed."""
+        if self.source.tools == "off":
+            raise NotSupported("the tools of this source are off (option tools)")
+        there = {tool.name: tool for tool in await self._tools_now()}
+        tool = there.get(call.tool)
+        if tool is None:
+            raise NotFound(f"no tool {call.tool!r}{mcp_arguments.suggestion(call.tool, there)}")
+        if tool.needs_task:
+            raise NotSupported(f"tool {tool.name!r} runs as a task only")
+        if not (tool.read_only or call.confirmed):
+            raise Denied(f"tool {tool.name!r} does not declare to be read-only: it must be confirmed")
+        arguments = mcp_arguments.call_arguments(tool, call.values, call.given)
+        return await _read(tool_result, await self._manager.call_tool(self.source.id, tool, arguments, progress))
+
+    async def _tools_now(self) -> tuple[ToolEntry, ...]:
+        """Return the tools of the last listing, or ask the server. Raises BbfsError."""
+        if self.source.tools == "off":
+            return ()
+        if self._offer is not None and self._tools:
+            return self._tools
+        return (await self._manager.list_tools(self.source.id)).entries
 
     def watch(self, sink: Callable[[Change], None]) -> None:
         self._manager.subscribe_events(self.source.id, sink)

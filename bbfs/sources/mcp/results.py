@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bbfs.model import uri_paths
-from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
+from bbfs.model.errors import ProtocolViolation, TooLarge, ToolFailed
 from bbfs.model.values import Loaded, Part
 from bbfs.sources.bounded.json import JsonBounds, parse_json
 from bbfs.sources.content.memory import MemoryContent
@@ -33,12 +33,12 @@ _SHORTCUT = "application/x-mswinurl"
 def tool_result(result: Mapping[str, Any]) -> Loaded:
     """Decode the result of a tool. Its time to live is 0 unless the server gives one.
 
-    Raises BbfsError with the tool's own message if it failed, ProtocolViolation, NotSupported.
+    Raises ToolFailed with the tool's own message if it failed, ProtocolViolation, NotSupported.
     """
     require_complete(result)
     blocks = _blocks(result.get("content"))
     if result.get("isError") is True:
-        raise BbfsError(_failure(blocks, result.get("structuredContent")))
+        raise ToolFailed(_failure(blocks, result.get("structuredContent")))
     structured = result.get("structuredContent", _ABSENT)
     ttl = result_ttl(result) or 0.0
     if structured is None or structured is _ABSENT:
@@ -121,17 +121,26 @@ def _said_once(blocks: Sequence[Mapping[str, Any]], structured: Any) -> Part | N
     texts = [_text(block) for block in blocks]
     if len(texts) == 1 and texts[0] is not None and _parsed(texts[0]) == structured:
         return _json_part(structured, "structured.json")
-    if not isinstance(structured, dict) or structured.keys() != {"result"}:
+    if not isinstance(structured, dict) or len(structured) != 1:
         return None
-    # Servers wrap results that are no objects: a text is one block, each item of a list is one, null has none.
-    inner = structured["result"]
+    # Servers wrap results that are no objects, most often as `result` or `content`: a text is one block, each item of a
+    # list is one, null has none.
+    (inner,) = structured.values()
     if inner is None and not texts:
         return _text_part("", "1")
+    if len(blocks) == 1 and _repeats(inner, blocks):
+        return _part(1, blocks[0])
     if len(texts) == 1 and texts[0] is not None and _says(texts[0], inner):
         return _text_part(texts[0], "1")
     if isinstance(inner, list) and len(inner) == len(texts) and all(map(_says, texts, inner)):
         return _json_part(inner, "structured.json")
     return None
+
+
+def _repeats(value: Any, blocks: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a value has the blocks themselves, but for their metadata."""
+    plain = [{key: each for key, each in block.items() if key not in ("_meta", "annotations")} for block in blocks]
+    return value in (plain, list(blocks), *plain, *blocks)
 
 
 def _says(text: str | None, value: Any) -> bool:

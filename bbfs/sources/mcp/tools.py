@@ -1,25 +1,29 @@
 """The tools and prompts of an MCP server as resources: their URIs, the files that describe them, their templates. Pure.
 
-    tool://NAME/schema.json      listed: the schemas and annotations of a tool
-    tool://NAME/description.md   listed: its purpose, its arguments, how to run it
-    tool://NAME{?a,b}            a template: opening an expansion runs the tool with these arguments
-    tool://NAME?                 runs it without any
-    prompt://NAME/arguments.json listed, and prompt://NAME{?a,b}: reading an expansion renders the prompt
+    tool://NAME/description.md       listed: its purpose, its arguments, how to run it
+    tool://NAME/input.schema.json    listed: the schema of its arguments
+    tool://NAME/output.schema.json   listed: the schema of its structured result, if it has one
+    tool://NAME{?a,b}                a template: opening an expansion runs the tool with these arguments
+    tool://NAME?                     runs it without any
+    prompt://NAME/…, prompt://NAME{?a,b}: the same for a prompt; reading an expansion renders it
 
-NAME is percent-encoded where it would not be one segment of a URI. If a server lists a resource of its own with such a
-URI, the URI means that resource.
+NAME is percent-encoded where it would not be one segment of a URI. All tools are described; only those that the option
+`tools` allows have a template. If a server lists a resource of its own with such a URI, the URI means that resource.
 """
 
+import json
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from bbfs.model import uri_paths
 from bbfs.model.uri import source_uri
-from bbfs.model.values import DataSource, Part, ResourceMetadata, ResourceTemplate, Tools
+from bbfs.model.values import DataSource, Part, ResourceMetadata, ResourceTemplate, Tool, ToolArgument, Tools
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.mcp import arguments as mcp_arguments
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry
@@ -30,9 +34,14 @@ Kind = Literal["tool", "prompt"]
 _SAFE = "!$&'()*+,;=:@~"
 _ASKED = re.compile(r"(?P<kind>tool|prompt)://(?P<segment>[^/?#]+)(?:\?(?P<query>.*))?", re.DOTALL)
 _HOW_TO_WRITE = (
-    "They follow `?` with `&` between them, in any order. In a value, `&` is written `%26`, `/` is `%2F`, `%` is",
-    "`%25`; lists are JSON, or items with commas between them, or the argument repeated; objects are JSON.",
+    "They follow `?` with `&` between them, in any order. In a value, `&` is written `%26`, `%` is `%25`, and a slash",
+    "`%2F`; slashes may stay where a value begins with one, and in a URL. Lists are JSON, or items with commas between",
+    "them, or the argument repeated; objects are JSON.",
 )
+_MAX_DESCRIBED = 200
+"""Arguments of a tool that its description shows; its schema has all."""
+_MAX_TEXT = 2000
+"""Characters of the description of one argument, and of a value in it."""
 _LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
 
 
@@ -48,8 +57,8 @@ class Asked(NamedTuple):
 class Offer:
     """The tools and prompts of a server that have paths, by name, and the files that describe them.
 
-    documents: the contents of the listed files, by native URI. own: URIs that the server itself lists as resources.
-    problem: a text that says what is missing.
+    tools: those that may be run. listed: all. documents: the contents of the listed files, by native URI. own: URIs
+    that the server itself lists as resources. problem: a text that says what is missing.
     """
 
     tools: Mapping[str, ToolEntry] = field(default_factory=dict)
@@ -59,6 +68,7 @@ class Offer:
     templates: tuple[ResourceTemplate, ...] = ()
     own: Collection[str] = frozenset()
     problem: str | None = None
+    listed: tuple[ToolEntry, ...] = ()
 
 
 def concerns(native_uri: str) -> bool:
@@ -85,32 +95,35 @@ def completed_prompt(offer: Offer, uri_template: str) -> str | None:
 
 def allowed(option: Tools, tools: Iterable[ToolEntry]) -> tuple[list[ToolEntry], str | None]:
     """Return the tools that may be run, and a text that says which of the named ones are missing."""
+    there = {tool.name: tool for tool in tools}
     if option == "off":
         return [], None
-    there = {tool.name: tool for tool in tools}
-    if option == "read-only":
-        return [tool for tool in there.values() if tool.read_only and not tool.needs_task], None
-    missing = [name for name in option if name not in there]
-    tasks = [name for name in option if name in there and there[name].needs_task]
+    if isinstance(option, str):
+        wanted = [tool for tool in there.values() if option == "all" or tool.read_only]
+        return [tool for tool in wanted if not tool.needs_task], None
+    matched = {pattern: [name for name in there if name == pattern or fnmatchcase(name, pattern)] for pattern in option}
+    named = dict.fromkeys(name for names in matched.values() for name in names)
+    missing = [pattern for pattern, names in matched.items() if not names]
+    tasks = [name for name in named if there[name].needs_task]
     problems = [f"no such tool: {', '.join(missing)}"] if missing else []
     problems += [f"runs as a task only: {', '.join(tasks)}"] if tasks else []
-    return [there[name] for name in option if name in there and name not in tasks], "; ".join(problems) or None
+    return [there[name] for name in named if name not in tasks], "; ".join(problems) or None
 
 
 def offer(
     source: DataSource, tools: Iterable[ToolEntry], prompts: Iterable[PromptEntry], listed: Iterable[str]
 ) -> Offer:
-    """Return the offer of a server whose own resources have the native URIs `listed`."""
+    """Return the offer of a server whose own resources have the native URIs `listed`. Takes time: for a thread."""
     own = frozenset(filter(concerns, listed))
-    runnable, problem = allowed(source.tools, tools)
+    there = () if source.tools == "off" else tuple(tools)
+    runnable, problem = allowed(source.tools, there)
+    by_name = {tool.name: tool for tool in runnable}
     shown = {prompt.name: prompt for prompt in prompts} if source.prompts else {}
     documents: dict[str, Part] = {}
     resources: list[ResourceMetadata] = []
-    templates: list[ResourceTemplate] = []
-    described = [(tool, _tool_files(tool), tool_template(tool)) for tool in runnable]
-    described += [(prompt, _prompt_files(prompt), prompt_template(prompt)) for prompt in shown.values()]
-    for entry, files, template in described:
-        templates.append(template)
+    described = [(tool, _tool_files(tool, source, tool.name in by_name)) for tool in there]
+    described += [(prompt, _prompt_files(prompt)) for prompt in shown.values()]
+    for entry, files in described:
         for uri, mime_type, data in files:
             if uri in own:
                 continue
@@ -129,8 +142,8 @@ def offer(
                     etag=content.version,
                 )
             )
-    by_name = {tool.name: tool for tool in runnable}
-    return Offer(by_name, shown, documents, tuple(resources), tuple(templates), own, problem)
+    templates = (*map(tool_template, runnable), *map(prompt_template, shown.values()))
+    return Offer(by_name, shown, documents, tuple(resources), templates, own, problem, there)
 
 
 def tool_template(tool: ToolEntry) -> ResourceTemplate:
@@ -149,6 +162,11 @@ def tool_template(tool: ToolEntry) -> ResourceTemplate:
         annotations=tool.annotations,
         mcp_data=tool.mcp_data,
         on_open=True,
+        slashed=tuple(
+            variable
+            for name, schema in mcp_arguments.properties(root).items()
+            if mcp_arguments.takes_text(schema, root) and (variable := mcp_arguments.variable_of(name)) is not None
+        ),
     )
 
 
@@ -174,84 +192,153 @@ def _template(kind: Kind, name: str, variables: list[str]) -> str:
     return f"{base}{{?{','.join(variables)}}}" if variables else f"{base}?"
 
 
-def _tool_files(tool: ToolEntry) -> list[tuple[str, str, bytes]]:
+def _tool_files(tool: ToolEntry, source: DataSource, is_allowed: bool) -> list[tuple[str, str, bytes]]:
     """Return URI, MIME type and bytes of the files that describe a tool."""
     base = _base("tool", tool.name)
-    document = {"name": tool.name, "inputSchema": tool.input_schema}
-    document |= {"outputSchema": tool.output_schema} if tool.output_schema is not None else {}
-    document |= {"annotations": tool.annotations} if tool.annotations is not None else {}
-    text = describe_tool(tool)
+    text = describe_tool(tool, source.name, is_allowed)
+    schemas = {"input": tool.input_schema, "output": tool.output_schema}
     return [
         (f"{base}/description.md", "text/markdown", text.encode("utf-8", "replace")),
-        (f"{base}/schema.json", "application/json", json_bytes(document)),
+        *(
+            (f"{base}/{name}.schema.json", "application/json", json_bytes(schema))
+            for name, schema in schemas.items()
+            if schema is not None
+        ),
     ]
+
+
+def prompt_schema(prompt: PromptEntry) -> dict[str, Any]:
+    """Return the arguments of a prompt, all of them texts, as a JSON Schema."""
+    texts = {
+        argument.name: {"type": "string", "title": argument.title, "description": argument.description}
+        for argument in prompt.arguments
+    }
+    return {
+        "type": "object",
+        "properties": {name: {k: v for k, v in text.items() if v is not None} for name, text in texts.items()},
+        "required": [argument.name for argument in prompt.arguments if argument.required],
+    }
 
 
 def _prompt_files(prompt: PromptEntry) -> list[tuple[str, str, bytes]]:
-    given: dict[str, Any] = {"name": prompt.name, "title": prompt.title, "description": prompt.description}
-    document = {key: value for key, value in given.items() if value is not None}
-    document["arguments"] = [
-        {
-            "name": argument.name,
-            **({"title": argument.title} if argument.title is not None else {}),
-            **({"description": argument.description} if argument.description is not None else {}),
-            "required": argument.required,
-        }
-        for argument in prompt.arguments
+    base, schema = _base("prompt", prompt.name), prompt_schema(prompt)
+    example = _example("prompt", prompt.name, schema)
+    text = "\n".join([*_headed(prompt), "Reading this file renders it:", "", f"    cat {example}", *_arguments(schema)])
+    return [
+        (f"{base}/description.md", "text/markdown", (text.rstrip() + "\n").encode("utf-8", "replace")),
+        (f"{base}/input.schema.json", "application/json", json_bytes(schema)),
     ]
-    return [(f"{_base('prompt', prompt.name)}/arguments.json", "application/json", json_bytes(document))]
 
 
-def describe_tool(tool: ToolEntry) -> str:
-    """Describe a tool in Markdown: its purpose, its arguments, and the file name that runs it."""
+def describe_tool(tool: ToolEntry, source: str, is_allowed: bool) -> str:
+    """Describe a tool in Markdown: its purpose, its arguments, and the lines that run it."""
+    lines = [*_headed(tool), _effects(tool), ""]
+    if is_allowed:
+        example = _example("tool", tool.name, tool.input_schema)
+        lines += ["Opening this file runs it, each time again:", "", f"    cat {example}", ""]
+    elif tool.needs_task:
+        lines += ["It runs as a task only, which bbfs cannot do.", ""]
+    else:
+        lines += [f"It has no path; `tools = [{json.dumps(tool.name)}]` for this source gives it one.", ""]
+    if not tool.needs_task:
+        lines += ["On the command line:", "", f"    {_command(tool, source)}"]
+    return "\n".join([*lines, *_arguments(tool.input_schema)]).rstrip() + "\n"
+
+
+def described(tool: ToolEntry, has_path: bool) -> Tool:
+    """Return a tool as bbfs describes it elsewhere."""
     root = tool.input_schema
     needed = set(mcp_arguments.required(root))
-    heading = f"{tool.title} (`{tool.name}`)" if tool.title and tool.title != tool.name else tool.name
-    lines = [f"# {heading}", ""]
-    if tool.description:
-        lines += [tool.description.strip(), ""]
-    known = mcp_arguments.properties(root)
-    lines += ["Opening this file runs it, each time anew:", "", f"    cat {_example(tool, known, needed)}", ""]
-    if known:
-        lines += ["## Arguments", ""]
-    for name, schema in known.items():
-        lines.append(_argument_line(name, schema, root, name in needed))
-    if known:
-        lines += ["", *_HOW_TO_WRITE]
-    return "\n".join(lines).rstrip() + "\n"
+    arguments = (
+        ToolArgument(
+            name,
+            _cut(mcp_arguments.type_text(schema, root)),
+            name in needed,
+            _cut(text) if isinstance(text := schema.get("description"), str) else None,
+            mcp_arguments.choices(schema),
+        )
+        for name, schema in islice(mcp_arguments.properties(root).items(), _MAX_DESCRIBED)
+    )
+    description = _cut(tool.description) if tool.description else None
+    return Tool(tool.name, tool.title, description, tuple(arguments), tool.read_only, has_path)
+
+
+def _headed(entry: ToolEntry | PromptEntry) -> list[str]:
+    heading = f"{entry.title} (`{entry.name}`)" if entry.title and entry.title != entry.name else entry.name
+    return [f"# {heading}", "", *([entry.description.strip(), ""] if entry.description else [])]
+
+
+def _effects(tool: ToolEntry) -> str:
+    """Say what a tool declares of its effects."""
+    hints = tool.annotations or {}
+    if tool.read_only:
+        return "It declares to be read-only."
+    if hints.get("destructiveHint") is False:
+        return "It declares to change something, and to destroy nothing."
+    declares = "declares to" if hints.get("destructiveHint") is True else "may"
+    return f"It {declares} change or destroy something."
+
+
+def _arguments(root: Mapping[str, Any]) -> list[str]:
+    """Return the lines that describe the arguments of a schema."""
+    known, needed = mcp_arguments.properties(root), set(mcp_arguments.required(root))
+    if not known:
+        return []
+    lines = [_argument_line(name, known[name], root, name in needed) for name in list(known)[:_MAX_DESCRIBED]]
+    more = [f"- and {len(known) - _MAX_DESCRIBED} more, see `input.schema.json`"] if len(known) > _MAX_DESCRIBED else []
+    return ["", "## Arguments", "", *lines, *more, "", *_HOW_TO_WRITE]
+
+
+def _chosen(root: Mapping[str, Any]) -> dict[str, str]:
+    """Return possible values of the arguments of an example: of those that are needed, else of the first one."""
+    known, needed = mcp_arguments.properties(root), set(mcp_arguments.required(root))
+    chosen = [name for name in known if name in needed] or list(known)[:1]
+    return {name: _sample(known[name], root) for name in chosen[:_MAX_DESCRIBED]}
+
+
+def _command(tool: ToolEntry, source: str) -> str:
+    """Return the command line that runs a tool, quoted for a shell."""
+    pairs = [f"{name}={value}" for name, value in _chosen(tool.input_schema).items()]
+    return shlex.join(["bbfs", "call", *([] if tool.read_only else ["--yes"]), source, tool.name, *pairs])
 
 
 def _argument_line(name: str, schema: Mapping[str, Any], root: Mapping[str, Any], needed: bool) -> str:
-    facts = [mcp_arguments.type_text(schema, root)]
+    facts = [_cut(mcp_arguments.type_text(schema, root))]
     facts += ["required"] if needed else []
-    facts += [f"default {mcp_arguments.as_text(schema['default'])}"] if "default" in schema else []
+    facts += [f"default {_cut(mcp_arguments.as_text(schema['default']))}"] if "default" in schema else []
+    examples = schema.get("examples")
+    if isinstance(examples, list) and examples:
+        facts.append(f"for example {_cut(mcp_arguments.as_text(examples[0]))}")
     if mcp_arguments.variable_of(name) is None:
         facts.append("cannot be given in a path")
     description = schema.get("description")
-    text = f": {_LINE_BREAKS.sub(' ', description.strip())}" if isinstance(description, str) else ""
+    text = f": {_LINE_BREAKS.sub(' ', _cut(description.strip()))}" if isinstance(description, str) else ""
     return f"- `{name}` ({', '.join(facts)}){text}"
 
 
-def _example(tool: ToolEntry, known: Mapping[str, Mapping[str, Any]], needed: Collection[str]) -> str:
-    """Return the path of the file to open, from the directory of the tool, quoted for a shell."""
-    chosen = [name for name in known if name in needed] or list(known)[:1]
+def _example(kind: Kind, name: str, root: Mapping[str, Any]) -> str:
+    """Return the path of the file to open, from the directory of the tool or prompt, quoted for a shell."""
     pairs = [
-        f"{variable}={quote(_sample(known[name], tool.input_schema), safe=_SAFE.replace('&', ''))}"
-        for name in chosen
-        if (variable := mcp_arguments.variable_of(name)) is not None
+        f"{variable}={quote(value, safe=_SAFE.replace('&', ''))}"
+        for argument, value in _chosen(root).items()
+        if (variable := mcp_arguments.variable_of(argument)) is not None
     ]
-    native = f"{_base('tool', tool.name)}?{'&'.join(pairs)}"
+    native = f"{_base(kind, name)}?{'&'.join(pairs)}"
     return shlex.quote("../" + uri_paths.plain_path(native).path[-1])
 
 
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
+
+
 def _sample(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
-    """Return a possible value of an argument, as text for a path."""
+    """Return a possible value of an argument, as text."""
     for key in ("examples", "enum"):
         values = schema.get(key)
         if isinstance(values, list) and values:
-            return mcp_arguments.as_text(values[0])
+            return _cut(mcp_arguments.as_text(values[0]))
     for key in ("example", "const", "default"):
         if key in schema:
-            return mcp_arguments.as_text(schema[key])
+            return _cut(mcp_arguments.as_text(schema[key]))
     samples = {"integer": "1", "number": "1", "boolean": "true", "null": "null", "object": "{}"}
     return samples.get(mcp_arguments.type_text(schema, root), "TEXT")

@@ -8,6 +8,7 @@ from fakes import CompletingSource, FlatSource, World, settled
 
 from bbfs.model.errors import IsADirectory, NotADirectory, NotFound, Unreachable
 from bbfs.model.uri_templates.patterns import Pattern, Position
+from bbfs.resources.catalog.slashes import slashed
 
 ROOT = "mcp-server+docs"
 
@@ -389,3 +390,27 @@ async def test_a_load_by_uri_finds_the_template_of_a_resource(nursery: trio.Nurs
         assert (loaded.metadata.uri_template, loaded.metadata.mime_type) == ("x://k/{slug}", "text/markdown")
         await world.kernel.cat(f"{ROOT}/x/k/a")
         assert source.loaded == ["x://k/a"]
+
+
+@pytest.mark.semantics("S31")
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("tool/read?path=", ("read?path=", 1, False)),
+        ("tool/read?path=/etc/a b", ("read?path=%2Fetc%2Fa%20b", 1, False)),
+        ("tool/read?path=/etc/x&n=3", ("read?path=%2Fetc%2Fx&n=3", 1, True)),
+        ("tool/read?path=/etc/x&", ("read?path=%2Fetc%2Fx&", 1, True)),
+        ("tool/read?n=3&path=/etc", ("read?n=3&path=%2Fetc", 1, False)),
+        ("tool/read?path=/a&path=/b", ("read?path=%2Fa&path=%2Fb", 1, False)),
+        ("tool/read?path=https:", ("read?path=https:", 1, False)),
+        ("tool/read?path=https:/example.com/x", ("read?path=https:%2F%2Fexample.com%2Fx", 1, False)),
+        ("tool/read?path=file:/etc", ("read?path=file:%2F%2F%2Fetc", 1, False)),
+        ("tool/read?path=&", None),
+        ("tool/read?path=x", None),
+        ("tool/read?n=", None),
+        ("tool/read?", None),
+        ("tool/read/description.md", None),
+    ],
+)
+def test_slashes_that_are_not_escaped(path: str, expected: tuple[str, int, bool] | None) -> None:
+    assert slashed(tuple(filter(None, path.split("/"))), {"path"}) == expected

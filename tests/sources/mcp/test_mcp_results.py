@@ -69,11 +69,20 @@ def test_each_kind_of_content_is_a_part() -> None:
         (["a", "7"], {"result": ["a", 7]}, ("structured.json", b'[\n  "a",\n  7\n]\n')),
         ([], {"result": None}, ("1.txt", b"")),
         ([], {"result": []}, ("structured.json", b"[]\n")),
+        (["# a file"], {"content": "# a file"}, ("1.txt", b"# a file")),
+        (["a", "b"], {"entries": ["a", "b"]}, ("structured.json", b'[\n  "a",\n  "b"\n]\n')),
     ],
 )
 def test_what_is_said_twice_is_one_file(lines: list[str], structured: Any, expected: tuple[str, bytes]) -> None:
     found = shown(tool_result({"content": text(*lines), "structuredContent": structured}))
     assert [(name, data) for name, _, data in found] == [expected]
+
+
+def test_a_picture_that_is_repeated_is_one_file() -> None:
+    block = {"type": "image", "data": base64.b64encode(PICTURE).decode(), "mimeType": "image/png"}
+    for repeated in ([block], block):
+        result = {"content": [{**block, "_meta": {"x": 1}}], "structuredContent": {"content": repeated}}
+        assert shown(tool_result(result)) == [("1.png", "image/png", PICTURE)]
 
 
 @pytest.mark.parametrize(

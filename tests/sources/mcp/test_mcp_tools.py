@@ -71,7 +71,7 @@ async def test_only_what_is_allowed_is_listed(server: Any) -> None:
     assert [t.name for t in listing.templates if t.on_open] == ["write", "echo"]
     assert listing.problem == "1 invalid entry left out; no such tool: missing"
     listing = await off.handler.list()
-    assert {r.native_uri for r in listing.resources} == {"doc://guide", "tool://echo/schema.json"}
+    assert {r.native_uri for r in listing.resources} == {"doc://guide", "tool://echo/input.schema.json"}
     assert off.log("") == []  # neither tools nor prompts were asked for
     for each in (read_only, named, off):
         assert each.log("call") == []
@@ -112,8 +112,8 @@ async def test_what_is_not_allowed_is_not_run(server: Any) -> None:
 
 async def test_resources_of_the_servers_own_are_read(server: Any) -> None:
     s = server()
-    assert await s.text("tool://echo/schema.json") == b"content of tool://echo/schema.json\n"
-    assert (await s.text("tool://count/schema.json") or b"").startswith(b'{\n  "name": "count"')
+    assert await s.text("tool://echo/input.schema.json") == b"content of tool://echo/input.schema.json\n"
+    assert (await s.text("tool://count/input.schema.json") or b"").startswith(b'{\n  "type": "object"')
 
 
 async def test_prompts_are_rendered(server: Any) -> None:

@@ -32,6 +32,7 @@ def test_only_tools_that_say_so_are_read_only() -> None:
     ]
     assert [tool.name for tool in allowed("read-only", tools)[0]] == ["yes"]
     assert allowed("off", tools) == ([], None)
+    assert [tool.name for tool in allowed("all", tools)[0]] == [tool.name for tool in tools if not tool.needs_task]
 
 
 @pytest.mark.semantics("S31")
@@ -42,11 +43,19 @@ def test_tools_that_are_named_are_allowed_whatever_they_say() -> None:
     assert problem == "no such tool: missing; runs as a task only: c"
 
 
+@pytest.mark.semantics("S31")
+def test_patterns_of_names_are_allowed() -> None:
+    tools = [ToolEntry(name) for name in ("git_log", "git_show", "push", "odd[1]")]
+    found, problem = allowed(("git_*", "odd[1]", "x*"), tools)
+    assert [tool.name for tool in found] == ["git_log", "git_show", "odd[1]"]
+    assert problem == "no such tool: x*"
+
+
 @pytest.mark.parametrize("name", ["search", "a/b", "x y", "ü", "..", ".", "100%25", "a#b", "a{b}", "weather:v1"])
 def test_any_name_has_paths_of_its_own(name: str) -> None:
     made = offer(source(), [ToolEntry(name, input_schema=SCHEMA, annotations=READ_ONLY)], [], [])
     uris = [resource.native_uri for resource in made.resources]
-    assert [plain_path(uri).path[::2] for uri in uris] == [("tool", "description.md"), ("tool", "schema.json")]
+    assert [plain_path(uri).path[::2] for uri in uris] == [("tool", "description.md"), ("tool", "input.schema.json")]
     directory = plain_path(uris[0]).path[1]
     match = Pattern(made.templates[0].uri_template).place(("tool", f"{directory}?q=x"))
     assert match is not None
@@ -76,7 +85,7 @@ def test_the_example_runs_the_tool() -> None:
     }
     schema = {"type": "object", "properties": properties, "required": ["q", "n", "kind", "on"]}
     tool = ToolEntry("do it", "Do It", "Does it.", schema, annotations=READ_ONLY)
-    text = describe_tool(tool)
+    text = describe_tool(tool, "s", True)
     command = next(line for line in text.splitlines() if line.startswith("    cat "))
     path = shlex.split(command)[1].removeprefix("../")
     place = Pattern(tool_template(tool).uri_template).place(("tool", path))
@@ -85,32 +94,52 @@ def test_the_example_runs_the_tool() -> None:
     found = asked(place.match.native_uri)
     assert found is not None
     assert tool_arguments(tool, found.query) == {"q": "TEXT", "n": 1, "kind": "a/b", "on": True}
+    command = next(line for line in text.splitlines() if line.startswith("    bbfs call "))
+    assert shlex.split(command) == ["bbfs", "call", "s", "do it", "q=TEXT", "n=1", "kind=a/b", "on=true"]
     assert "# Do It (`do it`)\n\nDoes it.\n" in text
+    assert "It declares to be read-only.\n" in text
     assert "- `opt` (string, default x)\n" in text
     assert "- `on` (boolean, required): whether it is on\n" in text
     assert "- `` (string, cannot be given in a path)\n" in text
 
 
-def test_the_schema_is_as_the_server_gave_it() -> None:
+def test_the_schemas_are_as_the_server_gave_them() -> None:
     output = {"type": "object"}
     made = offer(source(), [ToolEntry("t", None, None, SCHEMA, output, READ_ONLY)], [], [])
-    document = made.documents["tool://t/schema.json"].content.read(0, 10_000)
-    assert json.loads(document or b"") == {
-        "name": "t",
-        "inputSchema": SCHEMA,
-        "outputSchema": output,
-        "annotations": READ_ONLY,
-    }
+    document = made.documents["tool://t/input.schema.json"].content.read(0, 10_000)
+    assert json.loads(document or b"") == SCHEMA
+    assert json.loads(made.documents["tool://t/output.schema.json"].content.read(0, 10_000) or b"") == output
     listed = {resource.native_uri: resource for resource in made.resources}
-    assert listed["tool://t/schema.json"].size == len(document or b"")
-    assert listed["tool://t/schema.json"].uri == "mcp-server+s+tool://t/schema.json"
+    assert listed["tool://t/input.schema.json"].size == len(document or b"")
+    assert listed["tool://t/input.schema.json"].uri == "mcp-server+s+tool://t/input.schema.json"
+
+
+@pytest.mark.semantics("S31")
+def test_a_tool_that_is_not_allowed_is_described_and_has_no_template() -> None:
+    made = offer(source(), [ToolEntry("write", annotations={"destructiveHint": True})], [], [])
+    text = (made.documents["tool://write/description.md"].content.read(0, 10_000) or b"").decode()
+    assert "declares to change or destroy something" in text
+    assert '`tools = ["write"]`' in text
+    assert "bbfs call --yes s write\n" in text
+    assert made.templates == ()
+    assert not made.tools
+    assert not offer(source("off"), [ToolEntry("t", annotations=READ_ONLY)], [], []).resources
+
+
+def test_a_description_is_bounded_whatever_the_schema() -> None:
+    large = {"enum": ["x" * 1000] * 500, **{f"k{number}": number for number in range(5000)}}
+    properties = {f"p{number}": {"$ref": "#/$defs/large", "default": "y" * 5000} for number in range(5000)}
+    schema = {"type": "object", "properties": properties, "$defs": {"large": large}}
+    text = describe_tool(ToolEntry("t", input_schema=schema), "s", True)
+    assert len(text) < 2_000_000
+    assert "4800 more" in text
 
 
 def test_resources_of_the_servers_own_come_first() -> None:
-    listed = ["tool://t/schema.json", "tool://t?q=1", "doc://x"]
+    listed = ["tool://t/input.schema.json", "tool://t?q=1", "doc://x"]
     made = offer(source(), [ToolEntry("t", input_schema=SCHEMA, annotations=READ_ONLY)], [], listed)
     assert [resource.native_uri for resource in made.resources] == ["tool://t/description.md"]
-    assert made.own == {"tool://t/schema.json", "tool://t?q=1"}
+    assert made.own == {"tool://t/input.schema.json", "tool://t?q=1"}
 
 
 def test_prompts_are_listed_where_they_are_wanted() -> None:
@@ -120,14 +149,14 @@ def test_prompts_are_listed_where_they_are_wanted() -> None:
     assert [(template.uri_template, template.on_open) for template in made.templates] == [
         ("prompt://p{?who,how}", False)
     ]
-    assert json.loads(made.documents["prompt://p/arguments.json"].content.read(0, 1000) or b"") == {
-        "name": "p",
-        "title": "Title",
-        "arguments": [
-            {"name": "who", "description": "Whom", "required": True},
-            {"name": "how", "required": False},
-        ],
+    assert json.loads(made.documents["prompt://p/input.schema.json"].content.read(0, 1000) or b"") == {
+        "type": "object",
+        "properties": {"who": {"type": "string", "description": "Whom"}, "how": {"type": "string"}},
+        "required": ["who"],
     }
+    text = (made.documents["prompt://p/description.md"].content.read(0, 1000) or b"").decode()
+    assert text.startswith("# Title (`p`)\n")
+    assert "    cat '../p?who=TEXT'\n" in text
 
 
 def test_results_stand_beside_the_directory_of_their_tool() -> None:

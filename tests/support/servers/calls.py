@@ -50,7 +50,7 @@ PROMPTS = [
 ]
 RESOURCES = [
     {"uri": "doc://guide", "name": "guide", "mimeType": "text/plain"},
-    {"uri": "tool://echo/schema.json", "name": "a resource of the server's own"},
+    {"uri": "tool://echo/input.schema.json", "name": "a resource of the server's own"},
 ]
 calls = 0
 
@@ -156,6 +156,10 @@ def main() -> None:
         if request["method"] == "tools/call" and request["params"]["name"] == "wait":
             log("call wait {}")
             continue
+        token = (request.get("params") or {}).get("_meta", {}).get("progressToken")
+        if request["method"] == "tools/call" and token is not None:
+            made = {"progressToken": token, "progress": 1, "total": 2, "message": "half of it"}
+            send({"jsonrpc": "2.0", "method": "notifications/progress", "params": made})
         given = answer(request["method"], request.get("params") or {})
         if given is not None:
             send({"jsonrpc": "2.0", "id": request["id"], "result": given})

@@ -6,7 +6,7 @@ two awaits a task is alone, so there are no locks.
 
 import logging
 import traceback
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -213,19 +213,25 @@ class Connection:
         return attempt.session
 
     async def request(
-        self, method: str, params: dict[str, Any] | None = None, *, kind: RequestKind = "list", repeatable: bool = True
+        self,
+        method: str,
+        params: dict[str, Any] | None = None,
+        *,
+        kind: RequestKind = "list",
+        repeatable: bool = True,
+        progress: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> tuple[McpSession, dict[str, Any]]:
         """Send a request; return the session it went to and its raw result. Raises BbfsError.
 
         It waits as long as the server takes: the caller sets a deadline. kind: the counter it adds to. repeatable:
-        whether to send it again if the connection breaks before the answer.
+        whether to send it again if the connection breaks before the answer. progress: as for `McpSession.request`.
         """
         for last in (False, True):
             session = await self.session()
             setattr(self.counts, kind, getattr(self.counts, kind) + 1)
             refusals = self._refusals
             try:
-                result = await session.request(method, params)
+                result = await session.request(method, params, progress)
                 self._answered = True
                 self._accept_login(session, refusals)
                 return session, result

@@ -8,7 +8,7 @@ import base64
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from math import inf
+from math import inf, isfinite
 from typing import Any, Generic, TypeGuard, TypeVar
 
 from mcp_types import SERVER_INFO_META_KEY
@@ -16,7 +16,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.listing import Description, Rows, last_part
 from bbfs.model.redaction import printable, shown
-from bbfs.model.values import Completion, Content, Loaded, Part, ResourceTemplate
+from bbfs.model.values import Completion, Content, Loaded, Part, Progress, ResourceTemplate
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.mcp.client.paging import Taken
@@ -33,6 +33,8 @@ _MAX_ODD_BLOB = 32 << 20
 """Characters of a blob in lines or in another alphabet."""
 _MAX_COMPLETIONS = 10_000
 """Values of one completion; the protocol allows 100."""
+_LONGEST_PROGRESS = 500
+"""Characters of the text of a progress."""
 _LONGEST_TYPE = 255
 """Characters of a media type (RFC 6838, section 4.2, has 127 for each half)."""
 _CAPABILITIES = ("resources", "tools", "prompts", "completions")
@@ -286,6 +288,15 @@ def completion(result: Mapping[str, Any]) -> Completion:
     total = found.get("total")
     more = found.get("hasMore") is True or (_is_number(total) and total > len(values)) or len(values) > _MAX_COMPLETIONS
     return Completion(tuple(dict.fromkeys(usable)), more)
+
+
+def progress_of(params: Mapping[str, Any]) -> Progress | None:
+    """Decode the parameters of a progress notification; None without a usable number."""
+    done, total, text = (params.get(key) for key in ("progress", "total", "message"))
+    if not _is_number(done) or not isfinite(done):
+        return None
+    said = printable(text[:_LONGEST_PROGRESS]) if isinstance(text, str) else None
+    return Progress(float(done), float(total) if _is_number(total) and isfinite(total) else None, said)
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:

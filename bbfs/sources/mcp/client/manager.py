@@ -23,6 +23,7 @@ from bbfs.model.values import (
     Loaded,
     McpServer,
     Policy,
+    Progress,
     ResourceTemplate,
     SourceState,
 )
@@ -38,6 +39,7 @@ from bbfs.sources.mcp.client.decode import (
     loaded_size,
     next_cursor,
     page,
+    progress_of,
     resource_entry,
     template_cost,
     template_entry,
@@ -191,15 +193,24 @@ class MCPManager:
         """Return the prompts that the server lists, each name once, in its order. Raises BbfsError."""
         return await self._list(server_id, "prompts/list", "prompts", prompt_entry, lambda entry: entry.name)
 
-    async def call_tool(self, server_id: str, tool: ToolEntry, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def call_tool(
+        self,
+        server_id: str,
+        tool: ToolEntry,
+        arguments: Mapping[str, Any],
+        progress: Callable[[Progress], None] | None = None,
+    ) -> dict[str, Any]:
         """Run a tool once and return its raw result. Raises BbfsError.
 
-        If the connection breaks before the answer, only a repeatable tool is run again.
+        If the connection breaks before the answer, only a repeatable tool is run again. progress: called with each
+        progress that the server reports. It must not raise.
         """
         connection = self._connection(server_id)
         connection.parameter_headers[tool.name] = parameter_headers(tool)
         params = {"name": tool.name, "arguments": dict(arguments)}
-        _, result = await connection.request("tools/call", params, kind="call", repeatable=tool.repeatable)
+        told = None if progress is None else partial(_tell_progress, progress)
+        repeatable = tool.repeatable
+        _, result = await connection.request("tools/call", params, kind="call", repeatable=repeatable, progress=told)
         return result
 
     async def get_prompt(self, server_id: str, name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
@@ -297,7 +308,10 @@ class MCPManager:
     ) -> End:
         """Pass the entries of a listing to `take` as they come, within the bounds. Raises BbfsError."""
         connection = self._connection(server_id)
-        if (await connection.session()).modern:  # an earlier one reports changes from its greeting on
+        session = await connection.session()
+        if key in ("tools", "prompts") and key not in session.server.capabilities:
+            return End()
+        if session.modern:  # an earlier one reports changes from its greeting on
             with trio.move_on_after(_SUBSCRIBED_FIRST):
                 await connection.interests.listing_answered_for()
             connection.interests.listed()
@@ -331,3 +345,8 @@ class MCPManager:
         else:
             course.problem = f"the server has more than {MAX_PAGES} pages: the listing is incomplete"
         return course.end()
+
+
+def _tell_progress(tell: Callable[[Progress], None], params: Mapping[str, Any]) -> None:
+    if (progress := progress_of(params)) is not None:
+        tell(progress)

@@ -243,6 +243,7 @@ class McpSession:
         nursery.start_soon(self._peer.run)
         self._streams: dict[str, Callable[[types.SubscriptionFilter], None]] = {}
         self._stream_numbers = itertools.count(1)
+        self._progress: dict[str, Callable[[Params], None]] = {}
         self.server = Greeting()
         self._begun: dict[object, float] = {}
         self.last_used = trio.current_time()
@@ -274,14 +275,27 @@ class McpSession:
         """Return whether a request is under way that began at this moment or before."""
         return any(begun <= moment for begun in self._begun.values())
 
-    async def request(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Send a request and return its raw result. Raises MCPError, and NotSupported for input that bbfs lacks."""
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None = None,
+        progress: Callable[[Params], None] | None = None,
+    ) -> dict[str, Any]:
+        """Send a request and return its raw result. Raises MCPError, and NotSupported for input that bbfs lacks.
+
+        progress: called with the parameters of each progress notification for it. It must not raise.
+        """
         token = object()
         self._begun[token] = self.last_used = trio.current_time()
+        name = f"progress-{next(self._stream_numbers)}"
+        if progress is not None:
+            self._progress[name] = progress
+            params = {**(params or {}), "_meta": {"progressToken": name}}
         try:
             return await self._answer_with_input(method, params)
         finally:
             del self._begun[token]
+            self._progress.pop(name, None)
             self.last_used = trio.current_time()
 
     async def _answer_with_input(self, method: str, params: dict[str, Any] | None) -> dict[str, Any]:
@@ -343,6 +357,7 @@ class McpSession:
             params = dict(params or {})
             headers |= self._modern_headers(method, params)
             params["_meta"] = {
+                **params.get("_meta", {}),
                 types.PROTOCOL_VERSION_META_KEY: version,
                 types.CLIENT_INFO_META_KEY: _CLIENT,
                 types.CLIENT_CAPABILITIES_META_KEY: self._features.capabilities,
@@ -427,6 +442,10 @@ class McpSession:
                 if isinstance(number, str) and number.startswith("listen-"):
                     error = types.ErrorData(code=types.CONNECTION_CLOSED, message="the server ended the stream")
                     self._peer.resolve(number, error)
+            case "notifications/progress":
+                token = params.get("progressToken")
+                if isinstance(token, str) and (progress := self._progress.get(token)) is not None:
+                    progress(params)
             case "notifications/subscriptions/acknowledged":
                 self._acknowledge(params)
 

@@ -122,8 +122,10 @@ class Subscriptions:
         self._on_gap = on_gap
         capabilities = session.server.capabilities
         self._subscribe = "subscribe" in capabilities.get("resources", ())
-        self._has = interests.lists & capabilities.keys()
-        self._announced = {name for name in self._has if "listChanged" in capabilities[name]}
+        has = interests.lists & capabilities.keys()
+        self._announced = {name for name in has if "listChanged" in capabilities[name]}
+        # Tools or prompts of a server that does not announce them hardly ever change: they are no reason to poll.
+        self._has = self._announced | (has & {"resources"})
         self.hears = bool(self._announced) and not session.modern
         self.subscribed = False
 

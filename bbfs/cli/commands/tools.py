@@ -1,0 +1,281 @@
+"""`bbfs tools` and `bbfs call`: the tools of MCP servers."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from bbfs.cli import output
+from bbfs.cli.options import SourceChoice, Verbosity, source_options
+from bbfs.model.errors import BbfsError, InvalidUri, NotFound, ToolFailed
+
+if TYPE_CHECKING:
+    from bbfs.cli.target.access import SourceTree
+    from bbfs.cli.target.calls import ResultPart
+    from bbfs.cli.target.operand import Trees
+
+TOOL_FAILED = 3
+"""Exit status if the tool itself reports an error."""
+
+_TOOLS_EXAMPLES = """\b
+Examples:
+  bbfs tools                  of all sources
+  bbfs tools git              of one
+  bbfs tools git --json
+
+\b
+The column PATH says whether opening a file runs the tool (the option 'tools' of the source).
+
+\b
+JSON: an array of objects with source, name, arguments (an array of objects with name, type, required, and
+where known description and choices), readOnly, hasPath, and where known title, description.
+"""
+_CALL_EXAMPLES = """\b
+Examples:
+  bbfs call git git_log repo_path=~/src max_count=5
+  bbfs call fetch fetch url=https://example.com
+  bbfs call fs write_file path=/tmp/a.txt content=@a.txt --yes
+  bbfs call kb search_knowledge --json '{"query": "fuse"}'
+
+\b
+A value is read by the tool's schema: a text as it is, numbers and booleans as in JSON, lists as JSON, with
+commas, or with the key repeated. KEY=@FILE takes the text of a file (@- of standard input); KEY=@@TEXT is
+the text @TEXT.
+
+\b
+Texts go to standard output. Pictures and other bytes go there too if it is no terminal, else to files in
+this directory. Exit status 3: the tool itself reports an error.
+"""
+
+
+# -- completion --------------------------------------------------------------------------------------------------------
+
+
+def _known(source: str) -> list[dict[str, Any]]:
+    """Return the tools of a mounted source. Completion starts no server."""
+    from bbfs.cli.target import calls, operand  # noqa: PLC0415 - trio
+
+    async def work(opened: "Trees") -> list[dict[str, Any]]:
+        target = await opened.target(source)
+        return await calls.tools(target.tree, (await target.located())[0]) if target.tree.mount is not None else []
+
+    try:
+        return operand.run(SourceChoice.none(Verbosity(quiet=True)), work)
+    except (BbfsError, OSError):
+        return []
+
+
+def _complete_tool(ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    found = [tool for tool in _known(str(ctx.params.get("source", ""))) if tool["name"].startswith(begun)]
+    return [CompletionItem(tool["name"], help=_summary(tool)) for tool in found]
+
+
+def _complete_pair(ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    tools = {tool["name"]: tool for tool in _known(str(ctx.params.get("source", "")))}
+    arguments = tools.get(str(ctx.params.get("tool")), {}).get("arguments", ())
+    key, equals, _ = begun.partition("=")
+    if not equals:
+        names = [each for each in arguments if each["name"].startswith(key)]
+        return [CompletionItem(f"{each['name']}=", help=each.get("type")) for each in names]
+    values = [choice for each in arguments if each["name"] == key for choice in each.get("choices", ())]
+    return [CompletionItem(pair) for value in values if (pair := f"{key}={value}").startswith(begun)]
+
+
+# -- bbfs tools --------------------------------------------------------------------------------------------------------
+
+
+@click.command(epilog=_TOOLS_EXAMPLES, short_help="List the tools of MCP servers.")
+@click.argument("source", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@source_options
+def tools(choice: SourceChoice, source: str | None, as_json: bool) -> None:
+    """List the tools of SOURCE, or of all sources: their arguments, and whether they only read."""
+    from bbfs.cli.target import calls, operand  # noqa: PLC0415 - trio
+
+    rows: list[dict[str, Any]] = []
+    failures: list[str] = []
+
+    async def of_source(tree: "SourceTree", directory: str) -> None:
+        rows.extend({"source": directory, **tool} for tool in await calls.tools(tree, directory))
+
+    async def of_all(tree: "SourceTree") -> None:
+        for each in await tree.sources(None):
+            if each.get("accessMethod") != "mcp":
+                continue
+            try:
+                await of_source(tree, each["uriPrefix"])
+            except BbfsError as error:
+                failures.append(f"{each['uriPrefix']}: {error}")
+
+    async def work(opened: "Trees") -> None:
+        if source is None:
+            await operand.each_root(opened, of_all)
+            return
+        target = await opened.target(source)
+        await of_source(target.tree, (await target.located())[0])
+
+    operand.run(choice, work)
+    if as_json:
+        output.as_json([_json(row) for row in rows])
+    else:
+        table = [("SOURCE", "TOOL", "READS ONLY", "PATH", "ARGUMENTS"), *map(_cells, rows)]
+        for line in output.table(table):
+            click.echo(line)
+    for failure in failures:
+        output.message(failure)
+    click.get_current_context().exit(1 if failures else 0)
+
+
+def _json(row: dict[str, Any]) -> dict[str, Any]:
+    renamed = {"read_only": "readOnly", "has_path": "hasPath"}
+    return {renamed.get(key, key): value for key, value in row.items()}
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    arguments = (f"{each['name']}" if each.get("required") else f"[{each['name']}]" for each in row["arguments"])
+    yes = ("yes" if row.get(key) else "no" for key in ("read_only", "has_path"))
+    return tuple(map(output.printable, (row["source"], row["name"], *yes, " ".join(arguments))))
+
+
+def _summary(tool: dict[str, Any]) -> str:
+    text = tool.get("title") or tool.get("description") or ""
+    return output.printable(text.strip().partition("\n")[0][:60])
+
+
+# -- bbfs call ---------------------------------------------------------------------------------------------------------
+
+
+@click.command(epilog=_CALL_EXAMPLES, short_help="Call a tool of an MCP server.")
+@click.argument("source")
+@click.argument("tool", shell_complete=_complete_tool)
+@click.argument("pairs", metavar="KEY=VALUE…", nargs=-1, shell_complete=_complete_pair)
+@click.option("--json", "given", metavar="ARGS|-", help="Arguments as a JSON object, or from standard input.")
+@click.option("--yes", is_flag=True, help="Call a tool that may change something without a question.")
+@source_options
+def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], given: str | None, yes: bool) -> None:
+    """Call TOOL of SOURCE once and print its result.
+
+    A tool that does not declare to be read-only asks first, or needs --yes.
+    """
+    from bbfs.cli.target import calls, operand  # noqa: PLC0415 - trio
+
+    request = {"tool": tool, "values": _values(pairs), "arguments": _given(given)}
+
+    async def work(opened: "Trees") -> "list[ResultPart]":
+        target = await opened.target(source)
+        directory = (await target.located())[0]
+        there = {each["name"]: each for each in await calls.tools(target.tree, directory)}
+        if tool not in there:
+            raise NotFound(f"{directory} has no tool {tool!r}; 'bbfs tools {source}' lists those that it has")
+        confirmed = yes or there[tool].get("read_only") is True or _confirmed(tool)
+        asked = {**request, "source": directory, "confirmed": confirmed}
+        return await calls.call(target.tree, asked, _Progress(quiet=choice.verbosity.quiet).show)
+
+    try:
+        parts = operand.run(choice, work)
+    except ToolFailed as error:
+        output.failure(error, tool)
+        click.get_current_context().exit(TOOL_FAILED)
+    _print(parts, tool)
+
+
+def _values(pairs: Sequence[str]) -> dict[str, list[str]]:
+    """Return the texts of each argument. Raise InvalidUri, OSError."""
+    values: dict[str, list[str]] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{pair!r} is no KEY=VALUE", param_hint="'KEY=VALUE'")
+        if text.startswith("@@"):
+            text = text[1:]
+        elif text.startswith("@"):
+            text = _text_of(text[1:], key)
+        values.setdefault(key, []).append(text)
+    return values
+
+
+def _text_of(name: str, key: str) -> str:
+    data = sys.stdin.buffer.read() if name == "-" else Path(os.path.expanduser(name)).read_bytes()
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise InvalidUri(f"{key}=@{name}: the file is not UTF-8 text") from None
+
+
+def _given(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        found = json.loads(sys.stdin.buffer.read() if text == "-" else text)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"no JSON: {error}", param_hint="'--json'") from None
+    if not isinstance(found, dict):
+        raise click.BadParameter("no JSON object", param_hint="'--json'")
+    return found
+
+
+def _confirmed(tool: str) -> bool:
+    """Ask on a terminal. Raise click.UsageError without one."""
+    name = output.printable(tool)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError(f"{name} does not declare to be read-only: it needs --yes")
+    return click.confirm(f"{name} may change or destroy something. Call it?", err=True, abort=True)
+
+
+class _Progress:
+    """Shows on a terminal how far a call is, in one line. Elsewhere it prints a line for each text."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._said: str | None = None
+
+    def show(self, made: dict[str, Any]) -> None:
+        done, total, text = (made.get(key) for key in ("done", "total", "text"))
+        share = f"{done:g} of {total:g}" if isinstance(total, int | float) else f"{done:g}"
+        line = output.printable(": ".join(filter(None, (share, text))))
+        if self._quiet or line == self._said:
+            return
+        self._said = line
+        output.message(line)
+
+
+def _print(parts: "Sequence[ResultPart]", tool: str) -> None:
+    """Print texts, and write bytes to files if standard output is a terminal. Raise OSError."""
+    out = sys.stdout.buffer
+    is_terminal = sys.stdout.isatty()
+    texts = [part for part in parts if part.text and part.name != "structured.json"]
+    for part in parts:
+        if part.name == "structured.json" and texts and len(parts) > 1:
+            continue  # the texts say the same for people
+        if part.link is not None:
+            click.echo(output.printable(part.link))
+        elif part.text and is_terminal:
+            text = "\n".join(map(output.printable, part.data.decode("utf-8", "replace").split("\n")))
+            click.echo(text.removesuffix("\n"))
+        elif not is_terminal:
+            out.write(part.data)
+            if part.text and len(parts) > 1 and not part.data.endswith(b"\n"):
+                out.write(b"\n")
+            out.flush()
+        else:
+            name = _write_new(f"{tool}-{part.name or 'result'}", part.data)
+            output.message(f"{len(part.data)} bytes in {name}")
+
+
+def _write_new(name: str, data: bytes) -> str:
+    """Write a new file in this directory, under a name that is free. Return the name. Raise OSError."""
+    stem, dot, ending = name.replace("/", "_").lstrip(".").rpartition(".")
+    number = 0
+    while True:
+        chosen = f"{stem or ending}{f'-{number}' if number else ''}{f'.{ending}' if dot else ''}"
+        try:
+            with open(chosen, "xb") as file:
+                file.write(data)
+            return chosen
+        except FileExistsError:
+            number += 1

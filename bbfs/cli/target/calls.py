@@ -1,0 +1,77 @@
+"""The tools of a source: through the daemon of a mount, or of the sources that this process opens."""
+
+import base64
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bbfs.cli.target import control_client
+from bbfs.cli.target.access import SourceTree
+from bbfs.cli.target.direct import DirectTree
+from bbfs.model.errors import ProtocolViolation, ToolFailed
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPart:
+    """One part of a result. text: whether its bytes are UTF-8 text. link: the native URI that it stands for."""
+
+    name: str | None
+    mime_type: str | None
+    text: bool
+    link: str | None
+    data: bytes
+
+
+async def tools(tree: SourceTree, source: str) -> list[dict[str, Any]]:
+    """Return the tools of the source with this directory at the root. Raise BbfsError, OSError."""
+    request = {"request": "tools", "source": source}
+    if isinstance(tree, DirectTree):
+        from bbfs.resources.commands.calls import Calls  # noqa: PLC0415 - the handlers
+
+        return await Calls(tree.manager).tools(request)
+    return [message["tool"] async for message in _answers(tree, request) if isinstance(message.get("tool"), dict)]
+
+
+async def call(
+    tree: SourceTree, request: dict[str, Any], progress: Callable[[dict[str, Any]], None]
+) -> list[ResultPart]:
+    """Call a tool and return the parts of its result. Raise ToolFailed with the tool's own error; BbfsError, OSError.
+
+    request: as `bbfs.resources.commands.calls` describes it. progress: gets what the source reports meanwhile.
+    """
+    if isinstance(tree, DirectTree):
+        from bbfs.resources.commands.calls import Calls, described  # noqa: PLC0415 - the handlers
+
+        loaded = await Calls(tree.manager).call(request, progress)
+        found = [(described(part), part.content) for part in loaded.parts]
+        return [_part(fields, await content.read_waiting(0, content.size)) for fields, content in found]
+    parts: list[tuple[dict[str, Any], bytearray]] = []
+    async for message in _answers(tree, {"request": "call", **request}):
+        match message:
+            case {"progress": dict(made)}:
+                progress(made)
+            case {"part": dict(fields)}:
+                parts.append((fields, bytearray()))
+            case {"data": str(data)} if parts:
+                parts[-1][1].extend(base64.b64decode(data))
+    return [_part(fields, bytes(data)) for fields, data in parts]
+
+
+async def _answers(tree: SourceTree, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+    """Yield what the daemon of a mount answers to a request, until it is done."""
+    assert tree.mount is not None
+    async with control_client.daemon_of(tree.mount) as link:
+        await link.send([{"id": 1, **request}])
+        while not (message := await link.receive() or {}).get("ok"):
+            if message.get("failed"):
+                raise ToolFailed(str(message.get("error")))
+            if "error" in message or not message:
+                control_client.require_ok(message or None)
+            yield message
+
+
+def _part(fields: dict[str, Any], data: bytes) -> ResultPart:
+    name, mime_type, link = (fields.get(key) for key in ("name", "mimeType", "link"))
+    if not all(isinstance(each, str | None) for each in (name, mime_type, link)):
+        raise ProtocolViolation("a part of a result whose fields are no texts")
+    return ResultPart(name, mime_type, fields.get("text") is True, link, data)

@@ -1,0 +1,153 @@
+"""`bbfs tools` and `bbfs call`, with and without a mount: what they print, ask, refuse and complete."""
+
+import json
+import os
+import pty
+import select
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from repository import SERVERS
+
+Process = Callable[..., subprocess.CompletedProcess[bytes]]
+PICTURE = b"\x89PNG\r\n\x1a\nno more than a beginning"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "calls.log"
+
+
+@pytest.fixture
+def server(log: Path) -> list[str]:
+    """Options for a server with tools as the one source, named `t`."""
+    return ["--mcp", f"t={shlex.join([sys.executable, '-I', str(SERVERS / 'calls.py'), str(log)])}", "-q"]
+
+
+def calls(log: Path) -> list[str]:
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [line.removeprefix("call ") for line in lines if line.startswith("call ")]
+
+
+def test_tools_are_listed_with_what_may_run(process: Process, server: list[str], log: Path) -> None:
+    table = process("tools", *server).stdout.decode().splitlines()
+    assert table[0].split() == ["SOURCE", "TOOL", "READS", "ONLY", "PATH", "ARGUMENTS"]
+    rows = {line.split()[1]: line.split()[2:] for line in table[1:]}
+    assert rows["echo"] == ["yes", "yes", "text", "[times]", "[tags]"]
+    assert rows["write"] == ["no", "no", "[text]"]
+    listed = {tool["name"]: tool for tool in json.loads(process("tools", "t", "--json", *server).stdout)}
+    assert listed["echo"]["arguments"][1] == {"name": "times", "type": "integer", "required": False, "choices": []}
+    assert (listed["echo"]["readOnly"], listed["write"]["hasPath"]) == (True, False)
+    assert calls(log) == []
+
+
+@pytest.mark.semantics("S31")
+def test_a_call_prints_its_result(process: Process, server: list[str], log: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("größer")
+    done = process("call", "t", "echo", f"text=@{tmp_path / 'text'}", "times=2", "tags=a,b", *server)
+    assert (done.returncode, done.stdout) == (0, "größergrößer".encode())
+    assert process("call", "t", "echo", "text=@@home", *server).stdout == b"@home"
+    assert process("call", "t", "echo", "--json", '{"text": "x", "times": 3}', *server).stdout == b"xxx"
+    assert process("call", "t", "picture", *server).stdout == PICTURE
+    given = [json.loads(line.partition(" ")[2]) for line in calls(log)]
+    assert given == [
+        {"text": "größer", "times": 2, "tags": ["a", "b"]},
+        {"text": "@home"},
+        {"text": "x", "times": 3},
+        {},
+    ]
+
+
+@pytest.mark.semantics("S31")
+def test_what_must_be_confirmed_is_not_called_without_that(process: Process, server: list[str], log: Path) -> None:
+    for tool in ("write", "silent", "contradiction"):
+        refused = process("call", "t", tool, *server)
+        assert refused.returncode == 2
+        assert f"{tool} does not declare to be read-only: it needs --yes" in refused.stderr.decode()
+    assert calls(log) == []
+    assert process("call", "t", "write", "text=x", "--yes", *server).returncode == 0
+    assert calls(log) == ['write {"text": "x"}']
+
+
+@pytest.mark.semantics("S23")
+def test_mistakes_are_said_before_anything_runs(process: Process, server: list[str], log: Path) -> None:
+    for words, status, said in (
+        (["ech", "text=x"], 1, "has no tool 'ech'"),
+        (["echo"], 1, "needed but not given: text"),
+        (["echo", "text=x", "times=many"], 1, "argument 'times' should be an integer"),
+        (["echo", "txt=x"], 1, "did you mean 'text'?"),
+        (["echo", "text"], 2, "is no KEY=VALUE"),
+        (["echo", "--json", "[1]"], 2, "no JSON object"),
+        (["echo", "text=@/nonexistent"], 1, "No such file"),
+    ):
+        done = process("call", "t", *words, *server)
+        assert (done.returncode, said in done.stderr.decode()) == (status, True), done.stderr
+    assert calls(log) == []
+
+
+def test_an_error_of_the_tool_is_status_3(process: Process, server: list[str]) -> None:
+    done = process("call", "t", "fail", *server)
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert "the disk is full" in done.stderr.decode()
+
+
+def test_on_a_terminal_it_asks_and_bytes_go_to_files(server: list[str], log: Path, tmp_path: Path) -> None:
+    def answered(*words: str, answer: bytes = b"") -> str:
+        ours, theirs = pty.openpty()
+        line = [sys.executable, "-m", "bbfs", "call", "t", *words, *server]
+        child = subprocess.Popen(line, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path)
+        os.close(theirs)
+        said, deadline = b"", time.monotonic() + 60
+        while time.monotonic() < deadline:
+            ready, _, _ = select.select([ours], [], [], 1)
+            try:
+                said += os.read(ours, 4096) if ready else b""
+            except OSError:  # the other end is closed
+                break
+            if answer and b"Call it?" in said:
+                os.write(ours, answer)
+                answer = b""
+        child.wait(10)
+        os.close(ours)
+        return said.decode()
+
+    assert "write may change or destroy something" in answered("write", "text=x", answer=b"n\n")
+    assert calls(log) == []
+    answered("write", "text=x", answer=b"y\n")
+    assert calls(log) == ['write {"text": "x"}']
+    for name in ("picture-1.png", "picture-1-1.png"):
+        assert name in answered("picture")
+        assert (tmp_path / name).read_bytes() == PICTURE
+
+
+@pytest.mark.semantics("S31")
+def test_the_daemon_of_a_mount_calls(process: Process, mount: Callable[..., tuple[Path, object]], server: list[str],
+                                     log: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    point, _ = mount(*server)
+    monkeypatch.setenv("BBFS_MOUNT", str(point))
+    listed = json.loads(process("tools", "t", "--json").stdout)
+    assert {"echo", "write"} <= {tool["name"] for tool in listed}
+    echoed = process("call", "t", "echo", "text=x")
+    assert (echoed.stdout, echoed.stderr) == (b"x", b"bbfs: 1 of 2: half of it\n")
+    assert process("call", "t", "picture", "-q").stderr == b""
+    several = process("call", "t", "several").stdout
+    assert several.startswith(b"number 3\n" + PICTURE)
+    assert process("call", "t", "fail").returncode == 3
+    assert process("call", "t", "write").returncode == 2
+    assert process("call", "t", "echo", "times=1").returncode == 1
+    assert [line.split()[0] for line in calls(log)] == ["echo", "picture", "several", "fail"]
+
+    def completed(*words: str) -> set[str]:
+        environ = {**os.environ, "_BBFS_COMPLETE": "bash_complete", "COMP_WORDS": shlex.join(["bbfs", *words]),
+                   "COMP_CWORD": str(len(words))}  # fmt: skip
+        line = [sys.executable, "-c", "from bbfs.cli import main; main(prog_name='bbfs')"]
+        done = subprocess.run(line, env=environ, capture_output=True, timeout=60, check=False)
+        return {each.partition(",")[2] for each in done.stdout.decode().splitlines()}
+
+    assert completed("call", "t", "ec") == {"echo"}
+    assert completed("call", "t", "echo", "t") == {"text=", "times=", "tags="}
