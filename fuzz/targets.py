@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import trio
 
 from bbfs.config.hosts import jsonc
-from bbfs.config.hosts.files import import_mcp_hosts
+from bbfs.config.hosts.files import host_servers
 from bbfs.knowledge.server import catalogue
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, ProtocolViolation, TooLarge
 from bbfs.model.listing import Rows
@@ -437,17 +437,19 @@ def check_members(name: str, target: str) -> None:
 
 
 def host_files(data: bytes) -> None:
-    """The file of an MCP host gives servers, or errors with its name."""
+    """The file of an MCP host, in JSON or TOML, gives servers, or errors with its name."""
     text = text_of(data)
     assert len(jsonc.strip_comments(text)) == len(text)
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+    with tempfile.NamedTemporaryFile(suffix=".toml" if data[:1] == b"[" else ".json") as file:
         file.write(data)
         file.flush()
         problems: list[ConfigError] = []
         with refused(ConfigError):
             given = {"HOME": "/nowhere", "SECRET": "the-secret"}
-            found = import_mcp_hosts(file.name, environ=given, cwd=os.sep, on_refused=problems.append)
-            assert len({source.name for source in found}) == len(found)
+            found = host_servers(file.name, environ=given, cwd=os.sep, on_refused=problems.append)
+            assert len({each.source.name for each in found}) == len(found)
+            if b"the-secret" not in data:
+                assert not any("the-secret" in str(each.table) for each in found)
         assert not any("the-secret" in str(problem) for problem in problems)
 
 
@@ -592,8 +594,14 @@ TARGETS: Mapping[str, Target] = {
         notion_blocks, _json(BLOCKS), ('"rich_text"', '"plain_text"', '"annotations"', '"href"', "`", "\\n", '"type"')
     ),
     "host-files": Target(
-        host_files, (HOSTS, b'{"servers": {"a": {"type": "http", "url": "${input:x}"}}, "inputs": []}'),
-        ("mcpServers", "${env:", "${input:", "//", "/*", "*/", '"url":', '"command":', ":-"),
+        host_files,
+        (
+            HOSTS,
+            b'{"servers": {"a": {"type": "http", "url": "${input:x}"}}, "inputs": []}',
+            b'{"mcp": {"a": {"type": "local", "command": ["x", "{env:SECRET}"], "environment": {"A": "${SECRET}"}}}}',
+            b'[mcp_servers.a]\nurl = "http://x"\nbearer_token_env_var = "SECRET"\nenv_http_headers = {A = "SECRET"}\n',
+        ),
+        ("mcpServers", "${env:", "${input:", "//", "/*", "*/", '"url":', '"command":', ":-", "{env:", "env_vars"),
     ),
     "cursors": Target(
         cursors, (b'["resources", "a", 0, ["b"]]', b'["document", "a", "b"]', b"[" * 60), ('["', "]", '"collection"')

@@ -31,7 +31,7 @@ _FOREIGN_LOGGERS = {
 
 NO_SOURCES = """no sources to work with. Give them in one of three ways:
   a configuration file:            --config FILE (by default ~/.config/bbfs/config.toml)
-  the file of an MCP host:         --mcp-config ~/.claude.json
+  the file of an MCP host:         --mcp-config ~/.claude.json  ('bbfs discover' finds them; --discover takes all)
   on the command line:             --mcp 'docs=uvx some-server'  or  --dir notes=~/notes
                                    or  --source app=sqlite:///home/me/app.db"""
 

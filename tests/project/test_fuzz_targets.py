@@ -5,7 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets import TARGETS, Target
 
-FOUND = [("cursors", b"[" * 100_000)]
+FOUND = [
+    ("cursors", b"[" * 100_000),
+    ("host-files", b'{"mcpServers": {"a": {"command": [], "args": 1}}}'),
+    ("host-files", b'{"mcpServers": {"a": {"command": "x", "env_vars": 1, "env_keys": true}}}'),
+    ("host-files", b'{"projects": {"/": {"mcpServers": {}, "disabledMcpServers": 1}}}'),
+    ("host-files", b'{"projects": {"/": {"mcpServers": {}, "disabledMcpServers": [{}]}}}'),
+]
 """Inputs on which a target once failed."""
 
 

@@ -172,28 +172,40 @@ def _mounts(timeout: float | None) -> Iterator[Check]:
     found = {mount.path: mount for mount in mountpoint.mounts() if mount.is_bbfs}
     if not found:
         yield Check("mounts", "ok", "none at the moment")
-    for path, mount in found.items():
-        try:
-            if not mount.is_ours:
-                raise ForeignMount(f"{path} belongs to another user")
-            rows = _asked(path, timeout)
-        except ForeignMount as error:
-            yield Check("mount", "ok", str(error))
-        except MountError as error:
-            yield Check("mount", "warn", str(error), f"'bbfs umount {path}', or mount there again")
+    asked = _asked([path for path, mount in found.items() if mount.is_ours], timeout)
+    for path in found:
+        rows = asked.get(path, ForeignMount(f"{path} belongs to another user"))
+        if isinstance(rows, ForeignMount):
+            yield Check("mount", "ok", str(rows))
+        elif isinstance(rows, MountError):
+            yield Check("mount", "warn", str(rows), f"'bbfs umount {path}', or mount there again")
         else:
             yield Check("mount", "ok", f"{path}, {output.count(len(rows), 'source')}")
             for row in rows if timeout is not None else ():
                 yield _source(row, f"source {row['id']} at {path}")
 
 
-def _asked(mount: str, timeout: float | None) -> list[dict[str, Any]]:
-    """Return the sources of a live mount, each asked for its listing within the time. Raise MountError."""
+def _asked(mounts: list[str], timeout: float | None) -> dict[str, list[dict[str, Any]] | MountError]:
+    """Return the sources of each mount, all asked at once for their listings within the time, or why there are none."""
     import trio  # noqa: PLC0415 - a tenth of a second
 
     from bbfs.cli.target.mounted import MountedTree  # noqa: PLC0415 - as above
 
-    return trio.run(MountedTree(mount).sources, timeout)
+    found: dict[str, list[dict[str, Any]] | MountError] = {}
+
+    async def ask(mount: str) -> None:
+        try:
+            found[mount] = await MountedTree(mount).sources(timeout)
+        except MountError as error:
+            found[mount] = error
+
+    async def work() -> None:
+        async with trio.open_nursery() as nursery:
+            for mount in mounts:
+                nursery.start_soon(ask, mount)
+
+    trio.run(work)
+    return found
 
 
 def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> Iterator[Check]:

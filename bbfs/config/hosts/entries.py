@@ -134,7 +134,9 @@ class EntryReader:
                 parts |= {"command" if key == "path" else key: value for key, value in inner.items()}
         if isinstance(parts.get("command"), list):  # a whole command line in one list
             line = parts["command"]
-            parts["command"], parts["args"] = (line[0] if line else ""), [*line[1:], *(parts.get("args") or [])]
+            more = parts.get("args") or []
+            parts["command"] = line[0] if line else ""
+            parts["args"] = [*line[1:], *more] if isinstance(more, list) else more
         if parts.get("source") == "extension" and parts.get("command") is None:
             self._problem((), "is started by an extension of the editor; its command is not in this file")
         return parts
@@ -159,13 +161,14 @@ class EntryReader:
         return None if value is None else self._expand(value, (key,), self._addresses)
 
     def _strings(self, key: str) -> list[str]:
+        return [self._expand(item, (key, index), self._arguments) for index, item in enumerate(self._listed(key))]
+
+    def _listed(self, key: str) -> list[Any]:
         value = self._parts.get(key)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            self._problem((key,), "should be a list of strings")
-            return []
-        return [self._expand(item, (key, index), self._arguments) for index, item in enumerate(value)]
+        if value is None or isinstance(value, list):
+            return value or []
+        self._problem((key,), "should be a list of strings")
+        return []
 
     def _table(self, key: str, variables: HostVariables | None = None) -> dict[str, str]:
         value = self._parts.get(key)
@@ -197,11 +200,11 @@ class EntryReader:
     def _forwarded(self) -> dict[str, str]:
         """Return the variables that Codex forwards (`env_vars`), if they are set, and those that Goose requires."""
         env: dict[str, str] = {}
-        for each in self._parts.get("env_vars") or ():
+        for each in self._listed("env_vars"):
             name = each.get("name") if isinstance(each, dict) else each
             if isinstance(name, str) and name in self._environ:
                 env[name] = self._variables.variable(name)
-        for name in self._parts.get("env_keys") or ():
+        for name in self._listed("env_keys"):
             if isinstance(name, str):
                 env[name] = self._variable(name, "env_keys")
         return env

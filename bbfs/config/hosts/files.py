@@ -157,8 +157,9 @@ def _entries(document: Any, path: str, here: str, environ: Mapping[str, str]) ->
             servers = project.get("mcpServers")
             for entry in _named(servers if servers is not None else {}, ("projects", place, "mcpServers"), path, here):
                 found[entry.name] = entry
-            for name in project.get("disabledMcpServers") or ():
-                found.pop(name, None)
+            disabled = project.get("disabledMcpServers")
+            for name in disabled if isinstance(disabled, list) else ():
+                found.pop(str(name), None)
     return list(found.values())
 
 
