@@ -3,6 +3,7 @@
 They are a source of their own, which no configuration names.
 """
 
+import shlex
 from collections.abc import Iterable, Iterator
 
 import trio
@@ -171,20 +172,24 @@ def _templates(source: Source) -> Iterator[str]:
     for template in templates[:_TEMPLATES]:
         example = _example(source.data, template)
         said = template.description or template.title
-        opened = f", for example `cat {example}`" if example else " makes no path"
+        opened = f", for example `cat {example}`" if example else ""
         yield f"- `{_text(template.uri_template)}`{opened}" + (f": {_text(said)}" if said else "")
     if len(templates) > _TEMPLATES:
         yield f"- and {len(templates) - _TEMPLATES} more: see the attribute `user.bbfs.uri_templates` of directories"
 
 
 def _example(data: DataSource, template: ResourceTemplate) -> str | None:
-    """Return the path, below the source's directory, of the resource whose variables have their own names as values."""
+    """Return the path, below the source's directory, of the resource whose variables have their own names as values.
+
+    It is quoted for a shell, since a reader may run the line. None if it cannot be shown as it is.
+    """
     try:
         values = {name: name.upper() for name in template_variables(template.uri_template)}
         path = uri_paths.plain_path(expand_template(template.uri_template, values), data.scheme).path
     except BbfsError:
         return None
-    return _text("/".join(path))
+    shown = shlex.quote("/".join(path))
+    return shown if shown == _text(shown) else None
 
 
 def _text(text: str) -> str:

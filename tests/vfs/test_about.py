@@ -73,11 +73,19 @@ async def test_it_waits_for_the_first_listing_but_not_for_ever(
 @pytest.mark.semantics("S35", "S34")
 async def test_templates_have_the_path_of_an_example(nursery: trio.Nursery) -> None:
     source = FlatSource(contents={"x://a": b"1"})
-    source.templates = (ResourceTemplate("x://{user}/`notes`{?page}", "notes", description="Notes\n# of a user"),)
+    source.templates = [
+        ResourceTemplate("x://{user}/notes", "notes", description="Notes\n# of a user"),
+        ResourceTemplate("x://a;touch%20b/{v}", "command"),
+        ResourceTemplate("x://`id`/{v}", "quotes"),
+        ResourceTemplate("x://-rf/{v}", "option"),
+    ]
     async with World(nursery, source) as world:
         await described(world)
         found = await text(world, f"{DOCS}/{ABOUT}")
-        assert "- `x://{user}/'notes'{?page}`, for example `cat x/USER/'notes'?page=PAGE`: Notes # of a user" in found
+        assert "- `x://{user}/notes`, for example `cat x/USER/notes`: Notes # of a user\n" in found
+        assert "- `x://a;touch%20b/{v}`, for example `cat 'x/a;touch b/V'`\n" in found
+        assert "- `x://'id'/{v}`\n" in found
+        assert "for example `cat x/-rf/V`" in found
 
 
 @pytest.mark.semantics("S35")
