@@ -29,7 +29,9 @@ def test_the_document_lists_all_of_them():
     section = (DOCS / "sources.md").read_text().partition("\n## A type of your own\n")[2]
     table = re.search(r"^\| for \|(?:.*\n)+?\n", section + "\n", re.MULTILINE)
     assert table is not None
-    assert set(re.findall(r"`(\w+)`", table[0].partition("\n|---|---|\n")[2])) - {"__init__", "options"} == set(PUBLIC.split())
+    assert set(re.findall(r"`(\w+)`", table[0].partition("\n|---|---|\n")[2])) - {"__init__", "options"} == set(
+        PUBLIC.split()
+    )
 
 
 def test_the_example_uses_nothing_else_of_bbfs():

@@ -28,6 +28,8 @@ MAX_DEPTH = 16
 """Nested references and alternatives; a deeper one counts as a property without a type."""
 MAX_STEPS = 500
 """Schemas to visit for one argument: nested alternatives can multiply without limit."""
+_MAX_MERGED = 2000
+"""References and parts of `allOf` that are followed for all arguments of a tool."""
 MAX_SHOWN = 60
 """Characters of a wrong value in a message."""
 MAX_NUMBER = 400
@@ -51,8 +53,8 @@ class _Steps:
 
     __slots__ = ("left",)
 
-    def __init__(self) -> None:
-        self.left = MAX_STEPS
+    def __init__(self, most: int = MAX_STEPS) -> None:
+        self.left = most
 
     def take(self) -> bool:
         self.left -= 1
@@ -77,7 +79,8 @@ def properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     found = _resolved(schema, schema).get("properties")
     if not isinstance(found, Mapping):
         return {}
-    return {str(name): _resolved(each, schema) for name, each in found.items()}
+    steps = _Steps(_MAX_MERGED)
+    return {str(name): _resolved(each, schema, steps) for name, each in found.items()}
 
 
 def required(schema: Mapping[str, Any]) -> tuple[str, ...]:
@@ -288,10 +291,11 @@ def _json(text: str) -> Any:
     return value
 
 
-def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema with its references within `root` followed and its `allOf` merged."""
+def _resolved(schema: Any, root: Mapping[str, Any], steps: _Steps | None = None) -> Mapping[str, Any]:
+    """Return a schema with its references within `root` followed and its `allOf` merged, as far as `steps` last."""
+    steps = steps or _Steps()
     for _ in range(MAX_DEPTH):
-        if not isinstance(schema, Mapping):
+        if not isinstance(schema, Mapping) or not steps.take():
             return {}
         reference = schema.get("$ref")
         if not isinstance(reference, str):
@@ -303,6 +307,8 @@ def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(parts, list) and "type" not in schema:
         merged: dict[str, Any] = {}
         for part in parts:
+            if not steps.take():
+                break
             target = _pointed(part["$ref"], root) if isinstance(part, Mapping) and "$ref" in part else part
             merged = _merged(merged, target) if isinstance(target, Mapping) else merged
         return _merged(merged, {key: value for key, value in schema.items() if key != "allOf"})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bbfs.model.errors import InvalidUri
 from bbfs.model.uri_templates.expand import expand_template, template_variables
-from bbfs.sources.mcp.arguments import prompt_arguments, tool_arguments, type_text, variable_of
+from bbfs.sources.mcp.arguments import prompt_arguments, properties, tool_arguments, type_text, variable_of
 from bbfs.sources.mcp.client.tool_entries import PromptArgument, PromptEntry, ToolEntry
 
 
@@ -186,3 +186,18 @@ def test_any_schema_takes_or_refuses_any_text(schema: Any, text: str) -> None:
         json.dumps(value(schema, text))
     except InvalidUri:
         assert type_text(schema if isinstance(schema, dict) else {}, {})
+
+
+def test_references_to_many_parts_are_followed_a_bounded_number_of_times() -> None:
+    class Counted(dict[str, Any]):
+        asked = 0
+
+        def __getitem__(self, key: str) -> Any:
+            Counted.asked += 1
+            return super().__getitem__(key)
+
+    parts = {"allOf": [{"$ref": "#/$defs/leaf"}] * 1200}
+    definitions = Counted(all=parts, leaf={"type": "string"})
+    schema = {"properties": {f"a{n}": {"$ref": "#/$defs/all"} for n in range(1100)}, "$defs": definitions}
+    assert len(properties(schema)) == 1100
+    assert Counted.asked < 5000
