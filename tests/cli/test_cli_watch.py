@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import trio
 from click.testing import Result
 
 from bbfs.cli.target.changes import Teller, by_reference
@@ -166,12 +167,18 @@ def _open_gate(gate: Path) -> bool:
     return True
 
 
-async def test_changes_of_one_path_before_its_command_are_one() -> None:
-    teller = Teller(False, "true", once=False)
+async def test_changes_of_one_path_before_its_command_are_one(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    teller = Teller(False, f"echo $BBFS_EVENT >>{log}", once=False)
     for path, *events in (("a", "added", "changed"), ("b", "removed", "added"), ("c", "changed", "removed")):
         for event in events:
             teller.hear({"event": event, "path": path})
-    assert [message["event"] for message in teller._waiting.values()] == ["added", "changed", "removed"]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(teller.run)
+        with trio.fail_after(BOUND):
+            while not log.exists() or log.read_text() != "added\nchanged\nremoved\n":  # noqa: ASYNC110 - a program writes
+                await trio.sleep(0.02)
+        nursery.cancel_scope.cancel()
 
 
 def test_once_ends_with_the_first_change(watch: Watch, only: list[str], folder: Path, tmp_path: Path) -> None:

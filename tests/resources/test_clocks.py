@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,20 +21,6 @@ class Steady(Clock):
 
     def __call__(self) -> float:
         return steady_time()
-
-
-@pytest.fixture
-def store() -> Iterator[MetadataStore]:
-    opened = MetadataStore(None)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[DiskCache]:
-    opened = DiskCache(tmp_path / "contents", 1 << 20)
-    yield opened
-    opened.close()
 
 
 def source() -> FlatSource:

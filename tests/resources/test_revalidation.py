@@ -1,8 +1,6 @@
 """Sources that say whether what is kept is still theirs: what they are asked, and what an answer is worth."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 import trio
@@ -36,13 +34,6 @@ def source(**contents: bytes) -> Revalidating:
     made = Revalidating(contents={f"x://{name}": data for name, data in contents.items()})
     made.listing_ttl, made.content_ttl = 10_000.0, 10.0
     return made
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[DiskCache]:
-    opened = DiskCache(tmp_path / "contents", 1 << 20)
-    yield opened
-    opened.close()
 
 
 def version(data: bytes) -> str:

@@ -1,9 +1,8 @@
 """What machines that share contents take from each other, and what each asks its own source for."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,13 +69,6 @@ class Shared:
         self.heard = dropped
         task_status.started()
         await trio.sleep_forever()
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[DiskCache]:
-    opened = DiskCache(tmp_path / "contents", 1 << 20)
-    yield opened
-    opened.close()
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Two machines over one source and one cache server: what is asked of the source, and what is believed instead."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -52,13 +52,6 @@ class Machine:
         with trio.fail_after(BOUND):
             while (await self.record(uri)).invalidated != invalidated:  # noqa: ASYNC110 - it sets no event
                 await trio.sleep(0.01)
-
-
-@pytest.fixture
-def server() -> Iterator[CacheServer]:
-    server = CacheServer()
-    yield server
-    server.close()
 
 
 @pytest.fixture(autouse=True)

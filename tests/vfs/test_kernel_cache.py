@@ -190,7 +190,7 @@ async def test_what_is_open_from_memory_during_an_outage_waits_for_the_source(nu
         handle, woken = await watched(world, DOCS + "a")
         assert not world.files.changed(handle)  # else a program that opens it anew at once would do so for ever
         source.down = None
-        source._sink(Change("docs", "missed"))
+        source.announce(missed=True)
         assert len(woken) == 1
 
 
@@ -221,7 +221,9 @@ async def test_thousands_of_open_files_are_told_of_and_released(nursery: trio.Nu
         for handle, _ in held:
             world.files.release(handle)
         assert world.files.held()[1] == 0
-        assert world.files._files.below(()) == world.files._files.below(("mcp-server+docs",)) == []
+        for uri in uris(2000, "x://"):
+            source.announce(uri)
+        assert all(len(woken) == 1 for _, woken in held)
 
 
 class Poll:
@@ -411,7 +413,7 @@ async def test_an_outage_is_noted_once_and_what_it_hid_is_told_afterwards(
         source.contents["x://a"] = b"new"
         del source.contents["x://b"]
         source.down, source.telling = None, True
-        source._sink(Change("docs", "missed"))
+        source.announce(missed=True)
         await trio.sleep(RETRY_EVERY + 1)
         assert heard.take() == [f"removed {DOCS}b", f"changed {DOCS}a"]
         assert heard.notes[1:] == ["mcp-server+docs: answers again"]

@@ -28,6 +28,22 @@ async def opened(world: World) -> tuple[int, OpenDirectory]:
     return handle, world.files.directories[handle]
 
 
+async def seen_while(world: World, docs: FlatSource, removed: slice, added: dict[str, bytes]) -> set[str]:
+    """Read a directory whose names come and go after the first thirty. Return the names, each of which came once."""
+    handle, _ = await opened(world)
+    entries = world.files.readdir(handle, 2)
+    seen = [next(entries)[0].decode() for _ in range(30)]
+    for uri in list(uris(len(NAMES)))[removed]:
+        del docs.contents[uri]
+    docs.contents |= added
+    docs.announce()
+    await world.manager.by_id("docs").catalog.refresh()  # type: ignore[attr-defined] # a flat one
+    seen += [name.decode() for name, _, _ in entries]
+    world.files.releasedir(handle)
+    assert seen == sorted(set(seen))
+    return set(seen)
+
+
 @pytest.mark.semantics("S12")
 async def test_all_names_come_in_order_and_lead_where_a_lookup_does(nursery: trio.Nursery) -> None:
     async with World(nursery, source()) as world:
@@ -52,25 +68,16 @@ async def test_a_listing_is_given_out_again_until_more_is_known_of_a_name(nurser
             world.files.releasedir(handle)
         sizes = {name: found.size for name, found in await world.kernel.entries(DIRECTORY)}
         assert sizes["0123"] == 1000
-        assert sizes["0007"] == 0, "nobody knows"
+        assert sizes["0007"] == 0, "no program has read it"
 
 
 @pytest.mark.semantics("S12")
 async def test_names_that_stay_come_once_while_others_come_and_go(nursery: trio.Nursery) -> None:
     docs = source()
     async with World(nursery, docs) as world:
-        handle, _ = await opened(world)
-        entries = world.files.readdir(handle, 2)
-        seen = [next(entries)[0].decode() for _ in range(30)]
-        for uri in list(uris(len(NAMES)))[20:60]:
-            del docs.contents[uri]
-        docs.contents |= dict.fromkeys((f"x://d/{number:04}a" for number in range(100)), b"")
-        docs.announce()
-        await world.manager.by_id("docs").catalog.refresh()  # type: ignore[attr-defined] # a flat one
-        seen += [name.decode() for name, _, _ in entries]
-        world.files.releasedir(handle)
-        assert seen == sorted(set(seen))
-        assert {*NAMES[:20], *NAMES[60:]} <= set(seen)
+        added = dict.fromkeys((f"x://d/{number:04}a" for number in range(100)), b"")
+        seen = await seen_while(world, docs, slice(20, 60), added)
+        assert {*NAMES[:20], *NAMES[60:]} <= seen
         assert await world.kernel.ls(DIRECTORY) == sorted(uri.rpartition("/")[2] for uri in docs.contents)
 
 
@@ -81,17 +88,8 @@ async def test_names_that_stay_come_once_while_another_listing_takes_the_place_o
     monkeypatch.setattr(inventory, "IN_PLACE", 0)
     docs = source()
     async with World(nursery, docs) as world:
-        handle, _ = await opened(world)
-        entries = world.files.readdir(handle, 2)
-        seen = [next(entries)[0].decode() for _ in range(30)]
-        for uri in list(uris(len(NAMES)))[60:100]:
-            del docs.contents[uri]
-        docs.announce()
-        await world.manager.by_id("docs").catalog.refresh()  # type: ignore[attr-defined] # a flat one
-        seen += [name.decode() for name, _, _ in entries]
-        world.files.releasedir(handle)
-        assert seen == sorted(set(seen))
-        assert {*NAMES[:60], *NAMES[100:]} <= set(seen)
+        seen = await seen_while(world, docs, slice(60, 100), {})
+        assert {*NAMES[:60], *NAMES[100:]} <= seen
 
 
 async def test_stated_sizes_and_times_show_without_a_lookup(nursery: trio.Nursery) -> None:

@@ -1,20 +1,11 @@
 """What the tests of the shared tier have: a server of their own, and little patience."""
 
-from collections.abc import Iterator
-
 import pytest
 from cache_server import CacheServer
 from shared_machines import BOUND
 
 from bbfs.model.values import SharedCache
 from bbfs.resources.cache.shared import connection as valkey
-
-
-@pytest.fixture
-def server() -> Iterator[CacheServer]:
-    server = CacheServer()
-    yield server
-    server.close()
 
 
 @pytest.fixture

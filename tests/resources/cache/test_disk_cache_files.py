@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,13 +31,6 @@ def entry(uri: str, *contents: bytes, source: str = "s 1", at: float = 1.0, stal
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     return tmp_path / "contents"
-
-
-@pytest.fixture
-def disk(directory: Path) -> Iterator[DiskCache]:
-    opened = DiskCache(directory, 1 << 20)
-    yield opened
-    opened.close()
 
 
 def files(directory: Path) -> dict[str, int]:
