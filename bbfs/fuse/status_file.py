@@ -82,7 +82,7 @@ def _source(source: Source) -> dict[str, Any]:
         "uri_prefix": source.data.uri_prefix,
         "state": state.state,
         "problem": source.problem,
-        "resources": source.catalog.count(),
+        "resources": source.resources,
         "listing": None
         if progress is None
         else {

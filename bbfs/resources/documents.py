@@ -93,7 +93,7 @@ def source_document(
         "protocolVersion": state.protocol_version,
         "server": state.server,
         "error": problem,
-        **{name: count for name, count in offers.items() if count},
+        **{name: count for name, count in offers.items() if count and name != "descriptions"},
     }
     return {key: value for key, value in document.items() if value is not None}
 

@@ -48,7 +48,7 @@ from bbfs.resources.source import Source, fingerprint
 from bbfs.resources.tiers import DiskTier
 from bbfs.resources.writeback import Memory
 from bbfs.serving.changes import Bus
-from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler, TellsMore
+from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler
 
 log = logging.getLogger(__name__)
 
@@ -622,10 +622,7 @@ class ResourceManager:
     def source_document(self, path: Path) -> dict[str, Any]:
         """Return the description of the source whose directory is at `path`, as one JSON object."""
         source, _ = self.place(path)
-        offers = {"templates": sum(not each.on_open for each in source.catalog.all_templates())}
-        if isinstance(source.handler, TellsMore):
-            offers |= source.handler.offers
-        return documents.source_document(source.data, source.state, source.problem, source.capabilities, offers)
+        return documents.source_document(source.data, source.state, source.problem, source.capabilities, source.offers)
 
     async def load_resources(
         self,

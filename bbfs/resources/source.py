@@ -1,6 +1,7 @@
 """A data source at work: its state in the ResourceManager."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b, scrypt
 from typing import Any
@@ -8,7 +9,16 @@ from typing import Any
 from bbfs.model.values import DataSource, SourceState
 from bbfs.resources.catalog import Catalog
 from bbfs.resources.requests import RequestSlots, Waiters
-from bbfs.sources import CanList, CanListDirectory, CanLoad, CanLoadIfChanged, CanWatch, Handler, LoadsWhileWanted
+from bbfs.sources import (
+    CanList,
+    CanListDirectory,
+    CanLoad,
+    CanLoadIfChanged,
+    CanWatch,
+    Handler,
+    LoadsWhileWanted,
+    TellsMore,
+)
 
 REFRESHES_KEPT = 1000
 """Refreshed paths that are kept; beyond that, the whole source counts as refreshed."""
@@ -58,6 +68,17 @@ class Source:
         if not self.refreshed:
             return False
         return any(fetched_at <= self.refreshed.get(path[:depth], 0.0) for depth in range(len(path) + 1))
+
+    @property
+    def offers(self) -> Mapping[str, int]:
+        """Return the numbers of templates, tools and whatever else there is beside resources."""
+        templates = {"templates": sum(not each.on_open for each in self.catalog.all_templates())}
+        return templates | dict(self.handler.offers) if isinstance(self.handler, TellsMore) else templates
+
+    @property
+    def resources(self) -> int:
+        """The number of listed resources, without files that describe what else there is."""
+        return max(0, self.catalog.count() - self.offers.get("descriptions", 0))
 
     @property
     def state(self) -> SourceState:

@@ -143,7 +143,7 @@ def _state(source: Source) -> str:
 def _contents(source: Source) -> Iterator[str]:
     yield "## What is here"
     yield ""
-    count, listed = source.catalog.count(), source.catalog.cached_view((), completed=False) is not None
+    count, listed = source.resources, source.catalog.cached_view((), completed=False) is not None
     if not listed and not count:
         yield "- The source has not been listed yet."
     elif count:

@@ -117,7 +117,7 @@ class XattrCache:
         """Return the current attributes of anything but the mount's root."""
         manager = self._manager
         if len(path) == 1 and node.kind == "directory":
-            count = manager.place(path)[0].catalog.count()
+            count = manager.place(path)[0].resources
             return attributes({**manager.source_document(path), "resources": count})
         if node.kind == "symlink":
             return {}

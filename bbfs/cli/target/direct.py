@@ -239,7 +239,7 @@ class DirectTree:
                     try:
                         await self.manager.below(source, ())
                         await self.manager.list_resources(source.data.uri_prefix)
-                        counted = source.catalog.count()
+                        counted = source.resources
                     except BbfsError as error:
                         problem = str(error)
                 if bound.cancelled_caught and source.state.state != "up":

@@ -86,6 +86,8 @@ class McpHandler:
         elif self._tools:
             run, named = len(self._offer.tools) if self._offer is not None else 0, len(self._tools)
             notes.append(f"{named} tool{'s' if named != 1 else ''} in `tool/`, {run} of them may be called by path.")
+            if run < named:
+                notes.append('`tools = "all"`, or an array of names, allows others. `bbfs call` runs any of them.')
         if self._prompts:
             notes.append(f"{len(self._prompts)} prompt{'s' if len(self._prompts) != 1 else ''} in `prompt/`.")
         elif not self.source.prompts:
@@ -94,7 +96,8 @@ class McpHandler:
 
     @property
     def offers(self) -> dict[str, int]:
-        return {"tools": len(self._tools), "prompts": len(self._prompts)}
+        described = len(self._offer.documents) if self._offer is not None else 0
+        return {"tools": len(self._tools), "prompts": len(self._prompts), "descriptions": described}
 
     async def list(self) -> Listing:
         """List the resources and templates of the server, and those of its tools and prompts. Raises BbfsError.
@@ -184,7 +187,7 @@ class McpHandler:
 
     async def load(self, native_uri: str) -> Loaded:
         """Load a resource, run a tool once, or render a prompt. Raises BbfsError."""
-        if self._call_lists and mcp_calls.concerns(native_uri):
+        if self._call_lists and native_uri.startswith(mcp_calls.BEGINNINGS):
             loaded = await self._load_call(native_uri)
             if loaded is not None:
                 return loaded
@@ -258,7 +261,7 @@ class McpHandler:
     def _is_call(self, native_uri: str) -> bool:
         """Return whether a URI is a tool's or a prompt's: the server has no such resource to subscribe to."""
         own = self._offer.own if self._offer is not None else ()
-        return bool(self._call_lists) and mcp_calls.concerns(native_uri) and native_uri not in own
+        return bool(self._call_lists) and native_uri.startswith(mcp_calls.BEGINNINGS) and native_uri not in own
 
     async def confirmed(self) -> None:
         """Wait until the server has accepted or refused every subscription. Set a deadline."""

@@ -30,6 +30,8 @@ from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry
 from bbfs.sources.mcp.results import json_bytes
 
 Kind = Literal["tool", "prompt"]
+BEGINNINGS = ("tool://", "prompt://")
+"""Of the URIs of tools and prompts."""
 
 _SAFE = "!$&'()*+,;=:@~"
 _ASKED = re.compile(r"(?P<kind>tool|prompt)://(?P<segment>[^/?#]+)(?:\?(?P<query>.*))?", re.DOTALL)
@@ -71,11 +73,6 @@ class Offer:
     listed: tuple[ToolEntry, ...] = ()
 
 
-def concerns(native_uri: str) -> bool:
-    """Return whether a URI has the scheme of tools or of prompts."""
-    return native_uri.startswith(("tool://", "prompt://"))
-
-
 def asked(native_uri: str) -> Asked | None:
     """Parse an expansion of a tool's or a prompt's template; None for another URI."""
     found = _ASKED.fullmatch(native_uri)
@@ -114,7 +111,7 @@ def offer(
     source: DataSource, tools: Iterable[ToolEntry], prompts: Iterable[PromptEntry], listed: Iterable[str]
 ) -> Offer:
     """Return the offer of a server whose own resources have the native URIs `listed`. Takes time: for a thread."""
-    own = frozenset(filter(concerns, listed))
+    own = frozenset(uri for uri in listed if uri.startswith(BEGINNINGS))
     there = () if source.tools == "off" else tuple(tools)
     runnable, problem = allowed(source.tools, there)
     by_name = {tool.name: tool for tool in runnable}
