@@ -20,7 +20,7 @@ from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError
 
 OFFERS = ("templates", "tools", "prompts")
-"""What a source may have beside resources: names of numbers in its description."""
+"""Names of numbers in the description of a source: of what it may have beside resources."""
 _CONTROL = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udc7f\udd00-\udfff]"
 )

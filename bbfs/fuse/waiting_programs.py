@@ -117,7 +117,7 @@ _CALLS: dict[str, dict[int, Wanted | str]] = {
 }
 """The system calls that may need no content, by number. `open` is not among them: it loads the content anyway, and
 `sendfile` from the open file reads no further than the size that the kernel had before the open."""
-_OF_CONTENT = 0x020 | 0x040 | 0x080 | 0x200 | 0x400
+_CONTENT_FIELDS = 0x020 | 0x040 | 0x080 | 0x200 | 0x400
 """STATX_ATIME, MTIME, CTIME, SIZE and BLOCKS (linux/stat.h): what a load may change."""
 _LOW = 1 << 32
 """Address below which the stack of a program of 32 bits is, whose calls have other numbers. A worker of the kernel has
@@ -203,7 +203,7 @@ def _meant(line: bytes, calls: dict[int, Wanted | str]) -> Wanted:
     if isinstance(call, Wanted):
         return call
     mask = int(fields[4], 16)
-    return Wanted.ALL if mask & _OF_CONTENT else Wanted.EXISTENCE
+    return Wanted.ALL if mask & _CONTENT_FIELDS else Wanted.EXISTENCE
 
 
 def _of_program(words: list[bytes]) -> Wanted:

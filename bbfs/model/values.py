@@ -56,7 +56,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """How to reach one MCP server. Values that may be secret are kept out of `repr`.
+    """The address of one MCP server, and how to start it. Values that may be secret are kept out of `repr`.
 
     secrets: the values that came into any of it by reference (`${env:…}`, `${file:…}`), to be kept out of every text.
     start: `lazy` connects at the first use, `eager` at once and again whenever the connection is lost.

@@ -566,7 +566,7 @@ class ResourceManager:
         return source, source.catalog.record_of(str(parsed), native)
 
     async def load_resource(self, uri: str) -> LoadedResource:
-        """Content and metadata of one resource, listed or not. Raises InvalidUri or the source's error."""
+        """Return content and metadata of one resource, listed or not. Raises InvalidUri or the source's error."""
         source, record = await self.record_of(uri)
         if not record.path:
             record = await self._part_of(record) or record
@@ -682,6 +682,6 @@ class ResourceManager:
 
 
 def _split_scheme(name: str) -> tuple[str, str, str]:
-    """`a-b+c+git+ssh` → (`a-b+c`, `+`, `git+ssh`): a scheme may hold `+`, the rest of a prefix one only."""
+    """Split `a-b+c+git+ssh` into (`a-b+c`, `+`, `git+ssh`): a scheme may hold `+`, the rest of a prefix one only."""
     parts = name.split("+", 2)
     return ("+".join(parts[:2]), "+", parts[2]) if len(parts) == 3 else (name, "", "")

@@ -102,7 +102,7 @@ class Source:
 
 
 def fingerprint(source: DataSource) -> str:
-    """Names a source where its contents are kept: the same definition is the same source, another one is not.
+    """Return the name of a source where its contents are kept. Only the same definition is the same source.
 
     The definition is all that decides what the source answers: the values that references gave included, so a source
     that is asked with another user's token is another one. It is the same on every machine that is configured alike.
@@ -127,5 +127,5 @@ def fingerprint(source: DataSource) -> str:
 
 
 def _canonical(value: Any) -> bytes:
-    """Equal for equal values. Not their `repr`: that of a string made from references is the text as configured."""
+    """Return equal bytes for equal values. Their `repr` does not: a string made from references shows them."""
     return json.dumps(value, sort_keys=True, default=str).encode()

@@ -1,4 +1,4 @@
-"""How changes reach those who want them: a bus calls its listeners, and a queue bounds what waits for one client."""
+"""Passes changes on: a bus calls its listeners, and a queue bounds what waits for one client."""
 
 import logging
 from collections import deque

@@ -109,7 +109,7 @@ class Subscribers:
         return subscriber
 
     async def subscribe(self, ctx: Context, uri: str) -> None:
-        """Raises what `follow` raises, and MCPError for more than `MOST_URIS`."""
+        """Subscribe a client to a resource. Raises what `follow` raises, and MCPError for more than `MOST_URIS`."""
         subscriber = self.subscriber(ctx)
         if uri in subscriber.uris:
             return
@@ -181,5 +181,5 @@ class NotifyingServer(Server[LifespanT]):
 
 
 def not_found_code(ctx: Context) -> int:
-    """The code of "resource not found": INVALID_PARAMS since 2026-07-28."""
+    """Return the code of "resource not found": INVALID_PARAMS since 2026-07-28."""
     return INVALID_PARAMS if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else RESOURCE_NOT_FOUND

@@ -238,7 +238,7 @@ class OpenDirectories:
             yield name, Attributes(number, "directory", 0, self._names.started_ns, 0.0, 0.0)
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attributes, int]]:
-        """(name, attributes, position of the next) from a position on. Each entry taken counts one reference.
+        """Yield (name, attributes, position of the next) from a position on. Each entry taken counts one reference.
 
         The attributes are good until the next entry is asked for. A caller that has no room for an entry gives its
         reference back with `forget`. `.` and `..` come first and count nothing.

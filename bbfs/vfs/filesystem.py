@@ -66,7 +66,7 @@ class FileSystem:
         self.names = Names(manager, self._inodes, self._files, self._kernel.note_absent)
         self.directories = OpenDirectories(manager, self._inodes, self._files, self.names, self._kernel)
         self.uncached: dict[int, bool] = {}
-        """The open files of which the kernel is to keep no bytes, by handle; True where a read may wait for the source.
+        """The open files whose bytes the kernel must not keep, by handle; True where a read may wait for the source.
 
         Opens of such a file may have other bytes though they share an inode, or the kernel must not hold its pages
         while it waits.

@@ -161,7 +161,7 @@ class InodeTable:
         return InodeKey(*held) if isinstance(held, tuple) else self._find(ino).key
 
     def find(self, ino: int) -> Inode | None:
-        """The inode with this number, None when it is not held. Counting a lookup on it is as good as `remember`."""
+        """Return the inode with this number, or None if it is not held. The caller may count lookups on it."""
         return self._find(ino) if ino in self else None
 
     def _find(self, ino: int) -> Inode:

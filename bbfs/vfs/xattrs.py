@@ -57,7 +57,7 @@ AT_ONCE = 64
 
 
 def attributes(document: Mapping[str, Any]) -> dict[str, bytes]:
-    """The extended attributes of a document: one a field, and `user.bbfs.metadata` with all of it as JSON.
+    """Return the extended attributes of a document: one a field, and `user.bbfs.metadata` with all of it as JSON.
 
     A text that the kernel would refuse is cut at a character's border; other values that are too long are left out,
     and the JSON document leaves out its longest fields.

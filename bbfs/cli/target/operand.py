@@ -111,7 +111,7 @@ class Trees:
         return [await self.direct()]
 
     async def direct(self) -> DirectTree:
-        """The sources of the options and the configuration file, opened in this process."""
+        """Return the sources of the options and the configuration file, opened in this process."""
         if self._direct is None:
             from bbfs.resources.open import compose, resource_manager  # noqa: PLC0415 - the cache and the handlers
 

@@ -1,4 +1,4 @@
-"""Where MCP hosts keep their files on Linux: a user's own, and those of a project."""
+"""The paths of the files of MCP hosts on Linux: a user's own, and those of a project."""
 
 import glob
 import os

@@ -34,7 +34,7 @@ _MANY = r".+?"
 MAX_SEGMENTS = 256
 """Components of a template's paths: each path is compared with all of them."""
 _LONGEST_REST = 2048
-"""Characters of a path for several variables one of which may hold slashes: they may take quadratic time."""
+"""Characters of a path for several variables if one may hold slashes: they may take quadratic time."""
 
 
 @dataclass(frozen=True, slots=True)

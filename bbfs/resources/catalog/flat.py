@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHASES = 3
-"""How often a listing that changes while it is asked for is asked for again at once."""
+"""Requests in a row for a listing that changes meanwhile."""
 
 
 def part_node(node: Node, rest: Path) -> Node:
@@ -366,5 +366,5 @@ class FlatCatalog:
 
 
 def _at_or_below(resource: Path, path: Path) -> bool:
-    """Return whether a resource is at or below a path, or has several contents of which the path is one."""
+    """Return whether a resource is at or below a path, or has several contents and the path is one of them."""
     return bool(resource) and (resource[: len(path)] == path or path[: len(resource)] == resource)

@@ -229,7 +229,7 @@ class Folding:
 
     @property
     def directories(self) -> int:
-        """How many directories there are so far."""
+        """The number of directories so far."""
         return self._tree.directories
 
     def _directory(self, path: Sequence[str]) -> Directory:
@@ -254,7 +254,7 @@ class Folding:
         return directory
 
     def tree(self, mime_type: Callable[[Leaf], str | None]) -> Tree:
-        """The tree, with every name resolved. To be called once. mime_type: of a resource, for the name in S5."""
+        """Return the tree, with every name resolved. Call it once. mime_type: of a resource, for the name in S5."""
 
         for directory in self._contents | self._rivals:
             contents = [(leaf, mime_type(leaf)) for leaf in self._contents.get(directory, [])]
@@ -323,8 +323,7 @@ def _halves(child: Directory | Leaf | None) -> tuple[Directory | None, str | Non
 
 
 def differences(old: Directory | None, new: Directory | None) -> Iterator[tuple[str, ...] | None]:
-    """The paths at which two trees have different resources; None for each directory that was gone through, and now and
-    then within a long one. Neither may change meanwhile."""
+    """Yield the paths where two trees differ, and None between them, often. Neither tree may change meanwhile."""
     pending: list[tuple[tuple[str, ...], Directory | None, Directory | None]] = [((), old, new)]
     while pending:
         path, before, after = pending.pop()
@@ -344,7 +343,7 @@ def differences(old: Directory | None, new: Directory | None) -> Iterator[tuple[
 
 
 def below(directory: Directory, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Leaf | None]]:
-    """All that is below a directory at `path`: directories (None) and resources, with their paths."""
+    """Yield all that is below a directory at `path`: directories (None) and resources, with their paths."""
     pending = [(path, directory)]
     while pending:
         place, node = pending.pop()

@@ -149,7 +149,7 @@ class Inventory:
             directory.changes += 1
 
     def node(self, uri: Leaf, path: Path) -> Node:
-        """The node of a leaf of the tree at `path`."""
+        """Return the node of a leaf of the tree at `path`."""
         return record_node(self._touched.get(uri) or self._touch(uri, path))
 
     def view(self, directory: Directory, path: Path, beyond: Children) -> View:

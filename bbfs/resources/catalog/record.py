@@ -281,7 +281,7 @@ class Past:
     """The loaded resources that were dropped last, and those that are held, by native URI.
 
     A resource that is listed again continues with its record. Otherwise one whose content has changed in between would
-    get the inode of the old content, of which the kernel may have cached pages.
+    get the inode of the old content, and the kernel may have cached pages of that.
     """
 
     def __init__(self) -> None:
@@ -314,7 +314,7 @@ class Past:
 
 
 def usable_size(size: int | None) -> int | None:
-    """A declared size in bytes that a file system can show, or None: some sources declare any."""
+    """Return a declared size in bytes that a file system can show, or None: some sources declare any."""
     return size if size is not None and 0 <= size < LARGEST else None
 
 

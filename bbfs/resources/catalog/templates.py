@@ -95,7 +95,7 @@ class _Index:
             index._here.append(numbered)
 
     def fitting(self, path: Path) -> list[_Template]:
-        """Return the templates of which a path may be the beginning, or a resource."""
+        """Return the templates that may make a path, or a path that begins with it."""
         index, found = self, list(self._here)
         for name in path:
             below = index._below.get(name)
@@ -116,7 +116,7 @@ _Placed = list[tuple[_Template, Position]]
 
 
 def _sorted_out(places: _Placed) -> tuple[_Placed, _Placed]:
-    """The places that are resources for certain, and those that are directories for certain.
+    """Return the places that are resources for certain, and those that are directories for certain.
 
     A name that a template spells out is not meant as the value of another's variable, and nor is a query.
     """
@@ -181,7 +181,7 @@ class Templated:
     # -- without waiting ---------------------------------------------------------------------------------------------
 
     def directories(self, paths: Sequence[Path]) -> list[Path]:
-        """The directories that the templates make: always, and out of the listed resources at `paths` (S5).
+        """Return the directories that the templates make: always, and out of the listed resources at `paths` (S5).
 
         A listed resource becomes one only if it is of a template (`db://{table}`) that another goes on from
         (`db://{table}/rows/{id}`); that any name could stand in its place says nothing of the resource itself.

@@ -78,8 +78,8 @@ class Paging(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """How to continue. kind: `given` by the server, `guessed` (the next number), `end`, or `lost`: there is a next
-    page, and `why` bbfs cannot ask for it."""
+    """The way to the next page. kind: `given` by the server, `guessed` (the next number), `end`, or `lost`: there is a
+    next page, and `why` bbfs cannot ask for it."""
 
     kind: Literal["given", "guessed", "end", "lost"]
     url: str = ""

@@ -181,7 +181,7 @@ class DocumentReader:
             raise self._of_source(error) from error
 
     def _of_source(self, error: BbfsError) -> BbfsError:
-        """Without its document the whole source is down, so NotFound becomes Unreachable."""
+        """Turn NotFound into Unreachable: without its document the whole source is down."""
         if isinstance(error, NotFound | IsADirectory):
             return Unreachable(f"the document: {error}")
         return error if isinstance(error, ProtocolViolation | ConfigError) else type(error)(f"the document: {error}")

@@ -22,7 +22,7 @@ from bbfs.model.redaction import shown
 from bbfs.sources.bounded.worker_process import ANSWER, DONE
 
 MEMORY = 192 << 20
-"""Address space of one worker (bytes), 30 MB of which are Python and its libraries."""
+"""Address space of one worker (bytes). Python and its libraries take 30 MB."""
 SECONDS = 10
 """CPU time of one job, unless it says another."""
 MAX_RESULT = 16 << 20

@@ -34,7 +34,7 @@ class StoredContent:
         return self._version
 
     def fileno(self) -> int:
-        """The descriptor of the file, which stays the content's own."""
+        """Return the descriptor of the file, which stays the content's own."""
         return self._descriptor.number
 
     def read(self, offset: int, length: int) -> bytes | None:

@@ -33,4 +33,4 @@ class Slice:
         return await self._whole.read_waiting(self._offset + offset, length) if length else b""
 
     def close(self) -> None:
-        """The other content stays open for others."""
+        """Do nothing: the other content stays open for others."""

@@ -49,7 +49,7 @@ _ARTICLES = {"integer": "an integer", "object": "an object (JSON)"}
 
 
 class _Steps:
-    """How many schemas may still be visited."""
+    """The number of schemas that may still be visited."""
 
     __slots__ = ("left",)
 

@@ -149,7 +149,7 @@ class WebBackend(RemoteBackend):
         return await self._empty(path, what)
 
     async def _empty(self, path: Names, what: str) -> tuple[Facts, bytes]:
-        """Read an object without a byte, of which no range can be asked for."""
+        """Read an empty object: no range of it can be requested."""
         async with self._asked("GET", path, {}) as response:
             if response.status != 200:
                 raise self._error(response, await beginning(response), what)

@@ -58,7 +58,7 @@ RequestKind = Literal["list", "read", "complete", "call"]
 
 @dataclass(slots=True)
 class RequestCounts:
-    """How many requests were sent to a server: pages of listings, reads, completions, and calls of tools."""
+    """The numbers of requests sent to a server: pages of listings, reads, completions, and calls of tools."""
 
     list: int = 0
     read: int = 0

@@ -328,7 +328,7 @@ def encodable(text: str) -> bool:
 
 
 def content_part(raw: Any) -> Part:
-    """One content of a resource. Raises ProtocolViolation."""
+    """Decode one content of a resource. Raises ProtocolViolation."""
     if not isinstance(raw, dict):
         raise ProtocolViolation("a content that is not an object")
     uri = usable_text(raw, "uri")

@@ -96,7 +96,7 @@ class Peer:
         self._is_answering = False
         self._closed = False
         self.heard_at = trio.current_time()
-        """When the latest message came, in trio's clock."""
+        """The time of the latest message, in trio's clock."""
         if isinstance(self._incoming, Inbox):
             self._incoming.take = self._take
 
@@ -247,7 +247,7 @@ class McpSession:
         self.server = Greeting()
         self._begun: dict[object, float] = {}
         self.last_used = trio.current_time()
-        """When a request began or ended, in trio's clock. Pings and subscriptions do not count."""
+        """The time at which a request last began or ended, in trio's clock. Pings and subscriptions do not count."""
         self.parameter_headers: Mapping[str, ParameterHeaders] = {}
         """By tool."""
         self.lists: Collection[str] = frozenset(("resources",))
@@ -263,12 +263,12 @@ class McpSession:
 
     @property
     def heard_at(self) -> float:
-        """When the server last sent anything, in trio's clock."""
+        """The time at which the server last sent anything, in trio's clock."""
         return self._peer.heard_at
 
     @property
     def requests_under_way(self) -> int:
-        """How many requests wait for their answers; pings and subscriptions do not count."""
+        """The number of requests that wait for their answers; pings and subscriptions do not count."""
         return len(self._begun)
 
     def is_busy_since(self, moment: float) -> bool:

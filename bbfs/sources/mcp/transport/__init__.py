@@ -1,1 +1,1 @@
-"""How bytes reach an MCP server: stdio, Streamable HTTP, and SSE."""
+"""Transports of bytes to an MCP server: stdio, Streamable HTTP, and SSE."""

@@ -55,7 +55,7 @@ class _Directory:
 _Link: TypeAlias = tuple[str, int | None]
 """Target and time of a symbolic link."""
 _Place: TypeAlias = _Directory | Literal[False] | None
-"""Where a link leads to: a directory, None for anything else, False for what is or may be outside."""
+"""The target of a link: a directory, None for anything else, False for what is or may be outside."""
 
 
 class Members:

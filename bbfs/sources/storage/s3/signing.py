@@ -30,7 +30,7 @@ _NETWORK = ("ConnectionError", "HTTPClientError", "MetadataRetrievalError")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where the requests of a source go and how they are signed.
+    """The address and the signer of the requests of a source.
 
     credentials: botocore's, which may know how to renew themselves; None: requests are not signed. keys: those of the
     credentials that are used until the next renewal. proxy: URL of the HTTP proxy that the environment names.
