@@ -5,7 +5,7 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bbfs.cli import output
-from bbfs.model.errors import ConfigError
+from bbfs.model.errors import BbfsError, ConfigError
 
 if TYPE_CHECKING:
     from bbfs.config import Assignment, Config
@@ -205,6 +205,24 @@ def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def _complete_option(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Complete an option of a source of the configuration file. No fault of it is told here."""
+    from bbfs.config.command_line.assignments import option_names  # noqa: PLC0415 - pydantic
+
+    try:
+        sources = configured_sources(ctx.params.get("config_file"))
+    except (BbfsError, OSError):
+        sources = ()
+    return [name for name in option_names(sources) if name.startswith(incomplete)]
+
+
+def configured_sources(config_file: str | None) -> "Sequence[DataSource]":
+    """Return the sources of the configuration file alone. Raise ConfigError."""
+    from bbfs import config  # noqa: PLC0415 - pydantic costs a tenth of a second
+
+    return config.load_config(_expanded(config_file), environ=os.environ).sources
+
+
 def assignment_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that set options of sources; the command gets `set_options`, `headers` and `tools`."""
     option = click.option(
@@ -213,6 +231,7 @@ def assignment_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "set_options",
         multiple=True,
         metavar="[NAME.]KEY=VALUE",
+        shell_complete=_complete_option,
         help="Set an option of a source, by its name in the configuration file.",
     )
     header = click.option(

@@ -5,7 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import Result
+
+from bbfs.cli import main
 
 Run = Callable[..., Result]
 SECRET = "s3cr3t-value"
@@ -162,3 +165,18 @@ def test_import(bbfs: Run, home: Path, config: Path) -> None:
     assert config.read_text().startswith("# mine\n[[sources]]\n")
     again = bbfs("import", home / ".claude.json")
     assert again.stderr == f"bbfs: nothing new for {config}\n"
+
+
+def completed(words: str, incomplete: str) -> list[str]:
+    completion = ShellComplete(main, {}, "bbfs", "_BBFS_COMPLETE")
+    return [item.value for item in completion.get_completions(words.split(), incomplete)]
+
+
+def test_completion_of_names_and_options(config: Path) -> None:
+    assert completed("ls -o", "ttl") == ["ttl="]
+    write(config, '[[sources]]\nname = "logs"\ntype = "storage"\nconfig = { url = "s3://logs" }\n')
+    assert completed("remove", "l") == ["logs"]
+    assert completed("ls -o", "logs.reg") == ["logs.region="]
+    write(config, "[[sources]\n")
+    assert completed("remove", "l") == []
+    assert completed("mount -o", "timeo") == ["timeout="]

@@ -154,6 +154,7 @@ def test_without_a_name_what_belongs_to_a_server_is_for_one_alone():
         ("notes.tools=off", "-o notes.tools: belongs to MCP sources"),
         ("notes.concurrency=99", "-o notes.concurrency: should be less than or equal to 64"),
         ("notes.sizes=lasy", "-o notes.sizes: should be 'exact' or 'lazy'; did you mean 'lazy'?"),
+        ("git.tools=read-onyl", "did you mean 'read-only'?"),
         ("s3.endpoint=${env:NONE}", "-o s3.endpoint: environment variable NONE is not set"),
         ("git.url=http://x", "-o git.url: has both 'command' and 'url'; a server is either started or connected to"),
         ("kb.headers.A B=1", "-o kb.headers.A B: is not a legal name of an HTTP header"),
@@ -164,7 +165,8 @@ def test_without_a_name_what_belongs_to_a_server_is_for_one_alone():
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_refused_with_a_remedy(text: str, message: str):
-    assert refused(text) == message
+    told = refused(text)
+    assert told.endswith(message) if message.startswith("did you") else told == message
 
 
 @pytest.mark.parametrize("key", ["hidden", "max_memory", "s3.region", "s3.endpoint", "timeout", "notes.root"])

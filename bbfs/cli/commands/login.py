@@ -74,15 +74,15 @@ def login(choice: SourceChoice, source: str, no_browser: bool, port: int, scope:
 
     place, store = LoginPlace.of(data), TokenStore.of_user(os.environ)
 
+    progress, ends = Progress(quiet=choice.verbosity.quiet), time.monotonic() + timeout
+
     async def show(url: str) -> None:
         output.message(f"to log in to {data.id}, open this in a browser:")
         click.echo(output.printable(url), err=True)
         if not no_browser and _has_browser():
             # Some browsers run until the user closes them, so do not wait.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
-
-    progress, ends = Progress(quiet=choice.verbosity.quiet), time.monotonic() + timeout
-    progress.note = lambda: f"waiting for the browser, {max(0, round(ends - time.monotonic()))} s left"
+        progress.note = lambda: f"waiting for the browser, {max(0, round(ends - time.monotonic()))} s left"
 
     async def work() -> str:
         with progress.shown():

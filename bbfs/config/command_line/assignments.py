@@ -141,6 +141,12 @@ def _meant(each: Assignment, sources: Sequence[DataSource | None]) -> list[tuple
     return taking
 
 
+def option_names(sources: Sequence[DataSource]) -> list[str]:
+    """Return the beginnings of assignments to any of the sources: `KEY=` for all, and `NAME.KEY=`."""
+    common = [key for key in SourceTable.model_fields if to_camel(key) in _common() and key not in MCP_KEYS]
+    return [f"{key}=" for key in common] + [f"{each.name}.{key}=" for each in sources for key in _keys_of(each)]
+
+
 def _takes(source: DataSource, keys: Sequence[str]) -> bool:
     """Return whether an option without a name may be meant for a source."""
     other = (
@@ -214,6 +220,8 @@ def _typed(each: Assignment, problem: Callable[[Any], str | None]) -> Any:
         if found is None:
             return reading
         told = told or found
+        if "did you mean" in told:
+            break  # a mistyped word, which might also be taken for a list of one
     raise ConfigError(f"{each.label}: {told}")
 
 

@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from bbfs.cli import output
-from bbfs.cli.options import Verbosity, assignment_options, assignments, read_yaml, verbosity_options
-from bbfs.model.errors import ConfigError
+from bbfs.cli.options import (
+    Verbosity,
+    assignment_options,
+    assignments,
+    configured_sources,
+    read_yaml,
+    verbosity_options,
+)
+from bbfs.model.errors import BbfsError, ConfigError
 
 if TYPE_CHECKING:
     from bbfs.config import Config
@@ -80,8 +87,16 @@ def add(
         output.message(f"{name} is in {file.path} now")
 
 
+def _complete_name(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    try:
+        names = [source.name for source in configured_sources(ctx.params.get("config_file"))]
+    except (BbfsError, OSError):
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
 @click.command(epilog=_REMOVE_EXAMPLES, short_help="Remove a source from the configuration file.")
-@click.argument("name")
+@click.argument("name", shell_complete=_complete_name)
 @config_option
 @verbosity_options
 def remove(verbosity: Verbosity, name: str, config_file: str | None) -> None:
