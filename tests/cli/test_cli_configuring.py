@@ -150,6 +150,13 @@ def test_discovered_servers_are_mounted_once_and_none_of_a_project(bbfs: Run, ho
     assert "left out" in result.stderr
 
 
+def test_nothing_of_a_project_is_resolved(bbfs: Run, home: Path) -> None:
+    servers = {"a": {"command": "x", "args": ["${NOT_SET}", f"${{file:{home}/none}}"]}, "b": {"command": 1}}
+    write(home / "project/.mcp.json", json.dumps({"mcpServers": servers}))
+    [found] = json.loads(bbfs("discover", "--json").stdout)
+    assert (found["servers"], "problems" in found) == (["a", "b"], False)
+
+
 def test_nothing_to_discover(bbfs: Run, home: Path) -> None:
     assert bbfs("discover").stdout == ""
     assert bbfs("discover", "--json").stdout == "[]\n"

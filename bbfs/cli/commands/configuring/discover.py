@@ -60,7 +60,8 @@ def _files() -> list[dict[str, Any]]:
 
         try:
             names = server_names(file.path, environ=os.environ, read_yaml=read_yaml)
-            host_servers(file.path, environ=os.environ, on_refused=refused, read_yaml=read_yaml)
+            if not file.is_project:  # a stranger's file may refer to any file and variable
+                host_servers(file.path, environ=os.environ, on_refused=refused, read_yaml=read_yaml)
         except NoServers:
             pass
         except ConfigError as error:
