@@ -53,6 +53,13 @@ def test_what_is_not_json_stays_refused(text: str):
         jsonc.loads(text)
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("piece", ["/* ", "/*/", '/* "', '"\\', "/", "[,", '"/*', "// /*"])
+def test_what_is_never_closed_takes_time_in_proportion_to_its_length(piece: str):
+    with pytest.raises((json.JSONDecodeError, RecursionError)):
+        jsonc.loads(piece * 200_000)
+
+
 def test_errors_are_at_their_place_in_the_file():
     with pytest.raises(json.JSONDecodeError) as caught:
         jsonc.loads("// one\n/* two\n three */ [1,\n 2 x]")

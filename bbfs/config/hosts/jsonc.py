@@ -5,7 +5,9 @@ import re
 from typing import Any
 
 _TOKEN = re.compile(
-    r'(?P<string>"(?:[^"\\]|\\.)*+"?)|(?P<comment>//[^\r\n]*|/\*.*?\*/)|(?P<space>[ \t\r\n]+)|(?P<other>.)', re.DOTALL
+    r'(?P<string>"(?:[^"\\]|\\.)*+"?)|(?P<comment>//[^\r\n]*|/\*.*?\*/)|(?P<space>[ \t\r\n]+)'
+    r"|(?P<unclosed>/\*.*)|(?P<other>.)",  # an unclosed comment is one token: its end is looked for only once
+    re.DOTALL,
 )
 _NOT_NEWLINE = re.compile(r"[^\r\n]")
 
