@@ -167,7 +167,7 @@ class McpHandler:
 
     async def _make_offer(self, listed: Iterable[str]) -> Offer:
         """Return the offer, in a thread: the files that describe it may be large. Keep the one that still holds."""
-        own = frozenset(filter(mcp_calls.concerns, listed))
+        own = frozenset(uri for uri in listed if uri.startswith(mcp_calls.BEGINNINGS))
         wanted = (self._tools, self._prompts, own)
         if self._offer is None or wanted != self._offered:
             make = partial(mcp_calls.offer, self.source, self._tools, self._prompts, own)
