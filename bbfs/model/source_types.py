@@ -82,8 +82,8 @@ _OWN = {
             "bbfs.sources.database.handler:DatabaseHandler",
             _database_scheme,
             describes_itself=True,
-            url_schemes=("sqlite", "postgres", "postgresql", "mysql", "mariadb", "mssql", "oracle"),
-            other_names=("sqlite", "sqlite3", "postgres", "postgresql", "mysql", "sql", "db"),
+            url_schemes=("sqlite", "duckdb", "postgres", "postgresql", "mysql", "mariadb", "mssql", "oracle"),
+            other_names=("sqlite", "sqlite3", "duckdb", "parquet", "postgres", "postgresql", "mysql", "sql", "db"),
         ),
         SourceType(
             "filesystem",

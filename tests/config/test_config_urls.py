@@ -26,6 +26,8 @@ def source(text: str) -> DataSource:
         ("db=${env:DSN}", "bb-database+db+postgres", {"url": ENVIRON["DSN"]}),
         ("s3://logs/2026", "bb-storage+logs+s3", {"url": "s3://logs/2026"}),
         ("~/app.db", "bb-database+app+sqlite", {"url": "sqlite:////home/me/app.db"}),
+        ("~/app.duckdb", "bb-database+app+duckdb", {"url": "duckdb:////home/me/app.duckdb"}),
+        ("d=duckdb:////srv/data", "bb-database+d+duckdb", {"url": "duckdb:////srv/data"}),
         ("old=~/backup.tar.gz", "bb-storage+old+tar", {"url": "tar:///home/me/backup.tar.gz"}),
         ("~/backup.tar.gz", "bb-storage+backup+tar", {"url": "tar:///home/me/backup.tar.gz"}),
         ("~/a.b.zip", "bb-storage+a.b+zip", {"url": "zip:///home/me/a.b.zip"}),

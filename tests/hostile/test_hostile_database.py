@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import random
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import duckdb
 import pytest
 from harness import SourceTable
 from hostile import Case
@@ -13,6 +15,8 @@ from hostile_postgres import ATTACKS, hostile_server
 from hostile_sources import PATIENCE, Source
 
 QUICK = {"a view of zeroblob", "a view without an end", "a row of a gigabyte", "a copy of a gigabyte"}
+QUICK |= {"DuckDB: a view of a sort without an end", "DuckDB: noise as Parquet"}
+NOISE = random.Random(7).randbytes(1 << 20)
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
 VIEWS: Mapping[str, str] = {
     "zeroblob": "SELECT zeroblob(900000000)",
@@ -141,6 +145,37 @@ def _beside(suffix: str) -> Callable[[Path], None]:
     return write
 
 
+def duckdb_files() -> Iterator[Case]:
+    """Yield DuckDB files with views that compute without end, and files that are none."""
+    views = {
+        "a text of two gigabytes": "SELECT repeat('x', 2000000000) AS x",
+        "a list without an end": "SELECT list(i) AS x FROM range(1000000000) r(i)",
+        "a sort without an end": "SELECT i, repeat('x', 1000) AS x FROM range(100000000) r(i) ORDER BY hash(i)",
+        "rows without an end": "SELECT i, repeat('x', 1000) AS x FROM range(1000000000) r(i)",
+        "a count without an end": "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range*b.range%7=3",
+    }
+    for name, select in views.items():
+
+        def write(path: Path, select: str = select) -> None:
+            with contextlib.closing(duckdb.connect(str(path))) as connection:
+                connection.execute(f"CREATE VIEW v AS {select}")
+
+        yield duckdb_case(f"DuckDB: a view of {name}", "hostile.duckdb", write)
+    yield duckdb_case("DuckDB: noise", "hostile.duckdb", _data(NOISE))
+    yield duckdb_case("DuckDB: noise as Parquet", "v.parquet", _data(b"PAR1" + NOISE + b"\xff\xff\x0f\0PAR1"))
+    yield duckdb_case("DuckDB: deep JSON", "v.json", _data(b"[" * 10_000_000))
+    yield duckdb_case("DuckDB: a line of CSV without an end", "v.csv", _data(b"x," * 100_000_000))
+
+
+def duckdb_case(name: str, file: str, write: Callable[[Path], None]) -> Case:
+    def source(directory: Path) -> SourceTable:
+        write(directory / file)
+        config = {"url": f"duckdb:///{directory / file}"}
+        return {"name": "hostile", "type": "database", "config": config, "timeout": PATIENCE}
+
+    return Case(name, source, "bb-database+hostile+duckdb", touch, quick=name in QUICK)
+
+
 def servers() -> Iterator[Case]:
     """Yield servers of PostgreSQL that answer what they like."""
     for name in ATTACKS:
@@ -162,6 +197,6 @@ def case(name: str, write: Callable[[Path], None]) -> Case:
     return Case(name, database(write), "bb-database+hostile+sqlite", touch, quick=name in QUICK)
 
 
-@pytest.mark.parametrize("case", [*views(), *schemas(), *servers()], ids=str)
+@pytest.mark.parametrize("case", [*views(), *schemas(), *duckdb_files(), *servers()], ids=str)
 def test_a_hostile_database_harms_nobody(case: Case, holds: Callable[[Case], None]) -> None:
     holds(case)

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
+import duckdb
 import pytest
 from harness import Mount, Mounts, SourceTable, folder
 from postgres_server import PASSWORD, PostgresServer, postgres_server
@@ -33,6 +34,7 @@ ODD = (
     'CREATE TABLE "UPPER" (x integer)',
     'CREATE TABLE "upper" (x integer, y integer)',
 )
+ROWS = ("rows.csv", "rows.ndjson", "rows.parquet")
 WEIRD = "a%20%22b%22%20%C3%BCn%C3%AF%20%252F"
 """A decoded name with `%2F` in it could not be told from an encoded one, so it stays encoded."""
 BASE = "bb-database+pg+postgres"
@@ -261,6 +263,26 @@ def test_an_archive_of_a_large_table_has_all_rows_and_no_empty_file(
     assert run("cat", source / "query/slow.csv").text == "n\n7\n"
     assert run("stat", "-c", "%s", source / "query/slow.csv", source / "public/keyless/count").text == "4\n5\n"
     assert "`rows/` has all rows" in run("cat", source / ".about.md").text
+
+
+def test_duckdb_and_a_folder_of_data_files_are_databases(mounted: Mounts, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with closing(duckdb.connect(str(tmp_path / "shop.duckdb"))) as connection:
+        connection.execute("CREATE TABLE item (id integer PRIMARY KEY, what varchar)")
+        connection.execute("INSERT INTO item VALUES (1, 'cup'), (2, 'spoon')")
+        connection.execute(f"COPY item TO '{tmp_path}/data/item.parquet'")
+    file = database("shop", f"duckdb:///{tmp_path}/shop.duckdb")
+    mount = mounted(file, database("data", f"duckdb:///{tmp_path}/data"))
+    item, parquet = mount / "bb-database+shop+duckdb/main/item", mount / "bb-database+data+duckdb/main/item.parquet"
+    for table in (item, parquet):
+        assert run("cat", table / "rows.csv").text == "id,what\n1,cup\n2,spoon\n"
+        assert run("cat", table / "count").text == "2\n"
+        copy = tmp_path / "copy.parquet"
+        run("cp", table / "rows.parquet", copy)
+        with closing(duckdb.connect()) as connection:
+            assert connection.execute("FROM read_parquet(?)", [str(copy)]).fetchall() == [(1, "cup"), (2, "spoon")]
+    assert json.loads(run("cat", item / "row/2.json").text) == {"id": 2, "what": "spoon"}
+    assert run("ls", parquet).text.split() == ["columns.json", "count", *ROWS, "schema.sql"]
 
 
 def _memory(pid: int) -> int:

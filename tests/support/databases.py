@@ -20,7 +20,7 @@ POLICY = Policy()
 
 def source_of(url: str, policy: Policy = POLICY, **config: Any) -> DataSource:
     auth = config.pop("auth", {})
-    scheme = "sqlite" if url.startswith("sqlite") else "postgres"
+    scheme = {"postgresql": "postgres"}.get(url.partition(":")[0], url.partition(":")[0])
     given = {"url": url, **config}
     return DataSource("db", "db", "database", "bb", f"bb-database+db+{scheme}", policy=policy, config=given, auth=auth)
 

@@ -16,6 +16,7 @@ from bbfs.model.values import DataSource
 
 _FILES = (
     (re.compile(r"\.(?:db|sqlite|sqlite3)\Z"), "sqlite:///"),
+    (re.compile(r"\.(?:duckdb|parquet)\Z"), "duckdb:///"),
     (re.compile(r"\.(?:zip|jar|whl|epub|docx|xlsx|pptx|odt|ods)\Z"), "zip://"),
     (re.compile(r"\.(?:tar|tgz|tbz2|txz|tar\.(?:gz|bz2|xz))\Z"), "tar://"),
 )

@@ -46,9 +46,10 @@ class Access:
     """How processes reach one database.
 
     module: has `open_database`, which takes the arguments and returns a `Database`. They and the environment go through
-    the pipe, since they have secrets. sql: writes a query for the session. at_once: limit for the processes.
-    memory, file_size: limits of each (bytes). file: one that must be there and be regular. server: a process needs the
-    network, and ends its statement before it is killed. idle: seconds after which an unused process ends.
+    the pipe, since they have secrets. sql: writes a query for the session. at_once: limit for the processes. memory,
+    file_size: limits of each (bytes). library: address space beside memory (bytes). file: must be there, and regular or
+    a folder. server: a process needs the network, and ends its statement before it is killed. idle: seconds after which
+    an unused process ends. formats: in which all rows can be read.
     """
 
     scheme: str
@@ -59,8 +60,10 @@ class Access:
     memory: int
     file: str | None = None
     file_size: int = 0
+    library: int = 0
     server: bool = False
     idle: int = 30
+    formats: tuple[RowFormat, ...] = ("csv", "ndjson")
     is_system: Callable[[str], bool] = lambda _schema: False
     hidden: Callable[[str], str] = str
 
@@ -191,6 +194,8 @@ def _check(path: str) -> None:
     try:
         # A library has one message for all errors of open, the kernel has one each. And it would wait for a pipe.
         open_regular(path).close()
+    except IsADirectoryError:
+        pass  # a folder of data files; a library refuses it otherwise
     except OSError as error:
         kind = Denied if error.errno in (errno.EACCES, errno.EPERM) else Unreachable
         raise kind(f"{path}: {error.strerror}") from None
@@ -216,7 +221,7 @@ class _Process:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._process: subprocess.Popen[bytes] = start_worker(
-            access.memory,
+            access.memory + access.library,
             access.label,
             file_size=access.file_size,
             serve="bbfs.sources.database.process",

@@ -1,7 +1,7 @@
 """Descriptions of the entries of a database's tree, with their native URIs. Pure."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from bbfs.model.errors import NotFound
@@ -20,6 +20,7 @@ from bbfs.sources.database.names import (
     value_text,
 )
 from bbfs.sources.database.queries import Query
+from bbfs.sources.database.rendering import RowFormat
 from bbfs.sources.database.tables import Schema, Table, without_none
 from bbfs.sources.media_types import content_type_of
 
@@ -28,6 +29,7 @@ _TYPES = {
     "json": "application/json",
     "csv": "text/csv",
     "ndjson": "application/x-ndjson",
+    "parquet": "application/vnd.apache.parquet",
     "count": "text/plain",
 }
 _ABOUT = {
@@ -35,12 +37,9 @@ _ABOUT = {
     "columns.json": "its columns, keys and indexes",
     "rows.csv": "all rows as CSV",
     "rows.ndjson": "all rows, a JSON object in each line",
+    "rows.parquet": "all rows as Parquet",
     "count": "how many rows there are",
 }
-
-
-OF_ALL_ROWS = ("rows.csv", "rows.ndjson", "count")
-"""Files that a table of more than `row_limit` rows has, but does not list."""
 
 
 def types_of(name: str) -> tuple[str, ContentType]:
@@ -50,10 +49,15 @@ def types_of(name: str) -> tuple[str, ContentType]:
 
 
 class DatabaseEntries:
-    """Makes the descriptions. base_prefix: of the source. scheme: of its native URIs."""
+    """Makes the descriptions. base_prefix: of the source. scheme: of its native URIs.
 
-    def __init__(self, base_prefix: str, scheme: str) -> None:
+    formats: of rows, by the names of the files. of_all_rows: files that a large table has, but does not list.
+    """
+
+    def __init__(self, base_prefix: str, scheme: str, formats: Collection[RowFormat]) -> None:
         self._base_prefix = base_prefix
+        self.formats: Mapping[str, RowFormat] = {f"rows.{form}": form for form in formats}
+        self.of_all_rows = (*self.formats, "count")
         self._start = f"{scheme}://"
 
     def path_of(self, native_uri: str) -> tuple[str, ...]:
@@ -97,9 +101,8 @@ class DatabaseEntries:
     def table(self, table: Table, is_large: bool) -> Iterator[ResourceMetadata]:
         """Yield the entries of a table's directory. is_large: without those of all rows, whose size costs too much."""
         path, properties = _path(table.schema, table.name), table.properties()
-        for name in _ABOUT:
-            if not is_large or name not in OF_ALL_ROWS:
-                yield self.file(table, name)
+        for name in ("schema.sql", "columns.json", *(() if is_large else self.of_all_rows)):
+            yield self.file(table, name)
         if is_large and table.part_key is not None:
             about = "all rows in parts, by ranges of their keys"
             yield self._made([*path, "rows"], description=about, kind="directory", properties=properties)

@@ -26,7 +26,7 @@ from bbfs.sources.database.names import (
     value_text,
 )
 from bbfs.sources.database.options import DatabaseOptions, access_of
-from bbfs.sources.database.queries import FORMATS, Query, parse_file_name
+from bbfs.sources.database.queries import Query, parse_file_name
 from bbfs.sources.database.rendering import RowFormat, Write, encoded
 from bbfs.sources.database.session import DatabaseSession
 from bbfs.sources.database.tables import KeyRange, Table, columns_json, part_of, parts_between
@@ -51,7 +51,7 @@ class DatabaseHandler:
         self._access = access = access_of(source, self._options)
         self._backend = DatabaseBackend(access)
         self._spool = services.spool
-        self._entries = entries.DatabaseEntries(source.base_prefix, source.scheme or access.scheme)
+        self._entries = entries.DatabaseEntries(source.base_prefix, source.scheme or access.scheme, access.formats)
         self._queries = {name: Query(name, given) for name, given in self._options.queries.items()}
         self._health = Health(Unreachable)
         if access.file is not None:
@@ -70,7 +70,7 @@ class DatabaseHandler:
     @property
     def notes(self) -> Sequence[str]:
         """Return where the rows are that no listing has."""
-        files = ", ".join(f"`{name}`" for name in entries.OF_ALL_ROWS)
+        files = ", ".join(f"`{name}`" for name in self._entries.of_all_rows)
         told = [
             f"A table of more than {self._options.row_limit} rows (`row_limit`), and a view whose rows have no"
             f" estimate, lists none of {files}: open them by name. `rows/` has all rows of such a table in parts, if"
@@ -103,7 +103,7 @@ class DatabaseHandler:
         if path == (QUERIES,) and self._queries:
             return self._find_query(name)
         texts = (*map(text_of, path), named(name))
-        if len(texts) == 3 and name not in entries.OF_ALL_ROWS:
+        if len(texts) == 3 and name not in self._entries.of_all_rows:
             raise NotFound(f"{shown(name)}: no such file")  # the listing has the others
         return await self._ask(lambda session, _job: self._find(session, texts))
 
@@ -207,7 +207,7 @@ class DatabaseHandler:
         keys_only = above not in ([], ["rows"])
         table = session.table(self._schema(path[0]), text_identifier(path[1]), keys_only=keys_only)
         match above:
-            case [] if last in entries.OF_ALL_ROWS:
+            case [] if last in self._entries.of_all_rows:
                 return self._entries.file(table, last)
             case ["rows"]:
                 self._part(table, last)
@@ -223,13 +223,13 @@ class DatabaseHandler:
                     return self._entries.value(table, column, value)
         raise nothing
 
-    @staticmethod
-    def _part(table: Table, name: str) -> tuple[KeyRange, RowFormat]:
+    def _part(self, table: Table, name: str) -> tuple[KeyRange, RowFormat]:
         stem, _, ending = name.rpartition(".")
         part = part_of(stem)
-        if part is None or ending not in FORMATS or table.part_key is None:
+        form = self._entries.formats.get(f"rows.{ending}")
+        if part is None or form is None or table.part_key is None:
             raise NotFound(f"{shown(name)}: no part of the rows")
-        return part, "csv" if ending == "csv" else "ndjson"
+        return part, form
 
     @staticmethod
     def _key(table: Table, name: str) -> tuple[Any, ...]:
@@ -250,10 +250,9 @@ class DatabaseHandler:
                 return self._content(job, lambda write: write(columns_json(table)))
             case ("count",):
                 return self._content(job, lambda write: write(b"%d\n" % session.count(table)))
-            case ("rows.csv",):
-                return self._content(job, lambda write: session.rows(table, "csv", None, write))
-            case ("rows.ndjson",):
-                return self._content(job, lambda write: session.rows(table, "ndjson", None, write))
+            case (name,) if name in self._entries.formats:
+                every = self._entries.formats[name]
+                return self._content(job, lambda write: session.rows(table, every, None, write))
             case ("rows", name):
                 part, form = self._part(table, name)
                 return self._content(job, lambda write: session.rows(table, form, part, write))

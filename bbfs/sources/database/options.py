@@ -1,5 +1,6 @@
 """Options of a database source."""
 
+from importlib.util import find_spec
 from typing import Any
 
 from pydantic import Field, SecretStr, field_validator
@@ -18,7 +19,9 @@ BUSY = 5.0
 AT_ONCE = 2
 """Processes that read one file at once, since each may take as much memory as `max_memory` allows."""
 _FILE_SIZE = 1 << 30
-"""Bytes of a file with which SQLite sorts."""
+"""Bytes of a file with which SQLite sorts, or of a result in Parquet."""
+_DUCKDB = 512 << 20
+"""Bytes of address space that DuckDB's library and threads take beside the memory that it counts."""
 
 
 class DatabaseOptions(SourceOptions):
@@ -69,6 +72,12 @@ def access_of(source: DataSource, options: DatabaseOptions) -> Access:
         if "?" in rest:
             raise ConfigError(f"{where}: SQLite takes no options; the file is opened read-only in any case")
         return _sqlite(local_path(source, rest[1:]), source.policy, options.max_memory)
+    if dialect == "duckdb":
+        if not rest.startswith("/") or "?" in rest or driver:
+            raise ConfigError(f"{where}: expected a file or folder, without options: duckdb:///path")
+        if find_spec("duckdb") is None:
+            raise ConfigError(f"{where}: needs the extra 'duckdb' (pip install 'bbfs[duckdb]')")
+        return _duckdb(local_path(source, rest[1:]), source.policy, options.max_memory)
     password = source.auth.get("password")
     try:
         from bbfs.sources.database.servers import generic, postgres  # noqa: PLC0415 - of the extra "database"
@@ -81,6 +90,21 @@ def access_of(source: DataSource, options: DatabaseOptions) -> Access:
         return postgres(where, url, password, source.policy, options.max_memory)
     except ImportError as error:
         raise ConfigError(f"{where}: needs the extra 'database' (pip install 'bbfs[database]'): {error}") from None
+
+
+def _duckdb(path: str, policy: Policy, memory: int) -> Access:
+    return Access(
+        "duckdb",
+        "bbfs.sources.database.duckdb.database",
+        {"path": path, "memory": memory},
+        sql=Query.dollars,
+        at_once=min(policy.concurrency, AT_ONCE),
+        memory=memory,
+        library=_DUCKDB,
+        file=path,
+        file_size=_FILE_SIZE,
+        formats=("csv", "ndjson", "parquet"),
+    )
 
 
 def _sqlite(path: str, policy: Policy, memory: int) -> Access:

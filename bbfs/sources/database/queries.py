@@ -105,6 +105,10 @@ class Query:
         """Return the statement with `:name` for each parameter, and plain colons."""
         return self._written(lambda name: f":{name}", str)
 
+    def dollars(self) -> str:
+        """Return the statement with `$name` for each parameter, and plain colons."""
+        return self._written(lambda name: f"${name}", str)
+
     def escaped(self) -> str:
         """Return the statement for SQLAlchemy's `text()`: `:name` for each parameter, `\\:` for each other colon."""
         return self._written(lambda name: f":{name} ", lambda text: text.replace(":", "\\:"))

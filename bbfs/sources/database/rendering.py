@@ -17,7 +17,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 P = TypeVar("P", str, bytes)
 Write: TypeAlias = Callable[[bytes], None]
 """Takes the next bytes of a content."""
-RowFormat: TypeAlias = Literal["csv", "ndjson"]
+RowFormat: TypeAlias = Literal["csv", "ndjson", "parquet"]
+"""Only DuckDB writes `parquet`."""
 QueryValue: TypeAlias = str | int | Decimal | bool | date | datetime | None
 QueryValues: TypeAlias = Mapping[str, QueryValue]
 """The values of the parameters of a query."""
@@ -27,7 +28,7 @@ _QUOTED = re.compile(r'[,"\n\r]')
 
 
 def write_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], format: RowFormat, write: Write) -> None:
-    """Write all rows in one of the formats; CSV begins with a line of names."""
+    """Write all rows as text; CSV begins with a line of names."""
     if format == "csv":
         lines = chain([csv_line(columns)], map(csv_line, rows))
     else:

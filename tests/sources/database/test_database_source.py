@@ -296,24 +296,3 @@ async def test_a_server_that_is_not_there_is_unreachable(tmp_path: Path) -> None
         with pytest.raises(Unreachable):
             await made.list_directory(())
         assert made.state.state == "down"
-
-
-def test_views_of_duckdb_reach_no_files_and_no_network() -> None:
-    said: list[str] = []
-
-    class Cursor:
-        def execute(self, statement: str) -> None:
-            said.append(statement)
-
-        def close(self) -> None:
-            pass
-
-    class Connection:
-        def cursor(self) -> Cursor:
-            return Cursor()
-
-    from bbfs.sources.database.generic import database
-
-    database._prepare(database._ON_CONNECT["duckdb"])(Connection(), None)
-    assert "SET enable_external_access = false" in said
-    assert any("memory_limit" in each for each in said)

@@ -4,25 +4,12 @@ A transaction is read-only where the dialect supports that (`_READ_ONLY`), and a
 driver can bound or end a statement.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
-
-from sqlalchemy import Connection, create_engine, event, exc
+from sqlalchemy import Connection, create_engine, exc
 
 from bbfs.model.errors import BbfsError, Busy, Denied, NotFound, NotSupported, Unreachable
 from bbfs.sources.database.generic.session import GenericSession
 
 _READ_ONLY = {"mysql": "SET TRANSACTION READ ONLY", "oracle": "SET TRANSACTION READ ONLY"}
-_ON_CONNECT = {
-    "duckdb": (
-        "SET autoinstall_known_extensions = false",
-        "SET autoload_known_extensions = false",
-        "SET memory_limit = '256MB'",
-        "SET threads = 1",
-        "SET enable_external_access = false",
-    )
-}
-"""Statements for a new connection. A view of DuckDB may read any local file or URL, and install code for that."""
 _REFUSED = ("password", "denied", "authenti", "login failed")
 
 
@@ -31,9 +18,7 @@ class GenericDatabase:
 
     def __init__(self, url: str) -> None:
         self._engine = create_engine(url, pool_pre_ping=True, hide_parameters=True)
-        name = self._engine.dialect.name
-        event.listen(self._engine, "connect", _prepare(_ON_CONNECT.get(name, ())))
-        self._read_only = _READ_ONLY.get(name)
+        self._read_only = _READ_ONLY.get(self._engine.dialect.name)
         self._connection: Connection | None = None
 
     def begin(self) -> GenericSession:
@@ -71,13 +56,3 @@ open_database = GenericDatabase
 
 def _text(error: exc.DBAPIError) -> str:
     return " ".join(str(error.orig).split())
-
-
-def _prepare(statements: Iterable[str]) -> Callable[[Any, object], None]:
-    def prepare(connection: Any, _record: object) -> None:
-        cursor = connection.cursor()
-        for statement in statements:
-            cursor.execute(statement)
-        cursor.close()
-
-    return prepare
