@@ -3,7 +3,7 @@
 import json
 from base64 import b64encode
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 _SHORTEST_SECRET = 4
@@ -11,6 +11,9 @@ _SHORTEST_SECRET = 4
 
 _SHORTEST_LINE = 8
 """Characters of the shortest line of a secret that is masked by itself."""
+
+Cut = Callable[[str, int], str]
+"""A function that returns the beginning of a text, of about so many characters, as `Redactor.cut` does."""
 
 _LOGINS_KEPT = 4
 """Renewals for which earlier tokens are still masked: an answer to an earlier request may quote them."""
@@ -53,6 +56,10 @@ class Redactor:
             if at != -1:
                 end = max(end, at + len(secret))
         return self(text[:end])
+
+
+plain_cut: Cut = Redactor(()).cut
+"""Where no secrets are known."""
 
 
 def _spellings(secret: str) -> set[str]:

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
+from mcp_types import SERVER_INFO_META_KEY
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.model.listing import Rows
+from bbfs.model.redaction import Redactor
 from bbfs.model.values import McpServer, ResourceTemplate
 from bbfs.sources.http.responses import BodyDecoder
 from bbfs.sources.mcp.client.decode import (
@@ -208,6 +210,22 @@ def test_a_greeting_keeps_nothing_that_is_large() -> None:
     with pytest.raises(ProtocolViolation) as caught:
         initialized({"protocolVersion": "9" * 1_000_000}, ("1",))
     assert len(str(caught.value)) < 100
+
+
+@pytest.mark.parametrize("before", [10, 25, 185, 199, (64 << 10) - 30, (64 << 10) - 1])
+def test_a_greeting_keeps_no_part_of_a_secret(before: int) -> None:
+    secret = "sk-0123456789abcdef0123456789abcdef"
+    cut, text = Redactor([secret]).cut, "x" * before + secret
+    told: dict[str, Any] = {"instructions": text, "serverInfo": {"name": text, "version": text}}
+    for greeting in (
+        initialized({"protocolVersion": "1", **told}, ("1",), cut),
+        discovered({"supportedVersions": ["2"], "_meta": {SERVER_INFO_META_KEY: told["serverInfo"]}, **told}, "2", cut),
+    ):
+        assert "sk" not in (greeting.server or "")
+        assert "sk" not in (greeting.instructions or "")
+    with pytest.raises(ProtocolViolation) as caught:
+        initialized({"protocolVersion": text}, ("1",), cut)
+    assert "sk" not in str(caught.value)
 
 
 def test_an_error_of_a_server_is_short_and_printable() -> None:

@@ -285,7 +285,7 @@ class Connection:
         with trio.move_on_after(self._timeout) as connecting:
             async with (
                 self._transport() as (streams, why_closed),
-                connected(streams, why_closed, self._features) as session,
+                connected(streams, why_closed, self._features, self._redact.cut) as session,
             ):
                 session.on_closed = lambda: self._lose(session, Unreachable("the connection closed"))
                 session.on_event = self._announcements.add
@@ -337,9 +337,7 @@ class Connection:
         self._answered = False
         self._session, self._closed = session, trio.Event()
         server = session.server
-        name = None if server.server is None else self._redact(server.server)
-        instructions = None if server.instructions is None else self._redact(server.instructions)
-        self.state = self._up = SourceState("up", None, server.version, name, instructions)
+        self.state = self._up = SourceState("up", None, server.version, server.server, server.instructions)
         self._login_wanted = False
         self._wanted = trio.Event()
         self._error = None

@@ -15,7 +15,7 @@ from mcp_types import SERVER_INFO_META_KEY
 
 from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.listing import Description, Rows, last_part
-from bbfs.model.redaction import printable, shown
+from bbfs.model.redaction import Cut, plain_cut, printable, shown
 from bbfs.model.values import Completion, Content, Loaded, Part, Progress, ResourceTemplate
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
@@ -74,7 +74,7 @@ class Greeting:
     """The version, name and capabilities that a server states at the start of a session; empty before.
 
     server: its name and version, or None if it gave none. capabilities: by name, the flags that are on.
-    instructions: the server's advice to its users, cut at `_INSTRUCTIONS` characters.
+    instructions: the server's advice to its users, cut at about `_INSTRUCTIONS` characters. Texts are without secrets.
     """
 
     version: str = ""
@@ -83,39 +83,40 @@ class Greeting:
     instructions: str | None = None
 
 
-def initialized(result: Mapping[str, Any], known: Collection[str]) -> Greeting:
+def initialized(result: Mapping[str, Any], known: Collection[str], cut: Cut = plain_cut) -> Greeting:
     """Decode the answer to `initialize`; fields of the wrong type are left out. Raises ProtocolViolation.
 
     PHP writes `[]` for `{}`, and others leave out the version of the server. known: the protocol versions to accept.
+    cut: shortens texts of the server (`Redactor.cut`).
     """
     version = result.get("protocolVersion")
     if not isinstance(version, str):
         raise ProtocolViolation("the server's answer to a greeting is invalid")
     if version not in known:
-        raise ProtocolViolation(f"Unsupported protocol version from the server: {shown(version, 40)}")
-    name, capabilities = _server_name(result.get("serverInfo")), _capabilities(result.get("capabilities"))
-    return Greeting(version, name, capabilities, _instructions(result))
+        raise ProtocolViolation(f"Unsupported protocol version from the server: {shown(cut(version, 40), 40)}")
+    name, capabilities = _server_name(result.get("serverInfo"), cut), _capabilities(result.get("capabilities"))
+    return Greeting(version, name, capabilities, _instructions(result, cut))
 
 
-def discovered(result: Mapping[str, Any], wanted: str) -> Greeting:
+def discovered(result: Mapping[str, Any], wanted: str, cut: Cut = plain_cut) -> Greeting:
     """Decode the answer to `server/discover` like `initialized`. Raises ProtocolViolation unless it offers `wanted`."""
     versions = result.get("supportedVersions")
     if not isinstance(versions, list) or wanted not in versions:
         raise ProtocolViolation("the server's answer to a greeting is invalid")
     meta = result.get("_meta")
     info = meta.get(SERVER_INFO_META_KEY) if isinstance(meta, dict) else None
-    name = None if info is None else _server_name(info)
-    return Greeting(wanted, name, _capabilities(result.get("capabilities")), _instructions(result))
+    name = None if info is None else _server_name(info, cut)
+    return Greeting(wanted, name, _capabilities(result.get("capabilities")), _instructions(result, cut))
 
 
-def _instructions(result: Mapping[str, Any]) -> str | None:
+def _instructions(result: Mapping[str, Any], cut: Cut) -> str | None:
     text = result.get("instructions")
-    return text[:_INSTRUCTIONS] if isinstance(text, str) and text.strip() else None
+    return cut(text, _INSTRUCTIONS) if isinstance(text, str) and text.strip() else None
 
 
-def _server_name(info: Any) -> str:
+def _server_name(info: Any, cut: Cut) -> str:
     told = (info.get(key) if isinstance(info, dict) else None for key in ("name", "version"))
-    texts = (str(value)[:200] if isinstance(value, str | float) or type(value) is int else "" for value in told)
+    texts = (cut(str(value), 200) if isinstance(value, str | float) or type(value) is int else "" for value in told)
     return printable(" ".join(texts)).strip()
 
 

@@ -5,7 +5,6 @@ A failed request is an `MCPError` with a JSON-RPC code. Codes of the protocol me
 HTTP: they travel as `HTTP_FAULT` with an `HttpFault` as data, so that they fail one request and not the connection.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -22,7 +21,7 @@ from bbfs.model.errors import (
     TooLarge,
     Unreachable,
 )
-from bbfs.model.redaction import Redactor, header_secrets, printable, url_secrets
+from bbfs.model.redaction import Cut, Redactor, header_secrets, plain_cut, printable, url_secrets
 from bbfs.model.values import McpServer
 
 HTTP_FAULT = -32019
@@ -101,13 +100,12 @@ def was_refused(exc: MCPError) -> bool:
     return exc.code == types.INVALID_REQUEST if fault is None else fault.kind == "session"
 
 
-def request_error(exc: MCPError, *, reading: bool, cut: Callable[[str, int], str] | None = None) -> BbfsError:
+def request_error(exc: MCPError, *, reading: bool, cut: Cut = plain_cut) -> BbfsError:
     """Return the error of a failed request for its caller. cut: shortens a text (`Redactor.cut`)."""
     fault = http_fault(exc.error)
     if fault is not None:
         return fault.error()
-    message = exc.error.message
-    text = printable(cut(message, _MAX_MESSAGE) if cut is not None else message[:_MAX_MESSAGE]) or "no message"
+    text = printable(cut(exc.error.message, _MAX_MESSAGE)) or "no message"
     code = exc.code
     if reading and code in (types.INVALID_PARAMS, RESOURCE_NOT_FOUND):
         return NotFound(text)

@@ -30,6 +30,7 @@ from pydantic_core import to_json
 
 from bbfs import __version__
 from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation
+from bbfs.model.redaction import Cut
 from bbfs.sources.mcp.client.client_features import MAX_ROUNDS, ClientFeatures
 from bbfs.sources.mcp.client.decode import MAX_URI, Greeting, discovered, initialized
 from bbfs.sources.mcp.client.errors import ConnectionClosed, http_fault
@@ -224,7 +225,8 @@ class HandshakeOnly(Exception):
 class McpSession:
     """A session on a connection that `connected` holds. Requests may come from any task.
 
-    why_closed: returns why the transport ended, if it knows. features: answers requests of the server.
+    why_closed: returns why the transport ended, if it knows. features: answers requests of the server. cut: shortens
+    texts of the server (`Redactor.cut`).
     on_closed: called when the transport has ended. on_event: called when the listing (None) or a resource (its native
     URI) changed. Neither may raise.
     """
@@ -235,8 +237,10 @@ class McpSession:
         nursery: trio.Nursery,
         why_closed: Callable[[], BbfsError | None],
         features: ClientFeatures,
+        cut: Cut,
     ) -> None:
         self._features = features
+        self._cut = cut
         self._peer = Peer(
             streams, nursery, answer=features.answer, notified=self._notified, closed=lambda: self.on_closed()
         )
@@ -414,11 +418,13 @@ class McpSession:
         return True
 
     async def _discover(self) -> None:
-        self._agree(discovered(await self.exchange("server/discover", version=MODERN_VERSION), MODERN_VERSION))
+        result = await self.exchange("server/discover", version=MODERN_VERSION)
+        self._agree(discovered(result, MODERN_VERSION, self._cut))
 
     async def _initialize(self) -> None:
         params = {"protocolVersion": HANDSHAKE_VERSIONS[-1], "capabilities": self._features.capabilities}
-        server = initialized(await self.exchange("initialize", {**params, "clientInfo": _CLIENT}), HANDSHAKE_VERSIONS)
+        result = await self.exchange("initialize", {**params, "clientInfo": _CLIENT})
+        server = initialized(result, HANDSHAKE_VERSIONS, self._cut)
         self._agree(server)
         await self._peer.notify("notifications/initialized", headers={MCP_PROTOCOL_VERSION_HEADER: server.version})
 
@@ -463,11 +469,11 @@ class McpSession:
 
 @asynccontextmanager
 async def connected(
-    streams: ServerStreams, why_closed: Callable[[], BbfsError | None], features: ClientFeatures
+    streams: ServerStreams, why_closed: Callable[[], BbfsError | None], features: ClientFeatures, cut: Cut
 ) -> AsyncGenerator[McpSession]:
     """Open a session on the streams of a transport; it ends with the context."""
     async with trio.open_nursery() as nursery:
-        yield McpSession(streams, nursery, why_closed, features)
+        yield McpSession(streams, nursery, why_closed, features, cut)
         nursery.cancel_scope.cancel()
 
 
