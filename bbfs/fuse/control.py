@@ -73,7 +73,7 @@ _CREDENTIALS = struct.Struct("3i")
 def change_message(change: Change, at: float) -> dict[str, Any]:
     """Return a change that a watch reports as a JSON object. at: seconds since the epoch."""
     when = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    path = "/".join(change.paths[0])
+    path = "/".join(next(iter(change.paths)))
     return {"event": change.event, "path": path, "uri": change.uri, "source": change.source_id, "time": when}
 
 

@@ -394,4 +394,4 @@ class Change:
     source_id: str
     event: ChangeEvent
     uri: str | None = None
-    paths: tuple[tuple[str, ...], ...] = ()
+    paths: frozenset[tuple[str, ...]] = frozenset()

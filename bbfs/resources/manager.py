@@ -189,7 +189,7 @@ class ResourceManager:
         for path in paths:
             self._ahead.changed(source, path)
             mounted += self._mounted(source, path)
-        self.changes.notify(Change(source.data.id, event, uri, tuple(mounted)))
+        self.changes.notify(Change(source.data.id, event, uri, frozenset(mounted)))
 
     @staticmethod
     def _mounted(source: Source, path: Path) -> list[Path]:

@@ -1,7 +1,7 @@
 """What is told of changes: to those who hold a file open, and to those who watch a path; and what a refresh drops."""
 
 import select
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 from fakes import STARTED, Clock, FlatSource, TreeSource, World, data_source, settled, several, uris
+from mcp.shared.subscriptions import ResourceUpdated
 
 from bbfs.fuse.adapter import CHANGED, READY, Operations, Ownership
 from bbfs.fuse.waiting_programs import Interrupts
@@ -18,6 +19,8 @@ from bbfs.model.values import Change
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.watch import Watch
 from bbfs.resources.watch.source import FOLLOWED, RETRY_EVERY
+from bbfs.server.following import Following
+from bbfs.serving.changes import Bus
 
 DOCS = "mcp-server+docs/x/"
 TREE = "bb-scripted+tree+file/"
@@ -273,7 +276,7 @@ class Heard:
 
     def take(self) -> list[str]:
         """`changed a/b` for each change since the last call, in order."""
-        told = [f"{change.event} {'/'.join(change.paths[0])}" for change in self.changes]
+        told = [f"{change.event} {'/'.join(*change.paths)}" for change in self.changes]
         self.changes.clear()
         return told
 
@@ -340,7 +343,9 @@ async def test_a_change_has_a_time_a_uri_and_a_source(
         await trio.sleep(7)
         source.announce()
         await trio.sleep(1)
-        assert heard.changes == [Change("docs", "removed", "mcp-server+docs+x://a", ((*DOCS.split("/")[:2], "a"),))]
+        assert heard.changes == [
+            Change("docs", "removed", "mcp-server+docs+x://a", frozenset([(*DOCS.split("/")[:2], "a")]))
+        ]
         inner.cancel_scope.cancel()
 
 
@@ -605,3 +610,35 @@ async def test_a_refresh_of_a_folder_lists_it_anew_and_forgets_what_was_absent(n
         assert await world.kernel.cat(TREE + "d/a") == b"newer"
         assert await world.kernel.ls(TREE + "d") == ["a", "new"]
         assert await world.kernel.ls(TREE + "e") == ["b"]
+
+
+class Unwalked(frozenset[Path]):
+    """The paths of a change, of which no listener may go through all."""
+
+    def __iter__(self) -> Iterator[Path]:
+        raise AssertionError("a listener went through all paths of a change")
+
+
+@pytest.mark.semantics("S18")
+async def test_those_who_follow_single_files_look_them_up_in_a_change(
+    nursery: trio.Nursery, inner: trio.Nursery, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = flat(Announcing, a=b"old", b=b"same")
+    async with World(nursery, source) as world:
+        world.manager.changes = Bus()  # without the kernel
+        heard = await watching(inner, world, DOCS + "a")
+        following = Following(world.manager, inner)
+        await following.follow("mcp-server+docs+x://a", "mcp-server+docs+x://b")
+        told: list[object] = []
+        monkeypatch.setattr(following, "notify", told.append)
+        source.contents["x://a"] = b"new"
+        record = world.manager.sources["mcp-server+docs"].catalog.record("x://a")
+        assert record is not None
+        record.invalidate()
+        many = Unwalked([("mcp-server+docs", "x", name) for name in ("a", *map(str, range(2000)))])
+        world.manager.changes.notify(Change(source.source.id, "missed", None, many))
+        await settled()
+        assert heard.take() == [f"changed {DOCS}a"]
+        assert told == [ResourceUpdated("mcp-server+docs+x://a")]
+        assert "a listener to changes failed" not in caplog.text
+        inner.cancel_scope.cancel()

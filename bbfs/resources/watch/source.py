@@ -1,7 +1,7 @@
 """Watches one source: listens to its announcements, and polls the rest when its time to live ends."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import inf
 
@@ -110,7 +110,9 @@ class SourceWatch:
     # -- hearing -----------------------------------------------------------------------------------------------------
 
     def _hear(self, change: Change) -> None:
-        for path in change.paths if change.source_id == self._source.data.id else ():
+        if change.source_id != self._source.data.id:
+            return
+        for path in self._concerned(change):
             if path not in self._leaves and path[:-1] in self._leaves:
                 path = path[:-1]  # one of the several contents of a resource
             if not any(scope.covers(path) or scope.path[: len(path)] == path for scope in self._scopes):
@@ -120,6 +122,14 @@ class SourceWatch:
                 leaf.version = leaf.record.digest  # another program has read it meanwhile
             self._told.add(path)
             self._woken.set()
+
+    def _concerned(self, change: Change) -> Set[Path]:
+        """Return the paths of a change that may be in the scope. Look single files up: a change may have many paths."""
+        if not self._singles_only:
+            return change.paths
+        own = {scope.path[:depth] for scope in self._scopes for depth in range(1, len(scope.path) + 1)}
+        own.update((*path, part) for path, leaf in self._leaves.items() for part in leaf.record.parts or ())
+        return own & change.paths
 
     def _announces(self, native_uri: str | None) -> bool:
         handler = self._source.handler
@@ -381,7 +391,7 @@ class SourceWatch:
 
     def _tell(self, event: ChangeEvent, path: Path, record: Record) -> None:
         if self._begun:
-            self._sink(Change(self._source.data.id, event, record.metadata.uri, (path,)))
+            self._sink(Change(self._source.data.id, event, record.metadata.uri, frozenset((path,))))
 
 
 def _version(record: Record) -> str | None:
