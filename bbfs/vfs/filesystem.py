@@ -30,7 +30,7 @@ from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles, Opening
 from bbfs.vfs.inode_table import Inode, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
 from bbfs.vfs.names import Ended, Names, Wait, after, as_bytes
-from bbfs.vfs.xattrs import XattrCache
+from bbfs.vfs.xattrs import ExtendedAttributes, XattrCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,26 +284,26 @@ class FileSystem:
 
     def getxattr(self, ino: int, name: bytes, ended: Ended = ()) -> bytes | Wait:
         """Return the value of an extended attribute. Raise NoAttribute. Never waits for content (S12)."""
-        values = self._xattrs(ino, ended)
-        if isinstance(values, Wait):
-            return values
-        text = name.decode("utf-8", "replace")
-        value = values.get(text)
+        found = self._xattrs(ino, ended)
+        if isinstance(found, Wait):
+            return found
+        value = found.values.get(name)
         if value is None:
-            raise NoAttribute(text)
+            raise NoAttribute(name.decode("utf-8", "replace"))
         return value
 
     def listxattr(self, ino: int, ended: Ended = ()) -> list[bytes] | Wait:
-        values = self._xattrs(ino, ended)
-        return values if isinstance(values, Wait) else [name.encode() for name in values]
+        """Return the names of the attributes to keep with a copy; all others answer by name as well (S11)."""
+        found = self._xattrs(ino, ended)
+        return found if isinstance(found, Wait) else list(found.listed)
 
-    def _xattrs(self, ino: int, ended: Ended) -> dict[str, bytes] | Wait:
-        values = self._xattr_cache.again(ino)
-        if values is not None:
-            return values
+    def _xattrs(self, ino: int, ended: Ended) -> ExtendedAttributes | Wait:
+        kept = self._xattr_cache.again(ino)
+        if kept is not None:
+            return kept
         path = self.names.path(ino)
         if not path:
-            return self.root_attributes
+            return ExtendedAttributes.of(self.root_attributes)
         node = self.names.find(path, ended)
         return node if isinstance(node, Wait) else self._xattr_cache.make(ino, path, node)
 

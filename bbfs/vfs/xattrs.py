@@ -5,7 +5,7 @@ Between two awaits a task is alone; nothing here locks or waits.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,12 @@ _NAMES = {
     "server": "user.bbfs.server",
     "uriPrefix": "user.bbfs.uri_prefix",
 }
+LISTED = (
+    "user.mime_type",
+    "user.xdg.origin.url",
+    *(PREFIX + name for name in ("uri", "title", "description", "metadata")),
+)
+"""The attributes of a resource that are listed: those to keep with a copy. `cp -a` asks four times for each."""
 HELD = 0.05
 """Seconds for which the attributes of an unchanged file are served again: `cp -a` asks for one after the other."""
 AT_ONCE = 64
@@ -87,13 +93,33 @@ def _bytes(value: Any) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtendedAttributes:
+    """The extended attributes of a file. values: all that answer by name. listed: their names that are listed."""
+
+    values: Mapping[bytes, bytes]
+    listed: Sequence[bytes]
+
+    @classmethod
+    def of(cls, found: Mapping[str, bytes]) -> "ExtendedAttributes":
+        """Return attributes that are all listed."""
+        values = {name.encode(): value for name, value in found.items()}
+        return cls(values, tuple(values))
+
+    @classmethod
+    def of_resource(cls, found: Mapping[str, bytes]) -> "ExtendedAttributes":
+        """Return attributes of which those to keep with a copy are listed."""
+        whole = cls.of(found)
+        return cls(whole.values, tuple(name.encode() for name in LISTED if name in found))
+
+
+@dataclass(frozen=True, slots=True)
 class _Description:
     """The attributes of a record, the state (`_state`) they were made from, and their end (seconds since the epoch)."""
 
     record: Record
     state: tuple[Any, ...]
     until: float
-    values: dict[str, bytes]
+    values: ExtendedAttributes
 
 
 class XattrCache:
@@ -103,7 +129,7 @@ class XattrCache:
         self._manager = manager
         self._kept: dict[int, _Description] = {}
 
-    def again(self, ino: int) -> dict[str, bytes] | None:
+    def again(self, ino: int) -> ExtendedAttributes | None:
         """Return the cached attributes of a file if they are still true, else None."""
         kept = self._kept.get(ino)
         if kept is None:
@@ -113,20 +139,20 @@ class XattrCache:
         del self._kept[ino]
         return None
 
-    def make(self, ino: int, path: Path, node: Node) -> dict[str, bytes]:
+    def make(self, ino: int, path: Path, node: Node) -> ExtendedAttributes:
         """Return the current attributes of anything but the mount's root."""
         manager = self._manager
         if len(path) == 1 and node.kind == "directory":
             count = manager.place(path)[0].resources
-            return attributes({**manager.source_document(path), "resources": count})
+            return ExtendedAttributes.of(attributes({**manager.source_document(path), "resources": count}))
         if node.kind == "symlink":
-            return {}
+            return ExtendedAttributes.of({})
         if node.record is None:
             document = manager.directory_document(path)
-            return attributes(document) if document else {}
+            return ExtendedAttributes.of(attributes(document) if document else {})
         while len(self._kept) >= AT_ONCE:
             del self._kept[next(iter(self._kept))]
-        values = attributes(manager.document(path, node.record))
+        values = ExtendedAttributes.of_resource(attributes(manager.document(path, node.record)))
         self._kept[ino] = _Description(node.record, _state(node.record), manager.clock() + HELD, values)
         return values
 

@@ -87,7 +87,7 @@ def test_pages_are_one_file(root: Path) -> None:
     events = json.loads(run("cat", root / "events").out)
     assert events["events"] == [page * 10 + n for page in (1, 2, 3, 4) for n in range(3)]
     assert xattr(root / "orders/index.json", "user.bbfs.pages") == "3"
-    assert "user.bbfs.truncated" not in python("print(os.listxattr(sys.argv[1]))", root / "pets/index.json").text
+    assert errno_of("os.getxattr(sys.argv[1], 'user.bbfs.truncated')", root / "pets/index.json") == "ENODATA"
 
 
 def test_a_list_that_is_cut_says_so(root: Path) -> None:
@@ -127,7 +127,7 @@ def test_every_scheme_gets_its_secret_and_nobody_sees_it(root: Path, mount: Moun
         "find secure pets/3 linked -print0 | xargs -0 getfattr -d --absolute-names 2>&1 || true; find .", directory=root
     ).text
     dump += shell("getfattr -d --absolute-names . 2>&1", directory=mount / "bb-api+pets").text + mount.log()
-    assert "user.bbfs.operation" in dump
+    assert "operation" in dump
     secrets = (AUTH["token"], AUTH["password"], AUTH["apiKey"], "k3y%26of%3Dapi", "YW5uOnBhc3M6dzByZA==")
     assert [secret for secret in secrets if secret in dump] == []
     assert any("k3y%26of%3Dapi" in each["query"] for each in server.requests("/secure/query"))

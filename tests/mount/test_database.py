@@ -134,7 +134,9 @@ def test_definition_and_comments_can_be_read(odd: Path, postgres: PostgresServer
     assert described["columns"][1] == {"name": "t", "type": "text", "nullable": True, "comment": "Any text"}
     assert described["columns"][-1]["generated"] == "(id * 2)"
     for path in (odd / "public/odd", odd / "public/odd/rows.csv"):
-        attributes = run("getfattr", "-d", path).text
+        attributes = "".join(
+            run("getfattr", "-n", f"user.bbfs.{name}", path).text for name in ("comment", "primary_key", "columns")
+        )
         assert 'user.bbfs.comment="One of each"' in attributes
         assert 'user.bbfs.primary_key="id"' in attributes
         assert "timestamp with time zone" in attributes
@@ -208,7 +210,8 @@ def test_a_large_table_costs_nothing_until_it_is_opened(mounted: Mounts, postgre
     before = scans()
     public = mounted(over(postgres, name, config={"row_limit": 1000, "listed_rows": 100})) / BASE / "public"
     listing = run("ls", "-l", public, public / "large").text
-    assert 'estimated_rows="5000"' in run("getfattr", "-d", public / "large", public / "large/schema.sql").text
+    shown = ("getfattr", "-n", "user.bbfs.estimated_rows", public / "large", public / "large/schema.sql")
+    assert 'estimated_rows="5000"' in run(*shown).text
     assert {line.split()[-1]: line.split()[4] for line in listing.splitlines() if line.startswith("-")} == {
         "columns.json": run("stat", "-c", "%s", public / "large/columns.json").text.strip(),
         "schema.sql": run("stat", "-c", "%s", public / "large/schema.sql").text.strip(),

@@ -157,9 +157,23 @@ RESOURCE_ATTRIBUTES = {
 
 
 def attributes(path: Path) -> dict[str, str]:
-    """All extended attributes of a file, as getfattr shows them."""
-    code = "import json; p = sys.argv[1]; print(json.dumps({n: os.getxattr(p, n).decode() for n in os.listxattr(p)}))"
-    return json.loads(python(code, path).text)
+    """The extended attributes of a file that are listed, and those of a resource that answer by name."""
+    return json.loads(python(ATTRIBUTES, path, *RESOURCE_ATTRIBUTES, "user.bbfs.error", "user.bbfs.fetched_at").text)
+
+
+LISTED = {f"user.{name}" for name in ("mime_type", "xdg.origin.url")}
+LISTED |= {f"user.bbfs.{name}" for name in ("uri", "title", "description", "metadata")}
+ATTRIBUTES = """
+import json
+path, *names = sys.argv[1:]
+found = {}
+for name in {*os.listxattr(path), *names}:
+    try:
+        found[name] = os.getxattr(path, name).decode()
+    except OSError as error:
+        assert error.strerror == "No data available", error
+print(json.dumps(found))
+"""
 
 
 @pytest.mark.semantics("S11", "S12")
@@ -189,6 +203,7 @@ def test_every_field_of_the_metadata_is_an_extended_attribute(mounted: Mounts, s
     assert found["user.bbfs.fetched_at"].endswith("Z")
     dump = run("getfattr", "-d", "-m", "-", "--absolute-names", path).text
     assert 'user.bbfs.title="A Title"' in dump
+    assert {line.partition("=")[0] for line in dump.splitlines()[1:] if line} == LISTED
 
 
 @pytest.mark.semantics("S11")

@@ -56,9 +56,12 @@ def test_times_and_attributes_are_notions(tree: Path) -> None:
     here = tree / "Handbook" / "Rules.md"
     assert run("stat", "-c", "%y", here, env={"TZ": "UTC"}).text.startswith("2026-02-02 10:30:00")
     attributes = run("getfattr", "-d", here).text
-    assert f'user.bbfs.notion_id="{id_of("rules")}"' in attributes
-    assert f'user.bbfs.notion_url="https://www.notion.so/{id_of("rules")}"' in attributes
-    assert 'user.bbfs.created_time="2026-01-05T08:00:02.000Z"' in attributes
+    for name, value in {
+        "notion_id": id_of("rules"),
+        "notion_url": f"https://www.notion.so/{id_of('rules')}",
+        "created_time": "2026-01-05T08:00:02.000Z",
+    }.items():
+        assert run("getfattr", "--only-values", "-n", f"user.bbfs.{name}", here).text == value
     assert 'user.mime_type="text/markdown"' in attributes
     assert TOKEN not in attributes + run("getfattr", "-d", tree).text
     assert run("getfattr", "--only-values", "-n", "user.bbfs.icon", tree / "Handbook").text == "📘"
