@@ -82,6 +82,8 @@ def access_of(source: DataSource, options: DatabaseOptions) -> Access:
     try:
         from bbfs.sources.database.servers import generic, postgres  # noqa: PLC0415 - of the extra "database"
 
+        if dialect in ("mysql", "mariadb") and not driver:
+            url = f"{dialect}+pymysql://{rest}"
         if dialect not in ("postgres", "postgresql"):
             return generic(where, url, password, source.policy, options.max_memory)
         if driver not in ("", "psycopg"):
@@ -89,7 +91,8 @@ def access_of(source: DataSource, options: DatabaseOptions) -> Access:
         url = "postgresql+psycopg://" + rest
         return postgres(where, url, password, source.policy, options.max_memory)
     except ImportError as error:
-        raise ConfigError(f"{where}: needs the extra 'database' (pip install 'bbfs[database]'): {error}") from None
+        extra = "mysql" if dialect in ("mysql", "mariadb") else "database"
+        raise ConfigError(f"{where}: needs the extra {extra!r} (pip install 'bbfs[{extra}]'): {error}") from None
 
 
 def _duckdb(path: str, policy: Policy, memory: int) -> Access:

@@ -64,7 +64,8 @@ def generic(where: str, url: str, password: str | None, policy: Policy, memory: 
         known = "sqlite, postgresql, or one that an installed package adds to SQLAlchemy"
         raise ConfigError(f"{where}: unknown kind of database {parsed.drivername!r}; there are {known}") from None
     except ImportError as error:
-        raise ConfigError(f"{where}: needs the driver of {scheme}, a Python package: {error}") from None
+        extra = " (pip install 'bbfs[mysql]')" if parsed.drivername.endswith("+pymysql") else ""
+        raise ConfigError(f"{where}: needs the driver of {scheme}, a Python package{extra}: {error}") from None
     except SQLAlchemyError as error:
         raise ConfigError(f"{where}: {hidden(str(error))}") from None
     if dialect.is_async:

@@ -229,7 +229,7 @@ async def test_a_cancelled_request_ends_what_sqlite_does(tmp_path: Path) -> None
         ({"url": "postgresql+asyncpg://user:hunter2@host/db"}, "through psycopg"),
         ({"url": "postgresql://user:hunter2@host:port/db"}, "not a URL"),
         ({"url": "unheard+of://user:hunter2@host/db"}, "unknown kind of database 'unheard+of'"),
-        ({"url": "mysql://user:hunter2@host/db"}, "needs the driver of mysql, a Python package"),
+        ({"url": "mysql+mysqldb://user:hunter2@host/db"}, "needs the driver of mysql, a Python package"),
         ({"url": "sqlite:///x", "schemas": 5}, "schemas: should be an array"),
         (
             {"url": "sqlite:///x", "queries": {"a": {"zzz": "x"}}},
@@ -272,9 +272,13 @@ def test_without_the_extra_sqlite_works_and_others_say_what_they_need(
     for name in ("sqlalchemy", "psycopg"):
         monkeypatch.setitem(sys.modules, name, None)
     build(source_of(f"sqlite:///{tmp_path}/a.db"), Services())
-    for url in ("postgresql://host/db", "mysql://host/db"):
-        with pytest.raises(ConfigError, match=r"pip install 'bbfs\[database\]'"):
-            build(source_of(url), Services())
+    for url, extra in (
+        ("postgresql://host/db", "database"),
+        ("mssql://host/db", "database"),
+        ("mysql://host/db", "mysql"),
+    ):
+        with pytest.raises(ConfigError, match=rf"pip install 'bbfs\[{extra}\]'"):
+            build(source_of(f"{dialect}://host/db"), Services())
 
 
 @pytest.mark.semantics("S23", "S30")

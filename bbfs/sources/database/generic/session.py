@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Column as SqlColumn
-from sqlalchemy import Connection, Integer, MetaData, exc, func, inspect, literal, select, text
+from sqlalchemy import Connection, Float, Integer, MetaData, exc, func, inspect, literal, literal_column, select, text
 from sqlalchemy import Table as SqlTable
-from sqlalchemy.engine.reflection import ObjectKind
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
@@ -53,7 +53,10 @@ class GenericSession:
             raise NotFound(f"no schema {shown(schema)!r}")
         kinds = dict.fromkeys(self._inspector.get_table_names(schema), "table")
         kinds |= dict.fromkeys(self._inspector.get_view_names(schema), "view")
-        columns = self._inspector.get_multi_columns(schema, kind=ObjectKind.ANY)
+        columns = self._inspector.get_multi_columns(schema)
+        for view in [name for name, kind in kinds.items() if kind == "view"]:
+            with suppress(exc.SQLAlchemyError):  # this user may read the view, but not its definition
+                columns[schema, view] = self._inspector.get_columns(view, schema)
         keys = self._inspector.get_multi_pk_constraint(schema)
         return [
             Table(
@@ -81,8 +84,7 @@ class GenericSession:
             kind = "view"
         else:
             raise NotFound(f"no table {shown(name)!r} in schema {shown(schema)!r}")
-        made = SqlTable(name, MetaData(), schema=schema, autoload_with=self._connection, resolve_fks=False)
-        self._reflected[schema, name] = made
+        made = self._reflected[schema, name] = self._reflect(schema, name)
         indexes = sorted(made.indexes, key=lambda index: str(index.name))
         keys = made.primary_key.columns if kind == "table" else ()
         return Table(
@@ -105,12 +107,25 @@ class GenericSession:
                     key["referred_table"],
                     tuple(key["referred_columns"]),
                 )
-                for key in self._inspector.get_foreign_keys(name, schema)
+                for key in (self._inspector.get_foreign_keys(name, schema) if kind == "table" else ())
             ),
             made.comment,
             None if keys_only or kind == "view" else self._counted(made),
             part_key=next((key.name for key in [*keys][:1] if isinstance(key.type, Integer)), None),
         )
+
+    def _reflect(self, schema: str, name: str) -> SqlTable:
+        try:
+            made = SqlTable(name, MetaData(), schema=schema, autoload_with=self._connection, resolve_fks=False)
+        except exc.DBAPIError:
+            # The names of the columns are enough to read, where this user may not see the definition of a view.
+            bare = SqlTable(name, MetaData(), schema=schema)
+            found = self._connection.execute(select(literal_column("*")).select_from(bare).limit(0)).keys()
+            made = SqlTable(name, MetaData(), *map(SqlColumn, found), schema=schema)
+        for column in made.columns:
+            if isinstance(column.type, Float):
+                column.type.asdecimal = False  # which would round the number to ten digits
+        return made
 
     def _counted(self, table: SqlTable) -> int:
         """Return the number of rows, counted up to a bound: most databases have no estimate that SQLAlchemy knows."""

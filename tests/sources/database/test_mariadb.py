@@ -1,0 +1,121 @@
+"""MySQL and MariaDB, by a real server of MariaDB."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import trio
+from databases import handler, source_of, text_of, until
+from mariadb_server import PASSWORD, MariadbServer, is_installed, mariadb_server
+from test_conformance_database import QUERIES, STATEMENTS, listed_of, unknown_of
+
+from bbfs.model.errors import BbfsError, Denied, Unreachable
+from bbfs.model.values import Policy
+from bbfs.sources import Handler, Services
+from bbfs.sources.database.handler import DatabaseHandler
+from bbfs.testing import SourceConformance
+
+AUTH = {"password": PASSWORD}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MariadbServer]:
+    if not is_installed():
+        pytest.skip("MariaDB is not installed (scripts/install-system run test)")
+    with mariadb_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def filled(server: MariadbServer) -> str:
+    # A key of MySQL has a length.
+    statements = [statement.replace(" text", " varchar(99)") for statement in STATEMENTS]
+    return server.create("filled", statements, "SELECT, SHOW VIEW")
+
+
+class TestMariadb(SourceConformance):
+    known: ClassVar = listed_of("mysql", "filled")
+    unknown: ClassVar = unknown_of("mysql", "filled")
+
+    @pytest.fixture(autouse=True)
+    def _over(self, filled: str) -> None:
+        self.url = filled
+
+    @asynccontextmanager
+    async def handler(self, directory: Path) -> AsyncIterator[Handler]:
+        made = DatabaseHandler(source_of(self.url, queries=QUERIES, auth=AUTH), Services())
+        try:
+            yield made
+        finally:
+            await made.aclose()
+
+
+async def test_a_large_table_has_parts_and_values_of_all_types(server: MariadbServer) -> None:
+    columns = "id bigint PRIMARY KEY, d decimal(20, 4), t datetime(6), b blob, f double, j json, e enum('a', 'b')"
+    statements = [
+        f"CREATE TABLE t ({columns})",
+        "INSERT INTO t VALUES (1, 12345678901234.5600, '2026-01-02 03:04:05.5', x'00ff', 1e-12, '{\"k\": [1]}', 'b')",
+        "INSERT INTO t (id) SELECT seq FROM seq_2_to_2500",
+    ]
+    url = server.create("types", statements)
+    async with handler(source_of(url, auth=AUTH, row_limit=1000)) as made:
+        parts = (await made.list_directory(("types", "t", "rows"))).resources
+        assert [part.name for part in parts] == [
+            "0000001-0001000.csv",
+            "0001001-0002000.csv",
+            "0002001-0003000.csv",
+        ]
+        header, first, *others = (await text_of(made, parts[0].native_uri)).splitlines()
+        assert header == "id,d,t,b,f,j,e"
+        assert first == '1,12345678901234.5600,2026-01-02 03:04:05.500000,\\x00ff,1e-12,"{""k"": [1]}",b'
+        assert len(others) == 999
+        assert await text_of(made, "mysql://types/t/count") == "2500\n"
+
+
+@pytest.mark.semantics("S23")
+async def test_a_view_can_be_read_without_the_right_to_see_its_definition(server: MariadbServer) -> None:
+    statements = ["CREATE TABLE t (x integer)", "INSERT INTO t VALUES (7)", "CREATE VIEW v AS SELECT x AS y FROM t"]
+    async with handler(source_of(server.create("views", statements), auth=AUTH)) as made:
+        assert {entry.name for entry in (await made.list_directory(("views",))).resources} == {"t", "v"}
+        assert await text_of(made, "mysql://views/v/rows.csv") == "y\n7\n"
+        assert await text_of(made, "mysql://views/v/count") == "1\n"
+        with pytest.raises(Denied, match="SHOW VIEW"):
+            await made.load("mysql://views/v/schema.sql")
+
+
+@pytest.mark.semantics("S28")
+async def test_a_query_may_only_read(server: MariadbServer) -> None:
+    url = server.create("writing", ["CREATE TABLE t (x integer)", "CREATE SEQUENCE s"])
+    queries = {"delete": "DELETE FROM t", "next": "SELECT nextval(s)", "file": "SELECT 1 INTO OUTFILE '/tmp/x'"}
+    async with handler(source_of(url, auth=AUTH, queries=queries)) as made:
+        for name in queries:
+            with pytest.raises(BbfsError):
+                await made.load(f"mysql://query/{name}.csv")
+        assert await text_of(made, "mysql://writing/t/count") == "0\n"
+
+
+@pytest.mark.semantics("S16", "S22")
+async def test_a_cancelled_request_ends_its_statement_at_the_server(server: MariadbServer, filled: str) -> None:
+    def running() -> bool:
+        rows = server.run("mysql", ["SELECT info FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'"])
+        return bool(rows)
+
+    async with handler(source_of(filled, Policy(timeout=60), queries={"slow": "SELECT SLEEP(50)"}, auth=AUTH)) as made:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(made.load, "mysql://query/slow.csv")
+            await until(running)
+            nursery.cancel_scope.cancel()
+        await until(lambda: not running())
+
+
+@pytest.mark.semantics("S23", "S30")
+async def test_who_is_refused_and_who_is_not_there(server: MariadbServer, filled: str) -> None:
+    async with handler(source_of(filled, auth={"password": "hunter2"})) as made:
+        with pytest.raises(Denied, match="Access denied") as caught:
+            await made.list_directory(())
+        assert "hunter2" not in str(caught.value)
+    async with handler(source_of("mariadb://reader@127.0.0.1:9/x", auth=AUTH)) as made:
+        with pytest.raises(Unreachable):
+            await made.list_directory(())
