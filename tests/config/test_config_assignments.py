@@ -128,9 +128,9 @@ def test_a_name_may_have_dots_and_a_key_quotes():
 
 
 def test_without_a_name_a_common_key_is_for_all_that_have_it():
-    found = given("timeout=3s", "tools=read-only")
+    found = given("timeout=3s", "tools=all")
     assert {source.policy.timeout for source in found.values()} == {3.0}
-    assert [name for name, source in found.items() if source.tools == "read-only"] == ["kb", "git"]
+    assert [name for name, source in found.items() if source.tools == "all"] == ["kb", "git"]
     assert "bucket" not in given("enabled=false", sources=(store("bucket=s3://b"),))
 
 
