@@ -62,10 +62,20 @@ def method_of(place: str) -> str:
 
 def places() -> Iterator[Case]:
     """Yield one value at each place, over stdio."""
-    options = {"tools": "read-only", "prompts": True}
     for place in PLACES:
         reply = Reply(line(at(place, "arrays", FEW)), aside=place in ("a notification", "an update", "a ping"))
-        yield case(f"arrays in {place}, over stdio", stdio({method_of(place): reply}, **options))
+        yield case(f"arrays in {place}, over stdio", stdio({method_of(place): reply}))
+
+
+def descriptions() -> Iterator[Case]:
+    """Yield tools whose descriptions would be far larger than their schemas."""
+    large = ",".join(f'"{"x" * 50}{number}"' for number in range(5000))
+    properties = ",".join(f'"p{number}":{{"$ref":"#/$defs/large"}}' for number in range(3000))
+    schema = f'{{"type":"object","properties":{{{properties}}},"$defs":{{"large":{{"enum":[{large}]}}}}}}'
+    tool = '{"name":"t@N@%d","inputSchema":' + schema + ',"annotations":{"readOnlyHint":true}}'
+    tools = ",".join(tool.replace("%d", str(number)) for number in range(20))
+    made = line(ID + b'"result":{"tools":[' + tools.encode() + b"]}}")
+    yield case("tools whose arguments refer to a large enumeration, over stdio", stdio({"tools/list": Reply(made)}))
 
 
 def streams() -> Iterator[Case]:
@@ -131,7 +141,7 @@ def older() -> Iterator[Case]:
         yield case(f"{name}, over SSE", over_sse({"resources/read": reply}))
 
 
-ALL = [*places(), *streams(), *listings(), *over_web(), *older()]
+ALL = [*places(), *descriptions(), *streams(), *listings(), *over_web(), *older()]
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)

@@ -5,6 +5,8 @@ import json
 import pytest
 import trio
 from fakes import CompletingSource, FlatSource, World, settled
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bbfs.model.errors import IsADirectory, NotADirectory, NotFound, Unreachable
 from bbfs.model.uri_templates.patterns import Pattern, Position
@@ -414,3 +416,17 @@ async def test_a_load_by_uri_finds_the_template_of_a_resource(nursery: trio.Nurs
 )
 def test_slashes_that_are_not_escaped(path: str, expected: tuple[str, int, bool] | None) -> None:
     assert slashed(tuple(filter(None, path.split("/"))), {"path"}) == expected
+
+
+NAMES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="/&%\0"), min_size=1, max_size=8)
+
+
+@pytest.mark.semantics("S31")
+@given(st.lists(NAMES.filter(lambda name: name not in (".", "..")), min_size=1, max_size=5))
+def test_a_value_with_slashes_is_the_one_that_was_written(names: list[str]) -> None:
+    found = slashed(("tool", "read?path=", *names), ("path",))
+    assert found is not None
+    place = Pattern("tool://read{?path}").place(("tool", found.name))
+    assert place is not None
+    assert place.match is not None
+    assert place.match.variables == {"path": "/" + "/".join(names)}

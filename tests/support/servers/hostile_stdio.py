@@ -22,7 +22,10 @@ def plain(request: Any) -> bytes:
         case "initialize":
             answer = {
                 "protocolVersion": "2025-06-18",
-                "capabilities": {"resources": {"subscribe": True, "listChanged": True}, "completions": {}},
+                "capabilities": {
+                    "resources": {"subscribe": True, "listChanged": True},
+                    "completions": {}, "tools": {}, "prompts": {},
+                },
                 "serverInfo": {"name": "hostile", "version": "1"},
             }
         case "resources/list":
