@@ -453,7 +453,8 @@ class ResourceManager:
     def opened_as_file(self, path: Path, node: Node) -> bool:
         """Return whether opening a directory means a call, whose name could also lead on; for a moment it is a file."""
         source, below = self.place(path)
-        if node.candidate is None or not node.candidate.on_open or not isinstance(source.catalog, FlatCatalog):
+        is_call = node.kind == "directory" and node.candidate is not None and node.candidate.on_open
+        if not is_call or not isinstance(source.catalog, FlatCatalog):
             return False
         source.catalog.open_as_file(below)
         return True

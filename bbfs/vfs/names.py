@@ -195,6 +195,7 @@ class Names:
         if node.kind == "symlink":
             length = len(as_bytes(node.target or ""))
             modified = record.modified_ns if record is not None else self.started_ns
+            entry_timeout = entry_timeout if node.candidate is None else 0.0  # it is a directory again in a moment
             return Attributes(ino, "symlink", length, modified, entry_timeout, entry_timeout)
         if node.kind == "directory":
             modified = record.modified_ns if record is not None else self.started_ns

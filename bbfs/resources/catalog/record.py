@@ -349,8 +349,8 @@ class Lease:
 class Node:
     """One name of the tree. A directory that follows from URIs has no record; a resource of several parts has one.
 
-    candidate: the resource that a directory may be instead, if the source has it; only a load can tell. completed: the
-    source itself has named a provisional resource.
+    candidate: the resource that a directory may be instead, if the source has it; only a load can tell. A link with a
+    candidate is a directory again in a moment. completed: the source itself has named a provisional resource.
     """
 
     kind: Literal["directory", "file", "symlink"]

@@ -42,7 +42,7 @@ TIME_SHARE = 0.5
 MAX_VALUES = 10_000
 REQUESTS_AT_ONCE = 8
 OPENED_FOR = 1.0
-"""Seconds for which a name is the file that a program opened, and no directory above others."""
+"""Seconds for which a name is a file for a program that opens it, and no directory above others."""
 TURN = 0.003
 """Seconds of compiling templates before other tasks get their turn."""
 _USUAL = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -242,16 +242,24 @@ class Templated:
             record = self._record(template, place.match, place.match.path)
             if record.path == path and record.parts is not None:
                 return self._resource(record)
-            if not found.ends and self._context.clock() >= self._opened.get(path, 0.0):
+            if not (found.ends or self._is_opened(path, record)):
                 return Node("directory", candidate=record)
             if record.path == path:
                 return self._resource(record)
-            return Node("symlink", target="../" * (len(path) - 1 - first) + record.path[-1])
+            target = "../" * (len(path) - 1 - first) + record.path[-1]
+            return Node("symlink", target=target, candidate=None if found.ends else record)
         return None
 
     def open_as_file(self, path: Path) -> None:
         """Note that a program opens a call whose name may lead on: for a moment the name is a file."""
-        self._opened[path] = self._context.clock() + OPENED_FOR
+        self._opened[path] = self._context.clock()
+
+    def _is_opened(self, path: Path, record: Record) -> bool:
+        """Return whether a program is opening a call whose name may lead on, and the call has not been made yet."""
+        opened = self._opened.get(path)
+        if opened is None or self._context.clock() >= opened + OPENED_FOR:
+            return False
+        return record.path == path or record.fetched_at is None or record.fetched_at < opened
 
     def _resource(self, record: Record) -> Node:
         if self._absent(record):

@@ -24,7 +24,9 @@ def plain(request: Any) -> bytes:
                 "protocolVersion": "2025-06-18",
                 "capabilities": {
                     "resources": {"subscribe": True, "listChanged": True},
-                    "completions": {}, "tools": {}, "prompts": {},
+                    "completions": {},
+                    "tools": {},
+                    "prompts": {},
                 },
                 "serverInfo": {"name": "hostile", "version": "1"},
             }
