@@ -9,10 +9,12 @@ Between two awaits a task is alone; nothing here locks.
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
+from sys import getsizeof
 
 import trio
 from cachetools import LRUCache
@@ -20,6 +22,7 @@ from cachetools import LRUCache
 from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound
 from bbfs.model.uri import source_uri
+from bbfs.model.uri_paths import hide_component, show_component
 from bbfs.model.uri_templates import patterns
 from bbfs.model.uri_templates.patterns import Match, Pattern, Position, Segment
 from bbfs.model.values import Completion, DataSource, ResourceMetadata, ResourceTemplate
@@ -35,26 +38,45 @@ log = logging.getLogger(__name__)
 MAX_UNLISTED = 10_000
 """Unlisted resources whose record is kept; beyond that, only their versions."""
 DIRECTORIES_KEPT = 1000
+MAX_NAMES = 32 << 20
+"""Bytes of the completed names of all directories of a source, about; one directory has half of it at most."""
 MAX_REQUESTS = 300
 """Completions requested to list one directory: a source answers at most 100 values each."""
 TIME_SHARE = 0.5
 """The part of a source's timeout after which the names found so far are taken."""
 MAX_VALUES = 10_000
+MAX_VALUE_BYTES = 8 << 20
+"""Bytes of the values of one completion."""
 REQUESTS_AT_ONCE = 8
 OPENED_FOR = 1.0
 """Seconds for which a name is a file for a program that opens it, and no directory above others."""
 TURN = 0.003
-"""Seconds of compiling templates before other tasks get their turn."""
+"""Seconds of work on templates and values before other tasks get their turn."""
+_RECORD = 2000
+"""Bytes of a record beside its texts, about."""
+_ENTRY = 700
+"""Bytes of a completed name beside its texts, about."""
 _USUAL = "0123456789abcdefghijklmnopqrstuvwxyz"
 """Characters with which values may continue, besides those seen."""
 _DIRECTORY_TYPES = frozenset(("inode/directory", "application/x-directory", "httpd/unix-directory", "text/directory"))
+
+
+MAX_UNLISTED_BYTES = 64 << 20
+"""Bytes of these records, about."""
+
+
+def _weight(record: Record) -> int:
+    """Return about how many bytes a record takes, at least the share of one of `MAX_UNLISTED`."""
+    known = record.metadata
+    texts = (known.uri, known.native_uri, known.name, *record.path, *map(str, (known.variables or {}).values()))
+    return max(MAX_UNLISTED_BYTES // MAX_UNLISTED, _RECORD + sum(map(getsizeof, texts)))
 
 
 class Unlisted(LRUCache[str, Record]):
     """The records of unlisted resources, by native URI. `dropped` is called with each that is evicted."""
 
     def __init__(self, dropped: Callable[[str, Remembered], None]) -> None:
-        super().__init__(MAX_UNLISTED)
+        super().__init__(MAX_UNLISTED_BYTES, _weight)
         self._dropped = dropped
 
     def popitem(self) -> tuple[str, Record]:
@@ -72,12 +94,25 @@ class _Template:
     pattern: Pattern
 
 
+class _Turn:
+    """One task's turn: after `TURN` seconds of work it gives way to others."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    async def give_way(self) -> None:
+        if time.perf_counter() - self._since > TURN:
+            await trio.lowlevel.checkpoint()
+            self._since = time.perf_counter()
+
+
 @dataclass(slots=True)
 class _Names:
-    """The completed names of one directory: a resource each, or None for a directory."""
+    """The completed names of one directory: a resource each, or None for a directory. size: in bytes, about."""
 
     fetched_at: float
     found: dict[str, tuple[_Template, Match] | None] = field(default_factory=dict)
+    size: int = MAX_NAMES // DIRECTORIES_KEPT
     problem: str | None = None
     error: BbfsError | None = None
 
@@ -113,6 +148,49 @@ class _Index:
 
 
 _Placed = list[tuple[_Template, Position]]
+
+
+class _Below:
+    """The templates that go on from a directory, so that few are asked about each of its names.
+
+    places: of the directory.
+    """
+
+    def __init__(self, path: Path, places: _Placed) -> None:
+        self._path = path
+        self._named: defaultdict[str, list[Pattern]] = defaultdict(list)
+        self._leading: list[Pattern] = []
+        self._queried: list[Pattern] = []
+        for template, place in places:
+            following, pattern = place.following, template.pattern
+            if following is None:
+                continue
+            if following.name is not None:
+                self._named[following.name].append(pattern)
+            elif following.many or not pattern.ends_with(following):
+                self._leading.append(pattern)
+            if pattern.has_query and pattern.ends_with(following):
+                self._queried.append(pattern)
+
+    def leads_certainly(self, name: str) -> bool:
+        """Return whether a name of the directory is a directory for certain, as `_sorted_out` has it."""
+        stem = show_component(hide_component(name.partition("?")[0]))
+        named = [self._placed(pattern, name) for key in {name, stem} for pattern in self._named.get(key, ())]
+        if any(place.leads for place in named if place is not None):
+            return True
+        if any(place.match is not None for place in named if place is not None):
+            return False
+        if "?" in name and any(_is_queried(self._placed(pattern, name)) for pattern in self._queried):
+            return False
+        places = (self._placed(pattern, name) for pattern in self._leading)
+        return any(place is not None and place.match is None and place.leads for place in places)
+
+    def _placed(self, pattern: Pattern, name: str) -> Position | None:
+        return pattern.place((*self._path, name))
+
+
+def _is_queried(place: Position | None) -> bool:
+    return place is not None and place.match is not None and not place.leads and place.queried
 
 
 def _sorted_out(places: _Placed) -> tuple[_Placed, _Placed]:
@@ -157,18 +235,16 @@ class Templated:
         self._recalled = recalled
         self._templates: tuple[_Template, ...] = ()
         self._index = _Index(())
-        self._names: LRUCache[Path, _Names] = LRUCache(DIRECTORIES_KEPT)
+        self._names: LRUCache[Path, _Names] = LRUCache(MAX_NAMES, lambda names: names.size)
         self._opened: LRUCache[Path, float] = LRUCache(DIRECTORIES_KEPT)
 
     async def install(self, templates: Sequence[ResourceTemplate]) -> None:
         """Take over the templates of a new listing. One that makes no paths is left out, and `problem` says so."""
         made: list[_Template] = []
         problems: list[str] = []
-        since = time.perf_counter()
+        turn = _Turn()
         for given in templates:
-            if time.perf_counter() - since > TURN:
-                await trio.lowlevel.checkpoint()
-                since = time.perf_counter()
+            await turn.give_way()
             try:
                 made.append(_Template(given, Pattern(given.uri_template)))
             except InvalidUri as error:
@@ -192,9 +268,6 @@ class Templated:
     def _is_both(self, path: Path) -> bool:
         files, leading = _sorted_out(self._places(path))
         return bool(files and leading)
-
-    def _leads_certainly(self, path: Path) -> bool:
-        return bool(_sorted_out(self._places(path))[1])
 
     def _places(self, path: Path) -> list[tuple[_Template, Position]]:
         found = ((template, template.pattern.place(path)) for template in self._index.fitting(path))
@@ -439,14 +512,15 @@ class Templated:
             if place.following is not None and (variable := place.following.only_variable) is not None
         ]
 
-    def _literal(self, path: Path, places: Sequence[tuple[_Template, Position]]) -> Children:
+    def _literal(self, path: Path, places: _Placed) -> Children:
         """Return the names that exist for any variables, and the directory's own content."""
         children: Children = {}
+        inside = _Below(path, places)
         for template, place in places:
             if place.following is None or place.following.name is None:
                 continue
             below = (*path, place.following.name)
-            if template.pattern.ends_with(place.following) and not self._leads_certainly(below):
+            if template.pattern.ends_with(place.following) and not inside.leads_certainly(below[-1]):
                 inner = template.pattern.place(below)
                 if inner is None or inner.match is None or template.pattern.has_query:
                     continue
@@ -458,7 +532,7 @@ class Templated:
             children.setdefault(name, record_node(self._record(template, match, (*path, name))))
         return children
 
-    def _children(self, path: Path, places: Sequence[tuple[_Template, Position]], names: _Names) -> Children:
+    def _children(self, path: Path, places: _Placed, names: _Names) -> Children:
         children = self._literal(path, places)
         for name, found in names.found.items():
             if name not in children:
@@ -467,8 +541,9 @@ class Templated:
 
     async def _gather(self, path: Path) -> None:
         """Ask for the names of a directory, within bounds, and cache them."""
-        names = _Names(self._context.clock())
-        for template, place, segment, variable in self._completing(self._places(path)):
+        names, places = _Names(self._context.clock()), self._places(path)
+        inside, turn = _Below(path, places), _Turn()
+        for template, place, segment, variable in self._completing(places):
             prefix = ""
             if segment.many and len(path) > (start := template.pattern.many_from):
                 prefix = "/".join(map(uri_paths.hide_component, path[start:])) + "/"
@@ -477,10 +552,14 @@ class Templated:
             except BbfsError as error:
                 names.error, complete, values = type(error)(*error.args), True, []
                 names.problem = f"{template.given.uri_template}: {error}"
+            for number, value in enumerate(values):
+                await turn.give_way()
+                if names.size > MAX_NAMES // 2:
+                    complete, values = False, values[:number]
+                    break
+                self._enter(names, path, inside, template, place, segment, variable, value)
             if not complete:
                 names.problem = f"{template.given.uri_template}: more values than are shown ({len(values)})"
-            for value in values:
-                self._enter(names, path, template, place, segment, variable, value)
         if names.problem is not None:
             log.warning("%s: %s", self._source.id, names.problem)
         names.fetched_at = self._context.clock()
@@ -494,6 +573,7 @@ class Templated:
         self,
         names: _Names,
         path: Path,
+        inside: _Below,
         template: _Template,
         place: Position,
         segment: Segment,
@@ -514,7 +594,10 @@ class Templated:
         if whole[: len(path)] != path or len(whole) <= len(path):
             return
         name = whole[len(path)]
-        is_resource = match is not None and len(whole) == len(path) + 1 and not self._leads_certainly(whole)
+        is_resource = match is not None and len(whole) == len(path) + 1 and not inside.leads_certainly(name)
+        if name not in names.found:
+            uri = match.native_uri if match is not None else ""
+            names.size += _ENTRY + sum(map(getsizeof, (name, value, uri)))
         if is_resource and match is not None:
             names.found.setdefault(name, (template, match))
         else:
@@ -538,7 +621,7 @@ async def _all_values(
     A source answers at most 100. If it has more, ask for each next letter, as long as that brings new values.
     """
     found: dict[str, None] = {}
-    asked, cut = 0, False
+    asked, size, cut = 0, 0, False
     failures: list[BbfsError] = []
     places = trio.CapacityLimiter(REQUESTS_AT_ONCE)
 
@@ -549,13 +632,16 @@ async def _all_values(
         except BbfsError as error:
             failures.append(error)
             return
+        nonlocal size, cut
         new = [value for value in got.values if value not in found]
-        found.update(dict.fromkeys(new))
+        for value in new:
+            if size < MAX_VALUE_BYTES:
+                found[value] = None
+                size += getsizeof(value)
         if got.more and not got.final and (new or all(value.startswith(start) for value in got.values)):
             seen = {value[len(start)] for value in found if value.startswith(start) and len(value) > len(start)}
             following.extend(start + letter for letter in sorted(seen | set(_USUAL)))
         elif got.more:
-            nonlocal cut
             cut = True
 
     wave, enough = [prefix], trio.current_time() + TIME_SHARE * timeout
@@ -571,8 +657,8 @@ async def _all_values(
             raise type(failures[0])(*failures[0].args)
         cut = cut or bool(failures)
         wave = following
-        if len(found) >= MAX_VALUES or trio.current_time() >= enough:
-            cut, wave = cut or bool(wave), []
+        if len(found) >= MAX_VALUES or size >= MAX_VALUE_BYTES or trio.current_time() >= enough:
+            cut, wave = cut or bool(wave) or size >= MAX_VALUE_BYTES, []
         elif asked + len(wave) > MAX_REQUESTS:
             cut, wave = True, wave[: MAX_REQUESTS - asked]
     return [value for value in found if value.startswith(prefix)][:MAX_VALUES], not cut

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from bbfs.model.errors import IsADirectory, NotADirectory, NotFound, Unreachable
 from bbfs.model.uri_templates.patterns import Pattern, Position
+from bbfs.model.values import ResourceMetadata
+from bbfs.resources.catalog.record import Record
 from bbfs.resources.catalog.slashes import slashed
+from bbfs.resources.catalog.templates import Unlisted
 
 ROOT = "mcp-server+docs"
 
@@ -367,6 +370,76 @@ async def test_a_lookup_matches_only_templates_below_its_literal_directories(
         with pytest.raises((NotFound, NotADirectory)):
             await world.kernel.stat(f"{ROOT}/x/k/7/a/b/c/d/e")
         assert set(matched) == {"x://k/7/{a}/{b}", "x://{any}/here"}
+
+
+async def test_a_listing_of_values_matches_few_templates_and_gives_way(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values, templates = 500, 200
+    source = CompletingSource(values={"v": [f"v{number}" for number in range(values)]}, page=values)
+    source.template("x://c/{v}")
+    for number in range(templates):
+        source.template(f"x://c/{{v}}/k{number}/{{w}}")
+        source.template(f"x://c/q{number}{{?w}}")
+    matched = 0
+    place = Pattern.place
+
+    def counted(pattern: Pattern, path: tuple[str, ...], *, is_plain: bool = False) -> Position | None:
+        nonlocal matched
+        matched += 1
+        return place(pattern, path, is_plain=is_plain)
+
+    class Steps(trio.abc.Instrument):
+        count = 0
+
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            self.count += 1
+
+    steps = Steps()
+    async with World(nursery, source) as world:
+        await world.kernel.ls(f"{ROOT}/x")
+        monkeypatch.setattr(Pattern, "place", counted)
+        monkeypatch.setattr("bbfs.resources.catalog.templates.TURN", 0.0)
+        trio.lowlevel.add_instrument(steps)
+        await world.kernel.ls(f"{ROOT}/x/c")
+        trio.lowlevel.remove_instrument(steps)
+        assert matched < 20 * (values + templates)
+        assert steps.count >= values
+        assert len(await world.kernel.ls(f"{ROOT}/x/c/v7")) == templates + 1  # its own content
+
+
+async def test_completed_names_are_bounded_by_bytes(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bbfs.resources.catalog.templates.MAX_NAMES", 150_000)
+    source = CompletingSource(values={"a": ["d", "e", "f"], "b": [f"{n}" + "y" * 200 for n in range(50)]})
+    source.template("x://c/{a}/{b}")
+    async with World(nursery, source) as world:
+        for name in ("d", "e", "f", "d"):
+            assert 0 < len(await world.kernel.ls(f"{ROOT}/x/c/{name}")) < 50
+        assert [context for variable, _, context in source.completions if variable == "b"][-1] == {"a": "d"}
+        assert "more values than are shown" in caplog.text
+
+
+async def test_values_are_bounded_by_bytes(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bbfs.resources.catalog.templates.MAX_VALUE_BYTES", 10_000)
+    source = CompletingSource(values={"v": [f"{n:03}" + "y" * 200 for n in range(1000)]}, page=100)
+    source.template("x://c/{v}")
+    async with World(nursery, source) as world:
+        assert 30 < len(await world.kernel.ls(f"{ROOT}/x/c")) < 60
+        assert len(source.completions) == 1
+        assert "more values than are shown" in caplog.text
+
+
+def test_unlisted_records_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bbfs.resources.catalog.templates.MAX_UNLISTED_BYTES", 1_000_000)
+    unlisted = Unlisted(lambda uri, remembered: None)
+    for number in range(100):
+        uri = f"x://{number}/" + "y" * 50_000
+        unlisted[uri] = Record("mcp-server+docs", ResourceMetadata(uri, uri, "y"), ("x", "y"), 0.0)
+    assert 5 <= len(unlisted) <= 10
 
 
 async def test_several_contents_of_an_unlisted_resource_are_a_directory(nursery: trio.Nursery) -> None:

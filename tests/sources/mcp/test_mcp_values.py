@@ -198,6 +198,8 @@ def test_parts_and_completions_are_bounded() -> None:
         loaded({"contents": [{"uri": "x", "text": ""}] * 20_000}, None)
     values = completion({"completion": {"values": [f"{n}" for n in range(1_000_000)]}})
     assert (len(values.values), values.more) == (10_000, True)
+    long = completion({"completion": {"values": ["a", "y" * 1024, "\u00e9" * 1025, "y" * (64 << 10), "b"]}})
+    assert long.values == ("a", "y" * 1024, "b")
 
 
 def test_a_greeting_keeps_nothing_that_is_large() -> None:

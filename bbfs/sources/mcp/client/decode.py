@@ -33,6 +33,8 @@ _MAX_ODD_BLOB = 32 << 20
 """Characters of a blob in lines or in another alphabet."""
 _MAX_COMPLETIONS = 10_000
 """Values of one completion; the protocol allows 100."""
+_LONGEST_VALUE = 1024
+"""Characters of a completed value: a name has 255 bytes, and each costs time when it becomes one."""
 _LONGEST_PROGRESS = 500
 """Characters of the text of a progress."""
 _LONGEST_TYPE = 255
@@ -279,13 +281,14 @@ def loaded(result: Mapping[str, Any], ttl: float | None) -> Loaded:
 
 
 def completion(result: Mapping[str, Any]) -> Completion:
-    """Return the values of `completion/complete` that are texts. Raises ProtocolViolation if there is no list."""
+    """Return the values of `completion/complete` that are texts of a usable length. Raises ProtocolViolation."""
     found = result.get("completion")
     values = found.get("values", ...) if isinstance(found, dict) else ...
     values = [] if values is None else values  # as in `page`
     if not isinstance(found, dict) or not isinstance(values, list):
         raise ProtocolViolation("a completion without values")
-    usable = (value for value in values[:_MAX_COMPLETIONS] if usable_text({"": value}, "") is not None)
+    texts = (value for value in values[:_MAX_COMPLETIONS] if isinstance(value, str) and len(value) <= _LONGEST_VALUE)
+    usable = (value for value in texts if usable_text({"": value}, "") is not None)
     total = found.get("total")
     more = found.get("hasMore") is True or (_is_number(total) and total > len(values)) or len(values) > _MAX_COMPLETIONS
     return Completion(tuple(dict.fromkeys(usable)), more)
