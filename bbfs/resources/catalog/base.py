@@ -4,12 +4,14 @@ Most resources of a large listing are merely listed: no program has looked them 
 URI alone, without a node or a record of its own.
 """
 
+import logging
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from math import inf
 from typing import Any, Protocol, overload
 
 from bbfs.model.errors import DeadlineExceeded
@@ -18,6 +20,8 @@ from bbfs.model.values import ChangeEvent, Listing, ResourceMetadata, ResourceTe
 from bbfs.resources.catalog.folding import Directory
 from bbfs.resources.catalog.record import Lease, Node, Path, Record, record_node
 from bbfs.resources.requests import SingleFlight
+
+log = logging.getLogger(__name__)
 
 Children = dict[str, Node]
 PORTION = 1000
@@ -28,6 +32,8 @@ LATE_FOR = 2.0
 """Seconds for which a source that did not answer in time is not asked the same again."""
 SERVED_STALE = 1.0
 """Seconds for which the kernel may cache a stale answer that is being refreshed."""
+LOGGED_EVERY = 60.0
+"""Seconds between two logged problems of a source."""
 
 
 @dataclass(slots=True)
@@ -45,6 +51,28 @@ class CatalogContext:
     listed: Callable[[float, Listing, "Changes | None"], None] = field(default=lambda _at, _listing, _changes: None)
     outdated: Callable[[], None] = field(default=lambda: None)
     completed: Callable[[Path], None] = field(default=lambda _directory: None)
+
+
+class ProblemLog:
+    """Logs the problem of a source when it changes, at most once a minute: a source can change it at will.
+
+    clock: seconds since the epoch.
+    """
+
+    def __init__(self, source_id: str, clock: Callable[[], float]) -> None:
+        self._id = source_id
+        self._clock = clock
+        self._logged: str | None = None
+        self._logged_at = -inf
+
+    def note(self, problem: str | None) -> None:
+        """Log a problem unless it was the last one. None: there is no problem any more."""
+        now = self._clock()
+        if problem is None:
+            self._logged = None
+        elif problem != self._logged and not 0 <= now - self._logged_at < LOGGED_EVERY:
+            log.warning("%s: %s", self._id, problem)
+            self._logged, self._logged_at = problem, now
 
 
 class LateAnswers:

@@ -1,6 +1,5 @@
 """The tree of a source that lists everything at once: URIs folded into directories, served stale while refreshed."""
 
-import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TypeVar
@@ -11,15 +10,13 @@ from bbfs.model.errors import BbfsError, DeadlineExceeded, NotADirectory, NotFou
 from bbfs.model.listing import Buckets
 from bbfs.model.values import DataSource, Listing, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog.base import CatalogContext, Children, LargeEntries, View
+from bbfs.resources.catalog.base import CatalogContext, Children, LargeEntries, ProblemLog, View
 from bbfs.resources.catalog.folding import Directory, Leaf, Tree
 from bbfs.resources.catalog.inventory import Inventory
 from bbfs.resources.catalog.lookups import is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Lease, Node, Path, Record, record_node
 from bbfs.resources.catalog.templates import Templated, Unlisted
 from bbfs.sources import CanList
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -48,6 +45,7 @@ class FlatCatalog:
         self._handler = handler
         self._context = context
         self._held = Inventory(source.id, source.base_prefix, self._from_unlisted)
+        self._problems = ProblemLog(source.id, context.clock)
         self._ttl = 0.0
         self._templates: tuple[ResourceTemplate, ...] = ()
         self._recalled: trio.Event | None = None  # set once a listing under way from disk is there
@@ -352,8 +350,7 @@ class FlatCatalog:
             self._lease = Lease()
         self._lease.until = at + self._ttl  # the same names may go on to be known without a walk
         problem = "; ".join(filter(None, (listing.problem, self._templated.problem))) or None
-        if problem and problem != self.problem:
-            log.warning("%s: %s", self.source.id, problem)
+        self._problems.note(problem)
         self.problem = problem
         for uri in [uri for uri in self._unlisted if uri in self._held.rows]:
             self._held.record(uri)  # it has its place in the listing from now on

@@ -7,7 +7,6 @@ completes (`completion/complete`), within bounds.
 Between two awaits a task is alone; nothing here locks.
 """
 
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -21,19 +20,18 @@ from cachetools import LRUCache
 
 from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound
+from bbfs.model.redaction import shown
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_paths import hide_component, show_component
 from bbfs.model.uri_templates import patterns
 from bbfs.model.uri_templates.patterns import Match, Pattern, Position, Segment
 from bbfs.model.values import Completion, DataSource, ResourceMetadata, ResourceTemplate
 from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog.base import CatalogContext, Children
+from bbfs.resources.catalog.base import CatalogContext, Children, ProblemLog
 from bbfs.resources.catalog.lookups import is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record, record_node
 from bbfs.resources.catalog.slashes import slashed
 from bbfs.sources import CanComplete
-
-log = logging.getLogger(__name__)
 
 MAX_UNLISTED = 10_000
 """Unlisted resources whose record is kept; beyond that, only their versions."""
@@ -52,6 +50,8 @@ OPENED_FOR = 1.0
 """Seconds for which a name is a file for a program that opens it, and no directory above others."""
 TURN = 0.003
 """Seconds of work on templates and values before other tasks get their turn."""
+_NAMED = 3
+"""Templates without paths that a problem names; it counts the others."""
 _RECORD = 2000
 """Bytes of a record beside its texts, about."""
 _ENTRY = 700
@@ -236,6 +236,7 @@ class Templated:
         self._templates: tuple[_Template, ...] = ()
         self._index = _Index(())
         self._names: LRUCache[Path, _Names] = LRUCache(MAX_NAMES, lambda names: names.size)
+        self._problems = ProblemLog(source.id, context.clock)
         self._opened: LRUCache[Path, float] = LRUCache(DIRECTORIES_KEPT)
 
     async def install(self, templates: Sequence[ResourceTemplate]) -> None:
@@ -249,7 +250,8 @@ class Templated:
                 made.append(_Template(given, Pattern(given.uri_template)))
             except InvalidUri as error:
                 problems.append(str(error))
-        self.problem = "; ".join(problems) or None
+        more = [f"{len(problems) - _NAMED} more make no paths"] if len(problems) > _NAMED else []
+        self.problem = "; ".join([*(shown(each, 100) for each in problems[:_NAMED]), *more]) or None
         if [each.given for each in made] != [each.given for each in self._templates]:
             self._names.clear()
         self._templates, self._index = tuple(made), _Index(made)
@@ -551,7 +553,7 @@ class Templated:
                 values, complete = await self._values(template, place, variable, prefix)
             except BbfsError as error:
                 names.error, complete, values = type(error)(*error.args), True, []
-                names.problem = f"{template.given.uri_template}: {error}"
+                names.problem = f"{shown(template.given.uri_template, 100)}: {error}"
             for number, value in enumerate(values):
                 await turn.give_way()
                 if names.size > MAX_NAMES // 2:
@@ -559,9 +561,9 @@ class Templated:
                     break
                 self._enter(names, path, inside, template, place, segment, variable, value)
             if not complete:
-                names.problem = f"{template.given.uri_template}: more values than are shown ({len(values)})"
+                names.problem = f"{shown(template.given.uri_template, 100)}: more values than are shown ({len(values)})"
         if names.problem is not None:
-            log.warning("%s: %s", self._source.id, names.problem)
+            self._problems.note(names.problem)
         names.fetched_at = self._context.clock()
         before = self._names.get(path)
         self._names[path] = names

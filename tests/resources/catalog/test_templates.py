@@ -349,6 +349,32 @@ async def test_a_template_that_makes_no_paths_is_told_and_harms_no_other(nursery
         assert "x://{" in (world.manager.sources[ROOT].problem or "")
 
 
+async def test_problems_that_change_at_will_are_short_and_seldom_logged(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = CompletingSource(values={"v": [f"{n}" for n in range(200)]}, final=True)
+    source.template("x://{d}/{v}" + "y" * 900)
+    async with World(nursery, source) as world:
+        for listing in range(20):
+            source.templates = source.templates[:1]
+            for number in range(200):
+                source.template(f"x://{listing}-{number}" + "\u00e9" * 900)
+            source.announce()
+            await settled()
+            await world.kernel.ls(f"{ROOT}/x/{listing}")
+            problem = world.manager.sources[ROOT].problem or ""
+            assert "197 more" in problem
+            assert len(problem) < 2000
+        warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(warnings) == 2  # of the templates, and of the values
+        assert max(map(len, warnings)) < 2000
+        world.clock.advance(61)
+        source.announce()
+        await settled()
+        await world.kernel.ls(f"{ROOT}/x")
+        assert str(world.manager.sources[ROOT].problem) in caplog.records[-1].getMessage()
+
+
 async def test_a_lookup_matches_only_templates_below_its_literal_directories(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
