@@ -23,6 +23,7 @@ from bbfs.fuse import control, mountpoint, request_queue
 from bbfs.fuse.adapter import Operations, Ownership
 from bbfs.fuse.control import Control
 from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.notifications import Notifications
 from bbfs.fuse.sd_notify import ServiceManager
 from bbfs.fuse.status_file import StatusHandler
 from bbfs.fuse.waiting_programs import Interrupts
@@ -116,12 +117,10 @@ class _Adapter:
     def needed(self, record: logging.LogRecord) -> bool:
         """Return whether a log record of pyfuse3 should be kept.
 
-        Drop those of answers without a waiting request (after a kill, at an unmount), and of notifications that fail
-        because of the unmount.
+        Drop those of answers without a waiting request (after a kill, at an unmount).
         """
         said = record.getMessage()
-        is_late = not self._mounted and said.startswith("Failed to submit invalidate_entry request")
-        return not is_late and not said.endswith(f"fuse_reply_* failed with {os.strerror(errno.ENOENT)}")
+        return not said.endswith(f"fuse_reply_* failed with {os.strerror(errno.ENOENT)}")
 
     def become(self, operations: Operations) -> None:
         """Pass every request to `operations` from now on, without a detour."""
@@ -181,11 +180,13 @@ async def _serve(
         await manager.add(status.source, status, hidden=True)
         about = AboutHandler(manager, agents=config.mount.agents)
         await manager.add_description(ABOUT, about.source, about)
-        files = FileSystem(manager, _invalidate)
+        notifications = Notifications()
+        files = FileSystem(manager, notifications.invalidate, notifications.invalidate_below)
         adapter.become(Operations(files, owner, interrupts))
         with stop:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(interrupts.run)
+                nursery.start_soon(notifications.run, files.held_below)
                 nursery.start_soon(manager.keep_flushing)
                 nursery.start_soon(_report, manager, service)
                 address = await nursery.start(Control(manager, files.refresh, path).run)
@@ -219,10 +220,6 @@ async def _tune(adapter: _Adapter, path: str) -> None:
         mountpoint.read_further_ahead(path)
     except OSError as error:
         log.debug("the kernel reads 128 KiB ahead, as it does by itself: %s", error)
-
-
-def _invalidate(parent: int, name: bytes) -> None:
-    pyfuse3.invalidate_entry_async(pyfuse3.InodeT(parent), pyfuse3.FileNameT(name), ignore_enoent=True)
 
 
 @asynccontextmanager

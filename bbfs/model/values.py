@@ -388,10 +388,17 @@ class Change:
     A handler reports "changed" with the native URI of a resource, "listed" if the listing may have changed, and
     "missed" if it may have missed changes: of the resource `uri`, or of any. The daemon adds the `paths` from the
     mount's root whose entries or contents differ. A watch reports "added", "changed" and "removed" with one path
-    and the bbfs URI.
+    and the bbfs URI. below: so may everything below the paths: of many changes, the directories are told.
     """
 
     source_id: str
     event: ChangeEvent
     uri: str | None = None
     paths: frozenset[tuple[str, ...]] = frozenset()
+    below: bool = False
+
+    def concerns(self, path: tuple[str, ...]) -> bool:
+        """Return whether the entry or the content of a path may differ."""
+        if not self.below:
+            return path in self.paths
+        return any(path[:depth] in self.paths for depth in range(len(path) + 1))

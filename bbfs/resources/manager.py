@@ -37,6 +37,7 @@ from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.base import View, is_directory
+from bbfs.resources.catalog.inventory import ChangedPaths
 from bbfs.resources.catalog.record import DIRECTORY, JUST_NOW, Lease, Node, Path, Record, record_node, steady_time
 from bbfs.resources.invalidation import Invalidation
 from bbfs.resources.loader import ContentLoader, refuse_repeat
@@ -185,11 +186,14 @@ class ResourceManager:
         self, source: Source, paths: Iterable[Path], event: ChangeEvent = "changed", uri: str | None = None
     ) -> None:
         """Pass on a change at some paths of a source's catalog."""
+        told = paths if isinstance(paths, ChangedPaths) else ChangedPaths(paths)
         mounted: list[Path] = []
-        for path in paths:
+        for path in told:
             self._ahead.changed(source, path)
+            if told.below:
+                self._ahead.completed(source, path)
             mounted += self._mounted(source, path)
-        self.changes.notify(Change(source.data.id, event, uri, frozenset(mounted)))
+        self.changes.notify(Change(source.data.id, event, uri, frozenset(mounted), told.below))
 
     @staticmethod
     def _mounted(source: Source, path: Path) -> list[Path]:
@@ -199,6 +203,8 @@ class ResourceManager:
             return [path]
         if data.scheme is None or isinstance(source.catalog, DirectoryCatalog):
             return [(data.uri_prefix, *path)]
+        if not path:
+            return [()]  # it may have several roots
         return [(f"{data.base_prefix}+{path[0]}", *path[1:])]
 
     def refresh(self, path: Path) -> None:

@@ -165,7 +165,7 @@ class Following(Subscribers):
         record = followed.source.catalog.record(followed.native_uri)
         if record is None or not record.path:
             return followed.native_uri == change.uri
-        if followed.looked_at or self._manager.mounted(record) not in change.paths:
+        if followed.looked_at or not change.concerns(self._manager.mounted(record)):
             return False
         if followed.announced:
             if not record.invalidated:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from bbfs.model.errors import BbfsError, IsADirectory, NoAttribute, NotFound, NotSupported, Outdated
-from bbfs.model.values import WAITS_FOR_SOURCE, Content
+from bbfs.model.values import WAITS_FOR_SOURCE, Change, Content
 from bbfs.resources.catalog.record import (
     DIRECTORY_VERSION,
     LARGEST,
@@ -52,17 +52,23 @@ class Wanted(Enum):
 class FileSystem:
     """One mounted tree over a ResourceManager.
 
-    invalidate: called with (parent inode, name) to notify the kernel that a name has changed; must not block.
+    invalidate, invalidate_below: notify the kernel of names that have changed, see `KernelCache`.
     """
 
-    def __init__(self, manager: ResourceManager, invalidate: Callable[[int, bytes], None]) -> None:
+    def __init__(
+        self,
+        manager: ResourceManager,
+        invalidate: Callable[[int, bytes], None],
+        invalidate_below: Callable[[Change], None],
+    ) -> None:
         self._manager = manager
         self._inodes = InodeTable()
         self._files = OpenFiles()
         self.root_attributes: dict[str, bytes] = {}
         """The extended attributes of the mount's root, by name."""
         self._xattr_cache = XattrCache(manager)
-        self._kernel = KernelCache(manager, self._inodes, self._files, invalidate)
+        self._kernel = KernelCache(manager, self._inodes, self._files, invalidate, invalidate_below)
+        self.held_below = self._kernel.held_below
         self.names = Names(manager, self._inodes, self._files, self._kernel.note_absent)
         self.directories = OpenDirectories(manager, self._inodes, self._files, self.names, self._kernel)
         self.uncached: dict[int, bool] = {}

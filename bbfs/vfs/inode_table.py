@@ -4,7 +4,7 @@ A number is a function of the path and of the content's version (`docs/semantics
 lookups, listings and remounts while the content is the same, and new content is a new inode.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,6 +13,9 @@ from bbfs.model.inode_number import _FIRST, _NUMBERS, ROOT, inode_number
 
 _TABLES = 64
 """Number of dicts: one of a million entries would stop the daemon for a tenth of a second when it grows."""
+
+AT_ONCE = 1000
+"""Inodes of a portion."""
 
 
 class InodeKey(NamedTuple):
@@ -86,6 +89,13 @@ class InodeTable:
             return known
         ino = self._number_of(path, version)
         return ino if self._is_shown(ino, path, version) else None
+
+    def portions(self) -> Iterator[list[Shown]]:
+        """Yield the inodes that are held, in portions; one that is held all the time comes once."""
+        for table in self._held:
+            shown = [held if isinstance(held, tuple) else tuple(held.key) for held in table.values()]
+            for start in range(0, len(shown), AT_ONCE):
+                yield shown[start : start + AT_ONCE]
 
     def hashed(self, path: tuple[str, ...], version: str) -> int:
         """Return the number that this inode has unless another one has it."""

@@ -5,7 +5,8 @@ lead elsewhere, directories that were added or removed, absent names that a refr
 task is alone; nothing here waits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 
 from cachetools import LRUCache
 
@@ -23,8 +24,9 @@ ABSENT_KEPT = 10_000
 class KernelCache:
     """The kernel's cache of one mount: compares what it may hold with the current state, and invalidates what differs.
 
-    invalidate: called with (parent inode, name) to notify the kernel; must not block. changes: counts all changes;
-    while it stays the same, every answer holds until its own timeout.
+    invalidate: called with (parent inode, name) to notify the kernel. invalidate_below: called with a change that
+    concerns all that is below its paths, to notify the kernel of what `held_below` then yields. Neither may block.
+    changes: counts all changes; while it stays the same, every answer holds until its own timeout.
     """
 
     def __init__(
@@ -33,11 +35,13 @@ class KernelCache:
         inodes: InodeTable,
         files: OpenFiles,
         invalidate: Callable[[int, bytes], None],
+        invalidate_below: Callable[[Change], None],
     ) -> None:
         self._manager = manager
         self._inodes = inodes
         self._files = files
         self._invalidate = invalidate
+        self._invalidate_below = invalidate_below
         self.changes = 0
         self._absent: LRUCache[tuple[Path, bytes], None] = LRUCache(ABSENT_KEPT)
 
@@ -60,15 +64,38 @@ class KernelCache:
         self.changes += 1
         told: set[Path] = set()
         for path in change.paths:
-            self._outdate(path)
+            self._outdate(path, below=change.below)
             for depth in range(1, len(path) + 1):
                 parent = self._inodes.held(path[: depth - 1], DIRECTORY_VERSION)
                 if parent is None:
                     break  # without the directory, the kernel has nothing below it
                 place = path[:depth]
-                if place not in told and (depth == len(path) or self._came_or_went(place)):
+                apart = depth == len(path) and not change.below
+                if place not in told and (apart or self._came_or_went(place)):
                     told.add(place)
                     self._invalidate(parent, place[-1].encode())
+        if change.below:
+            self._invalidate_below(change)
+
+    def held_below(self, change: Change) -> Iterator[list[tuple[int, bytes]]]:
+        """Yield the names at and below the paths of a change that the kernel may hold, in portions."""
+        absent = [key for key in self._absent if change.concerns((*key[0], key[1].decode("utf-8", "replace")))]
+        for key in absent:
+            self._absent.pop(key, None)
+        yield self._in_held(absent)
+        for shown in self._inodes.portions():
+            below = [(path, version) for path, version in shown if path and change.concerns(path)]
+            yield self._in_held(
+                (path[:-1], path[-1].encode())
+                for path, version in below
+                if version != DIRECTORY_VERSION or self._came_or_went(path)
+            )
+
+    def _in_held(self, names: Iterable[tuple[Path, bytes]]) -> list[tuple[int, bytes]]:
+        """Return the names in directories that the kernel holds, each with the directory's inode."""
+        held = cache(partial(self._inodes.held, version=DIRECTORY_VERSION))
+        parents = ((held(directory), name) for directory, name in names)
+        return [(parent, name) for parent, name in parents if parent is not None]
 
     def _came_or_went(self, directory: Path) -> bool:
         if len(directory) == 1 and self._manager.has_source(directory[0]):
@@ -79,12 +106,13 @@ class KernelCache:
         except NotFound:
             return known
 
-    def _outdate(self, told: Path) -> None:
+    def _outdate(self, place: Path, *, below: bool) -> None:
         """Wake the programs that poll an open file at or below a path, if its version is outdated.
 
         If its content only expired, ask the source: they do not open the file again before they are woken.
         """
-        for opened in self._files.below(told):
+        for opened in self._files.below(place):
+            told = opened.path if below else place
             if opened.wake is not None and not opened.record.invalidated:
                 self._manager.begin_learning(opened.record)
             if not opened.changed and self._is_outdated(opened, told):

@@ -371,7 +371,11 @@ class World:
             clock=self.clock,
         )
         self.told: list[tuple[int, bytes]] = []
-        self.core = FileSystem(self.manager, lambda parent, name: self.told.append((parent, name)))
+        self.core = FileSystem(
+            self.manager,
+            lambda parent, name: self.told.append((parent, name)),
+            lambda change: self.told.extend(name for names in self.core.held_below(change) for name in names),
+        )
         self.files = Files(self.core)
         self.kernel = Kernel(self.files)
 

@@ -16,6 +16,7 @@ from bbfs.fuse.adapter import CHANGED, READY, Operations, Ownership
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model.errors import BbfsError, NotFound, NotSupported, Unreachable
 from bbfs.model.values import Change
+from bbfs.resources.catalog.inventory import TOLD_APART, ChangedPaths
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.watch import Watch
 from bbfs.resources.watch.source import FOLLOWED, RETRY_EVERY
@@ -642,3 +643,42 @@ async def test_those_who_follow_single_files_look_them_up_in_a_change(
         assert told == [ResourceUpdated("mcp-server+docs+x://a")]
         assert "a listener to changes failed" not in caplog.text
         inner.cancel_scope.cancel()
+
+
+# -- changes of many paths ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.semantics("S18")
+async def test_of_many_changes_the_directories_are_told_and_the_kernel_of_what_it_holds(
+    nursery: trio.Nursery, inner: trio.Nursery
+) -> None:
+    source = flat(Announcing, **{f"old{number}": b"" for number in range(TOLD_APART)}, d__x=b"", same=b"")
+    async with World(nursery, source) as world:
+        await world.kernel.stat(DOCS + "old1")
+        await world.kernel.stat(DOCS + "same")
+        opened, woken = await watched(world, DOCS + "old2")
+        heard = await watching(inner, world, DOCS + "old3")
+        changes: list[Change] = []
+        world.manager.changes.subscribe(changes.append)
+        world.told.clear()
+        for number in range(TOLD_APART):
+            del source.contents[f"x://old{number}"]
+            source.contents[f"x://new{number}"] = b""
+        source.announce()
+        await settled()
+        (change,) = [change for change in changes if change.paths]
+        assert (change.paths, change.below) == ({("mcp-server+docs", "x")}, True)
+        assert {name for _, name in world.told} == {b"old1", b"old2", b"same"}
+        assert (woken, world.files.changed(opened)) == ([opened], True)
+        await settled()
+        assert heard.take() == [f"removed {DOCS}old3"]
+        inner.cancel_scope.cancel()
+
+
+def test_changed_paths_of_any_shape_stay_few() -> None:
+    flat_ones = ChangedPaths(("x", str(number)) for number in range(TOLD_APART + 1))
+    assert (set(flat_ones), flat_ones.below) == ({("x",)}, True)
+    few = ChangedPaths(("x", str(number)) for number in range(TOLD_APART))
+    assert (len(set(few)), few.below) == (TOLD_APART, False)
+    apart = ChangedPaths((str(number), "d", "x") for number in range(3 * TOLD_APART))
+    assert (set(apart), apart.below) == ({()}, True)

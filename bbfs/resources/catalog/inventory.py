@@ -52,6 +52,9 @@ FROZEN_FROM = 50_000
 NAMED_APART = 10_000
 """Resources below a path that are invalidated one by one; of more, their directories are."""
 
+TOLD_APART = 1000
+"""Changed paths that are told one by one; of more, their directories are."""
+
 Directories = Callable[[list[Path]], list[Path]]
 """Return the directories besides those of URIs, given the plain paths of some resources."""
 
@@ -76,6 +79,36 @@ class Records(Mapping[str, Record]):
 
     def __len__(self) -> int:
         return len(self._inventory.rows)
+
+
+class ChangedPaths:
+    """The changed paths of a listing; of more than `TOLD_APART`, the directories that they are at or below.
+
+    Adding a path takes the same time and memory, however many there are.
+    """
+
+    def __init__(self, paths: Iterable[Path] = ()) -> None:
+        self.places: set[Path] = set()
+        self._depth: int | None = None
+        self.update(paths)
+
+    def __bool__(self) -> bool:
+        return bool(self.places)
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter(self.places)
+
+    @property
+    def below(self) -> bool:
+        """Return whether the places stand for all that is below them."""
+        return self._depth is not None
+
+    def update(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            self.places.add(path[: self._depth])
+            while len(self.places) > TOLD_APART:
+                self._depth = max(map(len, self.places)) - 1
+                self.places = {place[: self._depth] for place in self.places}
 
 
 @dataclass(slots=True)
@@ -240,7 +273,7 @@ class Inventory:
 
     async def update(
         self, listed: Iterable[ResourceMetadata], at: float, directories: Directories | None, *, refold: bool
-    ) -> tuple[list[Path], Changes | None]:
+    ) -> tuple[ChangedPaths, Changes | None]:
         """Take over a listing fetched at `at`.
 
         refold: fold the whole tree again, because `directories` may give other paths than before. Return the changed
@@ -253,9 +286,9 @@ class Inventory:
             self.tree, self.rows, self.fetched_at, self.records = folded, rows, at, Records(self)
             await self._add_up()
             _freeze(rows)
-            return [], None
+            return ChangedPaths(), None
         difference = await self._compare(rows)
-        told: list[Path] = []
+        told = ChangedPaths()
         if difference or refold:
             told = await self._take_over(rows, difference, at, directories, refold=refold)
             self.records = Records(self)
@@ -286,13 +319,12 @@ class Inventory:
 
     async def _take_over(
         self, rows: Rows, difference: _Difference, at: float, directories: Directories | None, *, refold: bool
-    ) -> list[Path]:
+    ) -> ChangedPaths:
         """Take over a listing that differs. Return the changed paths."""
-        told = None
+        few = None
         if not refold and await self._keeps_directories(difference, directories):
-            told = self._change_in_place(rows, difference)
-        if told is None:
-            told = await self._replace(rows, directories)
+            few = self._change_in_place(rows, difference)
+        told = ChangedPaths(few) if few is not None else await self._replace(rows, directories)
         self._seen.update(dict.fromkeys(difference.added, int(at * NANOSECONDS)))
         for uris in _portions(difference.removed):
             for uri in uris:
@@ -300,7 +332,7 @@ class Inventory:
             await trio.lowlevel.checkpoint()
         for described in _portions(difference.described):
             paths = (self._describe(uri, before, rows, at) for uri, before in described)
-            told += [path for path in paths if path is not None]
+            told.update(path for path in paths if path is not None)
             await trio.lowlevel.checkpoint()
         await self._add_up()
         return told
@@ -337,14 +369,14 @@ class Inventory:
                 self.rows.add(uri, rows.descriptions[uri])
         return told
 
-    async def _replace(self, rows: Rows, directories: Directories | None) -> list[Path]:
-        """Fold the listing into a new tree."""
+    async def _replace(self, rows: Rows, directories: Directories | None) -> ChangedPaths:
+        """Fold the listing into a new tree. Return the changed paths."""
         folded = await _folded(rows, directories)
-        told: list[Path] = []
+        told = ChangedPaths()
         for number, path in enumerate(differences(self.tree, folded)):
             if number % AT_ONCE == AT_ONCE - 1:
                 await trio.lowlevel.checkpoint()
-            told += [path] if path is not None else []
+            told.update([path] if path is not None else ())
         relocated: dict[str, Path] = {}
         begun = list(self._touched.items())
         for records in _portions(begun):

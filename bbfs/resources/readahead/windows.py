@@ -165,8 +165,9 @@ class TreeOrder:
                 del self._layouts[path[:depth]]
 
     def forget(self, directory: Path) -> None:
-        """Drop the layout of a directory whose names have changed."""
-        self._layouts.pop(directory, None)
+        """Drop the layouts of a directory whose names have changed, and of those below."""
+        for known in [known for known in self._layouts if known[: len(directory)] == directory]:
+            del self._layouts[known]
 
     def _layout(self, directory: Path) -> _Layout | None:
         layout = self._layouts.get(directory)

@@ -125,6 +125,9 @@ class SourceWatch:
 
     def _concerned(self, change: Change) -> Set[Path]:
         """Return the paths of a change that may be in the scope. Look single files up: a change may have many paths."""
+        if change.below:
+            followed = self._leaves if self._singles_only else self._followed
+            return {*change.paths, *(path for path in followed if change.concerns(path))}
         if not self._singles_only:
             return change.paths
         own = {scope.path[:depth] for scope in self._scopes for depth in range(1, len(scope.path) + 1)}

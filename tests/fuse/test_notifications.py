@@ -1,0 +1,80 @@
+"""The queue of notifications to the kernel: its bound, its order and its end."""
+
+import threading
+from collections.abc import Iterator
+
+import trio
+
+from bbfs.fuse.notifications import MOST, Names, Notifications
+from bbfs.model.values import Change
+
+BOUND = 10.0
+
+
+def nothing_held(change: Change) -> Iterator[Names]:
+    yield []
+
+
+async def test_more_than_the_bound_become_all_that_the_kernel_holds(nursery: trio.Nursery) -> None:
+    sent: list[tuple[int, bytes]] = []
+    asked: list[Change] = []
+    done = threading.Event()
+
+    def send(parent: int, name: bytes) -> None:
+        sent.append((parent, name))
+        done.set()
+
+    def held_below(change: Change) -> Iterator[Names]:
+        asked.append(change)
+        yield [(2, b"held")]
+
+    notifications = Notifications(send)
+    for number in range(MOST + 1):
+        notifications.invalidate(1, str(number).encode())
+        assert len(notifications) <= MOST
+    nursery.start_soon(notifications.run, held_below)
+    with trio.fail_after(BOUND):
+        await trio.to_thread.run_sync(done.wait, BOUND)
+    assert sent == [(2, b"held")]
+    assert asked[0].paths == {()}
+    assert asked[0].below
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_waits_is_dropped_at_the_end() -> None:
+    sent: list[bytes] = []
+    begun, go, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def send(parent: int, name: bytes) -> None:
+        sent.append(name)
+        begun.set()
+        go.wait(BOUND)
+        ended.set()
+
+    notifications = Notifications(send)
+    for number in range(100):
+        notifications.invalidate(1, str(number).encode())
+    with trio.fail_after(BOUND):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(notifications.run, nothing_held)
+            await trio.to_thread.run_sync(begun.wait, BOUND)
+            nursery.cancel_scope.cancel()
+        go.set()
+        await trio.to_thread.run_sync(ended.wait, BOUND)
+    assert sent == [b"0"]
+
+
+async def test_a_name_that_the_kernel_does_not_hold_stops_nothing(nursery: trio.Nursery) -> None:
+    done = threading.Event()
+
+    def send(parent: int, name: bytes) -> None:
+        if name == b"last":
+            done.set()
+        raise FileNotFoundError
+
+    notifications = Notifications(send)
+    notifications.invalidate(1, b"first")
+    notifications.invalidate(1, b"last")
+    nursery.start_soon(notifications.run, nothing_held)
+    assert await trio.to_thread.run_sync(done.wait, BOUND)
+    nursery.cancel_scope.cancel()
