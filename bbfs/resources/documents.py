@@ -10,6 +10,8 @@ from bbfs.model.values import DataSource, ResourceMetadata, ResourceTemplate, So
 
 ABOUT = ".about.md"
 """The name of the file that describes a source, and of the one at the root that describes all."""
+_LONGEST = 1000
+"""Characters of a text of a template where all templates of a directory are described together."""
 
 
 def timestamp(ns: int) -> str:
@@ -65,9 +67,9 @@ def directory_document(templates: Sequence[ResourceTemplate]) -> dict[str, Any]:
     described = [
         {
             "uriTemplate": template.uri_template,
-            "name": template.name,
-            "title": template.title,
-            "description": template.description,
+            "name": template.name[:_LONGEST],
+            "title": template.title and template.title[:_LONGEST],
+            "description": template.description and template.description[:_LONGEST],
             "mimeType": template.mime_type,
             "variables": list(template_variables(template.uri_template)),
         }

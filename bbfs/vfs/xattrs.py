@@ -60,6 +60,7 @@ HELD = 0.05
 """Seconds for which the attributes of an unchanged file are served again: `cp -a` asks for one after the other."""
 AT_ONCE = 64
 """Files whose attributes are cached."""
+_JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 
 
 def attributes(document: Mapping[str, Any]) -> dict[str, bytes]:
@@ -68,28 +69,44 @@ def attributes(document: Mapping[str, Any]) -> dict[str, bytes]:
     A text that the kernel would refuse is cut at a character's border; other values that are too long are left out,
     and the JSON document leaves out its longest fields.
     """
-    named = {name: document[key] for key, name in _NAMES.items() if key in document}
+    fields = {key: _json(value) for key, value in document.items()}
+    named = {name: (document[key], fields[key]) for key, name in _NAMES.items() if key in document}
     for key, said in document.get("properties", {}).items():
         if _PROPERTY.fullmatch(key):
-            named.setdefault(PREFIX + key, said)
+            named.setdefault(PREFIX + key, (said, _json(said)))
     values: dict[str, bytes] = {}
-    for name, said in named.items():
-        encoded = _bytes(said)
-        if len(encoded) > LIMIT:
-            if not isinstance(said, str):
-                continue
-            encoded = encoded[:LIMIT].decode(errors="ignore").encode()
-        values[name] = encoded
-    whole = dict(document)
-    while len(encoded := _bytes(whole)) > LIMIT:
-        del whole[max(whole, key=lambda key: len(_bytes(whole[key])))]
-    values[PREFIX + "metadata"] = encoded
+    for name, (said, as_json) in named.items():
+        encoded = _text(said) if isinstance(said, str) else as_json
+        if len(encoded) <= LIMIT:
+            values[name] = encoded
+        elif isinstance(said, str):
+            values[name] = encoded[:LIMIT].decode(errors="ignore").encode()
+    members = {key: b'"%b": %b' % (key.encode(), encoded) for key, encoded in fields.items()}
+    while sum(map(len, members.values())) + 2 * len(members) > LIMIT:
+        del members[max(members, key=lambda key: len(members[key]))]
+    values[PREFIX + "metadata"] = b"{" + b", ".join(members.values()) + b"}"
     return values
 
 
-def _bytes(value: Any) -> bytes:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text.encode("utf-8", "replace")
+def _text(value: str) -> bytes:
+    """Encode a text, of one that is too long the beginning."""
+    return value[: LIMIT + 1].encode("utf-8", "replace")
+
+
+def _json(value: Any) -> bytes:
+    """Encode a value as JSON, of one that is too long only the first bytes, more than LIMIT: the rest costs time."""
+    if isinstance(value, str):
+        return _text(_JSON.encode(value[:LIMIT]))
+    if not isinstance(value, dict | list):
+        return _text(_JSON.encode(value))
+    pieces: list[str] = []
+    size = 0
+    for piece in _JSON.iterencode(value):
+        pieces.append(piece)
+        size += len(piece)
+        if size > LIMIT:
+            break
+    return _text("".join(pieces))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,13 @@ from hostile import Case
 from repository import TESTS
 
 SERVER = TESTS / "support/hostile_mcp.py"
-QUICK = {"lists in a result", "empty pages without end", "gzip of lists", "events of b'data:\\n'"}
+QUICK = {
+    "data of a million numbers",
+    "lists in a result",
+    "empty pages without end",
+    "gzip of lists",
+    "events of b'data:\\n'",
+}
 _servers: list[subprocess.Popen[bytes]] = []
 
 
@@ -40,10 +46,18 @@ def over_http(name: str) -> Callable[[Path], SourceTable]:
     return start
 
 
+_ATTRIBUTES = """
+import os, sys
+for name in ("", "a", "b", "c", "d"):
+    os.listxattr(os.path.join(sys.argv[1], "odd", name))
+"""
+
+
 def read_all(directory: Path) -> Sequence[Sequence[str | Path]]:
-    """List the source, then read its files at once."""
+    """List the source, then read its files at once, and their attributes."""
+    attributes = [sys.executable, "-I", "-c", _ATTRIBUTES, directory]
     files = " ".join(f"{directory}/odd/{name}" for name in "abcdefgh")
-    return [("ls", "-R", directory), ("sh", "-c", f"for f in {files}; do cat $f > /dev/null & done; wait")]
+    return [("ls", "-R", directory), ("sh", "-c", f"for f in {files}; do cat $f > /dev/null & done; wait"), attributes]
 
 
 def cases() -> Iterator[Case]:

@@ -231,6 +231,20 @@ on(
 )
 on(LIST, "a page of lists", lambda r: around(r, b'{"resources": [', much(b"[],", 30 * MIB), b"0]}"))
 result_of(LIST, "a cursor that is a number", lambda: {"resources": [{"uri": "odd://a", "name": "a"}], "nextCursor": 7})
+result_of(
+    LIST,
+    "data of a million numbers",
+    lambda: {"resources": [{"uri": f"odd://{n}", "name": n, "_meta": {"x": [1.5e-99] * 240_000}} for n in "abcd"]},
+)
+result_of(
+    "resources/templates/list",
+    "templates with long descriptions",
+    lambda: {
+        "resourceTemplates": [
+            {"uriTemplate": f"odd://{n}/{{v}}", "name": "n", "description": "\u20ac" * 50_000} for n in range(100)
+        ]
+    },
+)
 result_of(LIST, "a cursor that is deep", lambda: {"resources": [], "nextCursor": [[[]]]})
 result_of(
     LIST, "a cursor of megabytes", lambda: {"resources": [{"uri": "odd://a", "name": "a"}], "nextCursor": "x" * MIB}

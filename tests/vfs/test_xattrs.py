@@ -9,8 +9,8 @@ from fakes import data_source
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbfs.model.values import DataSource, McpServer, ResourceMetadata, SourceState
-from bbfs.resources.documents import plain, resource_document, source_document, timestamp
+from bbfs.model.values import DataSource, McpServer, ResourceMetadata, ResourceTemplate, SourceState
+from bbfs.resources.documents import directory_document, plain, resource_document, source_document, timestamp
 from bbfs.vfs.xattrs import LIMIT, attributes
 
 SOURCE = data_source()
@@ -96,6 +96,33 @@ def test_values_stay_within_the_kernels_limit_and_are_text_and_json(length: int)
     description = found["user.bbfs.description"].decode()
     assert set(description) == {"€"}
     assert len(description) == min(length, LIMIT // 3)
+
+
+class _Counted:
+    """A value that counts how often it is encoded."""
+
+    encoded = 0
+
+    def __str__(self) -> str:
+        _Counted.encoded += 1
+        return "x"
+
+
+def test_of_a_value_that_is_too_long_only_the_beginning_is_encoded() -> None:
+    long = [_Counted()] * 200_000
+    _Counted.encoded = 0
+    found = attributes({"annotations": long, "mcpData": {"k": long}, "properties": {"p": long}, "title": "t"})
+    assert found == {"user.bbfs.title": b"t", "user.bbfs.metadata": b'{"title": "t"}'}
+    assert _Counted.encoded < 4 * LIMIT
+
+
+@pytest.mark.semantics("S11")
+def test_the_texts_of_templates_are_cut_so_that_their_attribute_fits() -> None:
+    long = "€" * (1 << 20)
+    templates = [ResourceTemplate(f"x://{n}/{{a}}", long, long, long, "text/plain") for n in range(5)]
+    (said,) = json.loads(attributes(directory_document(templates[:1]))["user.bbfs.uri_templates"])
+    assert set(said["name"] + said["title"] + said["description"]) == {"€"}
+    assert len(json.loads(attributes(directory_document(templates))["user.bbfs.uri_templates"])) == 5
 
 
 @pytest.mark.semantics("S11", "S27")

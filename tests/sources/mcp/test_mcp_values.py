@@ -193,6 +193,16 @@ def test_fields_of_entries_are_bounded() -> None:
     assert add_resources([{"uri": f"y://{n}", "name": f"{n}"} for n in range(10)], rows).bytes < 1000
 
 
+@pytest.mark.parametrize("large", [{"x": [1.5] * 990_000}, {"x": [[]] * 2000}, {"x": "x" * (1 << 21)}])
+def test_data_that_fit_into_no_attribute_are_left_out(large: dict[str, Any]) -> None:
+    light = {"k": [[]] * 100}
+    given = {"uri": "x://a", "uriTemplate": "x://{a}", "name": "a", "annotations": large, "_meta": large}
+    for entry in (resource_entry({**given, "icons": light}), template_entry({**given, "icons": light})):
+        assert entry is not None
+        assert (entry.annotations, entry.mcp_data) == (None, {"icons": light})
+    assert add_resources([given] * 3, Rows("mcp-server+x")).bytes < 5000
+
+
 def test_parts_and_completions_are_bounded() -> None:
     with pytest.raises(TooLarge, match="20000 parts"):
         loaded({"contents": [{"uri": "x", "text": ""}] * 20_000}, None)

@@ -41,6 +41,8 @@ _LONGEST_TYPE = 255
 """Characters of a media type (RFC 6838, section 4.2, has 127 for each half)."""
 _CAPABILITIES = ("resources", "tools", "prompts", "completions")
 _INSTRUCTIONS = 64 << 10
+_LARGEST_DATA = 1 << 20
+"""Limit on the weight of `annotations`, `_meta` and `icons`, each. As JSON, such a value fits into no attribute."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_TTL = 366 * 86400.0
 """Seconds; a server may send any number, but the kernel's entry timeout has a limit."""
@@ -405,7 +407,11 @@ def _mime_type(raw: Mapping[str, Any]) -> str | None:
 
 
 def _mapping(value: Any) -> Mapping[str, Any] | None:
-    return value if isinstance(value, dict) and value else None
+    return value if isinstance(value, dict) and value and _is_light(value) else None
+
+
+def _is_light(value: Any) -> bool:
+    return weight(value, _LARGEST_DATA) <= _LARGEST_DATA
 
 
 def _size(value: Any) -> int | None:
@@ -433,5 +439,5 @@ def _modified_ns(annotations: Mapping[str, Any] | None) -> int | None:
 
 
 def mcp_data(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the fields of an entry that no other value holds, or None."""
-    return {key: raw[key] for key in ("_meta", "icons") if raw.get(key)} or None
+    """Return the fields of an entry that no other value holds, without those that are too large, or None."""
+    return {key: raw[key] for key in ("_meta", "icons") if raw.get(key) and _is_light(raw[key])} or None
