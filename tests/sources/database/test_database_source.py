@@ -272,11 +272,7 @@ def test_without_the_extra_sqlite_works_and_others_say_what_they_need(
     for name in ("sqlalchemy", "psycopg"):
         monkeypatch.setitem(sys.modules, name, None)
     build(source_of(f"sqlite:///{tmp_path}/a.db"), Services())
-    for url, extra in (
-        ("postgresql://host/db", "database"),
-        ("mssql://host/db", "database"),
-        ("mysql://host/db", "mysql"),
-    ):
+    for dialect, extra in (("postgresql", "database"), ("mssql", "database"), ("mysql", "mysql")):
         with pytest.raises(ConfigError, match=rf"pip install 'bbfs\[{extra}\]'"):
             build(source_of(f"{dialect}://host/db"), Services())
 
