@@ -93,7 +93,7 @@ class InodeTable:
     def portions(self) -> Iterator[list[Shown]]:
         """Yield the inodes that are held, in portions; one that is held all the time comes once."""
         for table in self._held:
-            shown = [held if isinstance(held, tuple) else tuple(held.key) for held in table.values()]
+            shown = [held if isinstance(held, tuple) else (held.key.path, held.key.version) for held in table.values()]
             for start in range(0, len(shown), AT_ONCE):
                 yield shown[start : start + AT_ONCE]
 
