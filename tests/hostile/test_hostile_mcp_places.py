@@ -18,6 +18,7 @@ from hostile_messages import (
     page,
     portion,
     portion_of_events,
+    text,
 )
 from hostile_sources import EVENTS, JSON, Reply, Source, over_http, over_sse, stdio
 
@@ -102,6 +103,39 @@ def listings() -> Iterator[Case]:
     more = ID + b'"result":{"completion":{"values":[' + values + b'],"hasMore":true}}}\n'
     completing = {"resources/templates/list": Reply(one), "completion/complete": Reply(more)}
     yield case("values for ever, over stdio", stdio(completing))
+    yield from completions()
+    changing = page(500, key="resourceTemplates", uri="hostile://@N@/%d/" + "y" * 900)
+    replies = {
+        "resources/list": Reply(portion("changes of the list"), endless=True, aside=True),
+        "resources/templates/list": Reply(line(changing)),
+    }
+    yield case("invalid templates that change for ever, over stdio", stdio(replies))
+
+
+def completions() -> Iterator[Case]:
+    """Yield completions of many and of long values, beside one template and beside many."""
+    templates = ["hostile://c/{v}"]
+    many = [*templates, *(f"hostile://c/{{v}}/k{number}" for number in range(450))]
+    for name, beside, size, count in (
+        ("long values", templates, 2900, 10_000),
+        ("values of 64 KiB", templates, 64 << 10, 400),
+        ("values of a name's length", templates, 240, 10_000),
+        ("values beside many templates", many, 0, 10_000),
+    ):
+        listed = text({"resourceTemplates": [{"uriTemplate": each, "name": "t"} for each in beside]})
+        values = b",".join(b'"@N@-%d-%b"' % (number, b"y" * size) for number in range(count))
+        replies = {
+            "resources/templates/list": Reply(ID + b'"result":' + listed + b"}\n"),
+            "completion/complete": Reply(
+                ID + b'"result":{"completion":{"values":[' + values + b'],"hasMore":true}}}\n'
+            ),
+        }
+        yield Case(f"{name}, over stdio", stdio(replies), DIRECTORY, list_completed, quick=name == "long values")
+
+
+def list_completed(directory: Path) -> Sequence[Sequence[str | Path]]:
+    """Return the programs that list the names that the server completes."""
+    return [("ls", directory / "hostile" / "c")] * 2
 
 
 def over_web() -> Iterator[Case]:
