@@ -682,3 +682,21 @@ def test_changed_paths_of_any_shape_stay_few() -> None:
     assert (len(set(few)), few.below) == (TOLD_APART, False)
     apart = ChangedPaths((str(number), "d", "x") for number in range(3 * TOLD_APART))
     assert (set(apart), apart.below) == ({()}, True)
+
+
+@pytest.mark.semantics("S18")
+async def test_a_watch_of_too_many_resources_is_cut_and_says_so(
+    nursery: trio.Nursery, inner: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bbfs.resources.watch.source.WATCHED", 2)
+    source = flat(Announcing, a=b"", b=b"", c=b"", d=b"")
+    async with World(nursery, source) as world:
+        heard = await watching(inner, world, "")
+        assert heard.notes == ["mcp-server+docs: over 2 resources; the others are not watched"]
+        del source.contents["x://a"], source.contents["x://d"]
+        source.contents["x://e"] = b""
+        source.announce()
+        await settled()
+        assert heard.take() == [f"removed {DOCS}a"]
+        assert len(heard.notes) == 1
+        inner.cancel_scope.cancel()

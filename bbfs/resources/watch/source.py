@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 
 import trio
@@ -30,7 +31,10 @@ RETRY_EVERY = 5.0
 WALK_SHARE = 10
 """A walk may take one part in this many of the time."""
 CHECKS_AT_ONCE = 8
-INDEXED_AT_ONCE = 2000
+INDEXED_AT_ONCE = 1000
+WATCHED = 50_000
+"""Resources of a source that lists everything at once which one watch knows. Of more, it reports changes and removals
+of these, and nothing of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class SourceWatch:
         self._told: set[Path] = set()
         self._woken = trio.Event()
         self._walked_until = 0.0
+        self._cut = False  # there are more resources than a watch may know
         self._begun = False  # the first look is complete, so that a difference is a change
         self._failing: str | None = None
         self._retry_at = 0.0
@@ -179,7 +184,7 @@ class SourceWatch:
             await self._meet_singles()
             index = await self._index(told)
             if index is not None:
-                told -= self._diff(index)
+                told -= await self._diff(index)
             due = {path for path, leaf in self._leaves.items() if leaf.single and self._due_in(leaf) <= 0}
             await self._follow()
             if self._begun:
@@ -226,12 +231,19 @@ class SourceWatch:
             return None
         self._listed = catalog.records
         found: dict[Path, Record] = {}
-        for number, record in enumerate(list(self._listed.values())):
+        known = [leaf.record.metadata.native_uri for leaf in self._leaves.values()] if self._cut else []
+        for number, uri in enumerate(known or list(self._listed)):  # the URIs alone: records take far more memory
             if number % INDEXED_AT_ONCE == INDEXED_AT_ONCE - 1:
                 await trio.lowlevel.checkpoint()
-            path = self._manager.mounted(record)
-            if any(scope.covers(path) for scope in self._scopes):
-                found[path] = record
+            record = self._listed.get(uri)
+            path = self._manager.mounted(record) if record is not None else None
+            if record is None or path is None or not any(scope.covers(path) for scope in self._scopes):
+                continue
+            if len(found) >= WATCHED:
+                self._cut = True
+                self._note(f"{self._source.data.uri_prefix}: over {WATCHED} resources; the others are not watched")
+                break
+            found[path] = record
         return found
 
     async def _walk(self) -> dict[Path, Record]:
@@ -259,14 +271,16 @@ class SourceWatch:
         self._walked_until = ended + pause
         return found
 
-    def _diff(self, index: Mapping[Path, Record]) -> set[Path]:
+    async def _diff(self, index: Mapping[Path, Record]) -> set[Path]:
         """Report additions, removals, and the changed contents that the listing shows. Return the added paths."""
         added: set[Path] = set()
         for path in [path for path, leaf in self._leaves.items() if not leaf.single and path not in index]:
             leaf = self._leaves.pop(path)
             self._followed.discard(path)
             self._tell("removed", path, leaf.record)
-        for path, record in index.items():
+        for number, (path, record) in enumerate(index.items()):
+            if number % INDEXED_AT_ONCE == INDEXED_AT_ONCE - 1:
+                await trio.lowlevel.checkpoint()
             leaf, version = self._leaves.get(path), None if record.invalidated else _version(record)
             if leaf is None:
                 self._leaves[path] = _Leaf(record, _version(record), self._manager.clock())
@@ -285,8 +299,11 @@ class SourceWatch:
         wanted: list[tuple[Path, _Leaf]] = []
         fresh: set[int] = set()  # by identity
         if len(self._followed) < FOLLOWED:
-            for path, leaf in sorted(self._leaves.items(), key=lambda item: not item[1].single):
-                if path not in self._followed and not leaf.record.on_open and len(self._followed) < FOLLOWED:
+            singles = ((path, leaf) for path, leaf in self._leaves.items() if leaf.single)
+            for path, leaf in chain(singles, self._leaves.items()):
+                if len(self._followed) >= FOLLOWED:
+                    break
+                if path not in self._followed and not leaf.record.on_open:
                     self._followed.add(path)
                     wanted.append((path, leaf))
         if isinstance(handler, CanWatch):
