@@ -15,6 +15,7 @@ from hostile_storage import (
     ENDLESS_S3,
     ESCAPES,
     HOSTILE_TARS,
+    LONG_FACT,
     ODD_DAV,
     S3_PAGES,
     dav_entry,
@@ -48,6 +49,10 @@ def stores() -> Iterator[Case]:
         f"a listing of {name}": Reply(made(1).replace(b">1<", b">@N@<").replace(b"1-", b"@N@-"), headers=XML)
         for name, made in ENDLESS_S3.items()
     }
+    facts = f"<Size>1</Size><ETag>{LONG_FACT}</ETag><StorageClass>{LONG_FACT}</StorageClass>"
+    long = "".join(f"<Contents><Key>d/@N@-{n}</Key>{facts}</Contents>" for n in range(30))
+    more = "<IsTruncated>true</IsTruncated><NextContinuationToken>@N@</NextContinuationToken>"
+    pages["a listing of long facts"] = Reply(s3_page((more + long).encode()), headers=XML)
     elements = lambda: s3_page(b"<a/>" * 12 * MIB)  # noqa: E731
     pages |= {
         "a page of elements, gzip": Reply(elements, headers=XML, encodings=["gzip"]),
@@ -81,6 +86,9 @@ def collections() -> Iterator[Case]:
     replies |= {
         "names for ever": endless("".join(dav_entry("/d/@N@") for _ in range(100))),
         "long names for ever": endless("".join(dav_entry("/d/@N@" + "x" * 8000) for _ in range(100))),
+        "long facts for ever": endless(
+            dav_entry("/d/@N@.odd", f"<getetag>{LONG_FACT}</getetag><getcontenttype>{LONG_FACT}</getcontenttype>")
+        ),
         "one name for ever": endless(dav_entry("/d/a") * 1000),
         "elements for ever": endless("<a/>" * MIB),
         "spaces for ever": endless(" " * MIB),

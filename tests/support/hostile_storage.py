@@ -42,6 +42,8 @@ def hostile_xml(root: str) -> Mapping[str, Callable[[], bytes]]:
     }  # fmt: skip
 
 
+LONG_FACT = "\U0001f600" + "x" * 15_000
+"""An ETag or a type whose one odd character makes each of the others take four bytes."""
 S3_PAGES: Mapping[str, Callable[[], bytes]] = {
     **hostile_xml("ListBucketResult"),
     "a million elements": lambda: s3_page(b"<a/>" * 1_000_000),

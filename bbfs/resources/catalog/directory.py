@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
+from sys import getsizeof
 
 import trio
 from cachetools import LRUCache
@@ -19,7 +20,9 @@ from bbfs.sources import CanFind, CanListDirectory, CanStat
 
 DIRECTORIES_KEPT = 10_000
 ENTRIES_KEPT = 300_000
-"""Entries of all listings of a source that are kept; each takes 1 KB of memory."""
+"""Entries of all listings of a source that are kept; each takes 1 KB of memory, and more with long texts."""
+_USUAL_TEXTS = 512
+"""Bytes of the texts of an entry that takes 1 KB."""
 UNLISTED_KEPT = 10_000
 """Files that were opened by URI alone."""
 
@@ -28,8 +31,8 @@ UNLISTED_KEPT = 10_000
 class _Listed:
     """One directory as last listed: name → record, and the raw segments behind the names.
 
-    open: whether other names may exist. problem: why the listing is incomplete. resources: entries that are neither
-    directories nor links.
+    open: whether other names may exist. problem: why the listing is incomplete. texts: bytes of the texts of all
+    entries. resources: entries that are neither directories nor links.
     """
 
     fetched_at: float
@@ -38,10 +41,20 @@ class _Listed:
     lease: Lease = field(default_factory=Lease)
     open: bool = False
     problem: str | None = None
+    texts: int = 0
     resources: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.resources = sum(record.metadata.kind == "resource" for record in self.entries.values())
+
+    @property
+    def weight(self) -> int:
+        """The usual entries that would take as much memory: at least as many as it has."""
+        count = len(self.entries)
+        return min(
+            max(count + (self.texts - count * _USUAL_TEXTS >> 10), count, ENTRIES_KEPT // DIRECTORIES_KEPT),
+            ENTRIES_KEPT,
+        )
 
     def expire(self) -> None:
         """Have it listed again at the next use; until then it serves as stale (S20)."""
@@ -49,12 +62,23 @@ class _Listed:
         self.lease.end()
 
 
+def _texts(metadata: ResourceMetadata) -> int:
+    """Return about the bytes that the texts of a description take."""
+    size = getsizeof(metadata.uri) + getsizeof(metadata.native_uri) + getsizeof(metadata.etag)
+    if metadata.mime_type is not None:
+        size += getsizeof(metadata.mime_type)
+    if metadata.description is not None:
+        size += getsizeof(metadata.description)
+    if metadata.target is not None:
+        size += getsizeof(metadata.target)
+    return size if metadata.properties is None else size + sum(map(getsizeof, metadata.properties.values()))
+
+
 class _Listings(LRUCache[Path, _Listed]):
     """The listings used last. The lease of one that is evicted or replaced ends."""
 
     def __init__(self, past: Past) -> None:
-        least = ENTRIES_KEPT // DIRECTORIES_KEPT
-        super().__init__(ENTRIES_KEPT, lambda listed: min(max(len(listed.entries), least), ENTRIES_KEPT))
+        super().__init__(ENTRIES_KEPT, lambda listed: listed.weight)
         self._past = past
 
     def __setitem__(self, path: Path, listed: _Listed) -> None:
@@ -305,10 +329,12 @@ class DirectoryCatalog:
             segments = await trio.to_thread.run_sync(named)
         entries: dict[str, Record] = {}
         changed: list[Path] = []
+        texts = 0
         for number, (name, segment) in enumerate(segments.items(), 1):
             if number % PORTION == 0:
                 await trio.lowlevel.checkpoint()
             metadata = by_segment[segment]
+            texts += _texts(metadata)
             record = old.entries.get(name) if old is not None else None
             if record is None or record.metadata.kind != metadata.kind:
                 record = self._past.record(self.source.id, metadata, (*path, name), now)
@@ -321,7 +347,9 @@ class DirectoryCatalog:
         if self._directories.get(path) is not old or (old is not None and old.fetched_at != before):
             fetched_at = 0.0  # forgotten meanwhile: this is older than that
         lease = Lease(fetched_at + self.source.policy.listing_ttl)
-        listed = _Listed(fetched_at, dict(sorted(entries.items())), segments, lease, listing.open, listing.problem)
+        listed = _Listed(
+            fetched_at, dict(sorted(entries.items())), segments, lease, listing.open, listing.problem, texts
+        )
         self._directories[path] = listed
         if changed:
             self._context.notify(changed, "listed" if names else "changed")

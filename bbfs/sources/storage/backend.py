@@ -20,7 +20,9 @@ ATTEMPTS = 4
 A_TURN = 1000
 """Entries of a listing between two turns of other tasks."""
 LISTED_BYTES = 16 << 20
-"""Limit on the bytes of the URIs in one listing, together."""
+"""Limit on the bytes of the URIs in one listing, together, and on those of the other texts of its entries."""
+LONGEST_FACT = 255
+"""Characters of an ETag, a type or another short text of a store; RFC 6838, section 4.2, has 127 for half a type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,19 @@ class Opened:
     item: StoredItem
 
 
+def short(text: str | None) -> str | None:
+    """Return a fact of a store, or None for one without characters or with too many."""
+    return text if text and len(text) <= LONGEST_FACT else None
+
+
+def _texts(item: StoredItem) -> int:
+    """Return about the bytes of the texts of an item, its path aside."""
+    facts = {item.etag, item.mime_type, item.target}
+    if item.properties:
+        facts.update(value for value in item.properties.values() if isinstance(value, str))
+    return sum(len(fact) if fact.isascii() else 4 * len(fact) for fact in facts if fact)
+
+
 class Collected:
     """The entries of one directory, until they are too many. Of two with one name, a directory wins, else the first.
 
@@ -72,7 +87,7 @@ class Collected:
         self._limit = limit
         self._what = place.native_uri((*place.above, *path))
         self._above = len(self._what) + 1
-        self._bytes = 0
+        self._bytes = self._texts = 0
         self.problem: str | None = None
 
     def __len__(self) -> int:
@@ -94,11 +109,13 @@ class Collected:
                 self._items[name] = item
             return True
         size = self._above + len(segment_of(name))
-        if self._bytes + size > LISTED_BYTES:
-            return self.cut(f"{LISTED_BYTES >> 20} MiB of URIs")
+        texts = _texts(item)
+        if max(self._bytes + size, self._texts + texts) > LISTED_BYTES:
+            return self.cut(f"{LISTED_BYTES >> 20} MiB of URIs or of other texts")
         if len(self._items) >= self._limit:
             return self.cut("list_limit")
         self._bytes += size
+        self._texts += texts
         self._items[name] = item
         return True
 

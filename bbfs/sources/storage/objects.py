@@ -33,7 +33,7 @@ from bbfs.model.errors import (
 )
 from bbfs.sources.http.statuses import STORAGE_ERRORS
 from bbfs.sources.storage.addresses import Names
-from bbfs.sources.storage.backend import Collected, LibraryBackend, ListedItems, StoredItem
+from bbfs.sources.storage.backend import Collected, LibraryBackend, ListedItems, StoredItem, short
 from bbfs.sources.storage.options import Configured
 
 T = TypeVar("T")
@@ -241,7 +241,7 @@ def _described(path: Names, meta: Any, attributes: dict[str, str] | None = None)
         "resource",
         meta["size"],
         int(modified.timestamp()) * 1_000_000_000,
-        (meta["e_tag"] or "").strip('"') or None,  # some stores leave the quotes out of listings
+        short((meta["e_tag"] or "").strip('"')),  # some stores leave the quotes out of listings
         None if is_generic else mime_type,
         properties or None,
     )

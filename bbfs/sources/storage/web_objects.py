@@ -12,7 +12,7 @@ from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.headers import modified_ns
 from bbfs.sources.http.responses import WebStream, number_in
 from bbfs.sources.storage.addresses import Names
-from bbfs.sources.storage.backend import ATTEMPTS, Opened, RemoteBackend, StoredItem
+from bbfs.sources.storage.backend import ATTEMPTS, Opened, RemoteBackend, StoredItem, short
 
 ANY = frozenset(range(300, 600))
 """Statuses that the backends handle: they decide what an error is, and follow no redirect with their credentials."""
@@ -54,7 +54,7 @@ def facts_of(status: int, headers: Mapping[str, str], *, is_pinned_by_time: bool
     if size is None:
         raise ProtocolViolation("an object whose size the server does not say, or that no file can have")
     stored_type = headers.get("content-type", "")
-    given = {"stored_type": stored_type or None}
+    given = {"stored_type": short(stored_type)}
     given |= {name.replace("-", "_"): headers.get(name) for name in _PROPERTIES}
     etag, modified = etag_in(headers.get("etag", "")), modified_ns(headers)
     return Facts(
@@ -68,13 +68,13 @@ def facts_of(status: int, headers: Mapping[str, str], *, is_pinned_by_time: bool
 
 
 def etag_in(text: str) -> str | None:
-    """Return an entity tag without quotes."""
-    return text.strip('"') or None
+    """Return an entity tag without quotes, or None if it is empty or too long."""
+    return short(text.strip('"'))
 
 
 def mime_type_of(stored_type: str) -> str | None:
-    """Return the MIME type that a server states, None for one without meaning."""
-    return None if stored_type.partition(";")[0].strip().lower() in _GENERIC else stored_type
+    """Return the MIME type that a server states, None for one without meaning or one that is too long."""
+    return None if stored_type.partition(";")[0].strip().lower() in _GENERIC else short(stored_type)
 
 
 class WebBackend(RemoteBackend):

@@ -133,3 +133,17 @@ async def test_the_listings_of_a_hierarchical_source_have_a_bound_together(
         for name in "abcdef":
             assert await world.manager.children(("bb-scripted+tree+file", name))
             assert served.catalog.count() <= 60
+
+
+async def test_listings_with_long_texts_count_as_more_entries(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "DIRECTORIES_KEPT", 10)
+    monkeypatch.setattr(directory, "ENTRIES_KEPT", 50)
+    source = TreeSource(contents={f"file:./{name}/{n}": b"" for name in "abcdef" for n in range(5)})
+    source.described = {uri: {"properties": {"fact": "\U0001f600" * 1024}} for uri in source.contents}
+    async with World(nursery, source) as world:
+        (served,) = world.manager.sources.values()
+        for name in "abcdef":
+            assert await world.manager.children(("bb-scripted+tree+file", name))
+        assert served.catalog.count() <= 10

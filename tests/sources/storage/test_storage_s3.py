@@ -31,7 +31,7 @@ from bbfs.model.values import WAITS_FOR_SOURCE, DataSource, Policy
 from bbfs.sources import Services
 from bbfs.sources.storage import backend
 from bbfs.sources.storage.handler import StorageHandler
-from bbfs.sources.storage.s3.answers import error_of, page_of
+from bbfs.sources.storage.s3.answers import error_of, facts_of, page_of
 from bbfs.sources.storage.s3.signing import Account
 from bbfs.testing import list_all, read_whole
 
@@ -364,6 +364,31 @@ async def test_the_names_of_a_listing_have_a_bound_in_bytes(monkeypatch: pytest.
     assert sum(len(each.native_uri) for each in listing.resources) <= 1 << 20
     assert listing.problem is not None
     assert "URIs" in listing.problem
+
+
+@pytest.mark.semantics("S25")
+async def test_the_other_texts_of_a_listing_have_a_bound_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "LISTED_BYTES", 1 << 20)
+    fact = "\U0001f600" * 255
+    facts = f"<Size>1</Size><ETag>{fact}</ETag><StorageClass>{fact[1:]}</StorageClass>"
+    page = s3_page("".join(f"<Contents><Key>d/{n}</Key>{facts}</Contents>" for n in range(1000)).encode())
+    server = HostileS3(lambda number: page)
+    with trio.fail_after(60), closing(server):
+        async with opened(source("s3://b", server.url)) as handler:
+            listing = await handler.list_directory(("b", "d"))
+    assert 0 < len(listing.resources) <= (1 << 20) // (2 * 254 * 4)
+    assert listing.problem is not None
+    assert "texts" in listing.problem
+
+
+async def test_long_facts_of_an_object_are_left_out() -> None:
+    long = "x" * 256
+    facts = f"<ETag>{long}</ETag><StorageClass>{long}</StorageClass>"
+    (found,) = (await page_of(s3_page(f"<Contents><Key>k</Key><Size>1</Size>{facts}</Contents>".encode()))).objects
+    assert (found.etag, found.storage_class) == (None, None)
+    told = facts_of(200, {"content-length": "1", "etag": long, "content-type": long, "x-amz-storage-class": long})
+    assert (told.etag, told.mime_type) == (None, None)
+    assert not told.properties
 
 
 def test_an_error_tells_the_region_but_no_signature() -> None:

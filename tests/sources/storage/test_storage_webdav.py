@@ -77,6 +77,15 @@ async def opened(
             await handler.aclose()
 
 
+async def test_long_facts_of_an_entry_are_left_out() -> None:
+    long = "\U0001f600" + "x" * 255
+    entry = dav_entry("/d/a.qqq", f"<getetag>{long}</getetag><getcontenttype>a/{long}</getcontenttype>")
+    server = Dav(listing(dav_page(OWN, entry)))
+    async with opened(server) as handler:
+        (found,) = (await handler.list_directory((server.host, "d"))).resources
+    assert (found.etag, found.mime_type, found.properties) == (None, None, None)
+
+
 async def test_a_listing_asks_for_what_it_needs_and_shows_it() -> None:
     file = (
         "<getcontentlength>7</getcontentlength><getlastmodified>Sun, 06 Nov 1994 08:49:37 GMT</getlastmodified>"

@@ -26,7 +26,7 @@ from bbfs.sources.http.responses import number_in
 from bbfs.sources.http.statuses import STORAGE_ERRORS, status_error
 from bbfs.sources.storage import web_objects
 from bbfs.sources.storage.addresses import shown
-from bbfs.sources.storage.backend import A_TURN
+from bbfs.sources.storage.backend import A_TURN, short
 from bbfs.sources.storage.web_objects import Facts, etag_in
 from bbfs.sources.storage.xml import local_name, parse_small_xml, parse_xml
 
@@ -118,7 +118,7 @@ def _object(said: Mapping[str, str], key: Callable[[str], str]) -> ListedObject:
         size,
         _from_iso(said.get("LastModified", "")),
         etag_in(said.get("ETag", "")),
-        said.get("StorageClass") or None,
+        short(said.get("StorageClass")),
     )
 
 
@@ -153,7 +153,7 @@ def facts_of(status: int, headers: Mapping[str, str]) -> Facts:
     facts = web_objects.facts_of(status, headers)
     version = headers.get("x-amz-version-id")
     given: dict[str, Any] = {
-        "storage_class": headers.get("x-amz-storage-class"),
+        "storage_class": short(headers.get("x-amz-storage-class")),
         "version_id": version if version != "null" else None,
         "encryption": headers.get("x-amz-server-side-encryption"),
         "restore": headers.get("x-amz-restore"),

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from bbfs.sources.http.headers import modified_ns
 from bbfs.sources.http.responses import number_in
 from bbfs.sources.storage.addresses import Names
-from bbfs.sources.storage.backend import StoredItem
+from bbfs.sources.storage.backend import StoredItem, short
 from bbfs.sources.storage.web_objects import etag_in, mime_type_of
 from bbfs.sources.storage.xml import local_name
 
@@ -72,7 +72,7 @@ def described(response: ElementTree.Element) -> Described | None:
         number_in(said.get("getcontentlength", "")),
         modified_ns({"last-modified": said["getlastmodified"]} if "getlastmodified" in said else {}),
         etag_in(said.get("getetag", "")),
-        said.get("getcontenttype") or None,
+        short(said.get("getcontenttype")),
     )
 
 
