@@ -4,7 +4,6 @@ import errno
 import logging
 import os
 
-import pyfuse3
 import pytest
 
 from bbfs.fuse.daemon import _Adapter
@@ -18,14 +17,3 @@ def said(text: str, *values: object) -> logging.LogRecord:
 def test_an_answer_that_nobody_waits_for_is_no_error(number: int, is_said: bool) -> None:
     record = said("fuse_release(): fuse_reply_* failed with %s", os.strerror(number))
     assert _Adapter().needed(record) is is_said
-
-
-def test_a_change_that_nobody_can_be_told_of_any_more_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyfuse3, "close", lambda unmount: None)
-    record, adapter = (
-        said("Failed to submit invalidate_entry request for parent inode %d, name %r", 7, b"x"),
-        _Adapter(),
-    )
-    assert adapter.needed(record)
-    adapter.unmount()
-    assert not adapter.needed(record)

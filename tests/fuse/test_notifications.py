@@ -1,8 +1,11 @@
 """The queue of notifications to the kernel: its bound, its order and its end."""
 
+import errno
+import logging
 import threading
 from collections.abc import Iterator
 
+import pytest
 import trio
 
 from bbfs.fuse.notifications import MOST, Names, Notifications
@@ -77,4 +80,26 @@ async def test_a_name_that_the_kernel_does_not_hold_stops_nothing(nursery: trio.
     notifications.invalidate(1, b"last")
     nursery.start_soon(notifications.run, nothing_held)
     assert await trio.to_thread.run_sync(done.wait, BOUND)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_change_that_nobody_can_be_told_of_any_more_is_no_error(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[bytes] = []
+    done = threading.Event()
+
+    def send(parent: int, name: bytes) -> None:
+        tried.append(name)
+        if name == b"last":
+            done.set()
+        raise OSError(errno.ENODEV, "the mount is gone")
+
+    notifications = Notifications(send)
+    notifications.invalidate(1, b"first")
+    notifications.invalidate(1, b"last")
+    nursery.start_soon(notifications.run, nothing_held)
+    assert await trio.to_thread.run_sync(done.wait, BOUND)
+    assert tried == [b"first", b"last"]
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
     nursery.cancel_scope.cancel()
