@@ -68,6 +68,21 @@ def cases() -> Iterator[Case]:
         yield Case(f"http: {name}", over_http(name), "mcp-server+hostile", read_all, 60, quick)
 
 
+def watch_all(directory: Path) -> Sequence[Sequence[str | Path]]:
+    """Watch the source while its names change: each listing of the directory makes others."""
+    watch = f"timeout -s INT 15 {sys.executable} -m bbfs watch '{directory}' > /dev/null & sleep 3"
+    return [("sh", "-c", f"{watch}; cd '{directory}/odd/d'; for i in 1 2 3 4; do ls > /dev/null; sleep 2; done; wait")]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [Case("watched", over_stdio("other names in each listing"), "mcp-server+hostile", watch_all, 60)],
+    ids=str,
+)
+def test_a_watch_of_other_names_in_each_listing_harms_nobody(case: Case, holds: Callable[[Case], None]) -> None:
+    holds(case)
+
+
 @pytest.mark.parametrize("case", list(cases()), ids=str)
 def test_a_hostile_server_harms_nobody(case: Case, holds: Callable[[Case], None]) -> None:
     holds(case)

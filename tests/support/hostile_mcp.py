@@ -229,6 +229,16 @@ on(
         b'{"uri":"odd://x","name":"x"}]}',
     ),
 )
+_listings = count()
+result_of(
+    LIST,
+    "other names in each listing",
+    lambda: {
+        "resources": [
+            {"uri": f"odd://d/{listing}-{n}", "name": f"{n}"} for listing in [next(_listings)] for n in range(60_000)
+        ]
+    },
+)
 on(LIST, "a page of lists", lambda r: around(r, b'{"resources": [', much(b"[],", 30 * MIB), b"0]}"))
 result_of(LIST, "a cursor that is a number", lambda: {"resources": [{"uri": "odd://a", "name": "a"}], "nextCursor": 7})
 result_of(
