@@ -263,6 +263,7 @@ class _Client:
     async def _call(self, asked: Any, request: dict[str, Any]) -> None:
         """Call a tool and send the parts of its result. It is cancelled if the client leaves."""
         loaded = await self._calls.call(request, lambda told: self._offer(asked, {"progress": told}))
+        await self._queue.fewer_than(1)  # answers would go before the progress that waits
         for part in loaded.parts:
             size = part.content.size
             await self._answer_with_room({"id": asked, "part": described(part)})
