@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from harness import Mounts
 from hostile import Case
 from hostile_messages import (
     ID,
@@ -21,6 +22,7 @@ from hostile_messages import (
     text,
 )
 from hostile_sources import EVENTS, JSON, Reply, Source, over_http, over_sse, stdio
+from programs import Program
 
 DIRECTORY = "mcp-server+hostile"
 MIB = 1 << 20
@@ -181,3 +183,20 @@ ALL = [*places(), *descriptions(), *streams(), *listings(), *over_web(), *older(
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_a_hostile_mcp_server_harms_nobody(case: Case, holds: Callable[[Case], None]) -> None:
     holds(case)
+
+
+@pytest.mark.semantics("S30")
+def test_a_secret_at_the_cut_of_the_instructions_stays_out(fuse: None, tmp_path: Path) -> None:
+    secret = "sk-0123456789abcdef0123456789abcdef"
+    told = b'"' + b"x" * ((64 << 10) - 30) + secret.encode() + b'"'
+    source = stdio({"initialize": Reply(line(PLACES["the instructions"].replace(b"@@", told)))})(tmp_path)
+    source["mcpConfig"]["env"] = {"TOKEN": secret}
+    mounts = Mounts()
+    try:
+        mount = mounts(source, expected=[""])
+        Program("ls", mount / DIRECTORY).wait(20)
+        described = (mount / DIRECTORY / ".about.md").read_text()
+        assert "xxx***" in described
+        assert "sk-0" not in described + mount.log()
+    finally:
+        mounts.close()
