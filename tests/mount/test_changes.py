@@ -308,7 +308,7 @@ def test_what_changes_is_printed_at_once_and_nobody_is_asked_meanwhile(
     quiet = knowledge.requests()
     single = Watching(programs, directory / "first")
     # What is watched already costs nothing. A listing that is older than the subscription expires once.
-    assert set(knowledge.requests()[len(quiet) :]) <= {"resources/list", "resources/templates/list"}
+    assert set(knowledge.requests()[len(quiet) :]) <= {"resources/list", "resources/templates/list", "tools/list"}
     quiet = knowledge.requests()
 
     before = time.monotonic()
@@ -321,6 +321,7 @@ def test_what_changes_is_printed_at_once_and_nobody_is_asked_meanwhile(
     assert set(asked) <= {
         "resources/list",
         "resources/templates/list",
+        "tools/list",
         "resources/read resource://knowledge/guides/document/first",
     }
     knowledge.put("third", "a third one\n")
