@@ -40,6 +40,7 @@ ERRNOS = {
     "DeadlineExceeded": errno.ETIMEDOUT,
     "ProtocolViolation": errno.EPROTO,
     "TooLarge": errno.EFBIG,
+    "ToolFailed": errno.EIO,
     "ReadOnly": errno.EROFS,
     "NotSupported": errno.EOPNOTSUPP,
     "Outdated": errno.ESTALE,
