@@ -504,6 +504,7 @@ def test_path_and_uri_name_what_they_were_given(bbfs: Run, only: list[str]) -> N
 
 def test_no_text_of_a_source_controls_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")  # no line of progress, which controls the terminal itself
     odd = shlex.join([sys.executable, str(SERVERS / "odd.py"), "terminal"])
     uri = "mcp-server+odd+odd://b"
     for command in (

@@ -11,7 +11,7 @@ from programs import errno_of, python, run, shell, wait_until
 
 OPEN = "open(sys.argv[1], 'rb').read()"
 ODD_LISTS = ["/zero", "/one", "/limited", "/deaf", "/circle", "/echo", "/broken", "/large"]
-LEFT_OUT = "bbfs.resources.catalog.flat: pets: GET /needs-header"
+LEFT_OUT = "bbfs.resources.catalog.base: pets: GET /needs-header"
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +166,7 @@ def test_an_api_that_fails_or_hangs_harms_no_other_source(
     (notes / "a").write_text("well\n")
     mount = mounted(
         folder("notes", notes), own_server.source(timeout="1s", ttl=0, config={"exclude": ["/hang"]}),
-        expected=["HTTP 500", "bbfs.resources.catalog.flat: pets", "did not answer", "no answer"],
+        expected=["HTTP 500", "bbfs.resources.catalog.base: pets", "did not answer", "no answer"],
     )  # fmt: skip
     well, root = mount / "bb-filesystem+notes+file/a", mount / own_server.root()
     assert run("cat", root / "pets/3/index.json").out
