@@ -289,22 +289,22 @@ def test_of_several_mounts_the_one_that_has_it_is_read(
 ) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other/only-here.txt").write_bytes(b"here\n")
-    first, _ = mount("--dir", f"twice={folder}")
-    second, _ = mount("--dir", f"twice={tmp_path / 'other'}")
-    uri = "bb-filesystem+twice+file:./"
+    first, _ = mount("--dir", f"several={folder}")
+    second, _ = mount("--dir", f"several={tmp_path / 'other'}")
+    uri = "bb-filesystem+several+file:./"
     assert text(process("cat", f"{uri}hello.txt", f"{uri}only-here.txt")) == "hello\nhere\n"
     missing = process("cat", f"{uri}nowhere")
     assert missing.returncode == 1
     assert f"{uri}nowhere: at {first}, {second}: ".encode() in missing.stderr
-    read = process("cat", "twice/hello.txt", "twice/only-here.txt")
+    read = process("cat", "several/hello.txt", "several/only-here.txt")
     assert text(read) == "hello\nhere\n"
-    which = "bbfs: twice: at {}, not at {}; BBFS_MOUNT or a path chooses another"
+    which = "bbfs: several: at {}, not at {}; BBFS_MOUNT or a path chooses another"
     said = [line for line in read.stderr.decode().splitlines() if "passed over" not in line]  # mounts of other tests
     assert said == [which.format(first, second), which.format(second, first)]
-    assert b"twice" not in process("cat", "-q", "twice/hello.txt").stderr
-    missing = process("cat", "twice/nowhere")
+    assert b"several" not in process("cat", "-q", "several/hello.txt").stderr
+    missing = process("cat", "several/nowhere")
     assert missing.returncode == 1
-    assert f"twice/nowhere: at {first}, {second}: No such file or directory".encode() in missing.stderr
+    assert f"several/nowhere: at {first}, {second}: No such file or directory".encode() in missing.stderr
     table = text(process("sources"))
     assert table.splitlines()[0].split()[-1] == "MOUNT"
     assert all(any(line.endswith(str(point)) for line in table.splitlines()) for point in (first, second))
@@ -315,10 +315,10 @@ def test_a_variable_says_which_mount_is_meant(mount: Mount, process: Process, tm
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "which").write_text(name)
-        points[name], _ = mount("--dir", f"twice={tmp_path / name}")
+        points[name], _ = mount("--dir", f"shared={tmp_path / name}")
     for name, point in points.items():
-        assert text(process("cat", "twice/which", env={**os.environ, "BBFS_MOUNT": str(point)})) == name
-    wrong = process("cat", "twice/which", env={**os.environ, "BBFS_MOUNT": str(tmp_path)})
+        assert text(process("cat", "shared/which", env={**os.environ, "BBFS_MOUNT": str(point)})) == name
+    wrong = process("cat", "shared/which", env={**os.environ, "BBFS_MOUNT": str(tmp_path)})
     assert wrong.returncode != 0
     assert f"{tmp_path} is no mount of bbfs (BBFS_MOUNT)".encode() in wrong.stderr
 
