@@ -324,6 +324,8 @@ class ResourceManager:
         source, below = self.place(path)
         try:
             view = source.catalog.cached_view(below)
+            if view is not None and not len(view) and (failure := source.catalog.failure(below)) is not None:
+                raise failure  # it is not empty, it could not be asked for
             view = await self.below(source, below) if view is None else view
         except NotFound:
             if len(path) > 1:

@@ -338,8 +338,9 @@ COMPLETIONS: dict[str, tuple[Any, str]] = {
 def test_completions_that_cannot_be_used_take_nothing_from_the_rest(mount: Mount) -> None:
     names = [f"completion-{name}" for name in COMPLETIONS]
     assert outcomes(*(odd(mount, name) for name in names), directories=True) == ["OK a b c t"] * len(names)
-    found = outcomes(*(odd(mount, name, "t") for name in names), directories=True)
-    assert found == [expected for _, expected in COMPLETIONS.values()]
+    for _ in range(2):  # a failure stays one while it is cached
+        found = outcomes(*(odd(mount, name, "t") for name in names), directories=True)
+        assert found == [expected for _, expected in COMPLETIONS.values()]
     assert outcomes(*(odd(mount, name, "t/unknown") for name in names)) == ["ENOENT"] * len(names)
     assert outcomes(*(odd(mount, name, "a") for name in names)) == [A] * len(names)
 

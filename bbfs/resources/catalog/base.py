@@ -14,7 +14,7 @@ from itertools import chain, islice
 from math import inf
 from typing import Any, Protocol, overload
 
-from bbfs.model.errors import DeadlineExceeded
+from bbfs.model.errors import BbfsError, DeadlineExceeded
 from bbfs.model.listing import Buckets
 from bbfs.model.values import ChangeEvent, Listing, ResourceMetadata, ResourceTemplate
 from bbfs.resources.catalog.folding import Directory
@@ -317,6 +317,10 @@ class Catalog(Protocol):
 
         Raise NotFound, NotADirectory.
         """
+        ...
+
+    def failure(self, path: Path) -> BbfsError | None:
+        """Return the error of the last answer for the names of a directory that the source completes, or None."""
         ...
 
     def cached_view(self, path: Path, *, completed: bool = True) -> View | None:

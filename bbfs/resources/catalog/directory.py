@@ -161,6 +161,9 @@ class DirectoryCatalog:
         except NotFound:
             return None
 
+    def failure(self, path: Path) -> None:
+        """Return None: names beyond a listing are asked for one by one."""
+
     def cached_view(self, path: Path, *, completed: bool = True) -> View | None:
         listed = self._fresh(path)
         return None if listed is None else View.of(listed.entries)

@@ -116,6 +116,9 @@ class FlatCatalog:
     def last_cached(self, path: Path) -> Node | None:
         return None if self._held.tree is None else self._node(self._held.tree, path)
 
+    def failure(self, path: Path) -> BbfsError | None:
+        return self._templated.failure(path)
+
     def cached_view(self, path: Path, *, completed: bool = True) -> View | None:
         place = self._cached(self._place, path)
         if place is None:

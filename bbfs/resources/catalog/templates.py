@@ -483,6 +483,11 @@ class Templated:
             raise type(names.error)(*names.error.args)
         return children
 
+    def failure(self, path: Path) -> BbfsError | None:
+        """Return the error of the cached answer for the unlisted names of a directory, or None."""
+        names = self._names.get(path)
+        return None if names is None or names.error is None else type(names.error)(*names.error.args)
+
     async def children(self, path: Path) -> Children:
         """As `cached_children`, asking the source. Raise its error if there are no names to show."""
         children = self.cached_children(path)
