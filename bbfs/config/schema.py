@@ -96,7 +96,7 @@ class CapabilitiesTable(ConfigTable):
     read: bool = True
     write: bool = False
     list: bool = True
-    search: bool = False
+    search: bool = True
 
 
 class TtlTable(ConfigTable):

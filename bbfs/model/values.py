@@ -27,7 +27,7 @@ class Capabilities:
     read: bool = True
     write: bool = False
     list: bool = True
-    search: bool = False
+    search: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +250,23 @@ class Progress:
     done: float
     total: float | None = None
     text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One result of a search. The hits of an answer come in the order of their rank, the best first.
+
+    native_uri: of a resource that the source lists or makes from a template.
+    score: greater is better. It may be compared within one answer only; None where the source gives none.
+    snippet: plain text of the content around the match, or None. where: the place of the match in words, such as a
+    heading or `line 12`.
+    """
+
+    native_uri: str
+    score: float | None = None
+    title: str | None = None
+    snippet: str | None = None
+    where: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from bbfs.sources import (
     CanListDirectory,
     CanLoad,
     CanLoadIfChanged,
+    CanSearch,
     CanWatch,
     Handler,
     LoadsWhileWanted,
@@ -91,12 +92,21 @@ class Source:
         return self.error or self.catalog.problem or (state.reason if state.state == "down" else None)
 
     @property
+    def searches(self) -> CanSearch | None:
+        """The handler, if it searches now and the configuration grants it."""
+        handler = self.handler
+        if self.data.capabilities.search and isinstance(handler, CanSearch) and handler.searches:
+            return handler
+        return None
+
+    @property
     def capabilities(self) -> list[str]:
         """The capabilities that the configuration grants and the handler has."""
         granted, handler = self.data.capabilities, self.handler
         can = {
             "read": granted.read and self.loads is not None,
             "list": granted.list and isinstance(handler, CanList | CanListDirectory),
+            "search": self.searches is not None,
         }
         return [name for name, held in can.items() if held]
 

@@ -12,6 +12,7 @@ from bbfs.model.values import (
     Change,
     Completion,
     DataSource,
+    Hit,
     Listing,
     ListingProgress,
     Loaded,
@@ -158,6 +159,24 @@ class CanComplete(Protocol):
 
 
 @runtime_checkable
+class CanSearch(Protocol):
+    """Searches its resources itself, by words or by meaning."""
+
+    @property
+    def searches(self) -> bool:
+        """Return whether this source, as it is configured and as far as it is known, has a search. Asks nothing."""
+        ...
+
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        """Return at most `limit` hits, the best first, each resource once.
+
+        query: words of a user, at most `LONGEST_QUERY` characters; nothing in it is syntax. Raise NotSupported if the
+        source has no search.
+        """
+        ...
+
+
+@runtime_checkable
 class CanPut(Protocol):
     """Stores whole resources from the owner of the mount (`bbfs put`), and reports them at once (`CanWatch`)."""
 
@@ -198,6 +217,10 @@ class CanClose(Protocol):
     async def aclose(self) -> None:
         """Release everything within a few seconds. Called once, after the last request. Raise nothing expected."""
         ...
+
+
+LONGEST_QUERY = 1000
+"""Characters of a query."""
 
 
 class Handler(Protocol):

@@ -25,6 +25,7 @@ from bbfs.sources import (
     CanList,
     CanListDirectory,
     CanLoad,
+    CanSearch,
     CanStat,
     Content,
     Handler,
@@ -71,6 +72,12 @@ HOSTILE = (
 )
 
 
+QUERIES = (
+    "", " ", '"', "'", '"unbalanced', "a AND", "NOT", "NEAR(", "(", "a:b", "col:*", "*", "%", "_", "\\", "a'b--",
+    "; drop", "$1", "?", "{x}", "\0", "\n", "-x", "+", "^", "\N{OWL}", "x" * 1000, "a " * 500, "((((((((((", "' OR 1=1",
+)  # fmt: skip
+
+
 async def read_whole(content: Content, step: int = 1 << 16) -> bytes:
     """Return all bytes of a content, read in ranges as the mount does."""
     data = b""
@@ -104,6 +111,8 @@ class SourceConformance(ABC):
 
     known: ClassVar[Mapping[str, bytes]]
     unknown: ClassVar[tuple[str, ...]]
+    searched: ClassVar[tuple[str, str]] = ("", "")
+    """A query, and the native URI of its best hit, for a handler that searches."""
 
     @abstractmethod
     def handler(self, directory: Path) -> AbstractAsyncContextManager[Handler]:
@@ -228,6 +237,32 @@ class SourceConformance(ABC):
                 for _ in range(5):
                     for native_uri, data in self.known.items():
                         nursery.start_soon(one, native_uri, data)
+
+    async def test_a_search_ranks_resources_that_load(self, tmp_path: Path) -> None:
+        async with self.handler(tmp_path) as handler:
+            if not isinstance(handler, CanSearch) or not handler.searches:
+                return
+            query, best = self.searched
+            with trio.fail_after(BOUND):
+                hits = await handler.search(query, 10)
+            assert hits[0].native_uri == best
+            assert len({hit.native_uri for hit in hits}) == len(hits) <= 10
+            scores = [hit.score for hit in hits if hit.score is not None]
+            assert scores == sorted(scores, reverse=True)
+            for hit in hits:
+                for part in (await self.load(handler, hit.native_uri)).parts:
+                    part.content.close()
+            assert len(await handler.search(query, 1)) == 1
+
+    @pytest.mark.semantics("S27")
+    async def test_nothing_in_a_query_is_syntax(self, tmp_path: Path) -> None:
+        async with self.handler(tmp_path) as handler:
+            if not isinstance(handler, CanSearch) or not handler.searches:
+                return
+            for query in QUERIES:
+                with trio.fail_after(BOUND):
+                    assert len(await handler.search(query, 5)) <= 5, query
+            await self._still_works(handler)
 
     @pytest.mark.semantics("S16", "S22")
     async def test_a_load_can_be_cancelled_at_any_point(self, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_full_file(tmp_path: Path):
     assert old.mcp is not None
     assert old.mcp.transport == "sse"
     assert (notes.uri_prefix, notes.access_method) == ("bb-filesystem+notes+file", "bb")
-    assert notes.capabilities == Capabilities(read=True, write=True, list=True)
+    assert notes.capabilities == Capabilities(read=True, write=True, list=True, search=True)
     assert (notes.config["root"], here.config["root"]) == ("/home/someone/notes", f"{tmp_path}/data")
     assert notes.policy == source_types.policy("filesystem")
 
