@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -109,16 +110,18 @@ WALKS = {
     "file": 'find "$1" -type f -print0 | xargs -0 file',
     "git status": 'mkdir "$2/repository" && git -C "$2/repository" init -q && '
     'GIT_DIR="$2/repository/.git" GIT_WORK_TREE="$1" git status --porcelain',
+    "updatedb": 'updatedb -U "$1" -o "$2/files.db" --require-visibility no --prune-bind-mounts no --prunefs "" '
+    '--prunenames "" --prunepaths "" && plocate -d "$2/files.db" description.md | grep -q sequentialthinking',
 }
 
 
 @pytest.mark.semantics("S31", "S12")
-def test_commands_that_walk_run_no_tool(usual: Usual, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", WALKS)
+def test_commands_that_walk_run_no_tool(usual: Usual, tmp_path: Path, name: str) -> None:
+    if name == "updatedb" and shutil.which(name) is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("run `scripts/install test`: there is no updatedb")
     before = usual.calls()
-    for number, script in enumerate(WALKS.values()):
-        scratch = tmp_path / str(number)
-        scratch.mkdir()
-        shell(f"({script}) > /dev/null", usual.mount.path, scratch, timeout=3 * START)
+    shell(f"({WALKS[name]}) > /dev/null", usual.mount.path, tmp_path, timeout=3 * START)
     assert usual.calls() == before
 
 
