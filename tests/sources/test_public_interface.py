@@ -9,8 +9,8 @@ import bbfs.sources
 
 PUBLIC = """
     BbfsError Busy Bytes Call CanAnnounce CanCall CanClose CanComplete CanFind CanList CanListDirectory CanLoad
-    CanLoadIfChanged CanLogIn CanPut CanStat CanWatch Change Completion ConfigError Content DataSource
-    DeadlineExceeded Denied Handler InvalidUri IsADirectory Listing ListingProgress Loaded LoadsWhileWanted
+    CanLoadIfChanged CanLogIn CanPut CanSearch CanStat CanWatch Change Completion ConfigError Content DataSource
+    DeadlineExceeded Denied Handler Hit InvalidUri IsADirectory Listing ListingProgress Loaded LoadsWhileWanted
     LoginRequired MemoryContent NotADirectory NotFound NotSupported Outdated Part Policy Progress ProtocolViolation
     ResourceMetadata ResourceTemplate Services SourceOptions SourceState Spool TellsMore TellsProgress TooLarge Tool
     ToolArgument ToolFailed Unchanged Unreachable content_type_of local_path mime_type_of_name open_regular
