@@ -7,11 +7,11 @@ A client then sends requests, each with an `id` of its choice that all answers r
     {"id": 1, "request": "watch", "paths": ["mcp-server+docs/guide"], "recursive": true}
     {"id": 2, "request": "refresh", "paths": [""]}
 
-`bbfs.resources.commands` describes requests that put a content or call a tool. Paths are from the mount's root, without
-symbolic links. The answer is `{"id": 1, "ok": true}`, or `error` with a text and `errno` with its name. After that, a
-watch gets `{"id": 1, "event": "changed", "path": …, "uri": …, "source": …, "time": …}` (events: added, changed,
-removed; and missed, without the rest, for a client that was too slow for some), and `{"id": 1, "note": …}` for people.
-It ends with the connection.
+`bbfs.resources.commands` describes requests that list a directory, put a content or call a tool. Paths are from the
+mount's root, without symbolic links. The answer is `{"id": 1, "ok": true}`, or `error` with a text and `errno` with its
+name. After that, a watch gets `{"id": 1, "event": "changed", "path": …, "uri": …, "source": …, "time": …}` (events:
+added, changed, removed; and missed, without the rest, for a client that was too slow for some), and
+`{"id": 1, "note": …}` for people. It ends with the connection.
 
 Only the daemon's user and root may connect. No client can make the daemon wait: a client that reads too slowly misses
 events, and one that does not read at all is disconnected.
@@ -40,6 +40,7 @@ from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.model.values import Change
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.commands.calls import PIECE, Calls, described
+from bbfs.resources.commands.listing import entries
 from bbfs.resources.commands.put import Puts
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.watch import Watch
@@ -243,6 +244,11 @@ class _Client:
                 case "refresh":
                     for path in _paths(request):
                         self._refresh(path)
+                    self._answer({"id": asked, "ok": True})
+                case "list":
+                    for page in await entries(self._manager, request):
+                        await self._answer_with_room({"id": asked, "entries": page})
+                        await trio.lowlevel.checkpoint()  # a large directory takes its time
                     self._answer({"id": asked, "ok": True})
                 case "put":
                     self._answer({"id": asked, "ok": True, **await self._puts.take(request)})

@@ -384,6 +384,11 @@ class ResourceManager:
             return None  # `cp` and `tar` would report a file that changed while they read it
         return record.cached_size(self.clock(), source.data.policy.listing_ttl)
 
+    def last_size(self, record: Record) -> int | None:
+        """Return the size in bytes that a load, or else the source, told last, however old it is; None if neither."""
+        size = self.size_now(record)
+        return record.size if size is None else size[0]
+
     def resolved(self, record: Record) -> bool:
         """Return whether the size is known, or was asked for just now."""
         return self.size_now(record) is not None or record.confirmed_within(JUST_NOW, self.clock())
@@ -616,12 +621,11 @@ class ResourceManager:
         source = self.source_of(record)
         fresh = record.fresh(self.clock()) and not record.stale
         error = record.error or (record.parent.error if record.parent is not None else None)
-        size = self.size_now(record)
         return documents.resource_document(
             record.metadata,
             source.data,
             path="/".join(path),
-            size=record.size if size is None else size[0],
+            size=self.last_size(record),
             modified_ns=record.modified_ns,
             fetched_at=record.fetched_at,
             cache="absent" if content_key(record) not in self.contents else "fresh" if fresh else "stale",

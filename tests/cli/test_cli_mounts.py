@@ -18,6 +18,7 @@ from repository import SERVERS
 from scripted import PROGRAM, ScriptedServer
 
 from bbfs.cli.commands import mount as mount_command
+from bbfs.cli.target import mounted
 from bbfs.fuse import mountpoint
 
 Mount = Callable[..., tuple[Path, "subprocess.Popen[bytes]"]]
@@ -273,6 +274,35 @@ def test_ls_as_json_loads_nothing_without_l(mount: Mount, process: Process, tmp_
     entries = json.loads(text(process("ls", "-R", "-l", "--json", "scripted")))
     sizes = {entry["name"]: entry.get("size") for entry in entries if entry["kind"] == "file"}
     assert (sizes["a.md"], sizes["c"]) == (4, 4)
+
+
+def test_ls_as_json_of_a_large_directory_asks_its_daemon_once(
+    mount: Mount, bbfs: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = ScriptedServer(tmp_path / "server")
+    for number in range(130):
+        server.add(f"test://many/{number}.md", "text", mimeType="text/markdown" if number % 2 else None)
+    server.add(f"test://many/{'é' * 60}/long", "in a directory")
+    server.add(f"test://many/long?{'q' * 1000}", "with more than a page takes")
+    point, _ = mount("--mcp", f"lot={shlex.join([sys.executable, '-I', '-S', str(PROGRAM), str(server.directory)])}")
+    (point / "mcp-server+lot/test/many/7.md").read_bytes()  # its size is known now
+    asked: list[str] = []
+    get = os.getxattr
+
+    def counted(path: str, name: str, **extra: bool) -> bytes:
+        asked.append(name)
+        return get(path, name, **extra)
+
+    monkeypatch.setattr(os, "getxattr", counted)
+    listed = bbfs("ls", "--json", "lot/test/many").stdout
+    assert asked.count("user.bbfs.metadata") == 1  # the long one
+    monkeypatch.setattr(mounted, "_MANY", 1000)
+    assert bbfs("ls", "--json", "lot/test/many").stdout == listed
+    assert asked.count("user.bbfs.metadata") > 130
+    entries = {entry["name"]: entry for entry in json.loads(listed)}
+    assert len(entries) == 132
+    assert (entries["7.md"]["size"], entries["8.md"].get("size")) == (4, None)
+    assert server.reads() == 1
 
 
 def test_what_the_source_says_is_told_through_the_mount(mount: Mount, process: Process, tmp_path: Path) -> None:

@@ -160,6 +160,10 @@ async def test_changes_are_told_and_refreshes_done() -> None:
         ({"id": 1, "request": "remove", "paths": []}, "EINVAL", "unknown request 'remove'"),
         ({"id": 1}, "EINVAL", "unknown request"),
         (watch("a/" * 100_000), "ENAMETOOLONG", "more than"),
+        ({"id": 1, "request": "list", "path": "mcp-server+docs/none"}, "ENOENT", "none"),
+        ({"id": 1, "request": "list", "path": "/"}, "EPROTO", "path"),
+        ({"id": 1, "request": "list"}, "EPROTO", "path"),
+        ({"id": 1, "request": "list", "path": "a/" * 100_000}, "ENAMETOOLONG", "more than"),
     ],
     ids=lambda value: str(value)[:80],
 )
@@ -173,6 +177,27 @@ async def test_what_cannot_be_done_is_answered_and_the_next_request_is_served(
         assert says in answer["error"]
         await link.send([{"id": 2, "request": "refresh", "paths": [""]}])
         assert await receive(link) == {"id": 2, "ok": True}
+
+
+@pytest.mark.semantics("S12")
+async def test_a_directory_is_described_in_pages_and_loads_nothing() -> None:
+    source = FlatSource(contents={f"x://d/{'😀' * 60}{number:03}": b"" for number in range(250)})
+    source.contents["x://d/e/f"] = b"below"
+    async with serving(source) as (world, address), connect(address) as link:
+        await link.send([{"id": 1, "request": "list", "path": "mcp-server+docs/x/d"}])
+        pages: list[list[dict[str, Any]]] = []
+        while "ok" not in (message := await receive(link)):
+            pages.append(message["entries"])
+        assert [len(page) for page in pages] == [100, 100, 51]
+        assert max(len(json.dumps(page)) for page in pages) < control.LONGEST_LINE
+        found = {entry["name"]: entry for page in pages for entry in page}
+        assert sorted(found) == sorted(await world.kernel.ls("mcp-server+docs/x/d"))
+        assert found["e"] == {"name": "e"}
+        for name in [name for name in found if name != "e"][:3]:
+            document = json.loads(await world.kernel.xattr(f"mcp-server+docs/x/d/{name}", "user.bbfs.metadata"))
+            told = {key: document.get(key) for key in ("size", "lastModified", "mimeType", "uri")}
+            assert {key: value for key, value in told.items() if value is not None} | {"name": name} == found[name]
+        assert source.loaded == []
 
 
 @pytest.mark.parametrize(

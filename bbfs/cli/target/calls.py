@@ -1,14 +1,14 @@
 """The tools of a source: through the daemon of a mount, or of the sources that this process opens."""
 
 import base64
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from bbfs.cli.target import control_client
 from bbfs.cli.target.access import SourceTree
 from bbfs.cli.target.direct import DirectTree
-from bbfs.model.errors import ProtocolViolation, ToolFailed
+from bbfs.model.errors import ProtocolViolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ async def tools(tree: SourceTree, source: str) -> list[dict[str, Any]]:
         from bbfs.resources.commands.calls import Calls  # noqa: PLC0415 - the handlers
 
         return await Calls(tree.manager).tools(request)
-    return [message["tool"] async for message in _answers(tree, request) if isinstance(message.get("tool"), dict)]
+    answers = control_client.answers(tree.mount, request)
+    return [message["tool"] async for message in answers if isinstance(message.get("tool"), dict)]
 
 
 async def call(
@@ -46,7 +47,7 @@ async def call(
         found = [(described(part), part.content) for part in loaded.parts]
         return [_part(fields, await content.read_waiting(0, content.size)) for fields, content in found]
     parts: list[tuple[dict[str, Any], bytearray]] = []
-    async for message in _answers(tree, {"request": "call", **request}):
+    async for message in control_client.answers(tree.mount, {"request": "call", **request}):
         match message:
             case {"progress": dict(made)}:
                 progress(made)
@@ -55,19 +56,6 @@ async def call(
             case {"data": str(data)} if parts:
                 parts[-1][1].extend(base64.b64decode(data))
     return [_part(fields, bytes(data)) for fields, data in parts]
-
-
-async def _answers(tree: SourceTree, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-    """Yield what the daemon of a mount answers to a request, until it is done."""
-    assert tree.mount is not None
-    async with control_client.daemon_of(tree.mount) as link:
-        await link.send([{"id": 1, **request}])
-        while not (message := await link.receive() or {}).get("ok"):
-            if message.get("failed"):
-                raise ToolFailed(str(message.get("error")))
-            if "error" in message or not message:
-                control_client.require_ok(message or None)
-            yield message
 
 
 def _part(fields: dict[str, Any], data: bytes) -> ResultPart:

@@ -12,7 +12,7 @@ from bbfs.cli.target.rule import Path, components
 from bbfs.fuse import control, mountpoint
 from bbfs.fuse.control import MessageStream
 from bbfs.fuse.mountpoint import DeadMount, MountError
-from bbfs.model.errors import BbfsError, Denied, NotFound, NotSupported, Unreachable
+from bbfs.model.errors import BbfsError, Denied, NotFound, NotSupported, ToolFailed, Unreachable
 
 T = TypeVar("T")
 
@@ -31,6 +31,19 @@ async def daemon_of(mount: str) -> AsyncGenerator[MessageStream]:
     held = mountpoint.mount_at(mount)
     async with control.connect(await _address(mount), None if held is None else held.user) as link:
         yield link
+
+
+async def answers(mount: str | None, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+    """Yield what the daemon of a mount answers to a request, until it is done. Raise as `daemon_of`, and its error."""
+    assert mount is not None
+    async with daemon_of(mount) as link:
+        await link.send([{"id": 1, **request}])
+        while not (message := await link.receive() or {}).get("ok"):
+            if message.get("failed"):
+                raise ToolFailed(str(message.get("error")))
+            if "error" in message or not message:
+                require_ok(message or None)
+            yield message
 
 
 async def _address(mount: str) -> str:

@@ -5,6 +5,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -16,7 +17,7 @@ import trio
 from bbfs.cli.target.access import Target, TreeEntry
 from bbfs.cli.target.rule import Path, path_by_rule
 from bbfs.fuse import mountpoint
-from bbfs.model.errors import ConfigError, InvalidUri, NotFound
+from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
 from bbfs.model.uri import parse_uri_prefix
 
 _CHUNK = 1 << 20
@@ -24,6 +25,8 @@ _GONE = (errno.ENOTCONN, errno.ECONNABORTED)
 """Answers of the kernel for a mount whose daemon is gone."""
 _URI_CHARACTERS = "%:/?#[]@!$&'()*+,;="
 """Characters of a URI that stay as they are, beside letters, digits and `-._~` (RFC 3986, 2.2)."""
+_MANY = 20
+"""Entries of a directory for which a connection to the daemon costs less than an attribute of each."""
 _TOLD_WITHIN = 2.0
 """Seconds for an attribute, which a daemon answers from memory."""
 _REASONED = (
@@ -89,20 +92,30 @@ class MountedTree:
             return TreeEntry(path, "file", error=f"{error.strerror}: {why}" if why else error.strerror)
 
     async def described(self, entries: list[TreeEntry]) -> list[TreeEntry]:
-        return await trio.to_thread.run_sync(lambda: [*map(self._described, entries)], abandon_on_cancel=True)
+        directory = entries[0].path[:-1] if len(entries) >= _MANY else ()
+        known = await self._listed_by_daemon(directory) if directory else {}
 
-    def _described(self, entry: TreeEntry) -> TreeEntry:
+        def described() -> list[TreeEntry]:
+            return [_described(entry, known.get(entry.path[-1]) or self._attributes(entry)) for entry in entries]
+
+        return await trio.to_thread.run_sync(described, abandon_on_cancel=True)
+
+    async def _listed_by_daemon(self, path: Path) -> dict[str, dict[str, Any]]:
+        """Return the metadata of the names in a directory, as far as the daemon answers this user at once."""
+        from bbfs.cli.target import control_client  # noqa: PLC0415 - the sources of the daemon
+
+        known: dict[str, dict[str, Any]] = {}
+        with suppress(BbfsError, OSError, trio.BrokenResourceError):  # the attributes of each file tell, or say why
+            request = {"request": "list", "path": "/".join(await control_client.resolved(self._root, path))}
+            async for message in control_client.answers(self._root, request):
+                known |= {entry["name"]: entry for entry in message["entries"]}
+        return known
+
+    def _attributes(self, entry: TreeEntry) -> dict[str, Any]:
+        """Return the metadata of an entry, or nothing for a link and a source: they have none of a resource."""
         if entry.kind == "symlink" or len(entry.path) < 2:
-            return entry  # neither a link nor a source has the attributes of a resource
-        document: dict[str, Any] = json.loads(_attribute(self._at(entry.path), "user.bbfs.metadata") or "{}")
-        return replace(
-            entry,
-            size=document.get("size") if entry.kind == "file" else None,
-            modified_ns=_nanoseconds(document.get("lastModified")),
-            mime_type=document.get("mimeType"),
-            uri=document.get("uri"),
-            error=entry.error,
-        )
+            return {}
+        return json.loads(_attribute(self._at(entry.path), "user.bbfs.metadata") or "{}")
 
     async def entry(self, path: Path, *, exact: bool) -> TreeEntry:
         if exact:
@@ -224,6 +237,18 @@ class MountedTree:
             except OSError as error:
                 return None, error.strerror
         return None, "the mount does not answer"
+
+
+def _described(entry: TreeEntry, document: dict[str, Any]) -> TreeEntry:
+    if entry.kind == "symlink":
+        return entry
+    return replace(
+        entry,
+        size=document.get("size") if entry.kind == "file" else None,
+        modified_ns=_nanoseconds(document.get("lastModified")),
+        mime_type=document.get("mimeType"),
+        uri=document.get("uri"),
+    )
 
 
 def _source_of(path: Path) -> Path:
