@@ -114,6 +114,14 @@ class McpTable(ConfigTable):
     transport: Literal["stdio", "http", "sse"] | None = None
 
 
+class SearchTable(ConfigTable):
+    tool: str
+    query: str | None = None
+    limit: str | None = None
+    uri: str = "uri"
+    arguments: dict[str, Any] = {}
+
+
 class SourceTable(ConfigTable):
     name: str
     id: str | None = None
@@ -138,6 +146,7 @@ class SourceTable(ConfigTable):
     list_limit: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     tools: Annotated[Literal["off", "read-only", "all"] | list[str] | None, BeforeValidator(_tools)] = None
     prompts: bool | None = None
+    search: SearchTable | None = None
     shared: bool | None = None
 
     def policy(self) -> dict[str, Any]:
@@ -169,6 +178,7 @@ _NESTED: dict[str, type[ConfigTable]] = {
     "capabilities": CapabilitiesTable,
     "ttl": TtlTable,
     "mcpConfig": McpTable,
+    "search": SearchTable,
 }
 
 

@@ -33,13 +33,13 @@ from bbfs.config.shared_cache import shared_cache
 from bbfs.model.errors import ConfigError, InvalidUri
 from bbfs.model.source_types import find, fixed_scheme, meant, names, policy
 from bbfs.model.uri import build_uri_prefix, parse_uri_prefix
-from bbfs.model.values import AccessMethod, Capabilities, DataSource, McpServer, SharedCache
+from bbfs.model.values import AccessMethod, Capabilities, DataSource, McpServer, SearchTool, SharedCache
 
 _T = TypeVar("_T", bound=ConfigTable)
 LARGEST_FILE = 16 << 20
 """Characters of a configuration file. Hosts keep histories in the same file."""
 _MCP_TYPES = ("server", "mcp")
-MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", "shared")
+MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", "search", "shared")
 """Keys of a source that only MCP servers have."""
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
 
@@ -276,6 +276,7 @@ class _Loader:
             title=table.title,
             tools=tuple(table.tools) if isinstance(table.tools, list) else table.tools or "read-only",
             prompts=table.prompts is not False,
+            search=None if table.search is None else SearchTool(**table.search.model_dump()),
             shared=table.shared,
         )
 

@@ -80,6 +80,21 @@ class McpServer:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchTool:
+    """The tool of an MCP server that searches it.
+
+    query, limit: the arguments that take the words and the number of hits; None stands for the usual names. uri: the
+    key of a hit that holds the URI of its resource. arguments: sent with every search.
+    """
+
+    tool: str
+    query: str | None = None
+    limit: str | None = None
+    uri: str = "uri"
+    arguments: Mapping[str, Any] = field(default_factory=_empty)
+
+
+@dataclass(frozen=True, slots=True)
 class DataSource:
     """One configured source: data, not an actor.
 
@@ -88,7 +103,8 @@ class DataSource:
         one fixed scheme. It names the source's directory (`docs/semantics.md` S1).
     config: options of the source's type, validated by its handler, which may hold secrets. auth: secrets, already
         resolved. Neither is ever printed.
-    tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31).
+    tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31). search: the tool
+    that searches it; None is the one that declares to.
     shared: whether its contents are shared with other machines; None leaves it to `bbfs.resources.shared_tier`.
     base: the directory that relative paths among the options start from: that of the configuration file, or None for
         the one that bbfs was started in.
@@ -107,6 +123,7 @@ class DataSource:
     title: str | None = None
     tools: Tools = "read-only"
     prompts: bool = True
+    search: SearchTool | None = None
     shared: bool | None = None
     base: str | None = None
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 import trio
 from repository import SERVERS
 
+from bbfs.knowledge.database.store import Store
 from bbfs.model.values import DataSource, McpServer
 from bbfs.sources import Handler, Services
 from bbfs.sources.filesystem.handler import FilesystemHandler
@@ -47,11 +48,37 @@ class TestMcpServer(SourceConformance):
 
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
-        script = SERVERS / "odd.py"
-        server = McpServer("stdio", command=sys.executable, args=(str(script), "none"))
-        source = DataSource("odd", "odd", "server", "mcp", "mcp-server+odd", mcp=server)
-        manager = MCPManager()
-        async with trio.open_nursery() as nursery:
-            await nursery.start(lambda task_status: manager.run(task_status=task_status))
-            yield McpHandler(source, Services(mcp=manager))
-            nursery.cancel_scope.cancel()
+        async with _served(str(SERVERS / "odd.py"), "none") as handler:
+            yield handler
+
+
+class TestKnowledgeBase(SourceConformance):
+    """The knowledge base as it is served, with its tool as the search."""
+
+    known: ClassVar = {
+        "resource://knowledge/docs/document/certificates": b"# Certificates\n\nRenew the certificate each March.\n",
+        "resource://knowledge/docs/document/coffee": b"# Coffee\n\nThe machine is on floor two.\n",
+    }
+    unknown: ClassVar = ("resource://knowledge/docs/document/nothing", "other://a")
+    searched: ClassVar = ("renew certificate", "resource://knowledge/docs/document/certificates")
+
+    @asynccontextmanager
+    async def handler(self, directory: Path) -> AsyncIterator[Handler]:
+        database = directory / "kb.sqlite"
+        with Store(database) as store:
+            for native_uri, data in self.known.items():
+                store.put("docs", native_uri.rpartition("/")[2], data)
+        async with _served("-m", "bbfs.knowledge", "serve", "--db", str(database)) as handler:
+            await handler.list()
+            yield handler
+
+
+@asynccontextmanager
+async def _served(*arguments: str) -> AsyncIterator[McpHandler]:
+    server = McpServer("stdio", command=sys.executable, args=arguments)
+    source = DataSource("odd", "odd", "server", "mcp", "mcp-server+odd", mcp=server)
+    manager = MCPManager()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lambda task_status: manager.run(task_status=task_status))
+        yield McpHandler(source, Services(mcp=manager))
+        nursery.cancel_scope.cancel()

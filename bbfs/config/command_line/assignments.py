@@ -24,7 +24,7 @@ from bbfs.config.toml import MCP_KEYS
 from bbfs.model.errors import ConfigError, InvalidUri
 from bbfs.model.source_types import find, fixed_scheme
 from bbfs.model.uri import build_uri_prefix, parse_uri_prefix
-from bbfs.model.values import DataSource, McpServer
+from bbfs.model.values import DataSource, McpServer, SearchTool
 
 _ASSIGNMENT = re.compile(r"""((?:"[^"]*"|[^="])+)=(.*)""", re.DOTALL)
 _STEP = re.compile(r'"([^"]*)"|([^."]+)')
@@ -320,6 +320,8 @@ def changed(source: DataSource, each: Setting, environ: Mapping[str, str], label
             given["roots"] = tuple(as_path(root, os.getcwd(), environ) for root in given["roots"])
         mcp = replace(mcp, **given)
     own = {key: getattr(table, key) for key in ("title", "prompts", "shared") if key in table.model_fields_set}
+    if table.search is not None:
+        own["search"] = SearchTool(**table.search.model_dump())
     if table.tools is not None:
         own["tools"] = tuple(table.tools) if isinstance(table.tools, list) else table.tools
     abilities = {key: getattr(table.capabilities, key) for key in table.capabilities.model_fields_set}

@@ -76,16 +76,16 @@ def variable_of(property_name: str) -> str | None:
 
 def properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the schemas of a tool's arguments by name, in order, with references resolved."""
-    found = _resolved(schema, schema).get("properties")
+    found = resolved(schema, schema).get("properties")
     if not isinstance(found, Mapping):
         return {}
     steps = _Steps(_MAX_MERGED)
-    return {str(name): _resolved(each, schema, steps) for name, each in found.items()}
+    return {str(name): resolved(each, schema, steps) for name, each in found.items()}
 
 
 def required(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the required arguments."""
-    names = _resolved(schema, schema).get("required")
+    names = resolved(schema, schema).get("required")
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
@@ -105,7 +105,7 @@ def type_text(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0
     steps = steps or _Steps()
     if not steps.take():
         return "anything"
-    schema = _resolved(schema, root)
+    schema = resolved(schema, root)
     if (fixed := _fixed(schema)) is not None:
         values = ", ".join(as_text(value)[:MAX_SHOWN] or "nothing" for value in fixed[:_MAX_VALUES])
         values += ", …" if len(fixed) > _MAX_VALUES else ""
@@ -208,7 +208,7 @@ def _value(schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, A
     """Convert the texts of one argument. Raises _Misfit."""
     if not steps.take():
         raise _Misfit("something simpler")
-    schema = _resolved(schema, root)
+    schema = resolved(schema, root)
     fixed = _fixed(schema)
     if fixed is not None:
         for value in fixed:
@@ -268,7 +268,7 @@ def _array(
         if isinstance(value, list):
             return value
     items = schema.get("items")
-    items = _resolved(items if isinstance(items, Mapping) else {}, root)
+    items = resolved(items if isinstance(items, Mapping) else {}, root)
     if not {"array", "object"}.isdisjoint(name for each in _alternatives(items, root) for name in _types(each)):
         raise _Misfit("an array (JSON)")
     if len(texts) == 1:
@@ -291,7 +291,7 @@ def _json(text: str) -> Any:
     return value
 
 
-def _resolved(schema: Any, root: Mapping[str, Any], steps: _Steps | None = None) -> Mapping[str, Any]:
+def resolved(schema: Any, root: Mapping[str, Any], steps: _Steps | None = None) -> Mapping[str, Any]:
     """Return a schema with its references within `root` followed and its `allOf` merged, as far as `steps` last."""
     steps = steps or _Steps()
     for _ in range(MAX_DEPTH):
@@ -342,7 +342,7 @@ def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Ma
     for key in ("anyOf", "oneOf"):
         each = schema.get(key)
         found += each if isinstance(each, list) else []
-    return [_resolved(each, root) for each in found] or [schema]
+    return [resolved(each, root) for each in found] or [schema]
 
 
 def _types(schema: Mapping[str, Any]) -> tuple[str, ...]:

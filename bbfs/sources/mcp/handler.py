@@ -1,9 +1,9 @@
 """The handler of MCP servers: the resources of one server, under the URI schemes that the server uses."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import trio
@@ -15,6 +15,7 @@ from bbfs.model.values import (
     Change,
     Completion,
     DataSource,
+    Hit,
     Listing,
     ListingProgress,
     Loaded,
@@ -24,6 +25,7 @@ from bbfs.model.values import (
     Tool,
 )
 from bbfs.sources import Services
+from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.mcp import arguments as mcp_arguments
 from bbfs.sources.mcp import tools as mcp_calls
 from bbfs.sources.mcp.client.decode import Entries
@@ -32,7 +34,10 @@ from bbfs.sources.mcp.client.paging import End
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry
 from bbfs.sources.mcp.login.refresh import ClientSettings
 from bbfs.sources.mcp.results import call_size, prompt_result, tool_result
+from bbfs.sources.mcp.search import hits, proposed, server_search
 from bbfs.sources.mcp.tools import Offer
+
+T = TypeVar("T")
 
 TEMPLATES_LATER = 5.0
 """Seconds that a listing waits for templates, tools and prompts, requested at the same time as the resources."""
@@ -88,6 +93,9 @@ class McpHandler:
             notes.append(f"{named} tool{'s' if named != 1 else ''} in `tool/`, {run} of them may be called by path.")
             if run < named:
                 notes.append('`tools = "all"`, or an array of names, allows others. `bbfs call` runs any of them.')
+        if not self.searches and (candidates := proposed(self._tools)):
+            named = " or ".join(f"`{name}`" for name in candidates)
+            notes.append(f"A search does not ask this server. `search = {{ tool = … }}` lets it use the tool {named}.")
         if self._prompts:
             notes.append(f"{len(self._prompts)} prompt{'s' if len(self._prompts) != 1 else ''} in `prompt/`.")
         elif not self.source.prompts:
@@ -236,6 +244,21 @@ class McpHandler:
         arguments = mcp_arguments.call_arguments(tool, call.values, call.given)
         return await _read(tool_result, await self._manager.call_tool(self.source.id, tool, arguments, progress))
 
+    @property
+    def searches(self) -> bool:
+        """Return whether a tool searches the server, as far as its tools are listed."""
+        return self.source.search is not None or server_search(None, self._tools) is not None
+
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        """Return the hits of the tool that searches. Raises BbfsError."""
+        search = server_search(self.source.search, await self._tools_now())
+        if search is None:
+            named = self.source.search
+            raise NotSupported("no tool of the server searches" if named is None else f"no tool {named.tool!r}")
+        call = search.call(query[:LONGEST_QUERY], limit)
+        result = await self._manager.call_tool(self.source.id, search.tool, call)
+        return await _read(partial(hits, search=search, limit=limit), result)
+
     async def _tools_now(self) -> tuple[ToolEntry, ...]:
         """Return the tools of the last listing, or ask the server. Raises BbfsError."""
         if self.source.tools == "off":
@@ -268,7 +291,7 @@ class McpHandler:
         await self._manager.confirmed(self.source.id)
 
 
-async def _read(parse: Callable[[Mapping[str, Any]], Loaded], result: Mapping[str, Any]) -> Loaded:
+async def _read(parse: Callable[[Mapping[str, Any]], T], result: Mapping[str, Any]) -> T:
     """Decode a result, a long one in a thread, so that other servers go on meanwhile."""
     if call_size(result, _THREAD_FROM_CHARACTERS) >= _THREAD_FROM_CHARACTERS:
         return await trio.to_thread.run_sync(parse, result)

@@ -51,6 +51,17 @@ def tool_result(result: Mapping[str, Any]) -> Loaded:
     return Loaded((*parts, _json_part(structured, "structured.json")), ttl)
 
 
+def parsed_result(result: Mapping[str, Any]) -> Any:
+    """Return the structured content of a result, else the value of its only text, if that is JSON, else None."""
+    structured = result.get("structuredContent")
+    if structured is not None:
+        return structured
+    blocks = _blocks(result.get("content"))
+    text = _text(blocks[0]) if len(blocks) == 1 else None
+    value = _ABSENT if text is None else _parsed(text)
+    return None if value is _ABSENT else value
+
+
 def prompt_result(result: Mapping[str, Any]) -> Loaded:
     """Decode a rendered prompt: one text if all its messages are texts, otherwise one part per message.
 

@@ -1,0 +1,176 @@
+"""The search of an MCP server by one of its tools: which tool, its arguments, and the hits in its result. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from math import isfinite
+from typing import Any
+
+from bbfs.model.errors import ToolFailed
+from bbfs.model.redaction import printable
+from bbfs.model.values import Hit, SearchTool
+from bbfs.sources.mcp.arguments import properties, required, resolved, takes_text
+from bbfs.sources.mcp.client.decode import text_of, usable_text
+from bbfs.sources.mcp.client.tool_entries import ToolEntry, require_complete
+from bbfs.sources.mcp.results import parsed_result, tool_result
+
+_QUERY = ("query", "q", "search_query", "searchQuery", "search", "text", "keywords", "term", "question")
+_LIMIT = ("limit", "max_results", "maxResults", "num_results", "top_k", "topK", "n", "count", "k", "page_size")
+_TITLE = ("title", "name")
+_SNIPPET = ("snippet", "excerpt", "highlight", "summary", "description", "text", "content")
+_SCORE = ("score", "relevance", "similarity")
+_WHERE = ("where", "heading", "section")
+_LONGEST = {"title": 300, "snippet": 500, "where": 300}
+"""Characters of the texts of a hit."""
+_MAX_NESTED = 1000
+"""Values that are looked through for the list of hits."""
+_MAX_PROPOSED = 3
+_WORD = re.compile(r"(?:^|[^a-z])(?:search|find|query|retrieve)(?:[^a-z]|$)|^(?:search|find|query|retrieve)[A-Z]")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSearch:
+    """A tool that searches. query, limit: the arguments that take the query and the number of hits. uri: the key of a
+    hit that holds its URI. arguments: sent with every search."""
+
+    tool: ToolEntry
+    query: str
+    limit: str | None = None
+    uri: str = "uri"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def call(self, query: str, limit: int) -> dict[str, Any]:
+        """Return the arguments of a call of the tool. limit: hits wanted; the maximum of the schema holds as well."""
+        given = {**self.arguments, self.query: query}
+        if self.limit is not None:
+            most = properties(self.tool.input_schema).get(self.limit, {}).get("maximum")
+            given[self.limit] = min(limit, most) if isinstance(most, int) and most > 0 else limit
+        return given
+
+
+def server_search(option: SearchTool | None, tools: Iterable[ToolEntry]) -> ServerSearch | None:
+    """Return the search that the option names; without it, by the tool that declares to be one, or None.
+
+    Such a tool is read-only, has `search` or the like in its name, needs a query and nothing else, and its output
+    schema has a list of objects with `uri`.
+    """
+    if option is not None:
+        tool = next((each for each in tools if each.name == option.tool), None)
+        return _by_option(option, tool) if tool is not None else None
+    return next((found for tool in tools if _lists_uris(tool) and (found := _looks_like_search(tool))), None)
+
+
+def proposed(tools: Iterable[ToolEntry]) -> tuple[str, ...]:
+    """Return the names of a few tools that look like a search but do not say that they answer with URIs."""
+    found = (tool.name for tool in tools if not _lists_uris(tool) and _looks_like_search(tool) is not None)
+    return tuple(islice(found, _MAX_PROPOSED))
+
+
+def hits(result: Mapping[str, Any], search: ServerSearch, limit: int) -> list[Hit]:
+    """Return the hits of a result: of its structured content, else of its text, if that is JSON, else its links.
+
+    Raises ToolFailed, ProtocolViolation.
+    """
+    require_complete(result)
+    if result.get("isError") is True:
+        tool_result(result)
+        raise ToolFailed("the tool failed")
+    rows = _rows(parsed_result(result), search.uri) or _links(result.get("content"))
+    found: dict[str, Hit] = {}
+    for row in rows:
+        native_uri = usable_text(row, search.uri) or usable_text(row, "uri")
+        if native_uri is not None and native_uri not in found:
+            found[native_uri] = _hit(native_uri, row)
+            if len(found) == limit:
+                break
+    return _ranked(list(found.values()))
+
+
+def _by_option(option: SearchTool, tool: ToolEntry) -> ServerSearch | None:
+    query = option.query or _argument(tool, _QUERY, text=True) or next(iter(required(tool.input_schema)), None)
+    limit = option.limit or _argument(tool, _LIMIT)
+    return None if query is None else ServerSearch(tool, query, limit, option.uri, option.arguments)
+
+
+def _looks_like_search(tool: ToolEntry) -> ServerSearch | None:
+    query = _argument(tool, _QUERY, text=True)
+    if not tool.read_only or tool.needs_task or query is None or not _WORD.search(tool.name):
+        return None
+    if set(required(tool.input_schema)) - {query}:
+        return None
+    return ServerSearch(tool, query, _argument(tool, _LIMIT))
+
+
+def _argument(tool: ToolEntry, names: Sequence[str], *, text: bool = False) -> str | None:
+    known = properties(tool.input_schema)
+    named = (name for name in names if name in known)
+    return next((name for name in named if not text or takes_text(known[name], tool.input_schema)), None)
+
+
+def _lists_uris(tool: ToolEntry) -> bool:
+    """Return whether a property of the structured result is a list of objects with `uri`."""
+    schema = tool.output_schema or {}
+    for each in properties(schema).values():
+        items = each.get("items")
+        if isinstance(items, Mapping):
+            inner = resolved(items, schema).get("properties")
+            if isinstance(inner, Mapping) and "uri" in inner:
+                return True
+    return False
+
+
+def _rows(value: Any, key: str) -> Sequence[Mapping[str, Any]]:
+    """Return the first list of objects that have the key, nearest to the top."""
+    ahead = [value]
+    for each in islice(_breadth_first(ahead), _MAX_NESTED):
+        if isinstance(each, list):
+            rows = [row for row in each if isinstance(row, dict) and (key in row or "uri" in row)]
+            if rows:
+                return rows
+    return []
+
+
+def _breadth_first(ahead: list[Any]) -> Iterator[Any]:
+    for each in ahead:  # grows meanwhile
+        yield each
+        if len(ahead) < _MAX_NESTED and isinstance(each, dict | list):
+            ahead.extend(islice(each.values() if isinstance(each, dict) else each, _MAX_NESTED))
+
+
+def _links(content: Any) -> list[Mapping[str, Any]]:
+    """Return the links and the embedded resources among the contents of a result."""
+    rows: list[Mapping[str, Any]] = []
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict) and block.get("type") == "resource_link":
+            rows.append(block)
+        elif isinstance(block, dict) and isinstance(block.get("resource"), dict):
+            rows.append(block["resource"])
+    return rows
+
+
+def _hit(native_uri: str, row: Mapping[str, Any]) -> Hit:
+    title, snippet, where = (
+        _text(row, keys, _LONGEST[name]) for name, keys in (("title", _TITLE), ("snippet", _SNIPPET), ("where", _WHERE))
+    )
+    score = next((row[key] for key in _SCORE if isinstance(row.get(key), int | float)), None)
+    usable = score is not None and not isinstance(score, bool) and abs(score) < 1e300 and isfinite(score)
+    return Hit(native_uri, float(score) if usable and score is not None else None, title, snippet, where)
+
+
+def _text(row: Mapping[str, Any], keys: Iterable[str], longest: int) -> str | None:
+    for key in keys:
+        value = row.get(key)
+        text = text_of(value[: longest * 4]) if isinstance(value, str) else None
+        if text is not None and (words := " ".join(printable(text).split())):
+            return words if len(words) <= longest else words[: longest - 1] + "…"
+    return None
+
+
+def _ranked(found: list[Hit]) -> list[Hit]:
+    """Return the hits in their order. Scores that contradict it (a distance is smaller for the better) are left out."""
+    scores = [hit.score for hit in found]
+    known = [score for score in scores if score is not None]
+    if len(known) == len(scores) and known == sorted(known, reverse=True):
+        return found
+    return [Hit(hit.native_uri, None, hit.title, hit.snippet, hit.where) for hit in found]
