@@ -207,7 +207,8 @@ class ResourceTemplate:
     """Resources that a source does not list: every expansion of a URI template (RFC 6570) may be one.
 
     uri_template: of native URIs, exactly as the source gave it. on_open: as in `ResourceMetadata`, for each expansion.
-    slashed: the variables of its query whose values may hold slashes that are not escaped.
+    For slashes that are not escaped in its query: slashed: the variables of which any text is a value. needed: those
+    that every expansion has. choices: `VARIABLE=VALUE`, decoded, for variables of which a few values are allowed.
     """
 
     uri_template: str
@@ -219,6 +220,8 @@ class ResourceTemplate:
     mcp_data: Mapping[str, Any] | None = None
     on_open: bool = False
     slashed: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,31 @@ def test_slashes_may_stay_where_a_value_begins_with_one_and_in_urls(tools: Calls
     assert len(tools.calls()) == 9
 
 
+@pytest.mark.semantics("S31")
+def test_slashes_may_stay_where_an_argument_is_missing_without_them(tools: Calls, tmp_path: Path) -> None:
+    zones = "source=Europe/Berlin&time=10:00&target=Asia/Tokyo"
+    arguments = {"source": "Europe/Berlin", "time": "10:00", "target": "Asia/Tokyo"}
+    shell('stat "$1"; find "$1" || true; ls -d "$1"; getfattr -d "$1"', tools.tool / f"convert?{zones}")
+    for name in ("convert?source=Europe", "convert?source=Europe/Berlin&time=10:00"):
+        shell('stat "$1"; test -d "$1"; ls -d "$1"; getfattr -d "$1"', tools.tool / name)
+    assert tools.calls() == []
+    assert json.loads(tools.cat(f"convert?{zones}")) == arguments
+    assert json.loads(tools.cat(f"convert?exact=true&{zones}")) == {**arguments, "exact": True}
+    shell('cp "$1" "$2"', tools.tool / f"convert?{zones}&exact=true", tmp_path / "copy")
+    assert json.loads((tmp_path / "copy").read_text()) == {**arguments, "exact": True}
+    assert json.loads(tools.cat("page?format=text/html")) == {"format": "text/html"}
+    assert run("stat", "-Lc", "%F", tools.tool / "page?format=text/html").text == "regular empty file\n"
+    assert len(tools.calls()) == 4
+    # What is a call already does not go on, and what lacks an argument is none.
+    opened = "os.open(sys.argv[1], os.O_RDONLY)"
+    assert errno_of(opened, tools.tool / "echo?text=Europe/Berlin") == "ENOTDIR"
+    said = run(sys.executable, "-m", "bbfs", "cat", tools.tool / "echo?text=Europe/Berlin", status=1).err
+    assert b"write a slash in a value as %2F" in said
+    assert errno_of(opened, tools.tool / "convert?source=Europe/Berlin&time=10:00") == "EINVAL"
+    assert errno_of(opened, tools.tool / "page?format=text/none") in ("EINVAL", "ENOENT")
+    assert len(tools.calls()) == 4
+
+
 @pytest.mark.semantics("S31", "S23")
 def test_what_goes_wrong_is_an_errno_and_a_word(tools: Calls) -> None:
     opened = "os.open(sys.argv[1], os.O_RDONLY)"

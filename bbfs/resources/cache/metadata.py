@@ -257,5 +257,7 @@ def _given(template: ResourceTemplate) -> dict[str, Any]:
 
 def _templates(entries: list[dict[str, Any]]) -> tuple[ResourceTemplate, ...]:
     known = {field.name for field in fields(ResourceTemplate)}
-    found = ({key: value for key, value in entry.items() if key in known} for entry in entries)
-    return tuple(ResourceTemplate(**{**each, "slashed": tuple(each.get("slashed", ()))}) for each in found)
+    return tuple(
+        ResourceTemplate(**{k: tuple(v) if isinstance(v, list) else v for k, v in entry.items() if k in known})
+        for entry in entries
+    )

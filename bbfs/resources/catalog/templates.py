@@ -310,7 +310,7 @@ class Templated:
         first = next((depth for depth, name in enumerate(path) if "?" in name), len(path))
         for template in self._index.fitting(path[: first + 1]):
             given = template.given
-            found = slashed(path, given.slashed) if given.slashed else None
+            found = slashed(path, given) if given.slashed or given.choices else None
             place = template.pattern.place((*path[:first], found.name)) if found is not None else None
             if found is None or place is None or place.match is None:
                 continue
@@ -327,7 +327,10 @@ class Templated:
 
     def open_as_file(self, path: Path) -> None:
         """Note that a program opens a call whose name may lead on: for a moment the name is a file."""
-        self._opened[path] = self._context.clock()
+        node = self._slashed(path)
+        also = [node.candidate.path] if node is not None and node.candidate is not None else []
+        for each in (path, *also):  # as a file, the name may be a link to the one with escaped slashes
+            self._opened[each] = self._context.clock()
 
     def _is_opened(self, path: Path, record: Record) -> bool:
         """Return whether a program is opening a call whose name may lead on, and the call has not been made yet."""

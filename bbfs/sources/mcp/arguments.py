@@ -167,7 +167,9 @@ def _given(query: str, known: Mapping[str, Any], what: str) -> tuple[dict[str, l
     problems: list[str] = []
     if "/" in query:
         # It could also be a path below the result.
-        raise InvalidUri(f"{what}: a slash in an argument is written %2F")
+        raise InvalidUri(
+            f"{what}: write a slash in an argument as %2F; here it could also lead to a part of the result"
+        )
     for pair in filter(None, query.split("&")):
         key, equals, encoded = pair.partition("=")
         try:
@@ -374,7 +376,12 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…")
 
 
-def choices(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the values that an argument allows, as texts, up to a bound; none if it is free."""
-    fixed = ("true", "false") if _types(schema) == ("boolean",) else _fixed(schema) or ()
-    return tuple(as_text(value)[: 4 * MAX_SHOWN] for value in fixed[:_MAX_VALUES])
+def choices(schema: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the values that an argument allows besides null, as texts, up to a bound; none if it is free."""
+    found: list[Any] = []
+    for each in _alternatives(schema, root):
+        values = ("true", "false") if _types(each) == ("boolean",) else _fixed(each)
+        if values is None and _types(each) != ("null",):
+            return ()
+        found += (values or ())[:_MAX_VALUES]
+    return tuple(as_text(value)[: 4 * MAX_SHOWN] for value in found[:_MAX_VALUES])

@@ -36,9 +36,11 @@ BEGINNINGS = ("tool://", "prompt://")
 _SAFE = "!$&'()*+,;=:@~"
 _ASKED = re.compile(r"(?P<kind>tool|prompt)://(?P<segment>[^/?#]+)(?:\?(?P<query>.*))?", re.DOTALL)
 _HOW_TO_WRITE = (
-    "They follow `?` with `&` between them, in any order. In a value, `&` is written `%26`, `%` is `%25`, and a slash",
-    "`%2F`; slashes may stay where a value begins with one, and in a URL. Lists are JSON, or items with commas between",
-    "them, or the argument repeated; objects are JSON.",
+    "They follow `?` with `&` between them, in any order. In a value, `&` is `%26`, `%` is `%25`, a slash `%2F`."
+)
+_HOW_TO_CALL = (
+    "A slash may stay where a value begins with one, in a URL, and where a required argument comes after it.",
+    "Lists are JSON, or items with commas between them, or the argument repeated; objects are JSON.",
 )
 _MAX_DESCRIBED = 200
 """Arguments of a tool that its description shows; its schema has all."""
@@ -146,23 +148,25 @@ def offer(
 def tool_template(tool: ToolEntry) -> ResourceTemplate:
     """Return the template of a tool's results. Its variables are the arguments; those that may be lists explode."""
     root = tool.input_schema
-    variables = [
-        variable + "*" if mcp_arguments.takes_several(schema, root) else variable
+    needed = frozenset(mcp_arguments.required(root))
+    named = [
+        (name, variable, schema)
         for name, schema in mcp_arguments.properties(root).items()
         if (variable := mcp_arguments.variable_of(name)) is not None
     ]
+    repeated = (variable + "*" * mcp_arguments.takes_several(schema, root) for _, variable, schema in named)
     return ResourceTemplate(
-        uri_template=_template("tool", tool.name, variables),
+        uri_template=_template("tool", tool.name, list(repeated)),
         name=tool.name,
         title=tool.title,
         description=tool.description,
         annotations=tool.annotations,
         mcp_data=tool.mcp_data,
         on_open=True,
-        slashed=tuple(
-            variable
-            for name, schema in mcp_arguments.properties(root).items()
-            if mcp_arguments.takes_text(schema, root) and (variable := mcp_arguments.variable_of(name)) is not None
+        slashed=tuple(variable for _, variable, schema in named if mcp_arguments.takes_text(schema, root)),
+        needed=tuple(variable for name, variable, _ in named if name in needed),
+        choices=tuple(
+            f"{name}={choice}" for name, _, schema in named for choice in mcp_arguments.choices(schema, root)
         ),
     )
 
@@ -239,7 +243,8 @@ def describe_tool(tool: ToolEntry, source: str, is_allowed: bool) -> str:
         lines += [f"It has no path; `tools = [{json.dumps(tool.name)}]` for this source gives it one.", ""]
     if not tool.needs_task:
         lines += ["On the command line:", "", f"    {_command(tool, source)}"]
-    return "\n".join([*lines, *_arguments(tool.input_schema)]).rstrip() + "\n"
+    arguments = _arguments(tool.input_schema)
+    return "\n".join([*lines, *arguments, *(_HOW_TO_CALL if arguments else ())]).rstrip() + "\n"
 
 
 def described(tool: ToolEntry, has_path: bool) -> Tool:
@@ -252,7 +257,7 @@ def described(tool: ToolEntry, has_path: bool) -> Tool:
             _cut(mcp_arguments.type_text(schema, root)),
             name in needed,
             _cut(text) if isinstance(text := schema.get("description"), str) else None,
-            mcp_arguments.choices(schema),
+            mcp_arguments.choices(schema, root),
         )
         for name, schema in islice(mcp_arguments.properties(root).items(), _MAX_DESCRIBED)
     )
@@ -283,7 +288,7 @@ def _arguments(root: Mapping[str, Any]) -> list[str]:
         return []
     lines = [_argument_line(name, known[name], root, name in needed) for name in list(known)[:_MAX_DESCRIBED]]
     more = [f"- and {len(known) - _MAX_DESCRIBED} more, see `input.schema.json`"] if len(known) > _MAX_DESCRIBED else []
-    return ["", "## Arguments", "", *lines, *more, "", *_HOW_TO_WRITE]
+    return ["", "## Arguments", "", *lines, *more, "", _HOW_TO_WRITE]
 
 
 def _chosen(root: Mapping[str, Any]) -> dict[str, str]:

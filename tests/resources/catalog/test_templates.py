@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bbfs.model.errors import IsADirectory, NotADirectory, NotFound, Unreachable
 from bbfs.model.uri_templates.patterns import Pattern, Position
-from bbfs.model.values import ResourceMetadata
+from bbfs.model.values import ResourceMetadata, ResourceTemplate
 from bbfs.resources.catalog.record import Record
 from bbfs.resources.catalog.slashes import slashed
 from bbfs.resources.catalog.templates import Unlisted
@@ -508,13 +508,44 @@ async def test_a_load_by_uri_finds_the_template_of_a_resource(nursery: trio.Nurs
         ("tool/read?path=file:/etc", ("read?path=file:%2F%2F%2Fetc", 1, False)),
         ("tool/read?path=&", None),
         ("tool/read?path=x", None),
+        ("tool/read?form=text", None),
+        ("tool/read?form=a", ("read?form=a", 1, False)),
+        ("tool/read?form=a/b", ("read?form=a%2Fb", 1, False)),
+        ("tool/read?form=a/b/c", ("read?form=a%2Fb%2Fc", 1, True)),
+        ("tool/read?form=b", None),
         ("tool/read?n=", None),
         ("tool/read?", None),
         ("tool/read/description.md", None),
     ],
 )
 def test_slashes_that_are_not_escaped(path: str, expected: tuple[str, int, bool] | None) -> None:
-    assert slashed(tuple(filter(None, path.split("/"))), {"path"}) == expected
+    template = ResourceTemplate(
+        "tool://read{?path,n,form,zone}",
+        "read",
+        slashed=("path", "zone"),
+        choices=("form=text", "form=text/html", "form=a/b/c"),
+    )
+    assert slashed(tuple(filter(None, path.split("/"))), template) == expected
+
+
+@pytest.mark.semantics("S31")
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("tool/at?from=Europe", ("at?from=Europe", 1, False)),
+        ("tool/at?from=Europe/Berlin&time=9", ("at?from=Europe%2FBerlin&time=9", 1, False)),
+        ("tool/at?from=Europe/Berlin&time=9&to=Asia", ("at?from=Europe%2FBerlin&time=9&to=Asia", 1, False)),
+        ("tool/at?from=a/b&time=9&to=c/d&n=1", ("at?from=a%2Fb&time=9&to=c%2Fd&n=1", 1, True)),
+        ("tool/at?from=UTC&time=9&to=Asia", None),  # a call: what follows is no part of it
+        ("tool/at?%66rom=UTC&n=1", None),
+        ("tool/at?n=1", None),
+        ("tool/at?", None),
+    ],
+)
+def test_a_name_that_lacks_a_needed_argument_leads_on(path: str, expected: tuple[str, int, bool] | None) -> None:
+    every = ("from", "time", "to")
+    template = ResourceTemplate("tool://at{?from,time,to,n}", "at", slashed=every, needed=every)
+    assert slashed(tuple(path.split("/")), template) == expected
 
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="/&%\0"), min_size=1, max_size=8)
@@ -523,7 +554,8 @@ NAMES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="/&
 @pytest.mark.semantics("S31")
 @given(st.lists(NAMES.filter(lambda name: name not in (".", "..")), min_size=1, max_size=5))
 def test_a_value_with_slashes_is_the_one_that_was_written(names: list[str]) -> None:
-    found = slashed(("tool", "read?path=", *names), ("path",))
+    template = ResourceTemplate("tool://read{?path}", "read", slashed=("path",), needed=("path",))
+    found = slashed(("tool", "read?path=", *names), template)
     assert found is not None
     place = Pattern("tool://read{?path}").place(("tool", found.name))
     assert place is not None

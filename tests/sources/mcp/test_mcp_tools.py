@@ -58,8 +58,8 @@ async def test_only_what_is_allowed_is_listed(server: Any) -> None:
     read_only, named, off = server(), server(("write", "echo", "missing"), False, "n"), server("off", False, "o")
     listing = await read_only.handler.list()
     tools = [t.name for t in listing.templates if t.on_open]
-    names = ["echo", "count", "picture", "record", "several", "fail", "refuse", "keep", "crash", "wait"]
-    assert tools == [*names, "odd/name %41"]
+    names = ["echo", "count", "convert", "page", "picture", "record", "several", "fail", "refuse", "keep"]
+    assert tools == [*names, "crash", "wait", "odd/name %41"]
     assert [t.uri_template for t in listing.templates if t.uri_template.startswith("prompt:")] == [
         "prompt://greet{?who,how}",
         "prompt://plain?",

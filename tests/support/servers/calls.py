@@ -17,6 +17,8 @@ ADDED = LOG.with_suffix(".add")
 READ_ONLY = {"readOnlyHint": True}
 PICTURE = b"\x89PNG\r\n\x1a\nno more than a beginning"
 TEXT = {"type": "string"}
+BOOLEAN = {"type": "boolean"}
+FORMAT = {"anyOf": [{"enum": ["text/html", "text/plain"]}, {"type": "null"}]}
 
 
 def tool(name: str, annotations: dict[str, Any] | None, needed: tuple[str, ...] = (), **properties: Any) -> Any:
@@ -28,6 +30,8 @@ def tool(name: str, annotations: dict[str, Any] | None, needed: tuple[str, ...] 
 TOOLS = [
     tool("echo", READ_ONLY, ("text",), text=TEXT, times={"type": "integer"}, tags={"type": "array", "items": TEXT}),
     tool("count", READ_ONLY),
+    tool("convert", READ_ONLY, ("source", "time", "target"), source=TEXT, time=TEXT, target=TEXT, exact=BOOLEAN),
+    tool("page", READ_ONLY, format=FORMAT),
     tool("picture", READ_ONLY),
     tool("record", READ_ONLY),
     tool("several", READ_ONLY),
@@ -79,6 +83,8 @@ def result(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             return {"content": text(f"call {calls} " + "." * calls)}
         case "picture":
             return {"content": [{"type": "image", "data": base64.b64encode(PICTURE).decode(), "mimeType": "image/png"}]}
+        case "convert" | "page":
+            return {"content": text(json.dumps(arguments))}
         case "record":
             record = {"name": "Käthe", "calls": [1, 2]}
             return {"content": text(json.dumps(record)), "structuredContent": record}
