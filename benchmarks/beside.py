@@ -2,8 +2,9 @@
 
 PYTHON is the interpreter of the other one's environment (`../before/.venv/bin/python`), usually of the parent commit.
 Each round runs each program on both, one after the other, and the one that begins changes from case to case and from
-round to round. A row is the median of the ratios of the rounds, this one to the other. The exit status is 1 when one
-of them is above the limit; run it on a machine that does nothing else.
+round to round. A row has the medians of the ratios of the rounds, this one to the other: of the seconds that programs
+took, and of the processor time of the daemons meanwhile. The exit status is 1 when one of the latter is above the
+limit: other programs on the machine disturb the seconds much more.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import cold_cases
@@ -19,10 +21,26 @@ import places
 import warm_cases
 from figures import Sheet
 from files import Shape, write_list
-from rounds import Place, turn
+from rounds import Measure, Place, processor_time, turn
 from run import TMPFS, sweep
 
 THIS, OTHER = "this", "other"
+DAEMON = ", daemon"
+"""Ends the group of the processor times of daemons."""
+
+
+def metered(sheet: Sheet, group: str, number: int, measures: dict[str, Measure]) -> dict[str, Measure]:
+    """Return the measures of a round such that the processor time of the place's daemon goes to the sheet as well."""
+
+    def meter(case: str, measure: Measure, place: Place) -> float:
+        if place.pid is None:
+            return measure(place)
+        before = processor_time(place.pid)
+        taken = measure(place)
+        sheet.add(number, group + DAEMON, case, place.name, processor_time(place.pid) - before)
+        return taken
+
+    return {case: partial(meter, case, measure) for case, measure in measures.items()}
 
 
 def warm(sheet: Sheet, scratch: Path, pythons: dict[str, str], rounds: int, shape: Shape) -> None:
@@ -51,7 +69,7 @@ def warm(sheet: Sheet, scratch: Path, pythons: dict[str, str], rounds: int, shap
                 for measure in measures.values():
                     measure(place)
             for number in range(rounds):
-                turn(sheet, group, number, measures, found)
+                turn(sheet, group, number, metered(sheet, group, number, measures), found)
 
 
 def cold(sheet: Sheet, scratch: Path, pythons: dict[str, str], rounds: int, slow: cold_cases.Slow) -> None:
@@ -68,31 +86,37 @@ def cold(sheet: Sheet, scratch: Path, pythons: dict[str, str], rounds: int, slow
                 for name, python in pythons.items()
             }
 
-            def at(case: str, upstream: dict[str, cold_cases.Upstream] = upstream) -> Callable[[Place], float]:
-                return lambda place: measures[case](Place(place.name, upstream[place.name].tree(case)))
+            def at(
+                case: str, measure: Measure, upstream: dict[str, cold_cases.Upstream] = upstream
+            ) -> Callable[[Place], float]:
+                return lambda place: measure(
+                    Place(place.name, upstream[place.name].tree(case), pid=upstream[place.name].pid)
+                )
 
-            turn(
-                sheet, group, number, {case: at(case) for case in measures}, [Place(name, scratch) for name in pythons]
-            )
+            read = {case: at(case, one) for case, one in metered(sheet, group, number, measures).items()}
+            turn(sheet, group, number, read, [Place(name, scratch) for name in pythons])
 
 
 def table(sheet: Sheet, at_most: float) -> tuple[str, bool]:
-    """Return the ratios as a table, and whether all of them are within the limit."""
-    lines, kept = [], True
+    """Return the ratios as a table, and whether all of the daemons' processor times are within the limit."""
+    lines, kept = [f"{'':40} {'seconds of the program':33} processor time of the daemon"], True
     for group in sheet.groups():
+        if group.endswith(DAEMON):
+            continue
         for case in sheet.cases(group):
-            ratio, own = sheet.ratio(group, case, THIS, OTHER), sheet.summary(group, case, THIS)
-            if ratio is None or own is None:
-                lines.append(f"{group:22} {case:16} not measured")
-                kept = False
-                continue
-            above = ratio.median > at_most
+            daemon = sheet.ratio(group + DAEMON, case, THIS, OTHER)
+            above = daemon is None or daemon.median > at_most
             kept = kept and not above
-            spread = f"{ratio.low:.2f}–{ratio.high:.2f}"
-            lines.append(
-                f"{group:22} {case:16} {ratio.median:5.2f} × ({spread}) {own.median:8.3f} s{'  above' * above}"
-            )
+            row = f"{_cell(sheet, group, case):33} {_cell(sheet, group + DAEMON, case)}{'  above' * above}"
+            lines.append(f"{group:22} {case:16}  {row}")
     return "\n".join(lines), kept
+
+
+def _cell(sheet: Sheet, group: str, case: str) -> str:
+    ratio, own = sheet.ratio(group, case, THIS, OTHER), sheet.summary(group, case, THIS)
+    if ratio is None or own is None:
+        return "not measured"
+    return f"{ratio.median:5.2f} × ({ratio.low:.2f}–{ratio.high:.2f}) {own.median:8.3f} s"
 
 
 def main() -> int:

@@ -115,14 +115,14 @@ class Upstream:
             sources.append(places.served(name, command, concurrency))
         self._command = places.bbfs(self._home, sources, python)
         self._stage = stage
-        self.root = self._mount()
+        self.root, self.pid = self._mount()
 
-    def _mount(self) -> Path:
-        return self._stage.mount("bbfs", self._command, home=self._home)[0]
+    def _mount(self) -> tuple[Path, int]:
+        return self._stage.mount("bbfs", self._command, home=self._home)
 
     def remounted(self) -> None:
         """Another daemon after this one, with what this one has kept. The stage must have ended this one."""
-        self.root = self._mount()
+        self.root, self.pid = self._mount()
 
     def counters(self, case: str) -> Path:
         return self._home / "counters" / self._names[case]

@@ -184,7 +184,8 @@ class Stage:
         for name, (command, below) in commands.items():
             share = (shares or {}).get(name, 1.0)
             try:
-                found.append(Place(name, self.mount(name, command, below=below)[0], share))
+                tree, pid = self.mount(name, command, below=below)
+                found.append(Place(name, tree, share, pid))
             except Unmeasurable as why:
                 for case in cases:
                     self.sheet.fail(self.group, case, name, str(why), share=share)
