@@ -8,7 +8,7 @@ import base64
 import binascii
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -16,13 +16,14 @@ import trio
 from pydantic import Field, model_validator
 
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri
-from bbfs.model.values import Change, Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.model.values import Change, Content, DataSource, Hit, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.serving.changes import Bus
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.slice import Slice
 from bbfs.sources.memory.contents import Contents, Held, differing, native_uri_of
 from bbfs.sources.memory.file import FileState, MemoryFile, Stamp
+from bbfs.sources.memory.search import search
 from bbfs.sources.options import Bytes, SourceOptions, local_path, open_regular, parse_options, refuse_auth
 
 MAX_BYTES = 64 << 20
@@ -115,6 +116,15 @@ class MemoryHandler:
         if content.size > LARGE:
             content = Slice(content, 0, content.size, content.version)
         return Loaded((Part(native_uri, metadata.mime_type, content, metadata.content_type),), metadata=metadata)
+
+    @property
+    def searches(self) -> bool:
+        return True
+
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        """Return the resources with a word of the query in their name or text. Raise BbfsError as `list`."""
+        held = (await self._current()).held
+        return await trio.to_thread.run_sync(search, held, query, limit, abandon_on_cancel=True)
 
     async def put(
         self, where: str, data: bytes, *, mime_type: str | None = None, description: str | None = None

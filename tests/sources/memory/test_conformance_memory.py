@@ -22,6 +22,7 @@ class TestMemory(SourceConformance):
         "memory://empty": b"",
         "memory://deep/er/large.bin": os.urandom(LARGE + 70_000),
     }
+    searched: ClassVar = ("notes", "memory://notes")
     unknown: ClassVar = ("memory://nothing", "memory://notes/", "memory://deep", "memory://notes/a.md/x", "file:./a")
 
     @asynccontextmanager
