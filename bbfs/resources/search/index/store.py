@@ -1,0 +1,426 @@
+"""The local index in SQLite: documents, their chunks, the words of the chunks (FTS5), and the terms of the documents.
+
+`terms` has each term once, with its trigrams; `grams` has the documents of each term. So a substring is looked up among
+the terms, whose number grows slower than the text, and the documents follow. Trigrams of the text itself would cost
+five times the time.
+
+Losing the database costs only the time to index again. Every method blocks and belongs in a thread.
+"""
+
+import json
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from bbfs.model.values import Hit
+from bbfs.resources.cache.sqlite import BUSY_TIMEOUT, as_text, connect, set_aside
+from bbfs.resources.search.index.text import chunks, folds_to_ascii, query_words, terms
+from bbfs.resources.search.literals import And, Anything, Or, Query, Run
+from bbfs.serving.private_files import own_directory
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_VERSION = 1
+CURRENT, DOUBTFUL, STALE = 0, 1, 2
+"""States of a document: as its source has it; its source may have missed to report a change; it has changed."""
+MOST_TERMS = 1000
+"""Terms with one substring; of a more frequent one, all documents are candidates."""
+SHORTEST_RUN = 3
+_PER_DOCUMENT = 4
+"""Chunks looked at for each hit: several may be of one document."""
+_STEPS = 2000
+"""Instructions of SQLite between two looks at the clock."""
+_LONGEST_TITLE = 200
+_SNIPPET_WORDS = 24
+_TERMS_KNOWN = 500_000
+"""Terms that the writer remembers to have written, about 80 bytes each."""
+_SCHEMA = (
+    *(f"DROP TABLE IF EXISTS {table}" for table in ("words", "grams", "termgrams", "chunk", "document", "source")),
+    *(f"DROP {kind} IF EXISTS {name}" for kind, name in (("VIEW", "passage"), ("TABLE", "term"))),
+    "CREATE TABLE source (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, walking REAL)",
+    "CREATE TABLE document (id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL, uri TEXT NOT NULL,"
+    " version TEXT NOT NULL, stamp TEXT, title TEXT NOT NULL, size INTEGER NOT NULL, indexed_at REAL NOT NULL,"
+    " state INTEGER NOT NULL, folds INTEGER NOT NULL, UNIQUE (source, uri))",
+    "CREATE TABLE chunk (id INTEGER PRIMARY KEY, document INTEGER NOT NULL, place TEXT NOT NULL, text TEXT NOT NULL)",
+    "CREATE INDEX chunk_document ON chunk (document)",
+    "CREATE VIEW passage AS SELECT chunk.id AS id, document.title AS title, chunk.text AS text"
+    " FROM chunk JOIN document ON document.id = chunk.document",
+    "CREATE VIRTUAL TABLE words USING fts5(title, text, content = 'passage', content_rowid = 'id',"
+    " tokenize = 'unicode61 remove_diacritics 2')",
+    "INSERT INTO words (words, rank) VALUES ('rank', 'bm25(4.0, 1.0)')",
+    "CREATE VIRTUAL TABLE grams USING fts5(terms, content = '', detail = 'none', tokenize = 'ascii')",
+    "CREATE TABLE term (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE)",
+    "CREATE VIRTUAL TABLE termgrams USING fts5(term, content = 'term', content_rowid = 'id', detail = 'none',"
+    " tokenize = 'trigram')",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document to be indexed. source: its fingerprint. stamp: `stamp_of` its description, or None."""
+
+    source: str
+    uri: str
+    version: str
+    stamp: str | None
+    title: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A new state of a document, or of all documents of a source (uri None)."""
+
+    source: str
+    uri: str | None
+    state: Literal[0, 1, 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """The end of a document, or of all documents of a source (uri None)."""
+
+    source: str
+    uri: str | None
+
+
+Entry = Document | Mark | Remove
+
+
+@dataclass(frozen=True, slots=True)
+class IndexUsage:
+    """The documents of one source. source: its fingerprint. bytes: of their texts. stale: documents that have changed.
+
+    walking: when a walk began that has not ended (seconds since the epoch), or None.
+    """
+
+    source: str
+    documents: int
+    bytes: int
+    stale: int
+    walking: float | None
+
+
+class IndexStore:
+    """An open index, for one writing thread and any reading ones. A damaged file is set aside and replaced.
+
+    Raises OSError if the file cannot be opened, and sqlite3.Error where the disk fails.
+    """
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        """Open or make the index. max_bytes: of the database; when it has them, new documents are left out."""
+        self._path = path
+        self._max_bytes = max_bytes
+        self._reading = threading.Lock()
+        self._is_full = False
+        own_directory(path.parent)
+        self._open_or_replace()
+
+    def _open_or_replace(self) -> None:
+        try:
+            self._open()
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise OSError(f"{self._path}: {error}") from error
+            set_aside(self._path, error)
+            self._open()
+
+    def _open(self) -> None:
+        self._db = connect(str(self._path), _SCHEMA, _VERSION)
+        self._db.isolation_level = None
+        self._db.execute("PRAGMA cache_size = -32768")
+        self._db.execute("SELECT count(*) FROM source").fetchone()
+        self._reader = sqlite3.connect(self._path, timeout=BUSY_TIMEOUT, check_same_thread=False)
+        self._reader.execute("PRAGMA query_only = 1")
+        self._known: set[str] = set()
+
+    def close(self) -> None:
+        with self._reading:
+            self._reader.close()
+            self._db.close()
+
+    def _mending(self, work: Callable[[], T]) -> T:
+        """Do work; if the database turns out to be damaged, replace it and do the work again."""
+        try:
+            return work()
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError):
+                raise
+            self._reader.close()
+            self._db.close()
+            if self._path.exists():
+                set_aside(self._path, error)
+            self._open()
+            return work()
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def write(self, entries: Sequence[Entry], now: float) -> int:
+        """Write entries in one transaction, in their order. Return the number of documents left out (index full)."""
+        return self._mending(lambda: self._write(entries, now))
+
+    def _write(self, entries: Sequence[Entry], now: float) -> int:
+        left_out = 0
+        full = self._full()
+        with self._changing():
+            for entry in entries:
+                match entry:
+                    case Document():
+                        left_out += full
+                        self._remove(self._found(entry.source, entry.uri))
+                        if not full:
+                            self._put(entry, now)
+                    case Mark(source, uri, state):
+                        query = "UPDATE document SET state = max(state, ?) WHERE source = ?"
+                        if uri is None:
+                            self._db.execute(query, (state, self._source(source)))
+                        else:
+                            self._db.execute(query + " AND uri = ?", (state, self._source(source), as_text(uri)))
+                    case Remove(source, uri):
+                        self._remove(self._found(source, uri))
+        return left_out
+
+    def confirm(self, source: str, uri: str, stamp: str | None, now: float) -> None:
+        """Note that a document is still as it was indexed."""
+        with self._changing():
+            self._db.execute(
+                "UPDATE document SET state = 0, stamp = ?, indexed_at = ? WHERE source = ? AND uri = ?",
+                (stamp, now, self._source(source), as_text(uri)),
+            )
+
+    def walking(self, source: str, since: float | None) -> None:
+        """Note that a walk over a source goes on since then; None: it has ended."""
+        with self._changing():
+            self._db.execute("UPDATE source SET walking = ? WHERE id = ?", (since, self._source(source)))
+
+    def clear(self, source: str) -> None:
+        """Remove a source."""
+        self._mending(lambda: self._clear(source))
+
+    def _clear(self, source: str) -> None:
+        while found := self._found(source, None, most=500):
+            with self._changing():  # in portions, so that other processes can write in between
+                self._remove(found)
+        with self._changing():
+            self._db.execute("DELETE FROM source WHERE fingerprint = ?", (source,))
+
+    def _source(self, fingerprint: str) -> int:
+        self._db.execute("INSERT OR IGNORE INTO source (fingerprint) VALUES (?)", (fingerprint,))
+        return self._db.execute("SELECT id FROM source WHERE fingerprint = ?", (fingerprint,)).fetchone()[0]
+
+    def _found(self, source: str, uri: str | None, most: int = -1) -> list[tuple[int, str]]:
+        query = "SELECT id, title FROM document WHERE source = (SELECT id FROM source WHERE fingerprint = ?)"
+        if uri is None:
+            return self._db.execute(query + " LIMIT ?", (source, most)).fetchall()
+        return self._db.execute(query + " AND uri = ?", (source, as_text(uri))).fetchall()
+
+    def _put(self, entry: Document, now: float) -> None:
+        title = as_text(entry.title)[:_LONGEST_TITLE]
+        row = (self._source(entry.source), as_text(entry.uri), entry.version, entry.stamp, title, len(entry.text), now)
+        self._db.execute(
+            "INSERT INTO document (source, uri, version, stamp, title, size, indexed_at, state, folds)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?)",
+            (*row, folds_to_ascii(entry.text)),
+        )
+        number = self._db.execute("SELECT last_insert_rowid()").fetchone()[0]
+        for chunk in chunks(entry.text, entry.name):
+            query = "INSERT INTO chunk (document, place, text) VALUES (?, ?, ?)"
+            at = self._db.execute(query, (number, chunk.place, chunk.text)).lastrowid
+            self._db.execute("INSERT INTO words (rowid, title, text) VALUES (?, ?, ?)", (at, title, chunk.text))
+        found = terms(entry.text)
+        self._db.execute("INSERT INTO grams (rowid, terms) VALUES (?, ?)", (number, " ".join(found)))
+        if len(self._known) > _TERMS_KNOWN:
+            self._known.clear()
+        for term in found - self._known:
+            new = self._db.execute("INSERT OR IGNORE INTO term (term) VALUES (?)", (term,))
+            if new.rowcount == 1:
+                self._db.execute("INSERT INTO termgrams (rowid, term) VALUES (?, ?)", (new.lastrowid, term))
+        self._known |= found
+
+    def _remove(self, documents: Iterable[tuple[int, str]]) -> None:
+        """Remove documents. FTS5 wants the words of the rows again, since it keeps no content of its own."""
+        for number, title in documents:
+            rows = self._db.execute("SELECT id, text FROM chunk WHERE document = ? ORDER BY id", (number,)).fetchall()
+            for at, text in rows:
+                query = "INSERT INTO words (words, rowid, title, text) VALUES ('delete', ?, ?, ?)"
+                self._db.execute(query, (at, title, text))
+            found = " ".join(terms("".join(text for _, text in rows)))
+            self._db.execute("INSERT INTO grams (grams, rowid, terms) VALUES ('delete', ?, ?)", (number, found))
+            self._db.execute("DELETE FROM chunk WHERE document = ?", (number,))
+            self._db.execute("DELETE FROM document WHERE id = ?", (number,))
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Open a transaction that excludes other writers. An exception rolls it back."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._known.clear()  # some of them may not be written now
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def _full(self) -> bool:
+        full = self.bytes() >= self._max_bytes
+        if full and not self._is_full:
+            log.warning("the index has its %d bytes ([cache] index): new documents are left out", self._max_bytes)
+        self._is_full = full
+        return full
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def bytes(self) -> int:
+        """Return the size of the database in bytes, without pages that are free again."""
+        pages, free, size = (
+            self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+        return (pages - free) * size
+
+    @contextmanager
+    def _bounded(self, seconds: float) -> Iterator[sqlite3.Connection]:
+        """Yield the reading connection. A statement that runs on after `seconds` raises TimeoutError."""
+        until = time.monotonic() + seconds
+        with self._reading:
+            self._reader.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+            try:
+                yield self._reader
+            except sqlite3.OperationalError as error:
+                if time.monotonic() > until:
+                    raise TimeoutError(f"the index did not answer within {seconds:g} s") from error
+                raise
+            finally:
+                self._reader.set_progress_handler(None, 0)
+
+    def search(self, query: str, limit: int, sources: Collection[str], seconds: float) -> list[tuple[str, Hit]]:
+        """Return at most `limit` hits with the fingerprints of their sources, the best first. Raise TimeoutError.
+
+        Documents with all words come first; those with only some follow. The last word may be the beginning of one.
+        """
+        words = query_words(query)
+        if not words or not sources or limit < 1:
+            return []
+        quoted = [f'"{word}"' for word in words]
+        quoted[-1] += " *"
+        found: dict[tuple[str, str], Hit] = {}
+        for joint in dict.fromkeys((" AND ", " OR ")) if len(words) > 1 else (" AND ",):
+            if len(found) < limit:
+                rows = self._mending(lambda joint=joint: self._ranked(joint.join(quoted), limit, sources, seconds))
+                for source, uri, title, place, rank, snippet in rows:
+                    found.setdefault((source, uri), Hit(uri, -rank, title or None, " ".join(snippet.split()), place))
+        return [(source, hit) for (source, _), hit in found.items()][:limit]
+
+    def _ranked(
+        self, match: str, limit: int, sources: Collection[str], seconds: float
+    ) -> list[tuple[str, str, str, str, float, str]]:
+        # CROSS JOIN: FTS5 ranks, and stops at the limit, only as the outer table.
+        with self._bounded(seconds) as db:
+            return db.execute(
+                "SELECT source.fingerprint, uri, document.title, place, words.rank,"
+                f" snippet(words, 1, '', '', '…', {_SNIPPET_WORDS})"
+                " FROM words CROSS JOIN chunk ON chunk.id = words.rowid"
+                " CROSS JOIN document ON document.id = chunk.document CROSS JOIN source ON source.id = document.source"
+                " WHERE words MATCH ? AND state < 2 AND fingerprint IN (SELECT value FROM json_each(?))"
+                " ORDER BY words.rank LIMIT ?",
+                (match, json.dumps([*sources]), limit * _PER_DOCUMENT),
+            ).fetchall()
+
+    def excluded(self, source: str, query: Query, seconds: float) -> dict[str, tuple[str, str | None]]:
+        """Return the current documents of a source that cannot match, by URI: their version and stamp.
+
+        Raise TimeoutError.
+        """
+        return self._mending(lambda: self._excluded(source, query, seconds))
+
+    def _excluded(self, source: str, query: Query, seconds: float) -> dict[str, tuple[str, str | None]]:
+        with self._bounded(seconds) as db:
+            possible = self._possible(db, query)
+            if possible is None:
+                return {}
+            rows = db.execute(
+                "SELECT id, uri, version, stamp, folds FROM document"
+                " WHERE source = (SELECT id FROM source WHERE fingerprint = ?) AND state = 0",
+                (source,),
+            )
+            folding = query.ignore_case
+            return {
+                uri: (version, stamp)
+                for number, uri, version, stamp, folds in rows
+                if number not in possible and not (folds and folding)
+            }
+
+    def _possible(self, db: sqlite3.Connection, query: Query) -> set[int] | None:
+        """Return the documents that may match, or None for all."""
+        return self._documents(db, query.required, {})
+
+    def _documents(
+        self, db: sqlite3.Connection, node: And | Or | Run | Anything, asked: dict[str, set[int] | None]
+    ) -> set[int] | None:
+        match node:
+            case Run(text):
+                if text not in asked:
+                    asked[text] = self._with_run(db, text)
+                return asked[text]
+            case And(parts):
+                found: set[int] | None = None
+                for part in parts:
+                    some = self._documents(db, part, asked)
+                    found = some if found is None else found if some is None else found & some
+                return found
+            case Or(parts):
+                every: set[int] = set()
+                for part in parts:
+                    some = self._documents(db, part, asked)
+                    if some is None:
+                        return None
+                    every |= some
+                return every
+            case Anything():
+                return None
+
+    @staticmethod
+    def _with_run(db: sqlite3.Connection, run: str) -> set[int] | None:
+        if len(run) < SHORTEST_RUN:
+            return None
+        trigrams = " AND ".join(f'"{run[at : at + 3]}"' for at in range(len(run) - 2))
+        having = db.execute(
+            "SELECT term.term FROM termgrams JOIN term ON term.id = termgrams.rowid"
+            " WHERE termgrams MATCH ? AND instr(term.term, ?) LIMIT ?",
+            (trigrams, run, MOST_TERMS + 1),
+        ).fetchall()
+        if len(having) > MOST_TERMS:
+            return None
+        found: set[int] = set()
+        for begin in range(0, len(having), 100):
+            match = " OR ".join(f'"{term}"' for (term,) in having[begin : begin + 100])
+            found |= {row[0] for row in db.execute("SELECT rowid FROM grams WHERE grams MATCH ?", (match,))}
+        return found
+
+    def indexed(self, source: str) -> dict[str, tuple[str, str | None, float, int]]:
+        """Return the documents of a source by URI: version, stamp, time of indexing and state."""
+        with self._bounded(60.0) as db:
+            rows = db.execute(
+                "SELECT uri, version, stamp, indexed_at, state FROM document"
+                " WHERE source = (SELECT id FROM source WHERE fingerprint = ?)",
+                (source,),
+            )
+            return {uri: (version, stamp, at, state) for uri, version, stamp, at, state in rows}
+
+    def usage(self) -> list[IndexUsage]:
+        """Return the sources in the index."""
+        with self._bounded(60.0) as db:
+            rows = db.execute(
+                "SELECT fingerprint, count(document.id), coalesce(sum(size), 0), coalesce(sum(state = 2), 0), walking"
+                " FROM source LEFT JOIN document ON document.source = source.id"
+                " GROUP BY source.id ORDER BY fingerprint"
+            )
+            return [IndexUsage(*row) for row in rows]

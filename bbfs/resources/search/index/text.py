@@ -1,0 +1,119 @@
+"""Cut documents into chunks and terms. Pure functions.
+
+The chunks of a document are its text, cut: joined they are the text again. A term is a run of letters and digits in
+which A to Z are lower case; every other character that is not ASCII belongs to a term. So a literal without separators
+is a substring of a term wherever it occurs, and no knowledge of scripts is needed to find it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+LARGEST_TEXT = 1 << 20
+"""Bytes of the largest document in the index: the work on it holds Python's global lock."""
+CHUNK = 2000
+"""Characters of a chunk, about."""
+LONGEST_PIECE = 4 * CHUNK
+"""Characters of a piece without a place to cut it, such as a very long line."""
+LONGEST_RUN = 32
+"""Characters of a run of a pattern that are looked up."""
+_LONGEST_TERM = 2 * LONGEST_RUN
+_LONGEST_HEADING = 120
+_TERM = re.compile(r"[0-9a-z\u0080-\U0010ffff]+")
+_PARAGRAPH = re.compile(r"\n[ \t]*\n+")
+_LINE = re.compile(r"\n")
+_HEADING = re.compile(r"^(?:(#{1,6})[ \t]+(.*)|(```|~~~).*)$", re.MULTILINE)
+_FOLD_TO_ASCII = re.compile("[\u0130\u0131\u017f\u212a]")
+_MARKDOWN = ("md", "markdown", "mdx", "rst")
+_PROSE = ("txt", "text", "html", "htm", "org", "adoc", "tex", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of a document. place: its heading, or `line N`."""
+
+    place: str
+    text: str
+
+
+def decoded(data: bytes) -> str | None:
+    """Return the text of a document, or None for one that is not text in UTF-8."""
+    if len(data) > LARGEST_TEXT or b"\0" in data:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def chunks(text: str, name: str) -> list[Chunk]:
+    """Cut a text: Markdown by headings, other prose by paragraphs, code by lines. name: of its file."""
+    extension = name.rpartition(".")[2].lower() if "." in name else ""
+    found: list[Chunk] = []
+    line = 1
+    for heading, section in _sections(text) if extension in _MARKDOWN else ((None, text),):
+        boundary = _PARAGRAPH if extension in _MARKDOWN or extension in _PROSE else _LINE
+        for piece in _pieces(section, boundary):
+            found.append(Chunk(heading or f"line {line}", piece))
+            line += piece.count("\n")
+    return found
+
+
+def _sections(text: str) -> Iterator[tuple[str | None, str]]:
+    """Yield the sections of a Markdown text with their headings. A `#` in a block of code begins none."""
+    begin, heading, fence = 0, None, None
+    for match in _HEADING.finditer(text):
+        marks, title, quote = match.groups()
+        if quote is not None:
+            fence = quote if fence is None else None if fence == quote else fence
+        elif fence is None and marks:
+            if match.start() > begin:
+                yield heading, text[begin : match.start()]
+            begin, heading = match.start(), title.strip(" #\t\r")[:_LONGEST_HEADING] or None
+    if begin < len(text):
+        yield heading, text[begin:]
+
+
+def _pieces(text: str, boundary: re.Pattern[str]) -> Iterator[str]:
+    """Yield a text in pieces of about `CHUNK` characters that end at boundaries."""
+    begin = 0
+    while len(text) - begin > CHUNK:
+        match = boundary.search(text, begin + CHUNK // 2)
+        if match is None or match.end() - begin > CHUNK:
+            match = _LINE.search(text, begin + CHUNK - 1) if boundary is not _LINE else match
+        end = len(text) if match is None else match.end()
+        end = min(end, begin + LONGEST_PIECE)
+        yield text[begin:end]
+        begin = end
+    if begin < len(text):
+        yield text[begin:]
+
+
+def terms(text: str) -> set[str]:
+    """Return the terms of a text. A long one comes as pieces that have every run of `LONGEST_RUN` characters."""
+    found = set(_TERM.findall(lowered(text)))
+    long = [term for term in found if len(term) > _LONGEST_TERM]
+    for term in long:
+        found.discard(term)
+        found.update(term[at : at + _LONGEST_TERM] for at in range(0, len(term) - LONGEST_RUN, LONGEST_RUN))
+    return found
+
+
+def lowered(text: str) -> str:
+    """Return a text with A to Z in lower case, and all else unchanged."""
+    return text.lower() if text.isascii() else text.encode().lower().decode()
+
+
+def runs(literal: str) -> list[str]:
+    """Return the runs of a literal: each is a substring of a term wherever the literal occurs."""
+    return [run[:LONGEST_RUN] for run in _TERM.findall(lowered(literal))]
+
+
+def folds_to_ascii(text: str) -> bool:
+    """Return whether a text has letters outside ASCII that equal one of ASCII where case is ignored, such as U+212A."""
+    return not text.isascii() and _FOLD_TO_ASCII.search(text) is not None
+
+
+def query_words(query: str, most: int = 32) -> Sequence[str]:
+    """Return the words of a query."""
+    return re.findall(r"\w+", query)[:most]

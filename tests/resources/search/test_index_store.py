@@ -1,0 +1,225 @@
+"""The local index on disk: what is found, what is not any more, and what a damaged file costs."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bbfs.resources.search.index.store import STALE, Document, IndexStore, Mark, Remove
+from bbfs.resources.search.index.text import CHUNK, LONGEST_PIECE, chunks, decoded
+from bbfs.resources.search.literals import plan
+
+BUDGET = 1 << 30
+
+
+def document(uri: str, text: str, *, title: str = "", source: str = "one", name: str = "a.md") -> Document:
+    return Document(source, uri, f"v{len(text)}", None, title, name, text)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[IndexStore]:
+    opened = IndexStore(tmp_path / "cache" / "index.sqlite", BUDGET)
+    yield opened
+    opened.close()
+
+
+def found(store: IndexStore, query: str, *sources: str, limit: int = 20) -> list[str]:
+    return [hit.native_uri for _, hit in store.search(query, limit, sources or ("one",), 30.0)]
+
+
+def excluded(store: IndexStore, pattern: str, *, ignore_case: bool = False) -> set[str]:
+    return {*store.excluded("one", plan(pattern, "extended", ignore_case=ignore_case), 30.0)}
+
+
+def test_words_are_found_with_their_place(store: IndexStore) -> None:
+    text = "# Start\n\nhello\n\n## Certificates\n\nRenew the certificate every year.\n"
+    store.write([document("a", text, title="Guide"), document("b", "something else")], 1.0)
+    ((source, hit),) = store.search("renew certificate", 5, ("one",), 30.0)
+    assert (source, hit.native_uri, hit.title, hit.where) == ("one", "a", "Guide", "Certificates")
+    assert "Renew the certificate every year" in (hit.snippet or "")
+
+
+def test_words_match_without_diacritics_and_as_beginnings(store: IndexStore) -> None:
+    store.write([document("a", "Der Schlüssel liegt im Café")], 1.0)
+    assert found(store, "schlussel") == found(store, "CAFE") == found(store, "schlü") == ["a"]
+
+
+def test_a_title_weighs_more_than_a_text(store: IndexStore) -> None:
+    store.write([document("a", "about the backup"), document("b", "about the plan", title="backup")], 1.0)
+    assert found(store, "backup") == ["b", "a"]
+
+
+def test_documents_with_all_words_come_first(store: IndexStore) -> None:
+    store.write([document("a", "alpha alpha alpha"), document("b", "alpha and beta"), document("c", "gamma")], 1.0)
+    assert found(store, "alpha beta") == ["b", "a"]
+
+
+@pytest.mark.parametrize("query", ['"', "a AND", "NEAR(", "title:x", "*", "-", "", "^x", "a" * 1000, "\ud800 x"])
+def test_nothing_in_a_query_is_syntax(store: IndexStore, query: str) -> None:
+    store.write([document("a", "some text")], 1.0)
+    assert found(store, query) == []
+
+
+def test_only_the_given_sources_are_searched(store: IndexStore) -> None:
+    store.write([document("a", "word"), document("a", "word", source="two")], 1.0)
+    assert store.search("word", 5, ("two",), 30.0)[0][0] == "two"
+    assert found(store, "word", "three") == []
+
+
+def test_a_changed_document_is_out_of_the_results_until_it_is_indexed_again(store: IndexStore) -> None:
+    store.write([document("a", "oldword here"), document("b", "oldword there")], 1.0)
+    store.write([Mark("one", "a", STALE)], 2.0)
+    assert found(store, "oldword") == ["b"]
+    assert excluded(store, "nowhere") == {"b"}
+    store.write([document("a", "newword here")], 3.0)
+    assert found(store, "oldword") == ["b"]
+    assert found(store, "newword") == ["a"]
+    assert excluded(store, "oldword") == {"a"}
+
+
+def test_a_removed_document_is_gone(store: IndexStore) -> None:
+    store.write([document("a", "word"), document("b", "word")], 1.0)
+    store.write([Remove("one", "a")], 2.0)
+    assert found(store, "word") == ["b"]
+    store.clear("one")
+    assert found(store, "word") == []
+    assert store.usage() == []
+
+
+def test_only_documents_that_cannot_match_are_excluded(store: IndexStore) -> None:
+    store.write([document("a", "int mainLoop(void)"), document("b", "int other(void)")], 1.0)
+    assert excluded(store, "ainLoo") == {"b"}
+    assert excluded(store, "ainLoo|oth") == set()
+    assert excluded(store, "MAINLOOP") == {"b"}  # terms have no case: grep decides
+    assert excluded(store, ".*") == excluded(store, "in") == set()
+    assert excluded(store, "neither") == {"a", "b"}
+
+
+def test_letters_that_equal_ascii_letters_without_case_are_never_excluded_then(store: IndexStore) -> None:
+    store.write([document("a", "\u212aelvin"), document("b", "other")], 1.0)
+    assert excluded(store, "kelvin", ignore_case=True) == {"b"}
+
+
+def test_a_full_index_takes_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = IndexStore(tmp_path / "index.sqlite", 1)
+    assert store.write([document("a", "word")], 1.0) == 1
+    assert store.write([document("b", "word")], 1.0) == 1
+    assert found(store, "word") == []
+    store.close()
+    assert [record.message for record in caplog.records] == [
+        "the index has its 1 bytes ([cache] index): new documents are left out"
+    ]
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbage", "middle"])
+def test_a_damaged_file_is_set_aside_and_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    path = tmp_path / "index.sqlite"
+    store = IndexStore(path, BUDGET)
+    store.write([document(str(number), f"word{number} " * 300) for number in range(200)], 1.0)
+    store.close()
+    data = bytearray(path.read_bytes())
+    if damage == "cut":
+        data = data[: len(data) // 3]
+    elif damage == "garbage":
+        data = bytearray(os.urandom(len(data)))
+    else:
+        data[4096:] = os.urandom(len(data) - 4096)
+    path.write_bytes(data)
+    store = IndexStore(path, BUDGET)
+    found(store, "word7")
+    store.write([document("new", "freshword")], 2.0)
+    assert found(store, "freshword") == ["new"]
+    store.close()
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
+    assert path.with_suffix(".broken").exists()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_slow_search_ends(store: IndexStore) -> None:
+    store.write([document(str(number), "word " * 400) for number in range(300)], 1.0)
+    with pytest.raises(TimeoutError):
+        store.search("word", 20, ("one",), 0.0)
+
+
+def test_readers_go_on_while_documents_are_written(store: IndexStore) -> None:
+    failures: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            for _ in range(50):
+                found(store, "word")
+        except BaseException as error:
+            failures.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(50):
+        store.write([document(str(number), "word")], 1.0)
+    reader.join(30)
+    assert failures == []
+    assert len(found(store, "word", limit=100)) == 50
+
+
+def test_a_killed_writer_leaves_whole_documents(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    program = textwrap.dedent(
+        """
+        import itertools, sys
+        from pathlib import Path
+        from bbfs.resources.search.index.store import Document, IndexStore
+        store = IndexStore(Path(sys.argv[1]), 1 << 30)
+        for batch in itertools.count():
+            uris = [f"{batch}-{number}" for number in range(20)]
+            store.write([Document("one", uri, "v", None, "", "a", f"word {uri}") for uri in uris], 1.0)
+            print(batch, flush=True)
+        """
+    )
+    writer = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    for _ in range(5):
+        writer.stdout.readline()
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    writer.stdout.close()
+    store = IndexStore(path, BUDGET)
+    (usage,) = store.usage()
+    assert usage.documents >= 100
+    assert usage.documents % 20 == 0
+    assert len(found(store, "word", limit=100_000)) == usage.documents
+    store.close()
+
+
+@given(st.text(alphabet="ab# \n`~\t-é", max_size=300), st.sampled_from(["a.md", "a.txt", "a.py", "a"]))
+def test_the_chunks_of_a_text_are_the_text(text: str, name: str) -> None:
+    assert "".join(chunk.text for chunk in chunks(text, name)) == text
+
+
+@pytest.mark.parametrize("name", ["a.md", "a.txt", "a.py"])
+def test_long_texts_are_cut(name: str) -> None:
+    for text in ("word " * 5000, "a line\n" * 5000, "a paragraph\n\n" * 3000, "# heading\n" * 3000, "x" * 100_000):
+        cut = chunks(text, name)
+        assert "".join(chunk.text for chunk in cut) == text
+        assert max(len(chunk.text) for chunk in cut) <= LONGEST_PIECE
+        if name != "a.md":
+            assert len(cut) <= 2 * len(text) / CHUNK + 1
+
+
+def test_a_hash_in_code_is_no_heading() -> None:
+    text = "# One\n```\n# not one\n```\n## Two\nend\n"
+    assert [chunk.place for chunk in chunks(text, "a.md")] == ["One", "Two"]
+
+
+def test_what_is_no_text_is_left_out() -> None:
+    assert decoded(b"a\0b") is decoded(b"\xff\xfe") is decoded(b"a" * (2 << 20)) is None
+    assert decoded("é".encode()) == "é"
