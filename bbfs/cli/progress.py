@@ -1,4 +1,4 @@
-"""What a command waits for, in one line on the terminal, once the wait takes a second."""
+"""A line on the terminal that says what a command waits for, once the wait takes a second."""
 
 import os
 import shutil

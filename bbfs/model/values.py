@@ -265,7 +265,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a call is: `done` of `total`, if that is known, and a text of the source."""
+    """The progress of a call: `done` of `total`, if that is known, and a text of the source."""
 
     done: float
     total: float | None = None

@@ -17,7 +17,7 @@ PASSWORD = "s3cret/&:pass"
 _PATH = f"{os.environ['PATH']}:/usr/sbin"
 _SCRIPTS = Path("/usr/share/mysql")
 _SYSTEM = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql")
-"""What `mariadb-install-db` runs; the package of the server alone does not have all that it needs."""
+"""Scripts that `mariadb-install-db` runs. The package of the server alone does not have all of its needs."""
 
 
 def is_installed() -> bool:

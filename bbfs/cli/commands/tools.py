@@ -228,7 +228,7 @@ def _confirmed(tool: str) -> bool:
 
 
 class _Progress:
-    """Shows on a terminal how far a call is, in one line. Elsewhere it prints a line for each text."""
+    """The progress of a call on standard error: a line for each new text, unless quiet."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet

@@ -43,7 +43,7 @@ STOPPING = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How processes reach one database.
+    """The way of the processes to one database.
 
     module: has `open_database`, which takes the arguments and returns a `Database`. They and the environment go through
     the pipe, since they have secrets. sql: writes a query for the session. at_once: limit for the processes. memory,
@@ -95,7 +95,7 @@ class Job:
         """Set the function that ends the statement. Raises DeadlineExceeded if the job is stopped already."""
         with self._lock:
             if self._stopped:
-                raise DeadlineExceeded("nobody waits for it any more")
+                raise DeadlineExceeded("no reader waits for it any more")
             self._stop = stop
 
     def end(self) -> None:

@@ -276,7 +276,7 @@ class DatabaseHandler:
 
             def write(data: bytes) -> None:
                 if job.stopped:
-                    raise DeadlineExceeded("nobody waits for it any more")
+                    raise DeadlineExceeded("no reader waits for it any more")
                 spool.write(data)
 
             make(write)

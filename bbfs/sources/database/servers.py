@@ -1,4 +1,4 @@
-"""How processes reach databases that SQLAlchemy's URLs name: PostgreSQL by psycopg, others by SQLAlchemy itself."""
+"""The databases that SQLAlchemy's URLs name, and their servers: PostgreSQL by psycopg, others by SQLAlchemy itself."""
 
 from collections.abc import Callable
 from importlib.util import find_spec

@@ -208,7 +208,7 @@ class UrlHandler:
         validator, size = range_validator(stream.headers), whole_size(stream)
         if validator is None or size is None or not self._is_large(stream):
             if stream.status == HTTPStatus.PARTIAL_CONTENT:
-                raise ProtocolViolation(f"{shown_url(page.url)}: answers a part that nobody has asked for")
+                raise ProtocolViolation(f"{shown_url(page.url)}: answers with a part that was not requested")
             return await self._whole(stream)
         large = self._large[native_uri] = LargeBody(size, validator, mime_type)
         first = bytearray()

@@ -52,7 +52,7 @@ def known_of(scheme: str, schema: str) -> dict[str, bytes]:
 
 
 def listed_of(scheme: str, schema: str) -> dict[str, bytes]:
-    """What is known where the rows of a view have no estimate, so that no listing has them."""
+    """Return the known files that a listing has where the rows of a view have no estimate."""
     return {uri: content for uri, content in known_of(scheme, schema).items() if "/names/" not in uri}
 
 

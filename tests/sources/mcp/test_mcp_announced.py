@@ -1,4 +1,4 @@
-"""What a server has agreed to tell of, so that nobody need look (`announces`, `confirmed`), in both eras."""
+"""The changes that a server has agreed to report (`announces`, `confirmed`), before and since protocol 2026-07-28."""
 
 import os
 import sys

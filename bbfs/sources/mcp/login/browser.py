@@ -109,7 +109,7 @@ async def log_in(
         loopback.end(str(error))
         raise type(error)(server_redactor(place.server)(str(error))) from None
     except trio.TooSlowError:
-        raise DeadlineExceeded(f"nobody logged in within {timeout:g} s; begin again with `bbfs login`") from None
+        raise DeadlineExceeded(f"no login within {timeout:g} s; begin again with `bbfs login`") from None
     finally:
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(loopback.close)
