@@ -122,6 +122,16 @@ class NotionApi:
         sort = {"timestamp": "last_edited_time", "direction": "descending"}
         return self._found("search", {"sort": sort})
 
+    async def matching(self, query: str, limit: int) -> list[NotionItem]:
+        """Return at most `limit` pages and data sources whose titles match, in the order that Notion ranks them."""
+        found: list[NotionItem] = []
+        async with aclosing(self._found("search", {"query": query})) as answers:
+            async for answer in answers:
+                found += answer
+                if len(found) >= limit:
+                    break
+        return found[:limit]
+
     def query(self, id: str) -> AsyncGenerator[list[NotionItem]]:
         """Yield the rows of a data source, oldest first, one answer at a time. Raise TooLarge as `search`."""
         sorts = [{"timestamp": "created_time", "direction": "ascending"}]

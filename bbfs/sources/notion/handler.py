@@ -5,7 +5,7 @@ anywhere in the workspace, and a longer path goes on below that page or database
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -14,8 +14,9 @@ from pydantic import Field, field_validator
 
 from bbfs.model.errors import ConfigError, IsADirectory, NotFound, TooLarge
 from bbfs.model.uri import source_uri
-from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.model.values import DataSource, Hit, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
+from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.notion import naming, properties
@@ -124,6 +125,18 @@ class NotionHandler:
             raise NotFound(f"{name[:200]!r}: neither listed nor an id")
         return self._metadata((name,), await self._directories.by_id(sought))
 
+    @property
+    def searches(self) -> bool:
+        """Return True: Notion searches the titles of all that the integration may see."""
+        return True
+
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        """Return pages by their ids, and the rows of databases. Raise BbfsError."""
+        if not query.strip():
+            return ()
+        found = await self._api.matching(query[:LONGEST_QUERY], limit)
+        return [Hit(naming.native_uri_of(_by_id(item)), title=item.title or None) for item in found]
+
     async def load(self, native_uri: str) -> Loaded:
         """Load a page as Markdown, the rows of a database, or its schema. Raise BbfsError."""
         path = naming.segments_of(native_uri)
@@ -197,6 +210,11 @@ class NotionHandler:
             kind="directory" if is_directory else "resource",
             properties=item.described(),
         )
+
+
+def _by_id(item: NotionItem) -> tuple[str, ...]:
+    """Return the path of a page or a data source by its id."""
+    return (item.id,) if item.kind == "page" else (item.id, "rows.ndjson")
 
 
 def _token(source: DataSource) -> str:

@@ -44,6 +44,8 @@ class TestNotion(SourceConformance):
         "notion://Handbook",
     )
 
+    searched: ClassVar = ("Berlin", "x-notion://" + id_of("berlin"))
+
     @pytest.fixture(autouse=True)
     def running(self, server: NotionServer) -> None:
         self.server = server

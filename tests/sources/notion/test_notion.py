@@ -349,3 +349,12 @@ async def test_a_server_on_this_machine_is_asked_only_where_that_is_allowed(serv
     async with source(server, allow_private=False) as handler:
         with pytest.raises(Denied, match="allow_private"):
             await entries(handler)
+
+
+async def test_a_search_finds_databases_by_their_rows(server: NotionServer) -> None:
+    async with source(server) as handler:
+        (hit,) = [hit for hit in await handler.search("Right", 10) if hit.title == "Right"]
+        assert hit.native_uri == f"x-notion://{id_of('two/Right')}/rows.ndjson"
+        (part,) = (await handler.load(hit.native_uri)).parts
+        assert part.mime_type == "application/x-ndjson"
+        assert await handler.search("  ", 10) == ()

@@ -38,6 +38,12 @@ def id_of(name: str) -> str:
     return str(uuid5(NAMESPACE_URL, name))
 
 
+def _title(found: dict[str, Any]) -> str:
+    """The title of a page or a data source."""
+    texts = found.get("title") or next(p["title"] for p in found["properties"].values() if p["type"] == "title")
+    return "".join(text["plain_text"] for text in texts)
+
+
 def rich(text: str) -> list[dict[str, Any]]:
     if not text:
         return []
@@ -284,7 +290,7 @@ class Api(BaseHTTPRequestHandler):
             ("GET", r"/v1/blocks/([^/]+)/children", lambda own: self._children(own, query)),
             ("GET", r"/v1/pages/([^/]+)/properties/([^/]+)", lambda own, key: self._property(own, key, query)),
             ("POST", r"/v1/data_sources/([^/]+)/query", lambda own: self._rows(own, body)),
-            ("POST", r"/v1/search", lambda: self._page(self._edited(w), body, "page_or_data_source")),
+            ("POST", r"/v1/search", lambda: self._page(self._matching(w, body), body, "page_or_data_source")),
         )
         for method, pattern, answer in routes:
             match = re.fullmatch(pattern, path)
@@ -296,6 +302,11 @@ class Api(BaseHTTPRequestHandler):
     def _edited(w: Workspace) -> list[dict[str, Any]]:
         found = [o for o in w.objects.values() if o["object"] != "database" and not o["in_trash"]]
         return sorted(found, key=lambda o: (o["last_edited_time"], o["id"]), reverse=True)
+
+    def _matching(self, w: Workspace, asked: Any) -> list[dict[str, Any]]:
+        """All that was edited, or what has a word of the query in its title."""
+        words = set(str((asked or {}).get("query", "")).lower().split())
+        return [o for o in self._edited(w) if not words or words & set(_title(o).lower().split())]
 
     def _id(self, text: str) -> str:
         try:
