@@ -9,7 +9,7 @@ Two maps hold the metadata: records by URI (`Source.catalog.records` of each sou
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -44,6 +44,7 @@ from bbfs.resources.loader import ContentLoader, refuse_repeat
 from bbfs.resources.publish import ABSENT_FOR, Publisher, content_key, require_current
 from bbfs.resources.readahead.scheduler import LoadAhead
 from bbfs.resources.requests import RequestSlots, SingleFlight
+from bbfs.resources.search.engine import LIMIT, WITHIN, Mode, Search, SearchAnswer
 from bbfs.resources.shared_tier import SharedContents
 from bbfs.resources.source import Source, fingerprint
 from bbfs.resources.tiers import DiskTier
@@ -128,6 +129,9 @@ class ResourceManager:
             clock=clock,
         )
         self.changes: Bus[Change] = Bus()
+        self._search = Search(self._flights, lambda source, path: self._mounted(source, path)[0])
+        self.searchers = self._search.searchers
+        """The indexes that searches ask beside the sources."""
 
     @property
     def loads(self) -> int:
@@ -563,6 +567,29 @@ class ResourceManager:
                 if is_directory(shown) and deeper and level < uri_paths.MAX_DEPTH:
                     pending.append(((*directory, name), level + 1))
         return found
+
+    async def search(
+        self,
+        query: str,
+        *,
+        below: Collection[Path] = (),
+        limit: int = LIMIT,
+        mode: Mode = "both",
+        within: float = WITHIN,
+    ) -> SearchAnswer:
+        """Return the best hits at and below some paths from the mount's root, by default everywhere.
+
+        within: seconds. Raise NotFound for a path without a source, InvalidUri, TooLarge. A source that fails costs
+        only its own hits, and the answer says so.
+        """
+        within_all = not below or () in below
+        sources = {} if not within_all else {source.data.id: source for source in self.sources.values()}
+        for path in () if within_all else below:
+            source = self._place(path)[0]
+            sources[source.data.id] = source
+        scope = () if within_all else below
+        found = [source for source in sources.values() if source.data.base_prefix in self.sources]
+        return await self._search.search(query, found, below=scope, limit=limit, mode=mode, within=within)
 
     async def below(self, source: Source, path: Path) -> View:
         """Return the names of a directory of the source's catalog."""

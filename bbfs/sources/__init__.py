@@ -60,6 +60,7 @@ from bbfs.sources.abilities import (
     CanWatch,
     Handler,
     LoadsWhileWanted,
+    SearchesByMeaning,
     TellsMore,
     TellsProgress,
 )
@@ -75,8 +76,8 @@ __all__ = [
     "Change", "Completion", "ConfigError", "Content", "DataSource", "DeadlineExceeded", "Denied", "Handler", "Hit",
     "InvalidUri", "IsADirectory", "Listing", "ListingProgress", "Loaded", "LoadsWhileWanted", "LoginRequired",
     "MemoryContent", "NotADirectory", "NotFound", "NotSupported", "Outdated", "Part", "Policy", "Progress",
-    "ProtocolViolation", "ResourceMetadata", "ResourceTemplate", "Services", "SourceOptions", "SourceState", "Spool",
-    "TellsMore", "TellsProgress", "TooLarge", "Tool", "ToolArgument", "ToolFailed", "Unchanged", "Unreachable",
-    "content_type_of", "local_path", "mime_type_of_name", "open_regular", "parse_data_source_uri", "parse_options",
-    "refuse_auth", "show_component", "source_uri",
+    "ProtocolViolation", "ResourceMetadata", "ResourceTemplate", "SearchesByMeaning", "Services", "SourceOptions",
+    "SourceState", "Spool", "TellsMore", "TellsProgress", "TooLarge", "Tool", "ToolArgument", "ToolFailed", "Unchanged",
+    "Unreachable", "content_type_of", "local_path", "mime_type_of_name", "open_regular", "parse_data_source_uri",
+    "parse_options", "refuse_auth", "show_component", "source_uri",
 ]  # fmt: skip

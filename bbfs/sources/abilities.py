@@ -177,6 +177,14 @@ class CanSearch(Protocol):
 
 
 @runtime_checkable
+class SearchesByMeaning(CanSearch, Protocol):
+    """Searches by meaning (`CanSearch`), so that resources without the words of the query may come first."""
+
+    @property
+    def by_meaning(self) -> bool: ...
+
+
+@runtime_checkable
 class CanPut(Protocol):
     """Stores whole resources from the owner of the mount (`bbfs put`), and reports them at once (`CanWatch`)."""
 

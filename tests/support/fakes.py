@@ -1,7 +1,7 @@
 """Fakes for tests of the core: scripted sources, a clock that a test turns, and a kernel that counts its lookups."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from bbfs.model.values import (
     Change,
     Completion,
     DataSource,
+    Hit,
     Listing,
     Loaded,
     Part,
@@ -183,6 +184,22 @@ class CompletingSource(FlatSource):
         await self._request(self.COMPLETING)
         found = [known for known in self.values.get(variable, ()) if known.startswith(value)]
         return Completion(tuple(found[: self.page]), len(found) > self.page, self.final)
+
+
+@dataclass
+class SearchingSource(FlatSource):
+    """A FlatSource with a search. hits: its answer. searched: the queries, in order. by_meaning: as the ability."""
+
+    hits: list[Any] = field(default_factory=list)
+    searches: bool = True
+    by_meaning: bool = False
+    searched: list[str] = field(default_factory=list)
+    SEARCHING = "(search)"
+
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        self.searched.append(query)
+        await self._request(self.SEARCHING)
+        return self.hits
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""Search: the local index of texts, and the plan of a grep over it."""
+"""Search: `engine` merges what the sources and the local index find; `index` holds texts, and plans a grep."""

@@ -1,0 +1,280 @@
+"""One search in many sources: asks all at once, within a deadline, and merges their ranks.
+
+The scores of different sources cannot be compared, so only ranks count: reciprocal rank fusion (Cormack, Clarke and
+Büttcher, SIGIR 2009) adds 1 / (60 + rank) for each ranking that has a resource. A hit is shown only if the catalog has
+its resource now. No content is loaded for that.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Literal, Protocol, TypeAlias
+
+import trio
+
+from bbfs.model import uri_paths
+from bbfs.model.errors import BbfsError, DeadlineExceeded, InvalidUri, NotADirectory, NotFound, TooLarge
+from bbfs.model.redaction import printable
+from bbfs.model.uri import source_uri
+from bbfs.model.values import Hit
+from bbfs.resources.catalog import FlatCatalog
+from bbfs.resources.catalog.record import Path, Record
+from bbfs.resources.requests import SingleFlight
+from bbfs.resources.source import Source
+from bbfs.sources import CanSearch, SearchesByMeaning
+from bbfs.sources.abilities import LONGEST_QUERY
+
+WITHIN = 5.0
+"""Seconds for one search, by default."""
+LIMIT = 20
+"""Hits of one search, by default."""
+MOST = 200
+"""Hits of one search at most, and of each source that is asked."""
+CHECKED_AT_ONCE = 16
+"""Hits of one source that are looked up at once."""
+LONGEST_URI, LONGEST_TITLE, LONGEST_SNIPPET, LONGEST_PROBLEM = 8192, 200, 500, 300
+"""Characters of the texts of a hit, and of what is said of a source that failed."""
+_DAMPING = 60
+
+Mode: TypeAlias = Literal["words", "meaning", "both"]
+
+
+class Searcher(Protocol):
+    """An index of the contents of some sources."""
+
+    def covers(self, source_id: str) -> bool:
+        """Return whether the index has, or is getting, the contents of a source."""
+        ...
+
+    async def search(
+        self, query: str, limit: int, *, sources: Collection[str], mode: Mode
+    ) -> Sequence[tuple[str, Hit]]:
+        """Return at most `limit` hits in the sources with these ids, each with its source's id, the best first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One hit of a search. path: from the mount's root. score: of the merged ranks; greater is better."""
+
+    path: Path
+    uri: str
+    native_uri: str
+    source_id: str
+    title: str
+    snippet: str | None
+    where: str | None
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """The hits of a search, the best first. problems: sentences about sources that may have more."""
+
+    hits: tuple[Found, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One search under way. rankings: what was found, by who found it: a source, or an index."""
+
+    query: str
+    limit: int
+    mode: Mode
+    below: Collection[Path]
+    within: float
+    rankings: dict[object, list[Found]] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    deadline: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.deadline = trio.current_time() + self.within
+
+    def includes(self, path: Path) -> bool:
+        return not self.below or any(path[: len(above)] == above for above in self.below)
+
+
+class Search:
+    """The search of one ResourceManager. mounted: returns the path from the mount's root of a path of a catalog."""
+
+    def __init__(self, flights: SingleFlight, mounted: Callable[[Source, Path], Path]) -> None:
+        self._flights = flights
+        self._mounted = mounted
+        self.searchers: list[Searcher] = []
+
+    async def search(
+        self, query: str, sources: Sequence[Source], *, below: Collection[Path], limit: int, mode: Mode, within: float
+    ) -> SearchAnswer:
+        """Search some sources. Raise InvalidUri, TooLarge for a query or limit that cannot be.
+
+        below: paths from the mount's root; a hit is at or below one of them.
+        """
+        asked = _Asked(_checked(query, limit), limit, mode, below, within)
+        searching = [source for source in sources if self._handler(source, mode) is not None]
+        async with trio.open_nursery() as nursery:
+            for source in searching:
+                asked.rankings[source.data.id] = []
+                nursery.start_soon(self._of_source, asked, source)
+            for index in self.searchers:
+                covered = {source.data.id: source for source in sources if index.covers(source.data.id)}
+                if covered:
+                    asked.rankings[index] = []
+                    nursery.start_soon(self._of_index, asked, index, covered)
+        return SearchAnswer(_merged(asked), (*asked.problems.values(), *self._left_out(sources, searching, mode)))
+
+    @staticmethod
+    def _handler(source: Source, mode: Mode) -> CanSearch | None:
+        handler = source.searches
+        by_meaning = isinstance(handler, SearchesByMeaning) and handler.by_meaning
+        return handler if mode == "both" or by_meaning == (mode == "meaning") else None
+
+    def _left_out(self, sources: Sequence[Source], searching: Collection[Source], mode: Mode) -> list[str]:
+        """Return a sentence about the sources that nothing could be found in."""
+        covered = [each for each in sources if any(index.covers(each.data.id) for index in self.searchers)]
+        left = [source for source in sources if source not in searching and source not in covered]
+        none = ", ".join(source.data.id for source in left if source.searches is None)
+        other = ", ".join(source.data.id for source in left if source.searches is not None)
+        said = [f"cannot be searched: {none} (no search of their own, not indexed)"] if none else []
+        by = {"words": "meaning", "meaning": "words"}.get(mode)
+        return said + ([f"not searched: {other} (by {by} only)"] if other else [])
+
+    # -- one ranking -------------------------------------------------------------------------------------------------
+
+    async def _of_source(self, asked: _Asked, source: Source) -> None:
+        """Ask a source for its hits. A source that is slow or down costs its own hits and a sentence."""
+        handler, name = source.searches, source.data.id
+        assert handler is not None
+        most = MOST if any(len(path) > 1 for path in asked.below) else asked.limit
+
+        async def request() -> list[Hit]:
+            async with source.slots.ask():
+                return list(_usable(await handler.search(asked.query, most), most))
+
+        try:
+            with source.waiters:
+                timeout = min(asked.within, source.data.policy.timeout)
+                hits = await self._flights.do(
+                    ("search", name, asked.query, most), request, timeout, while_wanted=True, deadline=asked.deadline
+                )
+        except BbfsError as error:
+            asked.problems[name] = _problem(name, error)
+            return
+        asked.rankings[name] = await self._existing(asked, [(source, hit) for hit in hits])
+
+    async def _of_index(self, asked: _Asked, index: Searcher, covered: dict[str, Source]) -> None:
+        most = MOST if asked.below else asked.limit
+        with trio.move_on_at(asked.deadline) as bound:
+            try:
+                hits = await index.search(asked.query, most, sources=covered.keys(), mode=asked.mode)
+            except BbfsError as error:
+                asked.problems["index"] = _problem("the index", error)
+                return
+            asked.rankings[index] = await self._existing(
+                asked, [(covered[source_id], hit) for source_id, hit in hits if source_id in covered]
+            )
+        if bound.cancelled_caught:
+            asked.problems["index"] = _problem("the index", _late(asked))
+
+    # -- what exists -------------------------------------------------------------------------------------------------
+
+    async def _existing(self, asked: _Asked, hits: Sequence[tuple[Source, Hit]]) -> list[Found]:
+        """Return the hits whose resources exist and are wanted, in their order."""
+        found: list[Found | None] = [None] * len(hits)
+        slots = trio.Semaphore(CHECKED_AT_ONCE)
+
+        async def check(number: int, source: Source, hit: Hit) -> None:
+            try:
+                async with slots:
+                    found[number] = await self._found(asked, source, hit)
+            except (NotFound, NotADirectory):
+                pass  # it is gone
+            except BbfsError as error:
+                asked.problems.setdefault(source.data.id, _problem(source.data.id, error))
+
+        with trio.move_on_at(asked.deadline) as bound:
+            async with trio.open_nursery() as nursery:
+                for number, (source, hit) in enumerate(hits):
+                    nursery.start_soon(check, number, source, hit)
+        if bound.cancelled_caught:
+            for source, _ in hits:
+                asked.problems.setdefault(source.data.id, _problem(source.data.id, _late(asked)))
+        return [each for each in found if each is not None]
+
+    async def _found(self, asked: _Asked, source: Source, hit: Hit) -> Found | None:
+        """Return a hit with its path, or None outside of the search. Raise NotFound, or the source's error."""
+        catalog = source.catalog
+        with source.waiters:
+            if isinstance(catalog, FlatCatalog) and catalog.cached_view((), completed=False) is None:
+                await catalog.view((), completed=False)
+            known = catalog.record(hit.native_uri)
+            scheme = None if isinstance(catalog, FlatCatalog) else source.data.scheme
+            path = known.path if known is not None else ()
+            path = path or uri_paths.plain_path(hit.native_uri, scheme).path
+            mounted = self._mounted(source, path)
+            if not asked.includes(mounted):
+                return None
+            node = await catalog.find(path)
+        record = node.record or node.candidate
+        if record is None or record.metadata.native_uri != hit.native_uri or isinstance(record.error, NotFound):
+            return None
+        uri = source_uri(source.data.base_prefix, hit.native_uri)
+        title = hit.title or _text(_title(record), LONGEST_TITLE) or path[-1]
+        return Found(mounted, uri, hit.native_uri, source.data.id, title, hit.snippet, hit.where, 0.0)
+
+
+def _title(record: Record) -> str:
+    return record.metadata.title or record.metadata.name
+
+
+def _checked(query: str, limit: int) -> str:
+    """Return the words of a query with single spaces. Raise InvalidUri, TooLarge."""
+    if len(query) > LONGEST_QUERY:
+        raise TooLarge(f"a query of more than {LONGEST_QUERY} characters")
+    words = " ".join(query.split())
+    if not words:
+        raise InvalidUri("a query without a word")
+    if not 1 <= limit <= MOST:
+        raise InvalidUri(f"a limit of {limit} hits: it is from 1 to {MOST}")
+    return words
+
+
+def _usable(hits: Iterable[Hit], most: int) -> Iterable[Hit]:
+    """Yield what a source may say: at most so many hits, each resource once, with texts in one line and of a bound."""
+    seen: set[str] = set()
+    for hit in islice(hits, most):
+        if not isinstance(hit.native_uri, str) or len(hit.native_uri) > LONGEST_URI or hit.native_uri in seen:
+            continue
+        seen.add(hit.native_uri)
+        score = hit.score if hit.score is not None and math.isfinite(hit.score) else None
+        texts = (_text(hit.title, LONGEST_TITLE), _text(hit.snippet, LONGEST_SNIPPET), _text(hit.where, LONGEST_TITLE))
+        yield Hit(hit.native_uri, score, *texts)
+
+
+def _text(text: str | None, longest: int) -> str | None:
+    """Return a text in one printable line, or None if nothing is left."""
+    return (" ".join(printable(text[: longest * 4]).split())[:longest].rstrip() or None) if text else None
+
+
+def _late(asked: _Asked) -> DeadlineExceeded:
+    return DeadlineExceeded(f"no answer within {asked.within:g} s")
+
+
+def _problem(name: str, error: BbfsError) -> str:
+    return f"{name}: {_text(str(error), LONGEST_PROBLEM) or type(error).__name__}"
+
+
+def _merged(asked: _Asked) -> tuple[Found, ...]:
+    """Merge the rankings. Of equal ranks, the hit of the source comes first that is configured first."""
+    merged: dict[str, Found] = {}
+    for ranking in asked.rankings.values():
+        for rank, found in enumerate(ranking, 1):
+            known = merged.get(found.uri)
+            score = round((known.score if known else 0.0) + 1 / (_DAMPING + rank), 6)
+            if known is None:
+                merged[found.uri] = replace(found, score=score)
+            else:
+                snippet, where = (known.snippet, known.where) if known.snippet else (found.snippet, found.where)
+                merged[found.uri] = replace(known, score=score, snippet=snippet, where=where)
+    return tuple(sorted(merged.values(), key=lambda found: -found.score)[: asked.limit])

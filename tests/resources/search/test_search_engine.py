@@ -1,0 +1,197 @@
+"""One search in many sources: merged ranks, sources that fail or hang, and hits that cannot be shown."""
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import pytest
+import trio
+from fakes import FlatSource, SearchingSource, TreeSource, World, data_source
+
+from bbfs.model.errors import InvalidUri, NotFound, TooLarge, Unreachable
+from bbfs.model.values import Hit
+from bbfs.resources.search.engine import LONGEST_SNIPPET, MOST, Mode, SearchAnswer
+
+
+def searching(name: str, *names: str, hits: Sequence[Any] | None = None, **fields: Any) -> SearchingSource:
+    """A source with these resources, which finds all of them in this order."""
+    found = [Hit(f"x://{each}", snippet=f"of {name}") for each in names] if hits is None else [*hits]
+    contents: dict[str, Any] = {f"x://{each}": each.encode() for each in names}
+    return SearchingSource(data_source(f"mcp-server+{name}"), contents=contents, hits=found, **fields)
+
+
+def shown(answer: SearchAnswer) -> list[str]:
+    return ["/".join(hit.path) for hit in answer.hits]
+
+
+class Index:
+    """An index that has answers. asked: the sources and the mode of each search."""
+
+    def __init__(self, covered: Collection[str], *hits: tuple[str, Hit]) -> None:
+        self._covered = covered
+        self._hits = hits
+        self.asked: list[tuple[set[str], Mode]] = []
+
+    def covers(self, source_id: str) -> bool:
+        return source_id in self._covered
+
+    async def search(
+        self, query: str, limit: int, *, sources: Collection[str], mode: Mode
+    ) -> Sequence[tuple[str, Hit]]:
+        self.asked.append((set(sources), mode))
+        return self._hits
+
+
+@pytest.mark.semantics("S36")
+async def test_ranks_of_all_sources_are_merged_and_nothing_is_loaded(nursery: trio.Nursery) -> None:
+    a, b = searching("a", "1", "2", "3"), searching("b", "1", "2")
+    async with World(nursery, a, b) as world:
+        answer = await world.manager.search("some  words", limit=4)
+        assert shown(answer) == [f"mcp-server+{each}" for each in ("a/x/1", "b/x/1", "a/x/2", "b/x/2")]
+        assert answer.problems == ()
+        assert [hit.score for hit in answer.hits] == [0.016393, 0.016393, 0.016129, 0.016129]
+        assert (answer.hits[0].uri, answer.hits[0].title) == ("mcp-server+a+x://1", "1")
+        assert (a.searched, b.searched) == (["some words"], ["some words"])
+        assert (a.loaded, b.loaded) == ([], [])
+
+
+@pytest.mark.semantics("S36")
+async def test_what_an_index_finds_as_well_comes_first_and_once(nursery: trio.Nursery) -> None:
+    a, tree = searching("a", "1", "2"), TreeSource(contents={"file:./d/t.md": b"t"})
+    index = Index(("a", "tree"), ("a", Hit("x://2")), ("tree", Hit("file:./d/t.md")), ("other", Hit("x://1")))
+    async with World(nursery, a, tree) as world:
+        world.manager.searchers.append(index)
+        answer = await world.manager.search("word", mode="words")
+        assert shown(answer) == ["mcp-server+a/x/2", "mcp-server+a/x/1", "bb-scripted+tree+file/d/t.md"]
+        assert answer.hits[0].snippet == "of a"
+        assert index.asked == [({"a", "tree"}, "words")]
+        assert tree.loaded == []
+        answer = await world.manager.search("word", below=[("bb-scripted+tree+file", "d")])
+        assert shown(answer) == ["bb-scripted+tree+file/d/t.md"]
+        assert len(a.searched) == 1
+
+
+@pytest.mark.semantics("S22", "S36")
+async def test_a_source_that_hangs_or_fails_costs_its_own_hits(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    a, hung, down = searching("a", "1"), searching("hung", "1"), searching("down", "1", down=Unreachable("no\nnet"))
+    hung.hold(SearchingSource.SEARCHING)
+    async with World(nursery, a, hung, down, FlatSource(data_source("mcp-server+mute"))) as world:
+        before = trio.current_time()
+        answer = await world.manager.search("word", within=3)
+        assert trio.current_time() - before == pytest.approx(3)
+        assert shown(answer) == ["mcp-server+a/x/1"]
+        assert answer.problems == (
+            "down: no net",
+            "hung: no answer within 3 s",
+            "cannot be searched: mute (no search of their own, not indexed)",
+        )
+        assert (hung.cancelled, hung.under_way) == ([SearchingSource.SEARCHING], 0)
+
+
+async def test_a_listing_that_hangs_does_not_hold_the_search(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    a, slow = searching("a", "1"), searching("slow", "1")
+    slow.hold(SearchingSource.LISTING)
+    async with World(nursery, a, slow) as world:
+        answer = await world.manager.search("word", within=1)
+        assert shown(answer) == ["mcp-server+a/x/1"]
+        assert answer.problems == ("slow: no answer within 1 s",)
+        slow.release(SearchingSource.LISTING)
+
+
+@pytest.mark.semantics("S36")
+async def test_hits_are_below_the_asked_paths_and_exist(nursery: trio.Nursery) -> None:
+    gone = searching("a", "d/1", "d/2", "e/1", hits=[Hit("x://gone"), Hit("x://e/1"), Hit("x://d/2")])
+    async with World(nursery, gone) as world:
+        assert shown(await world.manager.search("word")) == ["mcp-server+a/x/e/1", "mcp-server+a/x/d/2"]
+        below = await world.manager.search("word", below=[("mcp-server+a", "x", "d")])
+        assert shown(below) == ["mcp-server+a/x/d/2"]
+        with pytest.raises(NotFound, match="no such source"):
+            await world.manager.search("word", below=[("mcp-server+b",)])
+
+
+async def test_a_resource_of_a_template_is_found_unlisted(nursery: trio.Nursery) -> None:
+    a = searching("a", "listed", hits=[Hit("x://row/7")])
+    a.template("x://row/{id}")
+    async with World(nursery, a) as world:
+        assert shown(await world.manager.search("word")) == ["mcp-server+a/x/row/7"]
+        assert a.loaded == []
+
+
+@pytest.mark.semantics("S36")
+async def test_a_mode_leaves_out_what_searches_otherwise(nursery: trio.Nursery) -> None:
+    words, meaning = searching("words", "1"), searching("meaning", "1", by_meaning=True)
+    async with World(nursery, words, meaning) as world:
+        assert shown(await world.manager.search("word", mode="words")) == ["mcp-server+words/x/1"]
+        answer = await world.manager.search("word", mode="meaning")
+        assert shown(answer) == ["mcp-server+meaning/x/1"]
+        assert answer.problems == ("not searched: words (by words only)",)
+        assert len((await world.manager.search("word")).hits) == 2
+
+
+async def test_a_source_whose_search_is_not_granted_is_not_asked(nursery: trio.Nursery) -> None:
+    a = searching("a", "1", searches=False)
+    async with World(nursery, a) as world:
+        answer = await world.manager.search("word")
+        assert (answer.hits, a.searched) == ((), [])
+        assert answer.problems == ("cannot be searched: a (no search of their own, not indexed)",)
+
+
+@pytest.mark.semantics("S27", "S36")
+@pytest.mark.parametrize(
+    "hit",
+    [
+        Hit("x://1", math.nan),
+        Hit("x://1", math.inf, "a\x1b[31m\ntitle\u202e" + "t" * 10_000, "s" * 1_000_000, "w\0" * 10_000),
+    ],
+)
+async def test_hostile_texts_and_scores_are_bounded(nursery: trio.Nursery, hit: Hit) -> None:
+    a = searching("a", "1", hits=[hit] * 10_000)
+    async with World(nursery, a) as world:
+        [found] = (await world.manager.search("word")).hits
+        assert math.isfinite(found.score)
+        for text in (found.title, found.snippet or "", found.where or ""):
+            assert text.isprintable()
+            assert len(text) <= LONGEST_SNIPPET
+
+
+@pytest.mark.semantics("S27", "S36")
+async def test_a_source_has_hits_of_its_own_only_and_not_too_many(nursery: trio.Nursery) -> None:
+    names = [str(number) for number in range(MOST * 3)]
+    a, b = searching("a", *names), searching("b", "secret", hits=[])
+    a.hits[:0] = [Hit("mcp-server+b+x://secret"), Hit("x://secret"), Hit("../secret"), Hit("x" * 100_000), Hit("")]
+    async with World(nursery, a, b) as world:
+        answer = await world.manager.search("word", limit=MOST)
+        assert {hit.source_id for hit in answer.hits} == {"a"}
+        assert MOST - 5 <= len(answer.hits) <= MOST
+
+
+@pytest.mark.semantics("S27", "S36")
+@pytest.mark.parametrize("hits", [[None], [Hit(7)], [Hit("x://1", "much")], None])  # type: ignore[arg-type]
+async def test_an_answer_of_another_kind_is_a_problem_in_words(
+    nursery: trio.Nursery, hits: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    a = searching("a", "1")
+    a.hits = hits
+    async with World(nursery, a) as world:
+        answer = await world.manager.search("word")
+        assert answer.hits == ()
+        assert all(problem.startswith("a: ") for problem in answer.problems)
+    caplog.clear()
+
+
+@pytest.mark.parametrize(
+    ("query", "limit", "error"),
+    [(" \n", 1, InvalidUri), ("w" * 1001, 1, TooLarge), ("w", 0, InvalidUri), ("w", 201, InvalidUri)],
+)
+async def test_a_query_that_cannot_be_is_refused(
+    nursery: trio.Nursery, query: str, limit: int, error: type[Exception]
+) -> None:
+    a = searching("a", "1")
+    async with World(nursery, a) as world:
+        with pytest.raises(error):
+            await world.manager.search(query, limit=limit)
+        assert a.searched == []
