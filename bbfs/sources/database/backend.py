@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -26,8 +26,7 @@ from bbfs.sources.bounded.workers import start_worker
 from bbfs.sources.database.names import Key, KeyValue
 from bbfs.sources.database.queries import Query
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write
-from bbfs.sources.database.session import DatabaseSession
-from bbfs.sources.database.tables import KeyRange, Schema, Table
+from bbfs.sources.database.tables import KeyRange, RowHit, Schema, Table
 from bbfs.sources.database.wire import DATA, DONE, FAILED, FRAME, LARGEST_FRAME, PART, decode, encode
 from bbfs.sources.options import open_regular
 
@@ -49,7 +48,7 @@ class Access:
     the pipe, since they have secrets. sql: writes a query for the session. at_once: limit for the processes. memory,
     file_size: limits of each (bytes). library: address space beside memory (bytes). file: must be there, and regular or
     a folder. server: a process needs the network, and ends its statement before it is killed. idle: seconds after which
-    an unused process ends. formats: in which all rows can be read.
+    an unused process ends. searches: there is full-text search. formats: in which all rows can be read.
     """
 
     scheme: str
@@ -62,6 +61,7 @@ class Access:
     file_size: int = 0
     library: int = 0
     server: bool = False
+    searches: bool = False
     idle: int = 30
     formats: tuple[RowFormat, ...] = ("csv", "ndjson")
     is_system: Callable[[str], bool] = lambda _schema: False
@@ -113,7 +113,7 @@ class DatabaseBackend:
         self._idle: list[_Process] = []
         self._closed = False
 
-    async def run(self, work: Callable[[DatabaseSession, Job], T]) -> T:
+    async def run(self, work: Callable[["RemoteSession", Job], T]) -> T:
         """Return the result of `work`, which runs in a thread, on a session of its own. Raises BbfsError.
 
         Cancelling ends the statement too; a thread that is being stopped counts.
@@ -126,7 +126,7 @@ class DatabaseBackend:
             trio.lowlevel.start_thread_soon(job.stop, lambda outcome: _report(outcome.unwrap))
             raise
 
-    def _work(self, job: Job, work: Callable[[DatabaseSession, Job], T]) -> T:
+    def _work(self, job: Job, work: Callable[["RemoteSession", Job], T]) -> T:
         with self.session(job) as session:
             return work(session, job)
 
@@ -375,6 +375,9 @@ class RemoteSession:
 
     def row(self, table: Table, key: Key) -> bytes | None:
         return self._bytes("row", table, key)
+
+    def search(self, words: str, limit: int, schemas: Sequence[str]) -> list[RowHit]:
+        return self._list("search", words, limit, tuple(schemas))
 
     def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
         self._process.call("query", name, sql, dict(values), format, write=write)

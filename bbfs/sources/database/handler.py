@@ -4,16 +4,18 @@ Native URIs are `sqlite://SCHEMA/TABLE/…` and `postgres://SCHEMA/TABLE/…`; `
 the names and keys in them. Every request is a transaction of its own, which sees one state of the database.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bbfs.model.errors import DeadlineExceeded, IsADirectory, NotFound, Unreachable
 from bbfs.model.uri_paths import hide_component, show_component
-from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.model.values import Content, DataSource, Hit, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
+from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.database import entries
-from bbfs.sources.database.backend import DatabaseBackend, Job
+from bbfs.sources.database.backend import DatabaseBackend, Job, RemoteSession
 from bbfs.sources.database.names import (
     QUERIES,
     named,
@@ -29,12 +31,14 @@ from bbfs.sources.database.options import DatabaseOptions, access_of
 from bbfs.sources.database.queries import Query, parse_file_name
 from bbfs.sources.database.rendering import RowFormat, Write, encoded
 from bbfs.sources.database.session import DatabaseSession
-from bbfs.sources.database.tables import KeyRange, Table, columns_json, part_of, parts_between
+from bbfs.sources.database.tables import KeyRange, RowHit, Table, columns_json, part_of, parts_between
 from bbfs.sources.health import Health
 from bbfs.sources.options import parse_options
 
 T = TypeVar("T")
 Path = tuple[str, ...]
+_MOST_WORDS = 32
+"""Words of a query."""
 
 
 class DatabaseHandler:
@@ -107,6 +111,26 @@ class DatabaseHandler:
             raise NotFound(f"{shown(name)}: no such file")  # the listing has the others
         return await self._ask(lambda session, _job: self._find(session, texts))
 
+    @property
+    def searches(self) -> bool:
+        """Return whether databases of this kind have full-text search."""
+        return self._access.searches
+
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        """Return the rows that a full-text index finds. Raises BbfsError."""
+        words = " ".join(re.findall(r"\w+", query[:LONGEST_QUERY])[:_MOST_WORDS])
+        if not words:
+            return ()
+
+        def work(session: RemoteSession, _job: Job) -> list[RowHit]:
+            return session.search(words, limit, [each.name for each in session.schemas() if self._has(each.name)])
+
+        found: dict[str, Hit] = {}
+        for hit in await self._ask(work):
+            uri = self._entries.row(Table(hit.schema, hit.table, "table", ()), ("row",), hit.key).native_uri
+            found.setdefault(uri, Hit(uri, float(hit.score), snippet=" ".join(str(hit.snippet).split()) or None))
+        return [*found.values()]
+
     async def load(self, native_uri: str) -> Loaded:
         """Load the content of a file. A large one is spooled to the disk cache."""
         path = self._entries.path_of(native_uri)
@@ -118,7 +142,7 @@ class DatabaseHandler:
         mime_type, content_type = entries.types_of(path[-1])
         return Loaded((Part(native_uri, mime_type, content, content_type),))
 
-    async def _ask(self, work: Callable[[DatabaseSession, Job], T]) -> T:
+    async def _ask(self, work: Callable[[RemoteSession, Job], T]) -> T:
         with self._health:
             return await self._backend.run(work)
 

@@ -120,4 +120,5 @@ def _sqlite(path: str, policy: Policy, memory: int) -> Access:
         memory=memory,
         file=path,
         file_size=_FILE_SIZE,
+        searches=True,
     )

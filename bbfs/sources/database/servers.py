@@ -46,6 +46,7 @@ def postgres(where: str, url: str, password: str | None, policy: Policy, memory:
         at_once=min(policy.concurrency, AT_ONCE),
         memory=memory,
         server=True,
+        searches=True,
         idle=_IDLE,
         is_system=lambda schema: schema == "information_schema" or schema.startswith("pg_"),  # a reserved prefix
         hidden=hidden,

@@ -1,11 +1,12 @@
 """The interface of a database inside the process that reads it: a read-only snapshot for each request."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from bbfs.model.errors import BbfsError
 from bbfs.sources.database.names import Key, KeyValue
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write
-from bbfs.sources.database.tables import KeyRange, Schema, Table
+from bbfs.sources.database.tables import KeyRange, RowHit, Schema, Table
 
 
 class DatabaseSession(Protocol):
@@ -70,4 +71,15 @@ class Database(Protocol):
 
     def fault(self, error: Exception) -> BbfsError | None:
         """Return the error of bbfs for one of the driver, or None if it is no error of the database."""
+        ...
+
+
+class FullTextSession(DatabaseSession, Protocol):
+    """A session of a database with full-text search."""
+
+    def search(self, words: str, limit: int, schemas: Sequence[str]) -> list[RowHit]:
+        """Return at most `limit` rows, the best first. words: with spaces between them. schemas: to search in.
+
+        Raises NotSupported if nothing there has a full-text index.
+        """
         ...

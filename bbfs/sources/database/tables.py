@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from bbfs.sources.database.names import Key
+
 _PART = re.compile(r"(-?[0-9]{1,19})-(-?[0-9]{1,19})")
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
@@ -98,6 +100,17 @@ def part_of(text: str) -> KeyRange | None:
         return None
     first, last = int(found[1]), int(found[2])
     return KeyRange(first, last) if _LOWEST <= first <= last <= _HIGHEST else None
+
+
+@dataclass(frozen=True, slots=True)
+class RowHit:
+    """A row that a full-text search has found. key: its primary key. score: greater is better, in one table."""
+
+    schema: str
+    table: str
+    key: Key
+    score: float
+    snippet: str
 
 
 @dataclass(frozen=True, slots=True)

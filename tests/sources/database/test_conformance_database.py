@@ -25,6 +25,16 @@ STATEMENTS = (
     "CREATE VIEW names AS SELECT name FROM users WHERE id < 3",
     "CREATE TABLE void (x integer)",
 )
+FTS5 = (
+    "CREATE TABLE notes (id integer PRIMARY KEY, title text, body text)",
+    "INSERT INTO notes VALUES (1, 'Coffee', 'The machine is on floor two.'), (2, 'TLS', 'Renew the certificate.')",
+    "CREATE VIRTUAL TABLE notes_text USING fts5(title, body, content='notes', content_rowid='id')",
+    "INSERT INTO notes_text (notes_text) VALUES ('rebuild')",
+)
+TSVECTOR = (
+    *FTS5[:2],
+    "ALTER TABLE notes ADD words tsvector GENERATED ALWAYS AS (to_tsvector('english', title || ' ' || body)) STORED",
+)
 QUERIES = {
     "all": "SELECT id FROM users ORDER BY id",
     "from": {"sql": "SELECT id FROM users WHERE id >= :id ORDER BY id", "parameters": {"id": "integer"}},
@@ -94,10 +104,13 @@ def make_sqlite(path: Path, statements: Sequence[str]) -> str:
 class TestSqlite(SourceConformance):
     known: ClassVar = listed_of("sqlite", "main")
     unknown: ClassVar = (*unknown_of("sqlite", "main"), "sqlite://main/sqlite_master/rows.csv")
+    searched: ClassVar = ("renew certificate", "sqlite://main/notes/row/2.json")
 
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
-        made = DatabaseHandler(source_of(make_sqlite(directory / "a b%20.db", STATEMENTS), "sqlite"), Services())
+        made = DatabaseHandler(
+            source_of(make_sqlite(directory / "a b%20.db", (*STATEMENTS, *FTS5)), "sqlite"), Services()
+        )
         try:
             yield made
         finally:
@@ -113,6 +126,7 @@ class TestPostgres(SourceConformance):
         "postgres://public/users/row/%FF.json",
         "postgres://public/users/row/99999999999999999999.json",
     )
+    searched: ClassVar = ("renewing certificates", "postgres://public/notes/row/2.json")
     server: PostgresServer
 
     @pytest.fixture(autouse=True)
@@ -131,7 +145,7 @@ class TestPostgres(SourceConformance):
 
 @pytest.fixture(scope="module")
 def conformance_database(postgres: PostgresServer) -> str:
-    return postgres.create("conformance", STATEMENTS)
+    return postgres.create("conformance", (*STATEMENTS, *TSVECTOR))
 
 
 class TestPostgresAsAnyDialect(TestPostgres):

@@ -7,12 +7,12 @@ import psycopg
 from psycopg import ClientCursor, RawCursor
 from psycopg import errors as pg
 
-from bbfs.model.errors import InvalidUri, NotFound, TooLarge
+from bbfs.model.errors import InvalidUri, NotFound, NotSupported, TooLarge
 from bbfs.sources.database.names import Key, KeyValue, shown
-from bbfs.sources.database.postgres import catalog
+from bbfs.sources.database.postgres import catalog, fulltext
 from bbfs.sources.database.postgres.definition import definition
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write, in_portions
-from bbfs.sources.database.tables import Column, KeyRange, Schema, Table, TableIndex, quoted
+from bbfs.sources.database.tables import Column, KeyRange, RowHit, Schema, Table, TableIndex, quoted
 
 _CSV = "FORMAT csv, HEADER"
 _WHOLE = ("smallint", "integer", "bigint")
@@ -193,6 +193,20 @@ class PostgresSession:
         except _NO_VALUE:
             return None
         return found[0] if found else None
+
+    def search(self, words: str, limit: int, schemas: Sequence[str]) -> list[RowHit]:
+        columns = self._all(fulltext.COLUMNS, [*schemas])
+        if not columns:
+            raise NotSupported("no table with a primary key has a column of type tsvector")
+        found: list[RowHit] = []
+        for schema, name, column in columns:
+            table = self.table(schema, name)
+            for query in fulltext.QUERIES:
+                rows = self._all(fulltext.statement(table, column, query, limit), words)
+                found += [RowHit(schema, name, tuple(key), score, snippet) for score, snippet, *key in rows]
+                if rows:
+                    break
+        return sorted(found, key=lambda hit: -hit.score)[:limit]
 
     def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
         # COPY takes no parameters: the values become literals here, quoted by libpq.

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from bbfs.model.errors import Denied, InvalidUri, NotFound
+from bbfs.model.errors import Denied, InvalidUri, NotFound, NotSupported
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown
 from bbfs.sources.database.rendering import (
     QueryValues,
@@ -16,7 +16,8 @@ from bbfs.sources.database.rendering import (
     value_as_text,
     write_rows,
 )
-from bbfs.sources.database.tables import Column, ForeignKey, KeyRange, Schema, Table, TableIndex, quoted
+from bbfs.sources.database.sqlite import fulltext
+from bbfs.sources.database.tables import Column, ForeignKey, KeyRange, RowHit, Schema, Table, TableIndex, quoted
 
 FETCHED = 1000
 """Rows in one fetch."""
@@ -204,6 +205,29 @@ class SqliteSession:
             if tuple(map(key_value, row, affinities)) == key:
                 return row[len(affinities) :]
         return None
+
+    def search(self, words: str, limit: int, schemas: Sequence[str]) -> list[RowHit]:
+        found: list[RowHit] = []
+        there = [each for each in fulltext.indexes(self._connection) if "main" in schemas]
+        if not there:
+            raise NotSupported("no FTS5 table of this file has its content in another table")
+        for index in there:
+            table = self.table("main", index.table, keys_only=True)
+            if table.primary_key:
+                found += self._matching(index, table, words.split(), limit)
+        return sorted(found, key=lambda hit: -hit.score)[:limit]
+
+    def _matching(self, index: fulltext.FullTextIndex, table: Table, words: list[str], limit: int) -> list[RowHit]:
+        affinities = _affinities(table)
+        sql = fulltext.statement(index, table.sql_name, ", ".join(f"t.{quoted(part)}" for part in table.primary_key))
+        for expression in fulltext.expressions(words):
+            rows = self._all(sql, expression, limit)
+            if rows:
+                return [
+                    RowHit(table.schema, table.name, tuple(map(key_value, key, affinities)), score, str(snippet or ""))
+                    for score, snippet, *key in rows
+                ]
+        return []
 
     def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
         """Write the rows of a named query. sql: with `:name` for each of the values."""
