@@ -1,6 +1,8 @@
 """The commands that write the configuration file, and those that find the files of MCP hosts."""
 
 import json
+import shlex
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,6 +97,66 @@ def test_an_edit_that_is_wrong_is_not_kept(bbfs: Run, config: Path, monkeypatch:
     assert config.read_text().endswith('log_level = "debug"\n')
     monkeypatch.setenv("VISUAL", "true")
     assert "is as it was" in bbfs("config", "edit").stderr
+
+
+@pytest.fixture
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory for temporary files."""
+    found = tmp_path / "temporary"
+    found.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(found))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("editor", "says"),
+    [
+        ("no-such-editor-anywhere", "the editor 'no-such-editor-anywhere' (of $VISUAL) did not start: No such file"),
+        ("sh -c 'exit 3'", "(of $VISUAL) ended with status 3"),
+        ("sh -c 'kill $$'", "(of $VISUAL) was ended by SIGTERM"),
+        ("vi '", "(of $VISUAL) did not start: No closing quotation"),
+    ],
+)
+def test_an_editor_that_fails_is_named_and_leaves_no_copy(
+    bbfs: Run, config: Path, copies: Path, monkeypatch: pytest.MonkeyPatch, editor: str, says: str
+) -> None:
+    monkeypatch.setenv("VISUAL", editor)
+    failed = bbfs("config", "edit")
+    assert (failed.exit_code, config.exists(), list(copies.iterdir())) == (1, False, [])
+    assert says in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("printf 'log_level = \"debug\"\\n' >> $0; exit 1", "of $EDITOR) ended with status 1"),
+        ("printf 'log_level = \\n' >> $0", "config.toml:2"),
+        ("printf 'log_level = \"\\377\"\\n' >> $0", "not UTF-8"),
+        ("printf '# mine\\n' >> $0; mkdir -p {folder}; echo '# of another' > {config}", "has changed it meanwhile"),
+    ],
+)
+def test_text_that_cannot_be_taken_stays_in_a_copy(
+    bbfs: Run, config: Path, copies: Path, monkeypatch: pytest.MonkeyPatch, change: str, says: str
+) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", f"sh -c {shlex.quote(change.format(folder=config.parent, config=config))}")
+    failed = bbfs("config", "edit")
+    assert failed.exit_code == 1
+    assert says in failed.stderr
+    (copy,) = copies.iterdir()
+    assert f"your copy is {copy}" in failed.stderr
+    assert copy.read_bytes().splitlines()[-1][:5] in (b"log_l", b"# min")
+    assert not config.exists() or config.read_text() == "# of another\n"
+
+
+def test_an_edit_that_is_taken_leaves_no_copy(
+    bbfs: Run, config: Path, copies: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for editor in ("true", "sh -c 'echo \"# mine\" >> $0'"):
+        monkeypatch.setenv("VISUAL", editor)
+        assert bbfs("config", "edit").exit_code == 0
+        assert list(copies.iterdir()) == []
+    assert config.read_text().endswith("# mine\n")
 
 
 def write(path: Path, text: str) -> Path:

@@ -76,7 +76,7 @@ def add(
     from bbfs.config.command_line.targets import source_table  # noqa: PLC0415 - as above
     from bbfs.config.toml import parse_config  # noqa: PLC0415 - as above
 
-    file = _opened(config_file)
+    file = opened(config_file)
     table = source_table(name, target, kind, environ=os.environ)
     alone = parse_config(file.path, tomlkit.dumps({"sources": [table]}), environ=os.environ)
     write_options(table, alone.sources[0], assignments(set_options, headers, tools), environ=os.environ)
@@ -101,7 +101,7 @@ def _complete_name(ctx: click.Context, _parameter: click.Parameter, incomplete: 
 @verbosity_options
 def remove(verbosity: Verbosity, name: str, config_file: str | None) -> None:
     """Remove the source NAME from the configuration file. The data of the source is not touched."""
-    file = _opened(config_file)
+    file = opened(config_file)
     file.remove(name)
     file.save()
     if not verbosity.quiet:
@@ -120,7 +120,7 @@ def import_(verbosity: Verbosity, files: tuple[str, ...], config_file: str | Non
     from bbfs.config import give_way  # noqa: PLC0415 - pydantic
     from bbfs.config.hosts.files import host_servers  # noqa: PLC0415 - as above
 
-    file = _opened(config_file)
+    file = opened(config_file)
     taken = list(file.config().sources)
 
     def refused(error: ConfigError) -> None:
@@ -142,7 +142,8 @@ def import_(verbosity: Verbosity, files: tuple[str, ...], config_file: str | Non
         output.message(f"{', '.join(added)}: in {file.path} now" if added else f"nothing new for {file.path}")
 
 
-def _opened(path: str | None) -> "ConfigFile":
+def opened(path: str | None) -> "ConfigFile":
+    """Return the configuration file of an option, by default the user's own."""
     from bbfs.config.editing import ConfigFile  # noqa: PLC0415 - pydantic
 
     return ConfigFile(path, os.environ)
