@@ -11,7 +11,8 @@ import tomlkit
 
 from bbfs.cli.options import read_yaml
 from bbfs.config import import_mcp_hosts
-from bbfs.config.hosts.files import host_servers
+from bbfs.config.hosts.files import host_servers, server_names
+from bbfs.config.hosts.places import host_files
 from bbfs.config.toml import parse_config
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource
@@ -229,6 +230,77 @@ def test_opencode():
     assert sources["everything"].mcp.cwd == str(HOSTS)
 
 
+def test_the_second_version_of_opencode():
+    sources = load(HOSTS / "opencode2.jsonc", VALUE="debug", CONTEXT7_API_KEY="k7")
+    command = ["-y", "@modelcontextprotocol/server-everything"]
+    assert {name: reach(source) for name, source in sources.items()} == {
+        "everything": ("stdio", "npx", command, {"LOG_LEVEL": "debug"}, {}),
+        "context7": ("http", "https://mcp.context7.example/mcp", [], {}, {"CONTEXT7_API_KEY": "k7"}),
+    }
+
+
+def test_servers_that_claude_code_has_rejected_are_off(tmp_path: Path):
+    servers = {name: {"command": name} for name in "abcdef"}
+    path = write(tmp_path, {"mcpServers": servers}, "project/.mcp.json")
+    home = tmp_path / "home"
+    projects = {
+        str(path.parent): {"disabledMcpjsonServers": ["a"], "disabledMcpServers": ["b", 7]},
+        str(tmp_path): {"disabledMcpjsonServers": ["f"]},
+    }
+    write(home, {"projects": projects, "mcpServers": {"f": {"command": "f"}}}, ".claude.json")
+    write(home, {"disabledMcpjsonServers": ["c"]}, ".claude/settings.json")
+    write(path.parent, {"enabledMcpjsonServers": ["f"], "disabledMcpjsonServers": ["d"]}, ".claude/settings.local.json")
+    write(path.parent, {"disabledMcpjsonServers": "e"}, ".claude/settings.json")
+    assert [*load(path, HOME=str(home))] == ["e", "f"]
+    assert server_names(str(path), environ={"HOME": str(home)}) == ["e", "f"]
+    elsewhere = tmp_path / "elsewhere"
+    write(elsewhere, {"disabledMcpjsonServers": ["e"]}, "settings.json")
+    assert [*load(path, HOME=str(home), CLAUDE_CONFIG_DIR=str(elsewhere))] == ["a", "b", "c", "f"]
+    write(path.parent, "{", ".claude/settings.local.json")
+    assert "settings.local.json" in refusal(path, HOME=str(home))
+
+
+def test_servers_that_gemini_cli_has_switched_off(tmp_path: Path):
+    path = write(
+        tmp_path, {"mcpServers": {name: {"command": name} for name in ("One", "two")}}, ".gemini/settings.json"
+    )
+    switches = {"one": {"enabled": False}, "two": {"enabled": True}, "three": 7}
+    write(tmp_path, switches, ".gemini/mcp-server-enablement.json")
+    assert [*load(path, HOME=str(tmp_path))] == ["two"]
+
+
+def test_a_variable_for_a_server_that_codex_runs_elsewhere_is_not_given_to_this_one(tmp_path: Path):
+    text = '[mcp_servers.a]\ncommand = "a"\nenv_vars = ["HERE", { name = "AWAY", source = "remote" }]\n'
+    sources = load(write(tmp_path, text, "config.toml"), HERE="1", AWAY=SECRET)
+    assert reach(sources["a"])[3] == {"HERE": "1"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "folder", "file"),
+    [
+        ("", "home", ".claude.json"),
+        ("CLAUDE_CONFIG_DIR", "claude", ".claude.json"),
+        ("CODEX_HOME", "codex", "config.toml"),
+        ("XDG_CONFIG_HOME", "xdg", "goose/config.yaml"),
+        ("XDG_CONFIG_HOME", "xdg", "zed/settings.json"),
+        ("", "home", ".config/opencode/opencode.jsonc"),
+        ("", "home", ".cline/data/settings/cline_mcp_settings.json"),
+        ("", "home", ".config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
+        ("", "home", ".aws/amazonq/agents/default.json"),
+        ("", "home", ".aws/amazonq/cli-agents/mine.json"),
+        ("", "home", ".continue/mcpServers/one.yml"),
+        ("", "home", ".codeium/mcp_config.json"),
+        ("", "project", ".opencode/opencode.json"),
+        ("", "project", ".amazonq/mcp.json"),
+    ],
+)
+def test_host_files_are_found(tmp_path: Path, variable: str, folder: str, file: str):
+    path = write(tmp_path / folder, {}, file)
+    environ = {"HOME": str(tmp_path / "home")} | ({variable: str(tmp_path / folder)} if variable else {})
+    found = host_files(environ, str(tmp_path / "project"))
+    assert [(each.path, each.is_project) for each in found] == [(str(path), folder == "project")]
+
+
 def test_gemini_cli():
     sources = load(HOSTS / ".gemini/settings.json", DB_CONNECTION_STRING="db", EXTERNAL_API_KEY="k")
     assert {name: reach(source) for name, source in sources.items()} == {
@@ -277,9 +349,9 @@ ALL_SET = dict.fromkeys(
 @pytest.mark.parametrize(
     "name",
     [
-        "codex.toml", "continue.yaml", "goose.yaml", "opencode.json", ".gemini/settings.json", "lmstudio/mcp.json",
+        "codex.toml", "continue.yaml", "goose.yaml", "opencode.json", "opencode2.jsonc", ".gemini/settings.json",
         "claude.json", "claude_desktop_config.json", "windsurf_mcp_config.json", "zed-settings.json", "continue.json",
-        "project/.mcp.json", "project/.cursor/mcp.json",
+        "project/.mcp.json", "project/.cursor/mcp.json", "lmstudio/mcp.json",
     ],
 )  # fmt: skip
 def test_the_table_of_a_server_means_the_same_and_holds_no_value(name: str, tmp_path: Path):

@@ -201,6 +201,8 @@ class EntryReader:
         """Return the variables that Codex forwards (`env_vars`), if they are set, and those that Goose requires."""
         env: dict[str, str] = {}
         for each in self._listed("env_vars"):
+            if isinstance(each, dict) and each.get("source") == "remote":
+                continue  # it is set where Codex runs the server, not here
             name = each.get("name") if isinstance(each, dict) else each
             if isinstance(name, str) and name in self._environ:
                 env[name] = self._variables.variable(name)

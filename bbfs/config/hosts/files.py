@@ -1,18 +1,21 @@
 """The MCP servers of another program's configuration file.
 
 Known forms: `mcpServers` (Claude Code, Claude Desktop, `.mcp.json`, Cursor, Windsurf, Gemini CLI, LM Studio), Claude
-Code's `projects.{path}.mcpServers`, `servers` and `mcp.servers` (VS Code), `context_servers` (Zed), `mcp` (opencode),
-`mcp_servers` (Codex, TOML), `extensions` (Goose, YAML), and lists of servers (Continue, JSON and YAML).
+Code's `projects.{path}.mcpServers`, `servers` and `mcp.servers` (VS Code), `context_servers` (Zed), `mcp` and
+`mcp.servers` (opencode), `mcp_servers` (Codex, TOML), `extensions` (Goose, YAML), and lists of servers (Continue, JSON
+and YAML).
 """
 
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from bbfs.config.hosts import jsonc
 from bbfs.config.hosts.entries import Entry, EntryReader
+from bbfs.config.hosts.switches import switched_off
 from bbfs.config.hosts.variables import Form
 from bbfs.config.interpolation import expand_user
 from bbfs.config.naming import unique_slugs
@@ -38,10 +41,11 @@ ReadYaml = Callable[[bytes, str], bytes]
 """Returns a document in YAML as JSON, within `YAML_BOUNDS`. The text begins its messages. Raises BbfsError."""
 _FORMS: Mapping[str, Form] = {"mcp_servers": "literal", "mcp": "opencode", "extensions": "shell"}
 """The form of the variables in a container, if it is not `${VAR}`."""
+_OPENCODE_TYPES = ("local", "remote")
 _NO_SERVERS = frozenset(("builtin", "platform", "frontend", "inline_python"))
 """Types of Goose's extensions that are no servers."""
 _HOST_FOLDERS = {".vscode", ".cursor", ".windsurf", ".zed", ".continue", ".claude", ".roo", ".amazonq"}
-_HOST_FOLDERS |= {".codex", ".gemini", ".kiro", ".opencode"}
+_HOST_FOLDERS |= {".codex", ".gemini", ".kiro", ".opencode", ".kilocode"}
 _PROJECT_FILES = (".mcp.json", "opencode.json", "opencode.jsonc")
 
 
@@ -77,13 +81,14 @@ def host_servers(
     here = os.path.realpath(cwd or os.getcwd())
     document = _read(path, read_yaml)
     entries = _entries(document, path, here, environ)
+    is_off = switched_off(path, environ, partial(_read, read_yaml=read_yaml))
     elsewhere = _elsewhere(document, here, environ)
     if elsewhere and on_elsewhere is not None:
         on_elsewhere(elsewhere)
     problems = Problems(path)
     found: list[Imported] = []
     for entry, name in zip(entries, unique_slugs([entry.name for entry in entries]), strict=True):
-        if _is_disabled(entry, document):
+        if _is_disabled(entry, document) or is_off(entry.name):
             continue  # only now: switching one server on or off renames no other
         own = Problems(path)
         reader = EntryReader(entry, own, environ, here, os.path.dirname(os.path.abspath(path)))
@@ -106,7 +111,8 @@ def server_names(
     """Return the names of the enabled servers in an MCP host's file, usable or not. Raise ConfigError."""
     document = _read(path, read_yaml)
     entries = _entries(document, path, os.path.realpath(cwd or os.getcwd()), environ)
-    return [entry.name for entry in entries if not _is_disabled(entry, document)]
+    is_off = switched_off(path, environ, partial(_read, read_yaml=read_yaml))
+    return [entry.name for entry in entries if not _is_disabled(entry, document) and not is_off(entry.name)]
 
 
 def import_mcp_hosts(path: str, *, environ: Mapping[str, str], **others: Any) -> tuple[DataSource, ...]:
@@ -168,7 +174,7 @@ def _own_forms(document: Any, path: str) -> list[tuple[tuple[str, ...], Any]]:
     found: list[tuple[tuple[str, ...], Any]] = []
     listed = _get(document, ("mcp",))
     if isinstance(listed, dict):
-        servers = {name: value for name, value in listed.items() if _get(value, ("type",)) in ("local", "remote")}
+        servers = {name: value for name, value in listed.items() if _get(value, ("type",)) in _OPENCODE_TYPES}
         found += [(("mcp",), servers)] if servers else []
     listed = _get(document, ("extensions",))
     if isinstance(listed, dict) and path.endswith(_YAML):
@@ -207,6 +213,8 @@ def _named(container: Any, keys: KeyPath, file: str, folder: str | None) -> Iter
             problems.add(path, "should be a table that describes a server")
             problems.raise_if_any()
         form = "shell" if ".gemini" in file.split(os.sep) else _FORMS.get(".".join(map(str, keys)), "braces")
+        if keys == ("mcp", "servers") and value.get("type") in _OPENCODE_TYPES:
+            form = "opencode"  # of its second version; elsewhere, this is VS Code's key
         yield Entry(name, path, value, folder, form)
 
 

@@ -8,15 +8,20 @@ from dataclasses import dataclass
 from bbfs.config.interpolation import expand_user
 
 _USER = (
-    ("Claude Code", "~/.claude.json"),
+    ("Claude Code", "$CLAUDE_CONFIG_DIR/.claude.json"),
     ("Claude Desktop", "$CONFIG/Claude/claude_desktop_config.json"),
     ("VS Code", "$CONFIG/Code/User/mcp.json"),
     ("VS Code", "$CONFIG/Code/User/settings.json"),
     ("VS Code Insiders", "$CONFIG/Code - Insiders/User/mcp.json"),
     ("VSCodium", "$CONFIG/VSCodium/User/mcp.json"),
     ("Cline", "$CONFIG/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
+    ("Cline", "~/.cline/data/settings/cline_mcp_settings.json"),
+    ("Roo Code", "$CONFIG/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json"),
+    ("Kilo Code", "$CONFIG/Code/User/globalStorage/kilocode.kilo-code/settings/mcp_settings.json"),
+    ("Kilo Code", "~/.kilocode/cli/global/settings/mcp_settings.json"),
     ("Cursor", "~/.cursor/mcp.json"),
     ("Windsurf", "~/.codeium/windsurf/mcp_config.json"),
+    ("Windsurf", "~/.codeium/mcp_config.json"),
     ("Zed", "$CONFIG/zed/settings.json"),
     ("Codex", "$CODEX_HOME/config.toml"),
     ("Gemini CLI", "~/.gemini/settings.json"),
@@ -26,10 +31,14 @@ _USER = (
     ("Continue", "~/.continue/config.yaml"),
     ("Continue", "~/.continue/config.json"),
     ("Continue", "~/.continue/mcpServers/*.yaml"),
+    ("Continue", "~/.continue/mcpServers/*.yml"),
     ("Continue", "~/.continue/mcpServers/*.json"),
     ("LM Studio", "~/.lmstudio/mcp.json"),
     ("LM Studio", "~/.cache/lm-studio/mcp.json"),
     ("Amazon Q", "~/.aws/amazonq/mcp.json"),
+    ("Amazon Q", "~/.aws/amazonq/default.json"),
+    ("Amazon Q", "~/.aws/amazonq/agents/default.json"),
+    ("Amazon Q", "~/.aws/amazonq/cli-agents/*.json"),
     ("Kiro", "~/.kiro/settings/mcp.json"),
 )
 _PROJECT = (
@@ -41,9 +50,17 @@ _PROJECT = (
     ("Gemini CLI", ".gemini/settings.json"),
     ("opencode", "opencode.json"),
     ("opencode", "opencode.jsonc"),
+    ("opencode", ".opencode/opencode.json"),
+    ("opencode", ".opencode/opencode.jsonc"),
     ("Continue", ".continue/mcpServers/*.yaml"),
+    ("Continue", ".continue/mcpServers/*.yml"),
     ("Continue", ".continue/mcpServers/*.json"),
     ("Roo Code", ".roo/mcp.json"),
+    ("Kilo Code", ".kilocode/mcp.json"),
+    ("Amazon Q", ".amazonq/mcp.json"),
+    ("Amazon Q", ".amazonq/default.json"),
+    ("Amazon Q", ".amazonq/agents/default.json"),
+    ("Amazon Q", ".amazonq/cli-agents/*.json"),
     ("Kiro", ".kiro/settings/mcp.json"),
 )
 
@@ -62,6 +79,7 @@ def host_files(environ: Mapping[str, str], cwd: str) -> list[HostFile]:
     config = environ.get("XDG_CONFIG_HOME", "")
     variables = {
         "$CONFIG": config if os.path.isabs(config) else expand_user("~/.config", environ),
+        "$CLAUDE_CONFIG_DIR": environ.get("CLAUDE_CONFIG_DIR") or expand_user("~", environ),
         "$CODEX_HOME": environ.get("CODEX_HOME") or expand_user("~/.codex", environ),
     }
     found: dict[str, HostFile] = {}
