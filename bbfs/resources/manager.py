@@ -344,7 +344,12 @@ class ResourceManager:
     async def children(self, path: Path) -> dict[str, Node]:
         """Return the names of a directory with their nodes. Makes the records of all resources in it."""
         view, records = await self.view(path), self.place(path)[0].catalog.records
-        return {name: record_node(records[shown]) if isinstance(shown, str) else shown for name, shown in view}
+        found: dict[str, Node] = {}
+        for portion, _ in view.portions():
+            for name, shown in zip(portion.names, portion.shown, strict=True):
+                found[name] = record_node(records[shown]) if isinstance(shown, str) else shown
+            await trio.lowlevel.checkpoint()
+        return found
 
     def stated_validity(self, path: Path) -> float:
         """Return the seconds for which the sizes hold that the listing states in a directory."""

@@ -23,9 +23,12 @@ from bbfs.resources.requests import SingleFlight
 
 log = logging.getLogger(__name__)
 
-Children = dict[str, Node]
+Children = Mapping[str, Node]
+"""Nodes by name. Those of completed names are made when they are asked for."""
 PORTION = 1000
 """Names that are read before other tasks get their turn, where the source does not divide a directory itself."""
+MADE = 200
+"""Names of a portion that may need a record each: to make one takes up to 40 µs."""
 Shown = Node | str
 """A name's node, or the native URI of a merely listed file."""
 LATE_FOR = 2.0
@@ -181,9 +184,15 @@ class View:
         self._at(0)
 
     @classmethod
-    def of(cls, entries: Mapping[str, Node | Record]) -> "View":
-        """Return a view of names that do not change meanwhile, in their order."""
-        return cls(_portions(entries), len(entries))
+    def of(cls, entries: Mapping[str, Node | Record], beyond: Children | None = None) -> "View":
+        """Return a view of names that do not change meanwhile, in their order; with those of `beyond`, sorted.
+
+        A name of `entries` takes precedence.
+        """
+        if not beyond:
+            return cls(portions(entries, entries.__getitem__), len(entries))
+        names = sorted({*entries, *beyond})
+        return cls(portions(names, lambda name: entries[name] if name in entries else beyond[name]), len(names))
 
     def beside(self, name: str, node: Node) -> "View":
         """Return a view that has one more name, before the others."""
@@ -235,10 +244,13 @@ class View:
         return self._taken[number], position - self._starts[number]
 
 
-def _portions(entries: Mapping[str, Node | Record]) -> Iterator[Portion]:
-    left = iter(entries.items())
-    while some := dict(islice(left, PORTION)):
-        yield Portion(some, [entry if isinstance(entry, Node) else record_node(entry) for entry in some.values()])
+def portions(names: Iterable[str], entry: Callable[[str], Shown | Record], *, alike: bool = True) -> Iterator[Portion]:
+    """Yield names in their order, at most `MADE` at once. entry: returns the entry of a name."""
+    left = iter(names)
+    while some := tuple(islice(left, MADE)):
+        entries = map(entry, some)
+        shown = [record_node(each) if isinstance(each, Record) else each for each in entries]
+        yield Portion(some, shown, alike=alike)
 
 
 class _Places(Mapping[str, int]):

@@ -136,7 +136,7 @@ class FlatCatalog:
         """Return the names of a directory in readdir's order; a listed name takes precedence."""
         if isinstance(place, Directory):
             return self._held.view(place, path, beyond)
-        return View.of(dict(sorted({**beyond, **place}.items())))
+        return View.of(place, beyond)
 
     def validity(self, path: Path) -> float:
         """Return the seconds for which names and their absence hold."""

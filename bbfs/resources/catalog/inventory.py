@@ -21,7 +21,7 @@ from bbfs.model.errors import TooLarge
 from bbfs.model.listing import MIME_TYPE, MODIFIED_NS, SIZE, Buckets, Description, Rows, is_plain_file, value, version
 from bbfs.model.values import ResourceMetadata
 from bbfs.resources.cache.metadata import Remembered
-from bbfs.resources.catalog.base import Changes, Children, Portion, Shown, View
+from bbfs.resources.catalog.base import Changes, Children, Portion, Shown, View, portions
 from bbfs.resources.catalog.folding import Directory, Folding, Leaf, Tree, below, differences
 from bbfs.resources.catalog.record import (
     DIRECTORY,
@@ -187,24 +187,26 @@ class Inventory:
 
     def view(self, directory: Directory, path: Path, beyond: Children) -> View:
         """Return the names of a directory at `path`, sorted. beyond: names that are not listed."""
-        others = sorted((name for name in beyond if name not in directory.children), reverse=True)
+        others = sorted(name for name in beyond if name not in directory.children)
         portions = self._portions(directory, path, beyond, others)
         return View(portions, len(directory.children) + len(others), self, directory, self._first_seen)
 
     def _portions(self, directory: Directory, path: Path, beyond: Children, others: list[str]) -> Iterator[Portion]:
-        """others: the names of `beyond` to be shown, the last one first."""
+        """others: the names of `beyond` to be shown, sorted."""
+        begin = 0
         for items in directory.sorted_children():
             names, shown, alike = self._shown(items, path)
-            while others and names and others[-1] < names[-1]:
-                name = others.pop()
-                place = bisect_left(names, name)
-                names.insert(place, name)
-                shown.insert(place, beyond[name])
-            if names:
+            end = bisect_left(others, names[-1], begin) if names else begin
+            if begin < end:
+                listed = dict(zip(names, shown, strict=True))
+                both = sorted((*names, *others[begin:end]))
+                yield from portions(
+                    both, lambda name, listed=listed: listed[name] if name in listed else beyond[name], alike=alike
+                )
+            elif names:
                 yield Portion(names, shown, alike=alike)
-        if others:
-            others.reverse()
-            yield Portion(others, [beyond[name] for name in others])
+            begin = end
+        yield from portions(others[begin:], beyond.__getitem__)
 
     def _shown(self, items: "list[tuple[str, Directory | Leaf]]", path: Path) -> tuple[list[str], list[Shown], bool]:
         """Return what a portion consists of. Leaves out what another listing has removed meanwhile."""

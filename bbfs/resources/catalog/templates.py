@@ -9,7 +9,7 @@ Between two awaits a task is alone; nothing here locks.
 
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -115,6 +115,28 @@ class _Names:
     size: int = MAX_NAMES // DIRECTORIES_KEPT
     problem: str | None = None
     error: BbfsError | None = None
+
+
+class _Shown(Mapping[str, Node]):
+    """The unlisted names of a directory. The record of a completed one is made when its node is asked for."""
+
+    def __init__(self, literal: Mapping[str, Node], completed: Collection[str], node: Callable[[str], Node]) -> None:
+        self._literal = literal
+        self._completed = completed
+        self._node = node
+
+    def __getitem__(self, name: str) -> Node:
+        return self._literal[name] if name in self._literal else self._node(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._literal or name in self._completed
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._literal
+        yield from (name for name in self._completed if name not in self._literal)
+
+    def __len__(self) -> int:
+        return len(self._completed) + sum(name not in self._completed for name in self._literal)
 
 
 class _Index:
@@ -522,9 +544,9 @@ class Templated:
             if place.following is not None and (variable := place.following.only_variable) is not None
         ]
 
-    def _literal(self, path: Path, places: _Placed) -> Children:
+    def _literal(self, path: Path, places: _Placed) -> dict[str, Node]:
         """Return the names that exist for any variables, and the directory's own content."""
-        children: Children = {}
+        children: dict[str, Node] = {}
         inside = _Below(path, places)
         for template, place in places:
             if place.following is None or place.following.name is None:
@@ -543,11 +565,11 @@ class Templated:
         return children
 
     def _children(self, path: Path, places: _Placed, names: _Names) -> Children:
-        children = self._literal(path, places)
-        for name, found in names.found.items():
-            if name not in children:
-                children[name] = DIRECTORY if found is None else record_node(self._record(*found, (*path, name)))
-        return children
+        def node(name: str) -> Node:
+            found = names.found[name]
+            return DIRECTORY if found is None else record_node(self._record(*found, (*path, name)))
+
+        return _Shown(self._literal(path, places), names.found, node)
 
     async def _gather(self, path: Path) -> None:
         """Ask for the names of a directory, within bounds, and cache them."""

@@ -14,6 +14,7 @@ from bbfs.model.values import ResourceMetadata, ResourceTemplate
 from bbfs.resources.catalog.record import Record
 from bbfs.resources.catalog.slashes import slashed
 from bbfs.resources.catalog.templates import Unlisted
+from bbfs.vfs.names import answered
 
 ROOT = "mcp-server+docs"
 
@@ -432,6 +433,25 @@ async def test_a_listing_of_values_matches_few_templates_and_gives_way(
         assert matched < 20 * (values + templates)
         assert steps.count >= values
         assert len(await world.kernel.ls(f"{ROOT}/x/c/v7")) == templates + 1  # its own content
+
+
+@pytest.mark.parametrize("listed", [(), ("v0", "v0250", "v0251x", "w")])
+async def test_records_of_completed_names_are_made_as_a_reader_reaches_them(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, listed: tuple[str, ...]
+) -> None:
+    """10 000 at once took half a second."""
+    monkeypatch.setattr("bbfs.resources.catalog.base.MADE", 50)
+    values = [f"v{number:04}" for number in range(500)]
+    source = CompletingSource(values={"v": values}, page=500, contents={f"x://c/{name}": b"1" for name in listed})
+    source.template("x://c/{v}")
+    async with World(nursery, source) as world:
+        ino, catalog = (await world.kernel.walk(f"{ROOT}/x/c")).ino, world.manager.sources[ROOT].catalog
+        handle = await answered(world.core.directories.opendir(ino), world.core.directories.opendir, ino)
+        assert len(catalog.all_records()) <= 50
+        assert len(world.core.directories[handle].view) == len({*values, *listed})
+        names = [name.decode() for name, _, _ in world.core.directories.readdir(handle, 2)]
+        assert names == sorted({*values, *listed})
+        assert len(catalog.all_records()) >= 499
 
 
 async def test_completed_names_are_bounded_by_bytes(
