@@ -397,6 +397,22 @@ def test_stray_schemes_of_a_source_with_a_fixed_one_are_listed(bbfs: Run, tmp_pa
     assert bbfs("ls", "--config", config, "mcp-database+kb+odd").stdout.splitlines() == ["a", "b", "c"]
 
 
+def test_a_mount_that_is_unmounted_meanwhile_is_passed_over(
+    bbfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = [mountpoint.Mount(str(tmp_path), mountpoint.TYPE, 1, os.geteuid())]
+    monkeypatch.setattr(mountpoint, "mounts", lambda: table)
+
+    def attribute(path: str, name: str) -> None:
+        table.clear()
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(mountpoint, "names", lambda path: ["a"])
+    monkeypatch.setattr(mounted, "_attribute", attribute)
+    result = bbfs("ls", "nowhere")
+    assert result.stderr.splitlines()[0] == f"bbfs: passed over: {tmp_path} has been unmounted"
+
+
 @pytest.mark.parametrize("number", [errno.ENOTCONN, errno.ECONNABORTED])
 def test_a_mount_that_dies_meanwhile_is_passed_over(
     bbfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int

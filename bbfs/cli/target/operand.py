@@ -231,11 +231,14 @@ async def each_root(trees: Trees, work: Callable[[SourceTree], Awaitable[None]])
 
 
 def _pass_over(mount: str, error: Exception) -> None:
-    """Report that a mount is dead or does not answer. Raise any other error."""
+    """Report that a mount is gone, dead or does not answer. Raise any other error."""
     if isinstance(error, OSError):
-        if error.errno not in (errno.ENOTCONN, errno.ECONNABORTED):
+        if mountpoint.mount_at(mount) is None:
+            error = MountError(f"{mount} has been unmounted")
+        elif error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
+            error = DeadMount(f"{mount} is dead: its daemon is gone")
+        else:
             raise error
-        error = DeadMount(f"{mount} is dead: its daemon is gone")
     output.message(f"passed over: {error}")
 
 
