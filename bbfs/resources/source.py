@@ -73,8 +73,9 @@ class Source:
     @property
     def offers(self) -> Mapping[str, int]:
         """Return the numbers of templates, tools and whatever else there is beside resources."""
-        templates = {"templates": sum(not each.on_open for each in self.catalog.all_templates())}
-        return templates | dict(self.handler.offers) if isinstance(self.handler, TellsMore) else templates
+        more = dict(self.handler.offers) if isinstance(self.handler, TellsMore) else {}
+        templates = sum(not each.on_open for each in self.catalog.all_templates())
+        return {"templates": max(0, templates - more.get("prompts", 0)), **more}  # a prompt has a template, too
 
     @property
     def resources(self) -> int:

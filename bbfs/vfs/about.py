@@ -150,9 +150,10 @@ def _contents(source: Source) -> Iterator[str]:
         yield f"- {count} listed resource{'s' if count != 1 else ''}."
     else:
         yield "- No listed resource."
-    templates = [each for each in source.catalog.all_templates() if not each.on_open]
+    templates = source.offers["templates"]
     if templates:
-        yield f"- {len(templates)} template{'s' if len(templates) != 1 else ''}, which make names that are not listed."
+        makes = "templates, which make" if templates > 1 else "template, which makes"
+        yield f"- {templates} {makes} names that are not listed."
     if isinstance(source.handler, TellsMore):
         yield from (f"- {note}" for note in source.handler.notes)
     granted = source.data.capabilities

@@ -77,7 +77,11 @@ def test_what_must_be_confirmed_is_not_called_without_that(process: Process, ser
 @pytest.mark.semantics("S23")
 def test_mistakes_are_said_before_anything_runs(process: Process, server: list[str], log: Path) -> None:
     for words, status, said in (
-        (["ech", "text=x"], 1, "has no tool 'ech'"),
+        (["ech", "text=x"], 1, "has no tool 'ech'; did you mean 'echo'?"),
+        (["nothing"], 1, "'bbfs tools t' lists those that it has"),
+        (["echo", "text=x", "text=y"], 1, "argument 'text' is given 2 times"),
+        (["echo", "text=x", "--json", '{"text": "y"}'], 1, "argument 'text' is given twice"),
+        (["echo", "--json", '{"text": "x", "tims": 2}'], 1, "did you mean 'times'?"),
         (["echo"], 1, "needed but not given: text"),
         (["echo", "text=x", "times=many"], 1, "argument 'times' should be an integer"),
         (["echo", "txt=x"], 1, "did you mean 'text'?"),

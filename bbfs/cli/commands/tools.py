@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from bbfs.cli import output
 from bbfs.cli.options import SourceChoice, Verbosity, source_options
+from bbfs.config.problems import suggestion
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound, ToolFailed
 
 if TYPE_CHECKING:
@@ -171,7 +172,8 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
         directory = (await target.located())[0]
         there = {each["name"]: each for each in await calls.tools(target.tree, directory)}
         if tool not in there:
-            raise NotFound(f"{directory} has no tool {tool!r}; 'bbfs tools {source}' lists those that it has")
+            close = suggestion(tool, there) or f"; 'bbfs tools {source}' lists those that it has"
+            raise NotFound(f"{directory} has no tool {tool!r}{close}")
         confirmed = yes or there[tool].get("read_only") is True or _confirmed(tool)
         asked = {**request, "source": directory, "confirmed": confirmed}
         return await calls.call(target.tree, asked, _Progress(quiet=choice.verbosity.quiet).show)

@@ -45,7 +45,11 @@ _KEYWORDS = (
     "$ref", "type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "allOf",
     "title", "description", "default", "examples", "example",
 )  # fmt: skip
-_ARTICLES = {"integer": "an integer", "object": "an object (JSON)"}
+_ARTICLES = {
+    "array": "an array",
+    "array of object": "an array of objects (JSON)",
+    "object": "an object (JSON)",
+}
 
 
 class _Steps:
@@ -131,7 +135,11 @@ def call_arguments(tool: ToolEntry, texts: Mapping[str, Sequence[str]], given: M
     """Return the arguments of a call from their texts, and from values that need no conversion. Raises InvalidUri."""
     known = properties(tool.input_schema)
     unknown = [name for name in texts if name not in known]
+    # A schema without properties, or with others allowed, describes no argument that JSON may not have.
+    if known and not tool.input_schema.get("additionalProperties"):
+        unknown += [name for name in given if name not in known]
     problems = [f"there is no argument {_shown(name)}{suggestion(name, known)}" for name in unknown]
+    problems += [f"argument {_shown(name)} is given twice" for name in texts if name in given]
     return _converted(tool, {name: each for name, each in texts.items() if name in known}, given, problems)
 
 
@@ -142,6 +150,9 @@ def _converted(
     known = properties(root)
     values: dict[str, Any] = dict(given)
     for name, texts_of_one in texts.items():
+        if len(texts_of_one) > 1 and not takes_several(known[name], root):
+            problems.append(f"argument {name!r} is given {len(texts_of_one)} times")
+            continue
         try:
             values[name] = _value(known[name], texts_of_one, root, 0, _Steps())
         except _Misfit as misfit:
@@ -229,8 +240,13 @@ def _value(schema: Mapping[str, Any], texts: Sequence[str], root: Mapping[str, A
                     continue
         except _Misfit:
             continue
-    text = type_text(schema, root)
-    raise _Misfit(_ARTICLES.get(text, text if " " in text else f"a {text}" if text != "array" else "an array"))
+    raise _Misfit(_with_article(type_text(schema, root)))
+
+
+def _with_article(text: str) -> str:
+    """Return a type in words after its article."""
+    first = text.partition(" ")[0]
+    return _ARTICLES.get(text) or (f"{'an' if text[:1] in 'aio' else 'a'} {text}" if first in _KNOWN else text)
 
 
 def _of_type(

@@ -43,6 +43,8 @@ TEMPLATES_LATER = 5.0
 """Seconds that a listing waits for templates, tools and prompts, requested at the same time as the resources."""
 _THREAD_FROM_CHARACTERS = 1 << 16
 
+_LONGEST_EXAMPLE = 200
+"""Characters of an example in the description of a source."""
 ASKED_AGAIN = 1.0
 """Time to live (seconds) of a listing whose second part was lost with a broken connection."""
 
@@ -89,15 +91,20 @@ class McpHandler:
                 'Tools are off. `tools = "read-only"`, or an array of names, in the configuration turns them on.'
             )
         elif self._tools:
-            run, named = len(self._offer.tools) if self._offer is not None else 0, len(self._tools)
-            notes.append(f"{named} tool{'s' if named != 1 else ''} in `tool/`, {run} of them may be called by path.")
-            if run < named:
+            run, named = self._offer.tools if self._offer is not None else {}, len(self._tools)
+            told = "`tool/NAME/description.md` says what each does and how to call it"
+            examples = (mcp_calls.example_of("tool", tool.name, tool.input_schema) for tool in run.values())
+            example = next((each for each in examples if "`" not in each and len(each) <= _LONGEST_EXAMPLE), None)
+            told += f", for example `cat {example}`" if example is not None else ""
+            by_path = "" if len(run) == named else f", {len(run)} of them by path"
+            notes.append(f"{_counted(named, 'tool')} in `tool/`{by_path}: {told}.")
+            if len(run) < named:
                 notes.append('`tools = "all"`, or an array of names, allows others. `bbfs call` runs any of them.')
         if not self.searches and (candidates := proposed(self._tools)):
             named = " or ".join(f"`{name}`" for name in candidates)
             notes.append(f"A search does not ask this server. `search = {{ tool = … }}` lets it use the tool {named}.")
         if self._prompts:
-            notes.append(f"{len(self._prompts)} prompt{'s' if len(self._prompts) != 1 else ''} in `prompt/`.")
+            notes.append(f"{_counted(len(self._prompts), 'prompt')} in `prompt/`.")
         elif not self.source.prompts:
             notes.append("Prompts are off. `prompts = true` in the configuration turns them on.")
         return notes
@@ -289,6 +296,10 @@ class McpHandler:
     async def confirmed(self) -> None:
         """Wait until the server has accepted or refused every subscription. Set a deadline."""
         await self._manager.confirmed(self.source.id)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 async def _read(parse: Callable[[Mapping[str, Any]], T], result: Mapping[str, Any]) -> T:

@@ -11,7 +11,6 @@ NAME is percent-encoded where it would not be one segment of a URI. All tools ar
 `tools` allows have a template. If a server lists a resource of its own with such a URI, the URI means that resource.
 """
 
-import json
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping
@@ -38,10 +37,13 @@ _ASKED = re.compile(r"(?P<kind>tool|prompt)://(?P<segment>[^/?#]+)(?:\?(?P<query
 _HOW_TO_WRITE = (
     "They follow `?` with `&` between them, in any order. In a value, `&` is `%26`, `%` is `%25`, a slash `%2F`."
 )
-_HOW_TO_CALL = (
-    "A slash may stay where a value begins with one, in a URL, and where a required argument comes after it.",
-    "Lists are JSON, or items with commas between them, or the argument repeated; objects are JSON.",
+_SLASHES = "A slash may stay where a value begins with one, in a URL, and where a required argument comes after it."
+_LISTS = "Lists are JSON, or items with commas between them, or the argument repeated."
+_OBJECTS = "Objects, and lists of them, are JSON; `input.schema.json` says of which form."
+_QUOTED_EXAMPLE = re.compile(
+    r"""(?:\be\.g\.|\bfor example|\bsuch as)[,:]?\s*(['"`])([^'"`\n]{1,60})\1""", re.IGNORECASE
 )
+_PLACEHOLDER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,29}")
 _MAX_DESCRIBED = 200
 """Arguments of a tool that its description shows; its schema has all."""
 _MAX_TEXT = 2000
@@ -223,8 +225,12 @@ def prompt_schema(prompt: PromptEntry) -> dict[str, Any]:
 
 def _prompt_files(prompt: PromptEntry) -> list[tuple[str, str, bytes]]:
     base, schema = _base("prompt", prompt.name), prompt_schema(prompt)
-    example = _example("prompt", prompt.name, schema)
-    text = "\n".join([*_headed(prompt), "Reading this file renders it:", "", f"    cat {example}", *_arguments(schema)])
+    how = [
+        "This renders it, in the directory of the source:",
+        "",
+        f"    cat {example_of('prompt', prompt.name, schema)}",
+    ]
+    text = "\n".join([*_headed(prompt), *how, *_arguments(schema)])
     return [
         (f"{base}/description.md", "text/markdown", (text.rstrip() + "\n").encode("utf-8", "replace")),
         (f"{base}/input.schema.json", "application/json", json_bytes(schema)),
@@ -235,16 +241,28 @@ def describe_tool(tool: ToolEntry, source: str, is_allowed: bool) -> str:
     """Describe a tool in Markdown: its purpose, its arguments, and the lines that run it."""
     lines = [*_headed(tool), _effects(tool), ""]
     if is_allowed:
-        example = _example("tool", tool.name, tool.input_schema)
-        lines += ["Opening this file runs it, each time again:", "", f"    cat {example}", ""]
+        example = example_of("tool", tool.name, tool.input_schema)
+        lines += ["This runs it, each time again, in the directory of the source:", "", f"    cat {example}", ""]
     elif tool.needs_task:
         lines += ["It runs as a task only, which bbfs cannot do.", ""]
     else:
-        lines += [f"It has no path; `tools = [{json.dumps(tool.name)}]` for this source gives it one.", ""]
+        allow = shlex.join(["bbfs", "mount", "--tools", f"{source}=all"])
+        lines += [f"It has no path: the option `tools` of the source does not allow it (`{allow}` allows all).", ""]
     if not tool.needs_task:
         lines += ["On the command line:", "", f"    {_command(tool, source)}"]
-    arguments = _arguments(tool.input_schema)
-    return "\n".join([*lines, *arguments, *(_HOW_TO_CALL if arguments else ())]).rstrip() + "\n"
+    return "\n".join([*lines, *_arguments(tool.input_schema), *_how_to_call(tool.input_schema)]).rstrip() + "\n"
+
+
+def _how_to_call(root: Mapping[str, Any]) -> list[str]:
+    """Return how the arguments of a schema are written, as far as their types need it."""
+    known = mcp_arguments.properties(root).values()
+    types = [mcp_arguments.type_text(schema, root) for schema in known]
+    needs = {
+        _SLASHES: any(mcp_arguments.takes_text(schema, root) for schema in known),
+        _LISTS: any("array" in text for text in types),
+        _OBJECTS: any("object" in text for text in types),
+    }
+    return [line for line, is_needed in needs.items() if is_needed]
 
 
 def described(tool: ToolEntry, has_path: bool) -> Tool:
@@ -295,13 +313,13 @@ def _chosen(root: Mapping[str, Any]) -> dict[str, str]:
     """Return possible values of the arguments of an example: of those that are needed, else of the first one."""
     known, needed = mcp_arguments.properties(root), set(mcp_arguments.required(root))
     chosen = [name for name in known if name in needed] or list(known)[:1]
-    return {name: _sample(known[name], root) for name in chosen[:_MAX_DESCRIBED]}
+    return {name: _sample(name, known[name], root) for name in chosen[:_MAX_DESCRIBED]}
 
 
 def _command(tool: ToolEntry, source: str) -> str:
     """Return the command line that runs a tool, quoted for a shell."""
     pairs = [f"{name}={value}" for name, value in _chosen(tool.input_schema).items()]
-    return shlex.join(["bbfs", "call", *([] if tool.read_only else ["--yes"]), source, tool.name, *pairs])
+    return shlex.join(["bbfs", "call", source, tool.name, *pairs, *([] if tool.read_only else ["--yes"])])
 
 
 def _argument_line(name: str, schema: Mapping[str, Any], root: Mapping[str, Any], needed: bool) -> str:
@@ -318,23 +336,23 @@ def _argument_line(name: str, schema: Mapping[str, Any], root: Mapping[str, Any]
     return f"- `{name}` ({', '.join(facts)}){text}"
 
 
-def _example(kind: Kind, name: str, root: Mapping[str, Any]) -> str:
-    """Return the path of the file to open, from the directory of the tool or prompt, quoted for a shell."""
+def example_of(kind: Kind, name: str, root: Mapping[str, Any]) -> str:
+    """Return the path of the file to open, from the directory of the source, quoted for a shell."""
     pairs = [
         f"{variable}={quote(value, safe=_SAFE.replace('&', ''))}"
         for argument, value in _chosen(root).items()
         if (variable := mcp_arguments.variable_of(argument)) is not None
     ]
     native = f"{_base(kind, name)}?{'&'.join(pairs)}"
-    return shlex.quote("../" + uri_paths.plain_path(native).path[-1])
+    return shlex.quote("/".join(uri_paths.plain_path(native).path))
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
 
 
-def _sample(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
-    """Return a possible value of an argument, as text."""
+def _sample(name: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
+    """Return a possible value of an argument, as text: one that the server shows, or a placeholder."""
     for key in ("examples", "enum"):
         values = schema.get(key)
         if isinstance(values, list) and values:
@@ -342,5 +360,19 @@ def _sample(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
     for key in ("example", "const", "default"):
         if key in schema:
             return _cut(mcp_arguments.as_text(schema[key]))
-    samples = {"integer": "1", "number": "1", "boolean": "true", "null": "null", "object": "{}"}
-    return samples.get(mcp_arguments.type_text(schema, root), "TEXT")
+    samples = {
+        "integer": "1",
+        "number": "1",
+        "boolean": "true",
+        "null": "null",
+        "object": "{}",
+        "array of object": "[{}]",
+    }
+    first = mcp_arguments.type_text(schema, root).partition(" or ")[0]
+    if first in samples:
+        return samples[first]
+    description = schema.get("description")
+    shown = _QUOTED_EXAMPLE.search(description[:_MAX_TEXT]) if isinstance(description, str) else None
+    if shown is not None:
+        return shown[2]
+    return name.upper() if _PLACEHOLDER.fullmatch(name) else "TEXT"

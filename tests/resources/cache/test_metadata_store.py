@@ -60,7 +60,7 @@ def test_the_templates_of_a_listing_are_remembered_with_it(path: Path) -> None:
     store = MetadataStore(path)
     templates = (
         ResourceTemplate("x://{a}", "A", description="all of a", on_open=True),
-        ResourceTemplate("x:{+b}", "B"),
+        ResourceTemplate("x:{+b}", "B", slashed=("b",), needed=("b",), choices=("c=d/e",)),
     )
     remember_listing(store, "docs", 1.0, Listing((metadata("x://a", variables={"a": "b"}),), templates=templates))
     _, listing = store.recall("docs")

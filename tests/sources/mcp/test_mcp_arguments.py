@@ -92,12 +92,12 @@ def test_a_repeated_argument_is_a_list() -> None:
         ({"type": "object"}, "[1]", r"an object \(JSON\)"),
         ({"type": "object"}, '{"a": "\\ud800"}', r"an object \(JSON\)"),
         ({"type": "object"}, '{"a":' * 100_000, r"an object \(JSON\)"),
-        ({"type": "array", "items": {"type": "object"}}, "a,b", "array of object"),
-        ({"type": "array", "items": INTEGER}, "1,b", "array of integer"),
-        ({"type": "array", "items": STRING}, '["a', "array of string"),
+        ({"type": "array", "items": {"type": "object"}}, "a,b", r"an array of objects \(JSON\)"),
+        ({"type": "array", "items": INTEGER}, "1,b", "an array of integer"),
+        ({"type": "array", "items": STRING}, '["a', "an array of string"),
         ({"enum": ["a", "b"]}, "c", "one of a, b"),
         ({"enum": ["", "b"]}, "c", "one of nothing, b"),
-        ({"anyOf": [INTEGER, NULL]}, "x", "integer or null"),
+        ({"anyOf": [INTEGER, NULL]}, "x", "an integer or null"),
     ],
 )
 def test_a_text_that_does_not_fit_is_told(schema: Any, text: str, wanted: str) -> None:
@@ -115,7 +115,7 @@ def test_all_problems_are_told_at_once() -> None:
         "no argument 'ownr'; did you mean 'owner'?",
         "argument 'limit' should be an integer, not 'ten'",
         "argument 'page' has no value (write page=…)",
-        "argument 'page' should be an integer, not '1, 2'",
+        "argument 'page' is given 2 times",
         "'%ff=1' is not UTF-8",
         "needed but not given: owner, repo",
     ):

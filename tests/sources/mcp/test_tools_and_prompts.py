@@ -81,21 +81,31 @@ def test_the_example_runs_the_tool() -> None:
         "kind": {"enum": ["a/b", "c"]},
         "on": {"type": "boolean", "description": "whether\nit is on"},
         "opt": {"type": "string", "default": "x"},
+        "zone": {"type": "string", "description": "A zone (e.g. 'Europe/London', 'UTC')."},
+        "edits": {"type": "array", "items": {"type": "object"}},
         "": {"type": "string"},
     }
-    schema = {"type": "object", "properties": properties, "required": ["q", "n", "kind", "on"]}
+    schema = {"type": "object", "properties": properties, "required": ["q", "n", "kind", "on", "zone", "edits"]}
     tool = ToolEntry("do it", "Do It", "Does it.", schema, annotations=READ_ONLY)
     text = describe_tool(tool, "s", True)
     command = next(line for line in text.splitlines() if line.startswith("    cat "))
-    path = shlex.split(command)[1].removeprefix("../")
-    place = Pattern(tool_template(tool).uri_template).place(("tool", path))
+    path = shlex.split(command)[1].split("/")
+    place = Pattern(tool_template(tool).uri_template).place(path)
     assert place is not None
     assert place.match is not None
     found = asked(place.match.native_uri)
     assert found is not None
-    assert tool_arguments(tool, found.query) == {"q": "TEXT", "n": 1, "kind": "a/b", "on": True}
+    assert tool_arguments(tool, found.query) == {
+        "q": "Q",
+        "n": 1,
+        "kind": "a/b",
+        "on": True,
+        "zone": "Europe/London",
+        "edits": [{}],
+    }
     command = next(line for line in text.splitlines() if line.startswith("    bbfs call "))
-    assert shlex.split(command) == ["bbfs", "call", "s", "do it", "q=TEXT", "n=1", "kind=a/b", "on=true"]
+    pairs = ["q=Q", "n=1", "kind=a/b", "on=true", "zone=Europe/London", "edits=[{}]"]
+    assert shlex.split(command) == ["bbfs", "call", "s", "do it", *pairs]
     assert "# Do It (`do it`)\n\nDoes it.\n" in text
     assert "It declares to be read-only.\n" in text
     assert "- `opt` (string, default x)\n" in text
@@ -119,8 +129,8 @@ def test_a_tool_that_is_not_allowed_is_described_and_has_no_template() -> None:
     made = offer(source(), [ToolEntry("write", annotations={"destructiveHint": True})], [], [])
     text = (made.documents["tool://write/description.md"].content.read(0, 10_000) or b"").decode()
     assert "declares to change or destroy something" in text
-    assert '`tools = ["write"]`' in text
-    assert "bbfs call --yes s write\n" in text
+    assert "`bbfs mount --tools s=all`" in text
+    assert "bbfs call s write --yes\n" in text
     assert made.templates == ()
     assert not made.tools
     assert not offer(source("off"), [ToolEntry("t", annotations=READ_ONLY)], [], []).resources
@@ -156,7 +166,7 @@ def test_prompts_are_listed_where_they_are_wanted() -> None:
     }
     text = (made.documents["prompt://p/description.md"].content.read(0, 1000) or b"").decode()
     assert text.startswith("# Title (`p`)\n")
-    assert "    cat '../p?who=TEXT'\n" in text
+    assert "    cat 'prompt/p?who=WHO'\n" in text
 
 
 def test_results_stand_beside_the_directory_of_their_tool() -> None:
