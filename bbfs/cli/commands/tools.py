@@ -12,7 +12,6 @@ from click.shell_completion import CompletionItem
 
 from bbfs.cli import output
 from bbfs.cli.options import SourceChoice, Verbosity, source_options
-from bbfs.config.problems import suggestion
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound, ToolFailed
 
 if TYPE_CHECKING:
@@ -164,6 +163,7 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
     A tool that does not declare to be read-only asks first, or needs --yes.
     """
     from bbfs.cli.target import calls, operand  # noqa: PLC0415 - trio
+    from bbfs.config.problems import suggestion  # noqa: PLC0415 - the configuration
 
     request = {"tool": tool, "values": _values(pairs), "arguments": _given(given)}
 
