@@ -257,7 +257,7 @@ def _given(template: ResourceTemplate) -> dict[str, Any]:
 
 def _templates(entries: list[dict[str, Any]]) -> tuple[ResourceTemplate, ...]:
     known = {field.name for field in fields(ResourceTemplate)}
-    return tuple(
-        ResourceTemplate(**{k: tuple(v) if isinstance(v, list) else v for k, v in entry.items() if k in known})
-        for entry in entries
-    )
+    found = [{key: value for key, value in entry.items() if key in known} for entry in entries]
+    for each in found:
+        each.update((key, tuple(value)) for key, value in each.items() if isinstance(value, list))
+    return tuple(ResourceTemplate(**each) for each in found)
