@@ -18,6 +18,7 @@ import click
 
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError
+from bbfs.model.quantities import counted as count
 
 OFFERS = ("templates", "tools", "prompts")
 """Names of numbers in the description of a source: of what it may have beside resources."""
@@ -147,11 +148,6 @@ def local_time(modified_ns: int | None) -> str:
     if modified_ns is None:
         return "-"
     return datetime.fromtimestamp(modified_ns // 1_000_000_000, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def count(number: int, what: str) -> str:
-    """Return a number with its noun: `1 source`, `2 sources`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def offers(document: Mapping[str, Any]) -> str:

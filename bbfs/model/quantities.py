@@ -64,3 +64,8 @@ def parse_umask(value: object) -> int:
         if bits <= 0o777:
             return bits
     raise ValueError('expected octal digits in quotes, such as "022" or "077"')
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 source`, `2 sources`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -10,6 +10,7 @@ import trio
 
 from bbfs.model import uri_paths
 from bbfs.model.errors import BbfsError, NotFound
+from bbfs.model.quantities import counted
 from bbfs.model.redaction import printable
 from bbfs.model.uri_templates.expand import expand_template, template_variables
 from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata, ResourceTemplate, SourceState
@@ -101,7 +102,8 @@ def root_description(manager: ResourceManager) -> str:
     ]
     for source in manager.sources.values():
         prefix = source.data.uri_prefix
-        lines.append(f"- [{prefix}]({prefix}/{ABOUT}): {_kind(source)}. {_state(source)}")
+        has = "".join(f"; {counted(number, what)}" for what, number in _counts(source) if number)
+        lines.append(f"- [{prefix}]({prefix}/{ABOUT}): {_kind(source)}{has}. {_state(source)}")
     lines += [
         "",
         f"`{ABOUT}` in each directory says more. `.bbfs/status.json` has the state of this mount.",
@@ -122,6 +124,12 @@ def description(source: Source) -> str:
     if state.instructions:
         parts.append(["## Instructions of the source", "", *(f"> {line}" for line in _lines(state.instructions))])
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _counts(source: Source) -> Iterator[tuple[str, int]]:
+    """Yield what a source is known to have, as the noun for one, with the number."""
+    yield "resource", source.resources
+    yield from ((noun, source.offers.get(f"{noun}s", 0)) for noun in ("template", "tool", "prompt"))
 
 
 def _kind(source: Source) -> str:
@@ -147,13 +155,12 @@ def _contents(source: Source) -> Iterator[str]:
     if not listed and not count:
         yield "- The source has not been listed yet."
     elif count:
-        yield f"- {count} listed resource{'s' if count != 1 else ''}."
+        yield f"- {counted(count, 'listed resource')}."
     else:
         yield "- No listed resource."
     templates = source.offers["templates"]
     if templates:
-        makes = "templates, which make" if templates > 1 else "template, which makes"
-        yield f"- {templates} {makes} names that are not listed."
+        yield f"- {counted(templates, 'template')}: for names that are not listed."
     if isinstance(source.handler, TellsMore):
         yield from (f"- {note}" for note in source.handler.notes)
     granted = source.data.capabilities

@@ -1,20 +1,14 @@
-"""Every type of source in one mount: docs/tour.md, run as it is written; and that none of them harms another.
+"""Every type of source in one mount: docs/tour.md, run as it is written; and that none of them harms another."""
 
-`BBFS_WRITE_TOUR=1 pytest tests/mount/test_tour.py` writes the page anew with what the commands print now.
-"""
-
-import os
 import re
 from collections.abc import Iterator
 
 import pytest
 from every_type import Servers, every_type
 from harness import Mount, Mounts
+from played_page import play
 from programs import errno_of, run, shell, wait_until
 from repository import DOCS
-
-PAGE = DOCS / "tour.md"
-_BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -27,30 +21,20 @@ def plain(text: str) -> str:
     """What a command prints, without what differs from run to run."""
     text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z", "TIME", text)
-    text = re.sub(r"(user\.bbfs\.etag=).*", r'\1"…"', text)
-    return "\n".join(line.rstrip() for line in text.splitlines())
+    return re.sub(r"(user\.bbfs\.etag=).*", r'\1"…"', text)
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.semantics("S1", "S2", "S9", "S11", "S14")
 def test_the_tour_is_as_it_is_written(servers: Servers, mounted: Mounts) -> None:
     mount = mounted(*servers.sources())
-    written = PAGE.read_text()
+    port = servers.pets.url.rpartition(":")[2]
 
-    def played(block: re.Match[str]) -> str:
-        shown: list[str] = []
-        for command in re.findall(r"^\$ (.*)$", block[0], re.MULTILINE):
-            port = servers.pets.url.rpartition(":")[2]
-            done = shell(
-                command.replace("PORT", port), directory=mount.path, env={"TZ": "UTC", "LC_ALL": "C.UTF-8"}, timeout=30
-            )
-            shown += [f"$ {command}", *([text] if (text := plain(done.text)) else [])]
-        return "\n".join(shown) + "\n"
+    def output(command: str) -> str:
+        environ = {"TZ": "UTC", "LC_ALL": "C.UTF-8"}
+        return plain(shell(command.replace("PORT", port), directory=mount.path, env=environ, timeout=30).text)
 
-    now = _BLOCK.sub(played, written)
-    if os.environ.get("BBFS_WRITE_TOUR"):
-        PAGE.write_text(now)
-    assert now == written
+    play(DOCS / "tour.md", output)
 
 
 @pytest.mark.timeout(120)

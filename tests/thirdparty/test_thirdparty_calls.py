@@ -8,34 +8,20 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from harness import Mount, Mounts, mcp
 from programs import Done, run, shell
 from repository import SERVERS
-from thirdparty_servers import FETCH, FILESYSTEM, GIT, NODE, THINKING, TIME, missing
+from thirdparty_servers import FETCH, FILESYSTEM, GIT, NODE, THINKING, TIME, Page, missing
 
 from bbfs.fuse import mountpoint
 
 RECORDER = SERVERS / "recorder.py"
-PAGE = b"<html><body><article><h1>Brewing</h1><p>Water, malt, hops and yeast.</p></article></body></html>"
 START = 40.0
 """Seconds for a command whose servers may have to start."""
-
-
-class _Page(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = PAGE if self.path != "/robots.txt" else b"User-agent: *\nAllow: /\n"
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html" if self.path != "/robots.txt" else "text/plain")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +66,7 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Usual]:
         "fetch": [FETCH, "--allow-private-ips"],
         "sequential-thinking": [NODE, THINKING],
     }
-    web = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
+    web = ThreadingHTTPServer(("127.0.0.1", 0), Page)
     threading.Thread(target=web.serve_forever, daemon=True).start()
     mounts = Mounts()
     try:

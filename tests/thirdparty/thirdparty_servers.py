@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Literal
 
@@ -36,6 +37,24 @@ GRAPH = [
     {"type": "entity", "name": "FUSE", "entityType": "interface", "observations": ["is spoken by the kernel"]},
     {"type": "relation", "from": "bbfs", "to": "FUSE", "relationType": "speaks"},
 ]
+
+
+_PAGE = b"<html><body><article><h1>Brewing</h1><p>Water, malt, hops and yeast.</p></article></body></html>"
+
+
+class Page(BaseHTTPRequestHandler):
+    """The page of a web server for `mcp-server-fetch`."""
+
+    def do_GET(self) -> None:
+        body = _PAGE if self.path != "/robots.txt" else b"User-agent: *\nAllow: /\n"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html" if self.path != "/robots.txt" else "text/plain")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 @dataclass(frozen=True, slots=True)

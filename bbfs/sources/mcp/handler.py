@@ -10,6 +10,7 @@ import trio
 
 from bbfs.model.errors import BbfsError, ConfigError, Denied, NotFound, NotSupported, Unreachable
 from bbfs.model.listing import Rows
+from bbfs.model.quantities import counted
 from bbfs.model.values import (
     Call,
     Change,
@@ -92,19 +93,19 @@ class McpHandler:
             )
         elif self._tools:
             run, named = self._offer.tools if self._offer is not None else {}, len(self._tools)
-            told = "`tool/NAME/description.md` says what each does and how to call it"
             examples = (mcp_calls.example_of("tool", tool.name, tool.input_schema) for tool in run.values())
             example = next((each for each in examples if "`" not in each and len(each) <= _LONGEST_EXAMPLE), None)
-            told += f", for example `cat {example}`" if example is not None else ""
-            by_path = "" if len(run) == named else f", {len(run)} of them by path"
-            notes.append(f"{_counted(named, 'tool')} in `tool/`{by_path}: {told}.")
+            told = "`tool/NAME/description.md` says what each does and how to call it"
+            notes.append(f"{counted(named, 'tool')} in `tool/`; {told}.")
+            shown = f", for example `cat {example}`" if example is not None else ""
+            notes.append(f"{len(run)} of {named} can be called by path{shown}; `bbfs call` calls any.")
             if len(run) < named:
-                notes.append('`tools = "all"`, or an array of names, allows others. `bbfs call` runs any of them.')
+                notes.append("`bbfs mount --tools all`, or `tools` in the configuration, gives others a path.")
         if not self.searches and (candidates := proposed(self._tools)):
             named = " or ".join(f"`{name}`" for name in candidates)
             notes.append(f"A search does not ask this server. `search = {{ tool = … }}` lets it use the tool {named}.")
         if self._prompts:
-            notes.append(f"{_counted(len(self._prompts), 'prompt')} in `prompt/`.")
+            notes.append(f"{counted(len(self._prompts), 'prompt')} in `prompt/`.")
         elif not self.source.prompts:
             notes.append("Prompts are off. `prompts = true` in the configuration turns them on.")
         return notes
@@ -296,10 +297,6 @@ class McpHandler:
     async def confirmed(self) -> None:
         """Wait until the server has accepted or refused every subscription. Set a deadline."""
         await self._manager.confirmed(self.source.id)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 async def _read(parse: Callable[[Mapping[str, Any]], T], result: Mapping[str, Any]) -> T:
