@@ -229,13 +229,17 @@ def test_several_parts_are_a_directory_after_they_were_asked_for(tools: Calls) -
 
 
 @pytest.mark.semantics("S31")
-def test_results_of_each_kind(tools: Calls) -> None:
+def test_results_of_each_kind(tools: Calls, tmp_path: Path) -> None:
     assert json.loads(tools.cat("record?")) == {"name": "Käthe", "calls": [1, 2]}
     assert tools.cat("picture?").startswith(b"\x89PNG")
     kind = python("print(os.getxattr(sys.argv[1], 'user.mime_type').decode())", tools.tool / "picture?").text.strip()
     assert kind == "image/png"
-    assert [tools.cat("keep?") for _ in range(2)] == [b"kept 3"] * 2  # as long as the server said
-    assert len(tools.calls()) == 3
+    (tmp_path / "shot.png").symlink_to(tools.tool / "picture?")
+    copied = shell('cp "$1" "$2" && cat "$2"', tmp_path / "shot.png", tmp_path / "copy.png")
+    assert copied.out.startswith(b"\x89PNG")
+    assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", tools.tool / "picture?.png") == "ENOENT"
+    assert [tools.cat("keep?") for _ in range(2)] == [b"kept 4"] * 2  # as long as the server said
+    assert len(tools.calls()) == 4
 
 
 @pytest.mark.semantics("S31")
