@@ -153,5 +153,13 @@ def test_the_daemon_of_a_mount_calls(process: Process, mount: Callable[..., tupl
         done = subprocess.run(line, env=environ, capture_output=True, timeout=60, check=False)
         return {each.partition(",")[2] for each in done.stdout.decode().splitlines()}
 
+    # The short name is a link in the mount: a path to it means the source, also from inside of the mount.
+    monkeypatch.chdir(point)
+    for named in ("t", str(point / "t"), "mcp-server+t"):
+        assert json.loads(process("tools", named, "--json").stdout) == listed
+        assert process("call", named, "echo", "text=x", "-q").stdout == b"x"
+    assert json.loads(process("tools", ".", "--json").stdout) == listed
+    refused = process("call", str(point), "echo", "text=x")
+    assert (refused.returncode, b"names no source" in refused.stderr) == (1, True), refused.stderr
     assert completed("call", "t", "ec") == {"echo"}
     assert completed("call", "t", "echo", "t") == {"text=", "times=", "tags="}

@@ -62,7 +62,8 @@ def _known(source: str) -> list[dict[str, Any]]:
 
     async def work(opened: "Trees") -> list[dict[str, Any]]:
         target = await opened.target(source)
-        return await calls.tools(target.tree, (await target.located())[0]) if target.tree.mount is not None else []
+        directory = None if target.tree.mount is None else await calls.directory_of(target)
+        return [] if directory is None else await calls.tools(target.tree, directory)
 
     try:
         return operand.run(SourceChoice.none(Verbosity(quiet=True)), work)
@@ -94,7 +95,7 @@ def _complete_pair(ctx: click.Context, _parameter: click.Parameter, begun: str) 
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @source_options
 def tools(choice: SourceChoice, source: str | None, as_json: bool) -> None:
-    """List the tools of SOURCE, or of all sources: their arguments, and whether they only read."""
+    """List the tools of SOURCE, of a mount, or of all sources: their arguments, and whether they only read."""
     from bbfs.cli.target import calls, operand  # noqa: PLC0415 - trio
 
     rows: list[dict[str, Any]] = []
@@ -117,7 +118,8 @@ def tools(choice: SourceChoice, source: str | None, as_json: bool) -> None:
             await operand.each_root(opened, of_all)
             return
         target = await opened.target(source)
-        await of_source(target.tree, (await target.located())[0])
+        directory = await calls.directory_of(target)
+        await (of_all(target.tree) if directory is None else of_source(target.tree, directory))
 
     operand.run(choice, work)
     if as_json:
@@ -169,7 +171,9 @@ def call(choice: SourceChoice, source: str, tool: str, pairs: tuple[str, ...], g
 
     async def work(opened: "Trees") -> "list[ResultPart]":
         target = await opened.target(source)
-        directory = (await target.located())[0]
+        directory = await calls.directory_of(target)
+        if directory is None:
+            raise NotFound(f"{source} names no source; 'bbfs tools {source}' lists those that have tools")
         there = {each["name"]: each for each in await calls.tools(target.tree, directory)}
         if tool not in there:
             close = suggestion(tool, there) or f"; 'bbfs tools {source}' lists those that it has"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bbfs.cli.target import control_client
-from bbfs.cli.target.access import SourceTree
+from bbfs.cli.target.access import SourceTree, Target
 from bbfs.cli.target.direct import DirectTree
 from bbfs.model.errors import ProtocolViolation
 
@@ -20,6 +20,17 @@ class ResultPart:
     text: bool
     link: str | None
     data: bytes
+
+
+async def directory_of(target: Target) -> str | None:
+    """Return the directory of the source that an operand names, None for the root. Raise BbfsError, OSError.
+
+    A short name such as `git` is a link in a mount, and leads to `mcp-server+git`.
+    """
+    path = (await target.located())[:1]
+    if path and target.tree.mount is not None:
+        path = (await control_client.resolved(target.tree.mount, path))[:1]
+    return path[0] if path else None
 
 
 async def tools(tree: SourceTree, source: str) -> list[dict[str, Any]]:
