@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -192,3 +193,27 @@ async def test_last_words_of_a_server_that_dies_when_greeted(manager: MCPManager
     with pytest.raises(Unreachable, match="exited with status 5: out of memory, goodbye"):
         await manager.list_resources("odd")
     assert (manager.state("odd").reason or "").splitlines()[1:] == ["warming up", "out of memory, goodbye"]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("Error: no such context\nUsage:\n" + "  --flag  sets something\n" * 60, "Error: no such context"),
+        ("/a.js:1\n\nTypeError [ERR_X]: bad key\n    at a.js:1\n\nNode.js v20.1.0\n", "TypeError [ERR_X]: bad key"),
+        (
+            "pydantic.ValidationError: 1 error for Key\nKEY\n  Field required",
+            "pydantic.ValidationError: 1 error for Key",
+        ),
+        ("an error: in words\nplease set KEY", "please set KEY"),
+        ("warming up\nerror: no KEY", "error: no KEY"),
+    ],
+)
+async def test_the_reason_of_an_exit_is_the_line_that_says_what_is_wrong(
+    manager: MCPManager, tmp_path: Path, said: str, reason: str
+) -> None:
+    (tmp_path / "said").write_text(said)
+    command = McpServer("stdio", command="sh", args=("-c", 'cat "$0" >&2; exit 1', str(tmp_path / "said")))
+    manager.add("odd", command, PATIENT)
+    with pytest.raises(Unreachable) as caught:
+        await manager.list_resources("odd")
+    assert str(caught.value).endswith(f"exited with status 1: {reason}")

@@ -6,6 +6,7 @@ the end of the server's stderr, reports the exit of the child, and kills a stubb
 
 import logging
 import os
+import re
 import signal
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
@@ -34,6 +35,10 @@ _WRITE_STALL = 30.0
 """Seconds after which a server that does not read its input is given up."""
 _STDERR_LINES = 20
 _STDERR_LINE_LENGTH = 4096
+_ERROR_LINE = re.compile(rb"(?:[\w.$]*(?:Error|Exception)|ERROR|error|FATAL|[Ff]atal|panic)(?: \[\w+\])?: *\S")
+"""The beginning of a line on stderr that says what is wrong. Usage, a hint or a stack often follows it."""
+_ERROR_LASTS = 5.0
+"""Seconds before the exit of a server in which such a line tells its reason."""
 _STDERR_BURST, _STDERR_LINES_PER_SECOND = 100, 5
 """Lines on stderr that are logged at once, and a second in the long run: a server must not fill the disk."""
 _FOREIGN_LINES_LOGGED = 5
@@ -54,6 +59,7 @@ class Stdio:
         self._spool = spool
         self._log = logging.getLogger(f"bbfs.server.{name}")
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._error = (-inf, "")
         self._foreign_lines = 0
         self.ending: BbfsError | None = None
 
@@ -183,6 +189,7 @@ class Stdio:
                 for line in shown:
                     self._log.info("%s", self._line(line))
                 self._stderr.extend(map(self._line, lines[-_STDERR_LINES:]))
+                self._find_error(lines)
                 budget -= len(shown)
                 dropped += len(lines) - len(shown)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -191,7 +198,13 @@ class Stdio:
             if pending:
                 self._stderr.append(self._line(pending))
                 self._log.info("%s", self._line(pending))
+                self._find_error([pending])
             done.set()
+
+    def _find_error(self, lines: list[bytes]) -> None:
+        found = next((line for line in reversed(lines) if _ERROR_LINE.match(line)), None)
+        if found is not None:
+            self._error = (trio.current_time(), self._line(found))
 
     def _line(self, line: bytes) -> str:
         return self._redact.cut(line[: self._longest_line].decode("utf-8", "replace"), _STDERR_LINE_LENGTH).rstrip()
@@ -205,8 +218,10 @@ class Stdio:
         if status is None:
             return "the server closed its output"
         ending = f"exited with status {status}" if status >= 0 else f"was killed by {_signal_name(-status)}"
-        last = next((line for line in reversed(self._stderr) if line), None)
-        return f"the server {ending}" + (f": {last[:200]}" if last else "")
+        at, said = self._error
+        if trio.current_time() - at > _ERROR_LASTS:
+            said = next((line for line in reversed(self._stderr) if line), "")
+        return f"the server {ending}" + (f": {said[:200]}" if said else "")
 
 
 async def _end(process: trio.Process) -> None:
