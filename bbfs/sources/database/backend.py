@@ -26,7 +26,7 @@ from bbfs.sources.bounded.workers import start_worker
 from bbfs.sources.database.names import Key, KeyValue
 from bbfs.sources.database.queries import Query
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write
-from bbfs.sources.database.tables import KeyRange, RowHit, Schema, Table
+from bbfs.sources.database.tables import RowHit, RowsPart, Schema, Table
 from bbfs.sources.database.wire import DATA, DONE, FAILED, FRAME, LARGEST_FRAME, PART, decode, encode
 from bbfs.sources.options import open_regular
 
@@ -358,7 +358,10 @@ class RemoteSession:
     def bounds(self, table: Table) -> tuple[int, int] | None:
         return self._process.call("bounds", table)
 
-    def rows(self, table: Table, format: RowFormat, part: KeyRange | None, write: Write) -> None:
+    def next_start(self, table: Table, start: Key | None, rows: int) -> Key | None:
+        return self._process.call("next_start", table, start, rows)
+
+    def rows(self, table: Table, format: RowFormat, part: RowsPart | None, write: Write) -> None:
         self._process.call("rows", table, format, part, write=write)
 
     def keys(self, table: Table, limit: int, by: tuple[str, KeyValue] | None = None) -> list[Key]:

@@ -103,7 +103,7 @@ class DatabaseEntries:
         path, properties = _path(table.schema, table.name), table.properties()
         for name in ("schema.sql", "columns.json", *(() if is_large else self.of_all_rows)):
             yield self.file(table, name)
-        if is_large and table.part_key is not None:
+        if is_large and table.has_parts:
             about = "all rows in parts, by ranges of their keys"
             yield self._made([*path, "rows"], description=about, kind="directory", properties=properties)
         if table.primary_key:

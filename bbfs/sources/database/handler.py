@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bbfs.model.errors import DeadlineExceeded, IsADirectory, NotFound, Unreachable
+from bbfs.model.errors import DeadlineExceeded, IsADirectory, NotFound, TooLarge, Unreachable
 from bbfs.model.uri_paths import hide_component, show_component
 from bbfs.model.values import Content, DataSource, Hit, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
@@ -18,6 +18,7 @@ from bbfs.sources.database import entries
 from bbfs.sources.database.backend import DatabaseBackend, Job, RemoteSession
 from bbfs.sources.database.names import (
     QUERIES,
+    Key,
     named,
     shown,
     text_identifier,
@@ -31,7 +32,16 @@ from bbfs.sources.database.options import DatabaseOptions, access_of
 from bbfs.sources.database.queries import Query, parse_file_name
 from bbfs.sources.database.rendering import RowFormat, Write, encoded
 from bbfs.sources.database.session import DatabaseSession
-from bbfs.sources.database.tables import KeyRange, RowHit, Table, columns_json, part_of, parts_between
+from bbfs.sources.database.tables import (
+    MOST_RANGED,
+    RowHit,
+    RowsPart,
+    Table,
+    columns_json,
+    part_of,
+    parts_beginning,
+    parts_between,
+)
 from bbfs.sources.health import Health
 from bbfs.sources.options import parse_options
 
@@ -77,8 +87,9 @@ class DatabaseHandler:
         files = ", ".join(f"`{name}`" for name in self._entries.of_all_rows)
         told = [
             f"A table of more than {self._options.row_limit} rows (`row_limit`), and a view whose rows have no"
-            f" estimate, lists none of {files}: open them by name. `rows/` has all rows of such a table in parts, if"
-            " its key is a whole number."
+            f" estimate, lists none of {files}: open them by name. `rows/` has all rows of such a table in parts, by"
+            " ranges of its key. It is not there without a primary key, nor for keys of rare types, nor above"
+            f" {MOST_RANGED} rows unless the key is a whole number."
         ]
         if any(query.required or query.options.lazy for query in self._queries.values()):
             told.append(
@@ -163,7 +174,7 @@ class DatabaseHandler:
             case ():
                 is_large = table.estimated_rows is None or table.estimated_rows > self._options.row_limit
                 return Listing(tuple(made.table(table, is_large)), open=is_large)
-            case ("rows",) if table.part_key is not None:
+            case ("rows",) if table.has_parts:
                 return self._parts(session, table)
             case ("row",) if table.primary_key:
                 return self._keys(session, table, ("row",), None)
@@ -197,13 +208,25 @@ class DatabaseHandler:
         return column
 
     def _parts(self, session: DatabaseSession, table: Table) -> Listing:
-        bounds, options = session.bounds(table), self._options
-        parts = (
-            ()
-            if bounds is None
-            else parts_between(*bounds, table.estimated_rows, options.row_limit, options.listed_rows)
-        )
+        options, parts = self._options, iter(())
+        if table.part_key is None:
+            parts = parts_beginning(self._starts(session, table))
+        elif (bounds := session.bounds(table)) is not None:
+            parts = parts_between(*bounds, table.estimated_rows, options.row_limit, options.listed_rows)
         return Listing(tuple(self._entries.part(table, f"{name}.csv") for name, _ in parts), open=True)
+
+    def _starts(self, session: DatabaseSession, table: Table) -> list[Key]:
+        """Return the keys with which the parts of a table begin, but for the first part."""
+        starts: list[Key] = []
+        in_one, seen = max(self._options.row_limit, 1), 0
+        while (key := session.next_start(table, starts[-1] if starts else None, in_one)) is not None:
+            starts.append(key)
+            seen += in_one
+            if seen > MOST_RANGED:
+                raise TooLarge(f"{shown(table.name)}: more than {MOST_RANGED} rows, whose keys are no whole numbers")
+            if len(starts) > max(self._options.listed_rows, 1):
+                starts, in_one = starts[1::2], 2 * in_one
+        return starts
 
     def _keys(self, session: DatabaseSession, table: Table, below: Path, by: Any) -> Listing:
         limit = self._options.listed_rows
@@ -247,11 +270,11 @@ class DatabaseHandler:
                     return self._entries.value(table, column, value)
         raise nothing
 
-    def _part(self, table: Table, name: str) -> tuple[KeyRange, RowFormat]:
+    def _part(self, table: Table, name: str) -> tuple[RowsPart, RowFormat]:
         stem, _, ending = name.rpartition(".")
-        part = part_of(stem)
+        part = part_of(stem, table)
         form = self._entries.formats.get(f"rows.{ending}")
-        if part is None or form is None or table.part_key is None:
+        if part is None or form is None:
             raise NotFound(f"{shown(name)}: no part of the rows")
         return part, form
 

@@ -8,6 +8,7 @@ percent-encoding cannot distinguish; a tilde of the text itself is doubled:
     ~x00ff                  a blob, in hex
     ~t7                     the text `7` where a number may stand as well
     a~,b                    a comma within a part of a composite key; one without a tilde is between two parts
+    a~-b                    rows from the key `a` on and before `b`; without one of them, all on that side
     ~query                  the schema `query`: the name `query` belongs to the named queries
 
 So different things always have different names.

@@ -6,7 +6,7 @@ from typing import Protocol
 from bbfs.model.errors import BbfsError
 from bbfs.sources.database.names import Key, KeyValue
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write
-from bbfs.sources.database.tables import KeyRange, RowHit, Schema, Table
+from bbfs.sources.database.tables import RowHit, RowsPart, Schema, Table
 
 
 class DatabaseSession(Protocol):
@@ -35,7 +35,11 @@ class DatabaseSession(Protocol):
         """Return the lowest and the highest part key, or None for a table without rows."""
         ...
 
-    def rows(self, table: Table, format: RowFormat, part: KeyRange | None, write: Write) -> None:
+    def next_start(self, table: Table, start: Key | None, rows: int) -> Key | None:
+        """Return the key that comes so many rows after `start`, or after the first key. None: there are fewer rows."""
+        ...
+
+    def rows(self, table: Table, format: RowFormat, part: RowsPart | None, write: Write) -> None:
         """Write all rows, or those of a part in the order of its key."""
         ...
 

@@ -2,13 +2,19 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeAlias
 
-from bbfs.sources.database.names import Key
+from bbfs.sources.database.names import Key, key_text, segment_of, text_key
 
+MOST_RANGED = 20_000_000
+"""Rows of a table that are gone through, at most, to find where the parts begin whose keys are no whole numbers."""
 _PART = re.compile(r"(-?[0-9]{1,19})-(-?[0-9]{1,19})")
+_BETWEEN = re.compile(r"((?:[^~]|~[^-])*)~-((?:[^~]|~[^-])*)")
+_LONGEST_KEY = 100
+"""Characters of a key in the name of a part, percent-encoded."""
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
@@ -70,6 +76,31 @@ class KeyRange:
     last: int
 
 
+@dataclass(frozen=True, slots=True)
+class KeysBetween:
+    """The rows of a table whose primary key is `first` or comes after it, and before `end`. None: without this bound.
+
+    The database compares, in the order of its own index. So parts between any keys in that order have each row once.
+    """
+
+    first: Key | None
+    end: Key | None
+
+
+RowsPart: TypeAlias = KeyRange | KeysBetween
+
+
+def parts_beginning(starts: Sequence[Key]) -> Iterator[tuple[str, KeysBetween]]:
+    """Yield parts with their names. starts: the keys in order with which each but the first begins.
+
+    A key that is too long for a name begins none.
+    """
+    named = [key for key in starts if len(segment_of(key_text(key))) <= _LONGEST_KEY]
+    for first, end in pairwise((None, *named, None)):
+        part = KeysBetween(first, end)
+        yield "~-".join("" if key is None else key_text(key) for key in (first, end)), part
+
+
 def parts_between(
     lowest: int, highest: int, rows: int | None, in_one: int, at_most: int
 ) -> Iterator[tuple[str, KeyRange]]:
@@ -93,13 +124,20 @@ def _round(number: int) -> int:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= number)
 
 
-def part_of(text: str) -> KeyRange | None:
-    """Return the part of a name, which need not be a listed one."""
+def part_of(text: str, table: "Table") -> RowsPart | None:
+    """Return the part of a name, which need not be a listed one. Raise NotFound for one whose keys are none."""
+    if table.part_key is None:
+        between = _BETWEEN.fullmatch(text)
+        if between is None or not table.range_key:
+            return None
+        columns = len(table.range_key)
+        first, end = (text_key(key, columns) if key else None for key in between.groups())
+        return KeysBetween(first, end)
     found = _PART.fullmatch(text)
     if found is None:
         return None
-    first, last = int(found[1]), int(found[2])
-    return KeyRange(first, last) if _LOWEST <= first <= last <= _HIGHEST else None
+    lowest, highest = int(found[1]), int(found[2])
+    return KeyRange(lowest, highest) if _LOWEST <= lowest <= highest <= _HIGHEST else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +156,9 @@ class Table:
     """A table or view, without reading a row; in a listing without indexes and foreign keys.
 
     kind: `table`, `view`, `materialized view`, … estimated_rows: never counted; None where the catalog has no estimate.
-    part_key: a column of whole numbers, in SQL, by which a range of rows is found fast. identity: the session's own
-    handle.
+    part_key: a column of whole numbers, in SQL, by which a range of rows is found fast. range_key: where there is none,
+    the primary key, if no part of it is NULL, its order is that of its comparisons, and its text stands for one value.
+    identity: the session's own handle.
     """
 
     schema: str
@@ -132,12 +171,17 @@ class Table:
     comment: str | None = None
     estimated_rows: int | None = None
     part_key: str | None = None
+    range_key: tuple[str, ...] = ()
     identity: Any = field(default=None, compare=False)
 
     @property
     def sql_name(self) -> str:
         """The name in SQL."""
         return f"{quoted(self.schema)}.{quoted(self.name)}"
+
+    @property
+    def has_parts(self) -> bool:
+        return self.part_key is not None or bool(self.range_key)
 
     def column(self, name: str) -> Column:
         """Return the column of this name, which the table must have."""

@@ -13,16 +13,15 @@ from decimal import Decimal
 from typing import Any
 
 from bbfs.sources.database.names import TaggedText
-from bbfs.sources.database.tables import Column, ForeignKey, KeyRange, RowHit, Schema, Table, TableIndex
+from bbfs.sources.database.tables import Column, ForeignKey, KeyRange, KeysBetween, RowHit, Schema, Table, TableIndex
 
 FRAME = struct.Struct(">cI")
 """The kind of a frame, and the bytes that follow."""
 DATA, PART, DONE, FAILED = b"d", b"p", b"v", b"f"
 LARGEST_FRAME = 1 << 20
 """Bytes of a frame."""
-_CLASSES = {
-    kind.__name__: kind for kind in (Schema, Table, Column, TableIndex, ForeignKey, TaggedText, KeyRange, RowHit)
-}
+_KINDS = (Schema, Table, Column, TableIndex, ForeignKey, TaggedText, KeyRange, KeysBetween, RowHit)
+_CLASSES = {kind.__name__: kind for kind in _KINDS}
 _WRITTEN = {"bytes": bytes.fromhex, "decimal": Decimal, "date": date.fromisoformat, "datetime": datetime.fromisoformat}
 """Types of which a text is sent, with the functions that read it."""
 

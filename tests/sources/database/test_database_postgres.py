@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from postgres_server import PostgresServer
 
-from bbfs.model.errors import BbfsError, DeadlineExceeded, Denied, InvalidUri, ProtocolViolation, TooLarge
+from bbfs.model.errors import BbfsError, DeadlineExceeded, Denied, InvalidUri, NotFound, ProtocolViolation, TooLarge
 from bbfs.model.values import Policy
 from bbfs.sources import Services
 from bbfs.sources.content.spool import Spool
@@ -46,6 +46,52 @@ async def test_what_a_role_may_not_read_is_denied(postgres: PostgresServer, fill
             await made.list_directory(("public", table))
             with pytest.raises(Denied, match="permission denied"):
                 await made.load(f"postgres://public/{table}/rows.csv")
+
+
+@pytest.mark.semantics("S9", "S14")
+@pytest.mark.parametrize(
+    ("columns", "values"),
+    [
+        ("k text PRIMARY KEY", "SELECT chr(97 + i % 26) || upper(chr(97 + i % 7)) || i FROM {}"),
+        (
+            'k text COLLATE "C" PRIMARY KEY',
+            "SELECT CASE i WHEN 7 THEN '' ELSE chr(65 + i % 60) || i || '~-''%s' END FROM {}",
+        ),
+        ("k text COLLATE folded PRIMARY KEY", "SELECT chr(65 + i % 26) || i FROM {}"),
+        ("k uuid PRIMARY KEY", "SELECT md5(i::text)::uuid FROM {}"),
+        ("k numeric PRIMARY KEY", "SELECT CASE i WHEN 7 THEN 'NaN' ELSE (i - 50) / 7.0 END FROM {}"),
+        ("k double precision PRIMARY KEY", "SELECT CASE i WHEN 7 THEN 'infinity' ELSE sqrt(i) END FROM {}"),
+        ("k timestamptz PRIMARY KEY", "SELECT '2026-03-29 00:30+00'::timestamptz + i * interval '10.001 min' FROM {}"),
+        ("k date PRIMARY KEY", "SELECT CASE i WHEN 7 THEN '-infinity' ELSE date '0001-02-01 BC' + i END FROM {}"),
+        ("k char(9) PRIMARY KEY", "SELECT chr(97 + i % 26) || i FROM {}"),
+        ("k bytea PRIMARY KEY", "SELECT sha256(i::text::bytea) FROM {}"),
+        ("a text, b bigint, PRIMARY KEY (a, b)", "SELECT chr(97 + i % 3), i FROM {}"),
+    ],
+    ids=range(11),
+)
+async def test_parts_of_a_table_without_numbers_have_each_row_once(
+    postgres: PostgresServer, columns: str, values: str
+) -> None:
+    statements = (
+        "CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+        f"CREATE TABLE t ({columns})",
+        f"INSERT INTO t {values.format('generate_series(1, 90) AS i')}",
+        "CREATE TYPE mood AS ENUM ('z', 'a')",
+        "CREATE TABLE other (k mood PRIMARY KEY)",
+        "INSERT INTO other VALUES ('a'), ('z')",
+    )
+    name = postgres.create(f"ranged{abs(hash(columns))}", statements)
+    async with handler(over(postgres, name, row_limit=8)) as made:
+        parts = (await made.list_directory(("public", "t", "rows"))).resources
+        rows = [(await text_of(made, part.native_uri)).splitlines()[1:] for part in parts]
+        assert [len(part) for part in rows] == [8] * 11 + [2]
+        whole = (await text_of(made, "postgres://public/t/rows.csv")).splitlines()[1:]
+        assert sorted(row for part in rows for row in part) == sorted(whole)
+    async with handler(over(postgres, name, row_limit=0)) as made:
+        assert "rows" not in {entry.name for entry in (await made.list_directory(("public", "other"))).resources}
+        if "uuid" in columns:
+            with pytest.raises(NotFound, match="no such keys"):
+                await made.load("postgres://public/t/rows/no-uuid~-.csv")
 
 
 @pytest.mark.semantics("S28")

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,18 @@ from bbfs.model.errors import (
     IsADirectory,
     NotFound,
     ProtocolViolation,
+    TooLarge,
     Unreachable,
 )
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Services
-from bbfs.sources.database.tables import part_of, parts_between
+from bbfs.sources.database import handler as database_handler
+from bbfs.sources.database.handler import DatabaseHandler
+from bbfs.sources.database.names import TaggedText
+from bbfs.sources.database.tables import Table, part_of, parts_beginning, parts_between
 from bbfs.sources.factory import build
+
+NUMBERED = Table("main", "t", "table", (), part_key="rowid")
 
 
 @pytest.mark.semantics("S23")
@@ -149,7 +156,7 @@ async def test_files_of_all_rows_are_listed_if_the_last_rowid_is_small_and_nothi
             names = {entry.name for entry in listing.resources}
             is_large = table != "small"
             assert (listing.open, not names & rows) == (is_large, is_large)
-            assert ("rows" in names) == (table in ("large", "made"))
+            assert ("rows" in names) == (table in ("large", "made", "keyed"))
             for name in rows:
                 found = await made.find(("main", table), name)
                 assert (await made.load(found.native_uri)).parts[0].content.size or table in ("made", "words")
@@ -193,8 +200,107 @@ def test_parts_cover_all_keys_once(lowest: int, span: int, rows: int | None) -> 
     assert parts[0][1].first <= lowest
     assert parts[-1][1].last >= highest
     assert all(one.last + 1 == other.first for (_, one), (_, other) in pairwise(parts))
-    assert all(part_of(name) == part for name, part in parts)
+    assert all(part_of(name, NUMBERED) == part for name, part in parts)
     assert len({name for name, _ in parts}) == len(parts)
+
+
+VALUES = (
+    st.text(max_size=9) | st.binary(max_size=5) | st.builds(TaggedText, st.text()) | st.sampled_from(["~-", "-", ""])
+)
+
+
+@given(st.lists(st.tuples(VALUES, VALUES)))
+def test_parts_between_keys_are_read_from_their_names(starts: list[Any]) -> None:
+    ranged = Table("main", "t", "table", (), range_key=("a", "b"))
+    parts = list(parts_beginning(starts))
+    assert (parts[0][1].first, parts[-1][1].end) == (None, None)
+    assert all(one.end == other.first for (_, one), (_, other) in pairwise(parts))
+    assert all(part_of(name, ranged) == part for name, part in parts)
+    for name in ("", "a", "~~-", "a~-b"):
+        with suppress(NotFound):
+            assert part_of(name, ranged) is None
+
+
+async def rows_of(made: DatabaseHandler, native_uri: str) -> list[bytes]:
+    content = (await made.load(native_uri)).parts[0].content
+    return (content.read(0, content.size) or b"").splitlines()[1:]
+
+
+async def rows_of_parts(made: DatabaseHandler, table: str) -> list[list[bytes]]:
+    """Return the rows of each part of a table, without the line of names."""
+    parts = (await made.list_directory(("main", table, "rows"))).resources
+    return [await rows_of(made, part.native_uri) for part in parts]
+
+
+@pytest.mark.semantics("S9", "S14")
+@pytest.mark.parametrize(
+    ("columns", "values"),
+    [
+        ("k text COLLATE NOCASE PRIMARY KEY", [f"'{c}{n}'" for n in range(9) for c in "aBcDé"]),
+        ("k text PRIMARY KEY", [f"'{c}{n}'" for n in range(9) for c in ("a", "A", "~-", "a,/", "''", "%41")]),
+        (
+            "k PRIMARY KEY",
+            [*map(str, range(30)), "'7'", "'x'", "''", "x'00ff'", "1e300", "-0.5", "CAST(x'ff' AS text)"],
+        ),
+        ("k real PRIMARY KEY", ["0.1", "1e308", "-7", "9e999", "1e-12", "'text'", "x'61'"]),
+        ("a text, b integer, PRIMARY KEY (b, a)", [f"'{a}', {b}" for a in ("x", "X", "") for b in range(9)]),
+        ("a COLLATE NOCASE, b, PRIMARY KEY (a, b COLLATE NOCASE)", [f"'{a}', '{b}'" for a in "xyZ" for b in "bcDef"]),
+    ],
+    ids=range(6),
+)
+async def test_parts_of_a_table_without_numbers_have_each_row_once(
+    tmp_path: Path, columns: str, values: list[str]
+) -> None:
+    rows = ", ".join(f"({value})" for value in values)
+    url = sqlite_file(tmp_path / "a.db", f"CREATE TABLE t ({columns}) WITHOUT ROWID; INSERT INTO t VALUES {rows}")
+    async with handler(source_of(url, row_limit=4)) as made:
+        parts = await rows_of_parts(made, "t")
+        assert [len(part) for part in parts[:-1]] == [4] * (len(parts) - 1)
+        assert 1 <= len(parts[-1]) <= 4
+        whole = await rows_of(made, "sqlite://main/t/rows.csv")
+        assert sorted(row for part in parts for row in part) == sorted(whole)
+        assert len(whole) == len(values)
+    async with handler(source_of(url, row_limit=0)) as made:
+        assert "rows" in {entry.name for entry in (await made.list_directory(("main", "t"))).resources}
+
+
+async def test_parts_of_a_table_that_changes_meanwhile_have_each_row_once(tmp_path: Path) -> None:
+    script = "CREATE TABLE t (k text PRIMARY KEY) WITHOUT ROWID; INSERT INTO t VALUES "
+    url = sqlite_file(tmp_path / "a.db", script + ", ".join(f"('k{n:03}')" for n in range(0, 100, 2)))
+    async with handler(source_of(url, row_limit=10)) as made:
+        parts = (await made.list_directory(("main", "t", "rows"))).resources
+        assert [part.name for part in parts][:2] == ["~-k020.csv", "k020~-k040.csv"]
+        first = await text_of(made, parts[0].native_uri)
+        changes = "DELETE FROM t WHERE k IN ('k020', 'k022'); INSERT INTO t VALUES ('a'), ('k021'), ('z')"
+        sqlite_file(tmp_path / "a.db", changes)
+        rows = first.splitlines()[1:]
+        for part in parts[1:]:
+            rows += (await text_of(made, part.native_uri)).splitlines()[1:]
+        there = [f"k{n:03}" for n in range(0, 100, 2) if n not in (20, 22)]
+        assert rows == sorted([*there, "k021", "z"])  # `a` came after its part was read
+        assert await text_of(made, "sqlite://main/t/rows/k021~-k026.ndjson") == '{"k":"k021"}\n{"k":"k024"}\n'
+        assert (await made.find(("main", "t", "rows"), "~-.csv")).name == "~-.csv"
+        for name in ("k.csv", "1-2.csv", "~-.txt"):
+            with pytest.raises(NotFound):
+                await made.find(("main", "t", "rows"), name)
+
+
+async def test_parts_are_bounded_and_need_a_key_without_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "CREATE TABLE t (k text PRIMARY KEY) WITHOUT ROWID; INSERT INTO t VALUES "
+    script += ", ".join(f"('k{n:03}')" for n in range(100)) + ", ('" + "long" * 50 + "')"
+    # No name is left for the rowid, and SQLite takes NULL in such a key several times.
+    script += "; CREATE TABLE n (rowid text PRIMARY KEY, _rowid_, oid); INSERT INTO n VALUES (NULL, 1, 2), (NULL, 3, 4)"
+    url = sqlite_file(tmp_path / "a.db", script)
+    async with handler(source_of(url, row_limit=1, listed_rows=7)) as made:
+        parts = await rows_of_parts(made, "t")
+        assert len(parts) <= 8
+        assert sum(map(len, parts)) == 101
+        assert "rows" not in {entry.name for entry in (await made.list_directory(("main", "n"))).resources}
+        with pytest.raises(NotFound):
+            await made.list_directory(("main", "n", "rows"))
+        monkeypatch.setattr(database_handler, "MOST_RANGED", 50)
+        with pytest.raises(TooLarge, match="more than 50 rows"):
+            await made.list_directory(("main", "t", "rows"))
 
 
 async def test_directories_are_told_from_files(tmp_path: Path) -> None:

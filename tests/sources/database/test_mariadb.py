@@ -74,6 +74,28 @@ async def test_a_large_table_has_parts_and_values_of_all_types(server: MariadbSe
         assert await text_of(made, "mysql://types/t/count") == "2500\n"
 
 
+@pytest.mark.semantics("S9", "S14")
+async def test_parts_of_tables_without_numbers_have_each_row_once(server: MariadbServer) -> None:
+    statements = [
+        "CREATE TABLE words (k varchar(40) PRIMARY KEY)",
+        "INSERT INTO words SELECT concat(char(97 + seq % 26), char(65 + seq % 7), seq, '~-,') FROM seq_1_to_90",
+        "CREATE TABLE pairs (a date, b varbinary(9), c datetime(6), PRIMARY KEY (a, b, c))",
+        "INSERT INTO pairs SELECT '2026-01-01' + interval seq % 3 day, char(seq), now(6) FROM seq_1_to_27",
+        "CREATE TABLE moods (k enum('z', 'a') PRIMARY KEY)",
+        "INSERT INTO moods VALUES ('a'), ('z')",
+    ]
+    url = server.create("ranged", statements)
+    async with handler(source_of(url, auth=AUTH, row_limit=8)) as made:
+        for table, sizes in (("words", [8] * 11 + [2]), ("pairs", [8, 8, 8, 3])):
+            parts = (await made.list_directory(("ranged", table, "rows"))).resources
+            rows = [(await text_of(made, part.native_uri)).splitlines()[1:] for part in parts]
+            assert [len(part) for part in rows] == sizes
+            whole = (await text_of(made, f"mysql://ranged/{table}/rows.csv")).splitlines()[1:]
+            assert sorted(row for part in rows for row in part) == sorted(whole)
+    async with handler(source_of(url, auth=AUTH, row_limit=0)) as made:
+        assert "rows" not in {entry.name for entry in (await made.list_directory(("ranged", "moods"))).resources}
+
+
 @pytest.mark.semantics("S23")
 async def test_a_view_can_be_read_without_the_right_to_see_its_definition(server: MariadbServer) -> None:
     statements = ["CREATE TABLE t (x integer)", "INSERT INTO t VALUES (7)", "CREATE VIEW v AS SELECT x AS y FROM t"]

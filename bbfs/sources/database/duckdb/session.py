@@ -9,7 +9,7 @@ import duckdb
 from bbfs.model.errors import Denied, InvalidUri, NotFound
 from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.rendering import CHUNK, QueryValues, RowFormat, Write, row_json, write_rows
-from bbfs.sources.database.tables import Column, ForeignKey, KeyRange, Schema, Table, TableIndex, quoted
+from bbfs.sources.database.tables import Column, ForeignKey, KeyRange, RowsPart, Schema, Table, TableIndex, quoted
 
 READERS = {
     ".parquet": "read_parquet",
@@ -163,9 +163,12 @@ class DuckdbSession:
         lowest, highest = self._all(f"SELECT min({key}), max({key}) FROM {source}")[0]
         return None if lowest is None else (lowest, highest)
 
-    def rows(self, table: Table, format: RowFormat, part: KeyRange | None, write: Write) -> None:
+    def next_start(self, table: Table, start: Key | None, rows: int) -> Key | None:
+        return None  # a table or Parquet file has a number for each row; nothing else has a key
+
+    def rows(self, table: Table, format: RowFormat, part: RowsPart | None, write: Write) -> None:
         sql = f"SELECT * FROM {self._from(table)}"
-        if part is not None:
+        if isinstance(part, KeyRange):
             without = " EXCLUDE (file_row_number)" if self._has_files else ""
             source = self._from(table, numbered=True)
             sql = f"SELECT *{without} FROM {source} WHERE {table.part_key} BETWEEN {part.first:d} AND {part.last:d}"

@@ -9,7 +9,23 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Column as SqlColumn
-from sqlalchemy import Connection, Float, Integer, MetaData, exc, func, inspect, literal, literal_column, select, text
+from sqlalchemy import (
+    Connection,
+    Float,
+    Integer,
+    MetaData,
+    and_,
+    exc,
+    false,
+    func,
+    inspect,
+    literal,
+    literal_column,
+    or_,
+    select,
+    text,
+    true,
+)
 from sqlalchemy import Table as SqlTable
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
@@ -17,12 +33,29 @@ from sqlalchemy.types import TypeEngine
 from bbfs.model.errors import Denied, InvalidUri, NotFound
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown, value_text
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write, is_text, row_json, value_as_text, write_rows
-from bbfs.sources.database.tables import Column, ForeignKey, KeyRange, Schema, Table, TableIndex
+from bbfs.sources.database.tables import Column, ForeignKey, KeysBetween, RowsPart, Schema, Table, TableIndex
 
 FETCHED = 1000
 """Rows in one fetch, if the driver supports that."""
 COUNTED = 100_001
 """Rows that are counted at most, to learn if a table is large."""
+_ORDERED = (
+    "VARCHAR",
+    "CHAR",
+    "BINARY",
+    "VARBINARY",
+    "UUID",
+    "DATE",
+    "DATETIME",
+    "DECIMAL",
+    "NUMERIC",
+    "TINYINT",
+    "SMALLINT",
+    "MEDIUMINT",
+    "INTEGER",
+    "BIGINT",
+)
+"""Types of MySQL and MariaDB that comparisons order as ORDER BY does: not ENUM and SET, which are numbers there."""
 _READING = re.compile(r"\s*(\(\s*)*(select|with|values|table)\b", re.IGNORECASE)
 _READ: dict[type, Callable[[str], Any]] = {
     int: int,
@@ -112,7 +145,13 @@ class GenericSession:
             made.comment,
             None if keys_only or kind == "view" else self._counted(made),
             part_key=next((key.name for key in [*keys][:1] if isinstance(key.type, Integer)), None),
+            range_key=tuple(key.name for key in keys) if self._is_ordered([*keys]) else (),
         )
+
+    def _is_ordered(self, keys: "Sequence[SqlColumn[Any]]") -> bool:
+        """Return whether keys are certain to be compared in the order of ORDER BY; other databases may differ there."""
+        is_known = self._connection.dialect.name in ("mysql", "mariadb")
+        return is_known and all(key.type.__visit_name__.upper() in _ORDERED for key in keys)
 
     def _reflect(self, schema: str, name: str) -> SqlTable:
         try:
@@ -161,9 +200,32 @@ class GenericSession:
         lowest, highest = self._connection.execute(select(func.min(key), func.max(key))).one()
         return None if lowest is None else (int(lowest), int(highest))
 
-    def rows(self, table: Table, format: RowFormat, part: KeyRange | None, write: Write) -> None:
+    def next_start(self, table: Table, start: Key | None, rows: int) -> Key | None:
+        parts = [self._sql(table).c[name] for name in table.range_key]
+        between = self._between(table, KeysBetween(start, None))
+        found = self._connection.execute(select(*parts).where(between).order_by(*parts).limit(1).offset(rows)).first()
+        return None if found is None else tuple(map(_key_value, found))
+
+    def _between(self, table: Table, part: KeysBetween) -> Any:
+        """Return a condition that a key is in a part. MySQL finds rows by that of the first column, not by a tuple."""
+        conditions: list[Any] = [true()]
+        columns = [self._sql(table).c[name] for name in table.range_key]
+        for key, is_first in ((part.first, True), (part.end, False)):
+            if key is None:
+                continue
+            bound = [_bound(column, value) for column, value in zip(columns, key, strict=True)]
+            inside: Any = true() if is_first else false()
+            for column, value in reversed([*zip(columns, bound, strict=True)]):
+                inside = or_(column > value if is_first else column < value, and_(column == value, inside))
+            conditions += [columns[0] >= bound[0] if is_first else columns[0] <= bound[0], inside]
+        return and_(*conditions)
+
+    def rows(self, table: Table, format: RowFormat, part: RowsPart | None, write: Write) -> None:
         statement = select(self._sql(table))
-        if part is not None:
+        if isinstance(part, KeysBetween):
+            order = [self._sql(table).c[name] for name in table.range_key]
+            statement = statement.where(self._between(table, part)).order_by(*order)
+        elif part is not None:
             keys = [self._sql(table).c[name] for name in table.primary_key]
             statement = statement.where(keys[0].between(part.first, part.last)).order_by(*keys)
         self._write(statement, {}, format, write)

@@ -1,21 +1,38 @@
 """The statements to PostgreSQL. Keys are compared with the text that the server itself makes of them."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import psycopg
 from psycopg import ClientCursor, RawCursor
 from psycopg import errors as pg
+from psycopg.sql import Literal
 
 from bbfs.model.errors import InvalidUri, NotFound, NotSupported, TooLarge
 from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.postgres import catalog, fulltext
 from bbfs.sources.database.postgres.definition import definition
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write, in_portions
-from bbfs.sources.database.tables import Column, KeyRange, RowHit, Schema, Table, TableIndex, quoted
+from bbfs.sources.database.tables import (
+    MOST_RANGED,
+    Column,
+    KeysBetween,
+    RowHit,
+    RowsPart,
+    Schema,
+    Table,
+    TableIndex,
+    quoted,
+)
 
 _CSV = "FORMAT csv, HEADER"
 _WHOLE = ("smallint", "integer", "bigint")
+_ORDERED = re.compile(
+    r"text|uuid|date|bytea|boolean|smallint|integer|bigint|real|double precision"
+    r"|(character( varying)?|numeric)(\(.*\))?|time(stamp)?(\([0-9]\))? with(out)? time zone"
+)
+"""Types whose text stands for exactly one value."""
 _LINES = "FORMAT csv, DELIMITER E'\\x02', QUOTE E'\\x01'"
 """For one column of JSON, in which neither of these characters can stand: the line is the text."""
 LARGEST_ROW = 32 << 20
@@ -75,6 +92,7 @@ class PostgresSession:
             estimate = self._planned(schema, name)
         types = {column["name"]: column["type"] for column in columns}
         first = key[0]["name"] if key else None
+        ranged = tuple(part["name"] for part in key if _ORDERED.fullmatch(types[part["name"]]))
         return Table(
             schema,
             name,
@@ -86,6 +104,7 @@ class PostgresSession:
             comment,
             None if estimate is None else int(estimate),
             quoted(first) if first is not None and types[first] in _WHOLE else None,
+            ranged if len(ranged) == len(key) and (estimate or 0) <= MOST_RANGED else (),
             identity,
         )
 
@@ -108,15 +127,40 @@ class PostgresSession:
         lowest, highest = self._all(f"SELECT min({table.part_key}), max({table.part_key}) FROM {table.sql_name}")[0]
         return None if lowest is None else (lowest, highest)
 
-    def rows(self, table: Table, format: RowFormat, part: KeyRange | None, write: Write) -> None:
-        sql = f"SELECT * FROM {table.sql_name}"
-        if part is not None:
+    def next_start(self, table: Table, start: Key | None, rows: int) -> Key | None:
+        parts = [f"t.{quoted(column)}" for column in table.range_key]
+        texts, order = ", ".join(f"{part}::text" for part in parts), ", ".join(parts)
+        where = self._between(table, KeysBetween(start, None))
+        found = self._all(
+            f"SELECT {texts} FROM {table.sql_name} AS t WHERE {where} ORDER BY {order} LIMIT 1 OFFSET {rows:d}"
+        )
+        return tuple(found[0]) if found else None
+
+    def _between(self, table: Table, part: KeysBetween) -> str:
+        """Return a condition that a key is in a part. Each column is compared by its collation."""
+        columns, conditions = ", ".join(f"t.{quoted(column)}" for column in table.range_key), ["true"]
+        for comparison, key in ((">=", part.first), ("<", part.end)):
+            if key is not None:
+                values = ", ".join(Literal(_bound(value)).as_string(self._connection) for value in key)
+                conditions.append(f"({columns}) {comparison} ({values})")
+        return " AND ".join(conditions)
+
+    def rows(self, table: Table, format: RowFormat, part: RowsPart | None, write: Write) -> None:
+        sql = f"SELECT t.* FROM {table.sql_name} AS t"
+        if isinstance(part, KeysBetween):
+            sql += f" WHERE {self._between(table, part)} ORDER BY {', '.join(map(quoted, table.range_key))}"
+        elif part is not None:
             where = f"{table.part_key} BETWEEN {part.first:d} AND {part.last:d}"
             sql += f" WHERE {where} ORDER BY {', '.join(map(quoted, table.primary_key))}"
         if table.kind != "view":
             # The order is that of the table; several workers would mix it.
             self._connection.execute("SET LOCAL max_parallel_workers_per_gather = 0")
-        self._copy(sql, format, write)
+        try:
+            self._copy(sql, format, write)
+        except _NO_VALUE as error:
+            if not isinstance(part, KeysBetween):
+                raise
+            raise NotFound(f"no such keys: {' '.join(str(error).split())}") from None
 
     def _copy(self, sql: str, format: RowFormat, write: Write) -> None:
         """Write the rows of a statement as COPY sends them."""

@@ -17,7 +17,17 @@ from bbfs.sources.database.rendering import (
     write_rows,
 )
 from bbfs.sources.database.sqlite import fulltext
-from bbfs.sources.database.tables import Column, ForeignKey, KeyRange, RowHit, Schema, Table, TableIndex, quoted
+from bbfs.sources.database.tables import (
+    Column,
+    ForeignKey,
+    KeysBetween,
+    RowHit,
+    RowsPart,
+    Schema,
+    Table,
+    TableIndex,
+    quoted,
+)
 
 FETCHED = 1000
 """Rows in one fetch."""
@@ -89,6 +99,8 @@ class SqliteSession:
             # A view, a generated column and a module of SQLite compute their rows; a listing must not start that.
             estimated_rows=None if keys_only or computes else self._estimate(schema, name, row_id),
             part_key=row_id,
+            # Only WITHOUT ROWID is NOT NULL implied: other keys may hold NULL several times.
+            range_key=key if root_page and not any(each.nullable for each in columns if each.name in key) else (),
         )
 
     def _indexes(self, schema: str, table: str) -> Iterator[TableIndex]:
@@ -149,13 +161,23 @@ class SqliteSession:
         lowest, highest = self._all(f"SELECT (SELECT min({key}) FROM {name}), (SELECT max({key}) FROM {name})")[0]
         return None if lowest is None else (lowest, highest)
 
-    def rows(self, table: Table, format: RowFormat, part: KeyRange | None, write: Write) -> None:
-        sql, key = f"SELECT {_columns(table)} FROM {table.sql_name}", table.part_key
-        if part is not None:
-            sql += f" WHERE {key} BETWEEN {part.first:d} AND {part.last:d} ORDER BY {key}"
-        self._write(sql, {}, format, write)
+    def next_start(self, table: Table, start: Key | None, rows: int) -> Key | None:
+        parts = ", ".join(map(quoted, table.range_key))
+        where, values = _between(table, KeysBetween(start, None))
+        sql = f"SELECT {parts} FROM {table.sql_name} WHERE {where} ORDER BY {parts} LIMIT 1 OFFSET ?"
+        found = self._all(sql, *values, rows)
+        return tuple(map(key_value, found[0], _affinities(table))) if found else None
 
-    def _write(self, sql: str, values: Mapping[str, Any], format: RowFormat, write: Write) -> None:
+    def rows(self, table: Table, format: RowFormat, part: RowsPart | None, write: Write) -> None:
+        sql, key, values = f"SELECT {_columns(table)} FROM {table.sql_name}", table.part_key, []
+        if isinstance(part, KeysBetween):
+            where, values = _between(table, part)
+            sql += f" WHERE {where} ORDER BY {', '.join(map(quoted, table.range_key))}"
+        elif part is not None:
+            sql += f" WHERE {key} BETWEEN {part.first:d} AND {part.last:d} ORDER BY {key}"
+        self._write(sql, values, format, write)
+
+    def _write(self, sql: str, values: Mapping[str, Any] | Sequence[Any], format: RowFormat, write: Write) -> None:
         cursor = self._connection.execute(sql, values)
         if cursor.description is None:
             raise Denied("the statement gives no rows; a query may only read")
@@ -261,13 +283,30 @@ def _where(table: Table, conditions: Sequence[tuple[str, KeyValue]]) -> tuple[st
     """Return a condition that columns have values, and the values to bind."""
     parts, values = ["true"], []
     for column, value in conditions:
-        bound = stored(value, _affinity(table, column))
-        placeholder = "?"
-        if isinstance(bound, str) and not is_text(bound):
-            bound, placeholder = encoded(bound), "CAST(? AS text)"
+        placeholder, bound = _bound(table, column, value)
         parts.append(f"{quoted(column)} IS {placeholder}")
         values.append(bound)
     return " AND ".join(parts), values
+
+
+def _between(table: Table, part: KeysBetween) -> tuple[str, list[Any]]:
+    """Return a condition that a key is in a part, and the values to bind. Each column is compared by its collation."""
+    parts, values = ["true"], []
+    for comparison, key in ((">=", part.first), ("<", part.end)):
+        if key is not None:
+            bound = [_bound(table, column, value) for column, value in zip(table.range_key, key, strict=True)]
+            placeholders = ", ".join(placeholder for placeholder, _ in bound)
+            parts.append(f"({', '.join(map(quoted, table.range_key))}) {comparison} ({placeholders})")
+            values += [value for _, value in bound]
+    return " AND ".join(parts), values
+
+
+def _bound(table: Table, column: str, value: KeyValue) -> tuple[str, Any]:
+    """Return the placeholder for a value of a column, and the value to bind."""
+    bound = stored(value, _affinity(table, column))
+    if isinstance(bound, str) and not is_text(bound):
+        return "CAST(? AS text)", encoded(bound)
+    return "?", bound
 
 
 def _affinities(table: Table) -> list[Affinity]:
