@@ -10,10 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
+import click
 import pytest
+from click.testing import Result
+from repository import SERVERS
 from scripted import PROGRAM, ScriptedServer
 
 from bbfs.cli import progress
@@ -94,15 +99,26 @@ def source_of(server: ScriptedServer) -> list[str]:
     return ["--mcp", f"slow-listing={shlex.join([sys.executable, '-I', '-S', str(PROGRAM), str(server.directory)])}"]
 
 
-def watched(line: list[str], pattern: bytes, then: Callable[[], None]) -> tuple[bytes, bytes]:
-    """Run a command with standard error on a terminal; do something once that shows a pattern. Return what it wrote."""
+def watched(line: list[str], pattern: bytes, then: Callable[[bytes], object]) -> tuple[bytes, bytes]:
+    """Run a command with standard error on a terminal. Return what it wrote.
+
+    then: called once with what the terminal shows, as soon as a pattern is there. Only then is standard output read.
+    """
     ours, its = pty.openpty()
     command = [sys.executable, "-m", "bbfs", *line]
+    out = b""
+
+    def read(pipe: IO[bytes]) -> None:
+        nonlocal out
+        out = pipe.read()
+
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=its, env={**os.environ, "TERM": "xterm"}
     ) as process:
         os.close(its)
-        said, is_done, deadline = b"", False, time.monotonic() + BOUND
+        assert process.stdout is not None
+        said, reader, deadline = b"", threading.Thread(target=read, args=(process.stdout,)), time.monotonic() + BOUND
+        is_done = False
         try:
             while select.select([ours], [], [], max(0, deadline - time.monotonic()))[0]:
                 try:
@@ -111,18 +127,21 @@ def watched(line: list[str], pattern: bytes, then: Callable[[], None]) -> tuple[
                     break
                 if not is_done and re.search(pattern, said):
                     is_done = True
-                    then()
-            out = process.communicate(timeout=BOUND)[0]
+                    reader.start()
+                    then(said)
         finally:
             process.kill()
             os.close(ours)
-    assert is_done, said
+        assert is_done, said
+        reader.join(BOUND)
     return out, said
 
 
 def test_a_first_listing_tells_how_far_it_is(server: ScriptedServer) -> None:
     server.hang_listing()
-    out, said = watched(["ls", *source_of(server), "slow-listing/test"], rb"slow-listing: ", server.release_listing)
+    out, said = watched(
+        ["ls", *source_of(server), "slow-listing/test"], rb"slow-listing: ", lambda _: server.release_listing()
+    )
     assert out == b"a.txt\n"
     assert said.endswith(b"\r\x1b[K")
 
@@ -130,7 +149,7 @@ def test_a_first_listing_tells_how_far_it_is(server: ScriptedServer) -> None:
 def test_through_a_mount_as_well(server: ScriptedServer, mount: Mount) -> None:
     server.hang_listing()
     mount(*source_of(server))
-    out, said = watched(["ls", "slow-listing/test"], rb"slow-listing: ", server.release_listing)
+    out, said = watched(["ls", "slow-listing/test"], rb"slow-listing: ", lambda _: server.release_listing())
     assert out == b"a.txt\n"
     assert said.endswith(b"\r\x1b[K")
 
@@ -140,6 +159,79 @@ def test_loads_are_counted(server: ScriptedServer) -> None:
     server.hang("test://b.txt")
     uris = ["mcp-server+slow-listing+test://a.txt", "mcp-server+slow-listing+test://b.txt"]
     out, _ = watched(
-        ["load", "--direct", *source_of(server), *uris], rb"[12] of 2 loaded", lambda: server.release("test://b.txt")
+        ["load", "--direct", *source_of(server), *uris], rb"[12] of 2 loaded", lambda _: server.release("test://b.txt")
     )
     assert b'"more"' in out
+
+
+def test_a_first_listing_counts_pages_and_resources(server: ScriptedServer) -> None:
+    for number in range(5):
+        server.add(f"test://{number}.txt", "text")
+    server.options(pages=2)
+    server.hang_listing(after=2)
+    pattern = rb"slow-listing: listing, 2 pages and 4 resources so far"
+    out, said = watched(["ls", *source_of(server), "slow-listing/test"], pattern, lambda _: server.release_listing())
+    assert out.split() == [b"0.txt", b"1.txt", b"2.txt", b"3.txt", b"4.txt", b"a.txt"]
+    assert said.endswith(b"\r\x1b[K")
+
+
+def test_a_large_content_tells_how_much_was_written(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/large").write_bytes(b"x" * 3_000_000)
+    line = ["cat", "--dir", f"notes={tmp_path / 'folder'}", "notes/large"]
+    out, said = watched(line, rb"\d MB so far", lambda _: None)
+    assert len(out) == 3_000_000
+    assert said.endswith(b"\r\x1b[K")
+
+
+@pytest.fixture
+def protected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a server that wants a login, which is kept in a home of the test's own."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("BBFS_TOKEN_STORE", "file")
+    for name in ("XDG_DATA_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    line = [sys.executable, str(SERVERS / "oauth.py")]
+    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as started:
+        assert started.stdout is not None
+        yield started.stdout.readline().decode().strip()
+        started.terminate()
+
+
+def confirm(said: bytes) -> None:
+    """Do what the user does in the browser."""
+    found = re.search(rb"http://[^\s\x1b]+authorize[^\s\x1b]+", said)
+    assert found is not None, said
+    with urllib.request.urlopen(found[0].decode(), timeout=BOUND) as answer:
+        answer.read()
+
+
+def test_a_login_tells_how_long_it_waits(protected: str) -> None:
+    line = ["login", "vault", "--no-browser", "--mcp", f"vault={protected}"]
+    _, said = watched(line, rb"waiting for the browser, \d+ s left", confirm)
+    assert b"logged in to vault" in said
+    assert said.rindex(b"\x1b[K") < said.rindex(b"logged in to vault")
+
+
+def test_no_command_tells_its_progress_off_a_terminal(
+    bbfs: Callable[..., Result], server: ScriptedServer, protected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+    monkeypatch.setattr(Progress, "_run", lambda *_: drawn.append("a thread"))
+    monkeypatch.setattr(click, "echo", confirming(click.echo))
+    assert bbfs("ls", *source_of(server), "slow-listing/test").stdout == "a.txt\n"
+    assert bbfs("cat", *source_of(server), "slow-listing/test/a.txt").stdout == "text"
+    assert bbfs("load", *source_of(server), "--direct", "mcp-server+slow-listing+test://a.txt").exit_code == 0
+    assert bbfs("login", "vault", "--no-browser", "--mcp", f"vault={protected}").exit_code == 0
+    assert drawn == []
+
+
+def confirming(echo: Callable[..., None]) -> Callable[..., None]:
+    """Return an echo whose user opens the URL of a login that it prints."""
+
+    def echo_and_open(text: str = "", **options: bool) -> None:
+        echo(text, **options)
+        if str(text).startswith("http://") and "authorize" in str(text):
+            threading.Thread(target=confirm, args=(str(text).encode(),)).start()
+
+    return echo_and_open

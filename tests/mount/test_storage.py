@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import signal
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -42,6 +43,27 @@ def s3(relay: Relay, **options: Any) -> SourceTable:
     config = {"url": "s3://data/", "options": {"endpoint": relay.url}, **options.pop("config", {})}
     auth = {"accessKey": KEY, "secretKey": SECRET}
     return {"name": "store", "type": "storage", "config": config, "auth": auth, **options}
+
+
+def test_options_of_the_command_line_lead_to_an_endpoint(server: S3Server, mounted: Mounts) -> None:
+    state = mounted.state()
+
+    def bbfs(*options: str) -> "subprocess.CompletedProcess[str]":
+        target = ["cat", "--source", "store=s3://data/", *options, "store/data/docs/a.md"]
+        line = [sys.executable, "-m", "bbfs", *target]
+        keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_EC2_METADATA_DISABLED": "true"}
+        env = state.environ() | keys
+        return subprocess.run(
+            line, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    for name in ("store.endpoint", "endpoint", "store.options.endpoint"):
+        read = bbfs("-o", f"{name}={server.url}")
+        assert (read.stdout, read.returncode) == ("content of docs/a.md\n", 0), read.stderr
+    wrong = bbfs("-o", f"store.endpont={server.url}")
+    assert (wrong.stdout, wrong.returncode) == ("", 1)
+    assert "did you mean 'endpoint'" in wrong.stderr
+    assert "endpoint" in bbfs("-o", "store.endpoint=no address").stderr
 
 
 def sum_of(text: str) -> str:

@@ -289,6 +289,17 @@ async def test_one_answer_has_a_bound(service: Callable[..., Any], local: Path) 
         assert "--max-result" in outcomes[0]["error"]["message"]
 
 
+async def test_options_of_the_command_line_count(stdio: Callable[..., Any], local: Path) -> None:
+    (local / ".secret").write_text("secret")
+    for options, is_listed in (((), True), (("-o", "local.hidden=false"), False), (("-o", "hidden=false"), False)):
+        with trio.fail_after(BOUND):
+            async with stdio("auto", folder("local", local), options=options) as client:
+                listed = await client.call_tool("load_datasource", {"dataSourceId": "local"})
+                names = {each["name"] for each in listed.structured_content["resources"]}
+        assert (".secret" in names) is is_listed
+        assert "package.json" in names
+
+
 async def test_a_source_that_hangs_keeps_no_other_call(stdio: Callable[..., Any], local: Path) -> None:
     hanging = {**mcp("hanging", [sys.executable, SERVERS / "odd.py", "hung"]), "timeout": 4}
     expected = [r"hanging: not in the list", r"bbfs\.mcp"]

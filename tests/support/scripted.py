@@ -94,10 +94,10 @@ class ScriptedServer:
         os.mkfifo(gate)
         self._set(uri, **{"-gate": str(gate)})
 
-    def hang_listing(self) -> None:
-        """Do not answer listings until `release_listing`."""
+    def hang_listing(self, after: int = 0) -> None:
+        """Do not answer listings until `release_listing`. after: their pages that are answered."""
         os.mkfifo(self.directory / "list-gate")
-        self.options(listGate=str(self.directory / "list-gate"))
+        self.options(listGate=str(self.directory / "list-gate"), listGatePage=after)
 
     def release_listing(self) -> None:
         """Answer the listing that waits, and all that follow."""

@@ -55,14 +55,15 @@ def pass_gate(gate: str | None) -> None:
 
 def list_resources(request: dict[str, Any]) -> None:
     now = script()
-    pass_gate(now.get("listGate"))
+    page = int(request.get("params", {}).get("cursor", "0"))
+    if page >= now.get("listGatePage", 0):
+        pass_gate(now.get("listGate"))
     pages = now.get("pages")
     listed = [entry for entry in now["resources"] if not entry.get("-unlisted")]
     entries = [{k: v for k, v in entry.items() if not k.startswith("-")} for entry in listed]
     if pages is None:
         answer(request, {"resources": entries})
         return
-    page = int(request.get("params", {}).get("cursor", "0"))
     result: dict[str, Any] = {"resources": entries[page * pages : (page + 1) * pages]}
     if now.get("endless") or (page + 1) * pages < len(entries):
         result["nextCursor"] = "0" if now.get("endless") else str(page + 1)
