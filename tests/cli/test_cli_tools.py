@@ -12,7 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 from repository import SERVERS
+
+from bbfs.cli import main
+from bbfs.cli.commands import tools
 
 Process = Callable[..., subprocess.CompletedProcess[bytes]]
 PICTURE = b"\x89PNG\r\n\x1a\nno more than a beginning"
@@ -163,3 +167,20 @@ def test_the_daemon_of_a_mount_calls(process: Process, mount: Callable[..., tupl
     assert (refused.returncode, b"names no source" in refused.stderr) == (1, True), refused.stderr
     assert completed("call", "t", "ec") == {"echo"}
     assert completed("call", "t", "echo", "t") == {"text=", "times=", "tags="}
+
+
+@pytest.mark.parametrize(
+    "evil", ["echo$(id)", "echo;id", "echo`id`", "echo x", "echo\nplain,id", "echo*", "echo\x1b[2J"]
+)
+def test_completion_offers_no_word_that_a_shell_reads_otherwise(evil: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = ("echo", evil)
+    arguments = [{"name": name, "type": "string\x1b", "choices": both} for name in both]
+    monkeypatch.setattr(tools, "_known", lambda source: [{"name": name, "arguments": arguments} for name in both])
+    completion = ShellComplete(main, {}, "bbfs", "_BBFS_COMPLETE")
+
+    def offered(*words: str, begun: str = "") -> list[tuple[str, str | None]]:
+        return [(item.value, item.help) for item in completion.get_completions(["call", "t", *words], begun)]
+
+    assert offered() == [("echo", None)]
+    assert offered("echo") == [("echo=", "string\\x1b")]
+    assert offered("echo", begun="echo=") == [("echo=echo", None)]

@@ -2,8 +2,9 @@
 
 import json
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 TOOL_FAILED = 3
 """Exit status if the tool itself reports an error."""
+_UNQUOTED = re.compile(r"[\w./@%+][\w.,:/@%+=-]*")
+"""A word that means itself in every shell and is no option."""
 
 _TOOLS_EXAMPLES = """\b
 Examples:
@@ -72,8 +75,8 @@ def _known(source: str) -> list[dict[str, Any]]:
 
 
 def _complete_tool(ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    found = [tool for tool in _known(str(ctx.params.get("source", ""))) if tool["name"].startswith(begun)]
-    return [CompletionItem(tool["name"], help=_summary(tool)) for tool in found]
+    tools = _known(str(ctx.params.get("source", "")))
+    return _offered(((tool["name"], _summary(tool)) for tool in tools), begun)
 
 
 def _complete_pair(ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -81,10 +84,15 @@ def _complete_pair(ctx: click.Context, _parameter: click.Parameter, begun: str) 
     arguments = tools.get(str(ctx.params.get("tool")), {}).get("arguments", ())
     key, equals, _ = begun.partition("=")
     if not equals:
-        names = [each for each in arguments if each["name"].startswith(key)]
-        return [CompletionItem(f"{each['name']}=", help=each.get("type")) for each in names]
-    values = [choice for each in arguments if each["name"] == key for choice in each.get("choices", ())]
-    return [CompletionItem(pair) for value in values if (pair := f"{key}={value}").startswith(begun)]
+        return _offered(((f"{each['name']}=", output.printable(each.get("type") or "")) for each in arguments), begun)
+    values = (choice for each in arguments if each["name"] == key for choice in each.get("choices", ()))
+    return _offered(((f"{key}={value}", "") for value in values), begun)
+
+
+def _offered(items: Iterable[tuple[str, str]], begun: str) -> list[CompletionItem]:
+    """Return completions with their help. The shell puts a name of a server into the command line as it is."""
+    found = ((name, text) for name, text in items if name.startswith(begun) and _UNQUOTED.fullmatch(name))
+    return [CompletionItem(name, help=text or None) for name, text in found]
 
 
 # -- bbfs tools --------------------------------------------------------------------------------------------------------
