@@ -226,13 +226,13 @@ def _given(config: dict[str, Any]) -> dict[str, Any]:
 def _described(path: Names, meta: Any, attributes: dict[str, str] | None = None) -> StoredItem:
     modified = meta["last_modified"]
     said = {key.lower().replace("-", "_"): value for key, value in (attributes or {}).items()}
-    mime_type = said.pop("content_type", None)
+    mime_type = short(said.pop("content_type", None))
     known = {"content_disposition", "content_encoding", "content_language", "cache_control", "storage_class"}
-    properties: dict[str, Any] = {key: said.pop(key) for key in known & said.keys()}
+    properties: dict[str, Any] = {key: fact for key in known if (fact := short(said.pop(key, None)))}
     if said:
         properties["user_metadata"] = said
-    if meta["version"] is not None:
-        properties["version_id"] = meta["version"]
+    if version := short(meta["version"]):
+        properties["version_id"] = version
     if mime_type is not None:
         properties["stored_type"] = mime_type
     is_generic = mime_type in (None, "application/octet-stream", "binary/octet-stream")

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from hashlib import sha1
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -40,6 +41,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Services
+from bbfs.sources.storage import objects
 from bbfs.sources.storage.handler import StorageHandler
 from bbfs.testing import list_all, read_whole
 
@@ -440,6 +442,15 @@ def cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 
 
 CLOUDS = [("gs", {}), ("az", {"account": "me"})]
+
+
+def test_facts_of_an_object_that_are_too_long_are_left_out() -> None:
+    meta = {"last_modified": datetime.now(UTC), "version": "v" * 256, "e_tag": "e" * 256, "size": 1}
+    names = ("Content-Type", "Cache-Control", "Content-Language", "Storage-Class")
+    item = objects._described(("a",), meta, dict.fromkeys(names, "x" * 256))
+    assert (item.etag, item.mime_type, item.properties) == (None, None, None)
+    item = objects._described(("a",), {**meta, "version": "v"}, {"Storage-Class": "COLD", "author": "me" * 200})
+    assert item.properties == {"version_id": "v", "storage_class": "COLD", "user_metadata": {"author": "me" * 200}}
 
 
 @pytest.mark.parametrize(("scheme", "options"), CLOUDS)
