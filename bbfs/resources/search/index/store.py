@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from bbfs.model.values import Hit
 from bbfs.resources.cache.sqlite import BUSY_TIMEOUT, as_text, connect, set_aside
@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _VERSION = 1
-CURRENT, DOUBTFUL, STALE = 0, 1, 2
-"""States of a document: as its source has it; its source may have missed to report a change; it has changed."""
 MOST_TERMS = 1000
 """Terms with one substring; of a more frequent one, all documents are candidates."""
 SHORTEST_RUN = 3
@@ -37,6 +35,8 @@ _PER_DOCUMENT = 4
 """Chunks looked at for each hit: several may be of one document."""
 _STEPS = 2000
 """Instructions of SQLite between two looks at the clock."""
+LONG = 60.0
+"""Seconds for reading all documents of a source."""
 _LONGEST_TITLE = 200
 _SNIPPET_WORDS = 24
 _TERMS_KNOWN = 500_000
@@ -47,7 +47,7 @@ _SCHEMA = (
     "CREATE TABLE source (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, walking REAL)",
     "CREATE TABLE document (id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL, uri TEXT NOT NULL,"
     " version TEXT NOT NULL, stamp TEXT, title TEXT NOT NULL, size INTEGER NOT NULL, indexed_at REAL NOT NULL,"
-    " state INTEGER NOT NULL, folds INTEGER NOT NULL, UNIQUE (source, uri))",
+    " stale INTEGER NOT NULL, folds INTEGER NOT NULL, UNIQUE (source, uri))",
     "CREATE TABLE chunk (id INTEGER PRIMARY KEY, document INTEGER NOT NULL, place TEXT NOT NULL, text TEXT NOT NULL)",
     "CREATE INDEX chunk_document ON chunk (document)",
     "CREATE VIEW passage AS SELECT chunk.id AS id, document.title AS title, chunk.text AS text"
@@ -76,23 +76,42 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """A new state of a document, or of all documents of a source (uri None)."""
+class Stale:
+    """A document that has changed at its source: it is out of all results until it is indexed again."""
 
     source: str
-    uri: str | None
-    state: Literal[0, 1, 2]
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A version or stamp that a source states of a document, or None. The document is stale if it is another one."""
+
+    source: str
+    uri: str
+    version: str | None
+    stamp: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """The end of a document, or of all documents of a source (uri None)."""
+    """The end of a document."""
 
     source: str
-    uri: str | None
+    uri: str
 
 
-Entry = Document | Mark | Remove
+Entry = Document | Stale | Seen | Remove
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """What the index knows of one document. at: when it was indexed or confirmed (seconds since the epoch)."""
+
+    version: str
+    stamp: str | None
+    at: float
+    stale: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,29 +191,34 @@ class IndexStore:
         full = self._full()
         with self._changing():
             for entry in entries:
+                key = (self._source(entry.source), as_text(entry.uri))
                 match entry:
                     case Document():
-                        left_out += full
-                        self._remove(self._found(entry.source, entry.uri))
-                        if not full:
-                            self._put(entry, now)
-                    case Mark(source, uri, state):
-                        query = "UPDATE document SET state = max(state, ?) WHERE source = ?"
-                        if uri is None:
-                            self._db.execute(query, (state, self._source(source)))
-                        else:
-                            self._db.execute(query + " AND uri = ?", (state, self._source(source), as_text(uri)))
-                    case Remove(source, uri):
-                        self._remove(self._found(source, uri))
+                        if not self._confirmed(entry, key, now):
+                            left_out += full
+                            self._remove(self._found(*key))
+                            if not full:
+                                self._put(entry, key, now)
+                    case Stale():
+                        self._db.execute("UPDATE document SET stale = 1 WHERE source = ? AND uri = ?", key)
+                    case Seen():
+                        self._db.execute(
+                            "UPDATE document SET stale = 1 WHERE source = ? AND uri = ?"
+                            " AND (version <> coalesce(?, version) OR coalesce(stamp <> ?, 0))",
+                            (*key, entry.version, entry.stamp),
+                        )
+                    case Remove():
+                        self._remove(self._found(*key))
         return left_out
 
-    def confirm(self, source: str, uri: str, stamp: str | None, now: float) -> None:
-        """Note that a document is still as it was indexed."""
-        with self._changing():
-            self._db.execute(
-                "UPDATE document SET state = 0, stamp = ?, indexed_at = ? WHERE source = ? AND uri = ?",
-                (stamp, now, self._source(source), as_text(uri)),
-            )
+    def _confirmed(self, entry: Document, key: tuple[int, str], now: float) -> bool:
+        """Return whether a document is in the index in this version already; then note that it still is."""
+        query = (
+            "UPDATE document SET stale = 0, stamp = ?, indexed_at = ?"
+            " WHERE source = ? AND uri = ? AND version = ? AND title = ?"
+        )
+        row = (entry.stamp, now, *key, entry.version, _title(entry.title))
+        return self._db.execute(query, row).rowcount == 1
 
     def walking(self, source: str, since: float | None) -> None:
         """Note that a walk over a source goes on since then; None: it has ended."""
@@ -206,7 +230,10 @@ class IndexStore:
         self._mending(lambda: self._clear(source))
 
     def _clear(self, source: str) -> None:
-        while found := self._found(source, None, most=500):
+        query = (
+            "SELECT document.id, title FROM document JOIN source ON source.id = source WHERE fingerprint = ? LIMIT 500"
+        )
+        while found := self._db.execute(query, (source,)).fetchall():
             with self._changing():  # in portions, so that other processes can write in between
                 self._remove(found)
         with self._changing():
@@ -216,21 +243,18 @@ class IndexStore:
         self._db.execute("INSERT OR IGNORE INTO source (fingerprint) VALUES (?)", (fingerprint,))
         return self._db.execute("SELECT id FROM source WHERE fingerprint = ?", (fingerprint,)).fetchone()[0]
 
-    def _found(self, source: str, uri: str | None, most: int = -1) -> list[tuple[int, str]]:
-        query = "SELECT id, title FROM document WHERE source = (SELECT id FROM source WHERE fingerprint = ?)"
-        if uri is None:
-            return self._db.execute(query + " LIMIT ?", (source, most)).fetchall()
-        return self._db.execute(query + " AND uri = ?", (source, as_text(uri))).fetchall()
+    def _found(self, source: int, uri: str) -> list[tuple[int, str]]:
+        query = "SELECT id, title FROM document WHERE source = ? AND uri = ?"
+        return self._db.execute(query, (source, uri)).fetchall()
 
-    def _put(self, entry: Document, now: float) -> None:
-        title = as_text(entry.title)[:_LONGEST_TITLE]
-        row = (self._source(entry.source), as_text(entry.uri), entry.version, entry.stamp, title, len(entry.text), now)
-        self._db.execute(
-            "INSERT INTO document (source, uri, version, stamp, title, size, indexed_at, state, folds)"
+    def _put(self, entry: Document, key: tuple[int, str], now: float) -> None:
+        title = _title(entry.title)
+        row = (*key, entry.version, entry.stamp, title, len(entry.text), now, folds_to_ascii(entry.text))
+        number = self._db.execute(
+            "INSERT INTO document (source, uri, version, stamp, title, size, indexed_at, stale, folds)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?)",
-            (*row, folds_to_ascii(entry.text)),
-        )
-        number = self._db.execute("SELECT last_insert_rowid()").fetchone()[0]
+            row,
+        ).lastrowid
         for chunk in chunks(entry.text, entry.name):
             query = "INSERT INTO chunk (document, place, text) VALUES (?, ?, ?)"
             at = self._db.execute(query, (number, chunk.place, chunk.text)).lastrowid
@@ -329,38 +353,31 @@ class IndexStore:
                 f" snippet(words, 1, '', '', '…', {_SNIPPET_WORDS})"
                 " FROM words CROSS JOIN chunk ON chunk.id = words.rowid"
                 " CROSS JOIN document ON document.id = chunk.document CROSS JOIN source ON source.id = document.source"
-                " WHERE words MATCH ? AND state < 2 AND fingerprint IN (SELECT value FROM json_each(?))"
+                " WHERE words MATCH ? AND NOT stale AND fingerprint IN (SELECT value FROM json_each(?))"
                 " ORDER BY words.rank LIMIT ?",
                 (match, json.dumps([*sources]), limit * _PER_DOCUMENT),
             ).fetchall()
 
-    def excluded(self, source: str, query: Query, seconds: float) -> dict[str, tuple[str, str | None]]:
-        """Return the current documents of a source that cannot match, by URI: their version and stamp.
-
-        Raise TimeoutError.
-        """
+    def excluded(self, source: str, query: Query, seconds: float) -> dict[str, str]:
+        """Return the documents of a source that cannot match, by URI: their versions. Raise TimeoutError."""
         return self._mending(lambda: self._excluded(source, query, seconds))
 
-    def _excluded(self, source: str, query: Query, seconds: float) -> dict[str, tuple[str, str | None]]:
+    def _excluded(self, source: str, query: Query, seconds: float) -> dict[str, str]:
         with self._bounded(seconds) as db:
-            possible = self._possible(db, query)
+            possible = self._documents(db, query.required, {})
             if possible is None:
                 return {}
             rows = db.execute(
-                "SELECT id, uri, version, stamp, folds FROM document"
-                " WHERE source = (SELECT id FROM source WHERE fingerprint = ?) AND state = 0",
+                "SELECT id, uri, version, folds FROM document"
+                " WHERE source = (SELECT id FROM source WHERE fingerprint = ?) AND NOT stale",
                 (source,),
             )
             folding = query.ignore_case
             return {
-                uri: (version, stamp)
-                for number, uri, version, stamp, folds in rows
+                uri: version
+                for number, uri, version, folds in rows
                 if number not in possible and not (folds and folding)
             }
-
-    def _possible(self, db: sqlite3.Connection, query: Query) -> set[int] | None:
-        """Return the documents that may match, or None for all."""
-        return self._documents(db, query.required, {})
 
     def _documents(
         self, db: sqlite3.Connection, node: And | Or | Run | Anything, asked: dict[str, set[int] | None]
@@ -405,22 +422,26 @@ class IndexStore:
             found |= {row[0] for row in db.execute("SELECT rowid FROM grams WHERE grams MATCH ?", (match,))}
         return found
 
-    def indexed(self, source: str) -> dict[str, tuple[str, str | None, float, int]]:
-        """Return the documents of a source by URI: version, stamp, time of indexing and state."""
-        with self._bounded(60.0) as db:
+    def indexed(self, source: str) -> dict[str, Indexed]:
+        """Return the documents of a source by URI."""
+        with self._bounded(LONG) as db:
             rows = db.execute(
-                "SELECT uri, version, stamp, indexed_at, state FROM document"
+                "SELECT uri, version, stamp, indexed_at, stale FROM document"
                 " WHERE source = (SELECT id FROM source WHERE fingerprint = ?)",
                 (source,),
             )
-            return {uri: (version, stamp, at, state) for uri, version, stamp, at, state in rows}
+            return {uri: Indexed(version, stamp, at, bool(stale)) for uri, version, stamp, at, stale in rows}
 
     def usage(self) -> list[IndexUsage]:
         """Return the sources in the index."""
-        with self._bounded(60.0) as db:
+        with self._bounded(LONG) as db:
             rows = db.execute(
-                "SELECT fingerprint, count(document.id), coalesce(sum(size), 0), coalesce(sum(state = 2), 0), walking"
+                "SELECT fingerprint, count(document.id), coalesce(sum(size), 0), coalesce(sum(stale), 0), walking"
                 " FROM source LEFT JOIN document ON document.source = source.id"
                 " GROUP BY source.id ORDER BY fingerprint"
             )
             return [IndexUsage(*row) for row in rows]
+
+
+def _title(text: str) -> str:
+    return as_text(text)[:_LONGEST_TITLE]
