@@ -18,6 +18,7 @@ from bbfs.model.quantities import parse_duration, parse_size, parse_umask
 LogLevel = Literal["debug", "info", "warning", "error"]
 DEFAULT_CACHE_BYTES = 256 * 2**20
 DEFAULT_DISK_BYTES = 2**30
+DEFAULT_INDEX_BYTES = 4 * 2**30
 CAPABILITY_NAMES = ("read", "write", "list", "search")
 LARGEST_SHARED = 64 << 20
 """Bytes of the largest shared content: it should cross the network within half a second."""
@@ -84,6 +85,7 @@ class MountTable(ConfigTable):
 class CacheTable(ConfigTable):
     memory: Size = DEFAULT_CACHE_BYTES
     disk: Size = DEFAULT_DISK_BYTES
+    index: Size = DEFAULT_INDEX_BYTES
     shared: str | None = None
     shared_password: str | None = None
     shared_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,64}$")] = "bbfs"
@@ -148,6 +150,7 @@ class SourceTable(ConfigTable):
     prompts: bool | None = None
     search: SearchTable | None = None
     shared: bool | None = None
+    index: bool | None = None
 
     def policy(self) -> dict[str, Any]:
         """Return the given fields of `Policy`."""

@@ -19,6 +19,7 @@ from bbfs.config.problems import KeyPath, Problems, quote, suggestion
 from bbfs.config.schema import (
     DEFAULT_CACHE_BYTES,
     DEFAULT_DISK_BYTES,
+    DEFAULT_INDEX_BYTES,
     CacheTable,
     ConfigTable,
     FileTable,
@@ -62,15 +63,17 @@ class MountOptions:
 class Config:
     """A whole configuration. path: its file, if any.
 
-    cache_bytes: the memory budget of contents. disk_bytes: their budget on disk; 0 turns that cache off. shared: the
-    cache that machines share. lines: for each source of the file, by its id, the line (from 1) of each of its keys,
-    such as `config.root`, and of the source itself under the empty key.
+    cache_bytes: the memory budget of contents. disk_bytes: their budget on disk; 0 turns that cache off. index_bytes:
+    the budget of the local index; 0 turns it off. shared: the cache that machines share. lines: for each source of the
+    file, by its id, the line (from 1) of each of its keys, such as `config.root`, and of the source itself under the
+    empty key.
     """
 
     sources: tuple[DataSource, ...] = ()
     mount: MountOptions = MountOptions()
     cache_bytes: int = DEFAULT_CACHE_BYTES
     disk_bytes: int = DEFAULT_DISK_BYTES
+    index_bytes: int = DEFAULT_INDEX_BYTES
     shared: SharedCache | None = None
     log_level: LogLevel = "info"
     path: str | None = None
@@ -201,6 +204,7 @@ class _Loader:
             mount=MountOptions(**file.mount.model_dump()),
             cache_bytes=file.cache.memory,
             disk_bytes=file.cache.disk,
+            index_bytes=file.cache.index,
             shared=self._shared_cache(file.cache),
             log_level=file.log_level,
             path=self._path,
@@ -278,6 +282,7 @@ class _Loader:
             prompts=table.prompts is not False,
             search=None if table.search is None else SearchTool(**table.search.model_dump()),
             shared=table.shared,
+            index=table.index,
         )
 
     def _with_options(self, mcp: McpServer | None, table: SourceTable, path: KeyPath) -> McpServer | None:

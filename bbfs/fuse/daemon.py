@@ -29,7 +29,7 @@ from bbfs.fuse.status_file import StatusHandler
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.resources.documents import ABOUT
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.open import Composition, compose, resource_manager, store_path
+from bbfs.resources.open import Composition, compose, index_path, resource_manager, store_path
 from bbfs.vfs.about import AboutHandler
 from bbfs.vfs.filesystem import FileSystem
 
@@ -175,7 +175,7 @@ async def _serve(
         os.getgid() if config.mount.gid is None else config.mount.gid,
         config.mount.umask or 0,
     )
-    async with _stoppable(early) as stop, resource_manager(config, composition, store_path()) as manager:
+    async with _stoppable(early) as stop, resource_manager(config, composition, store_path(), index_path()) as manager:
         status = StatusHandler(manager, manager.clock())
         await manager.add(status.source, status, hidden=True)
         about = AboutHandler(manager, agents=config.mount.agents)

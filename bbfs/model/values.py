@@ -106,6 +106,8 @@ class DataSource:
     tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31). search: the tool
     that searches it; None is the one that declares to.
     shared: whether its contents are shared with other machines; None leaves it to `bbfs.resources.shared_tier`.
+    index: whether the texts that pass through the cache are indexed; False forbids the index, None leaves it to
+        `bbfs index`.
     base: the directory that relative paths among the options start from: that of the configuration file, or None for
         the one that bbfs was started in.
     """
@@ -125,6 +127,7 @@ class DataSource:
     prompts: bool = True
     search: SearchTool | None = None
     shared: bool | None = None
+    index: bool | None = None
     base: str | None = None
 
     @property

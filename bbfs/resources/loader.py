@@ -43,6 +43,7 @@ class ContentLoader:
 
     disk, shared: the tiers below memory, if configured. memory: the budget of contents in memory, in bytes.
     ended: called after each load, with the bytes that it brought into memory, or None if it failed.
+    loaded: called with each loaded content of a resource that has only one, unless it was invalidated meanwhile.
     clock: seconds since the epoch.
     """
 
@@ -55,6 +56,7 @@ class ContentLoader:
         *,
         memory: int,
         ended: Callable[[Source, Record, int | None], None],
+        loaded: Callable[[Source, Record, Content], None],
         clock: Callable[[], float],
     ) -> None:
         self.loads = 0
@@ -65,6 +67,7 @@ class ContentLoader:
         self._tiers: Sequence[Tier] = [tier for tier in (disk, shared) if tier is not None]
         self._memory = memory
         self._ended = ended
+        self._loaded = loaded
         self._clock = clock
         self._under_way: set[Load] = set()
 
@@ -174,6 +177,8 @@ class ContentLoader:
             found = await self._from_disk(load, slot)
             contents = self._publisher.take(load, found) if found is not None else await self._load(load, slot)
             size = sum(content.size for content in contents if isinstance(content, MemoryContent))
+            if len(contents) == 1 and record.parts is None and not load.invalidated:
+                self._loaded(source, record, contents[0])
             return contents
         finally:
             self._under_way.discard(load)

@@ -29,14 +29,14 @@ from bbfs.model.errors import (
 from bbfs.model.source_types import describes_itself, of_source
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.uri_templates.expand import expand_template
-from bbfs.model.values import Change, ChangeEvent, Content, DataSource, Part, ResourceMetadata
+from bbfs.model.values import Change, ChangeEvent, Content, DataSource, Listing, Part, ResourceMetadata
 from bbfs.resources import documents
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
-from bbfs.resources.catalog.base import View, is_directory
+from bbfs.resources.catalog.base import Changes, View, is_directory
 from bbfs.resources.catalog.inventory import ChangedPaths
 from bbfs.resources.catalog.record import DIRECTORY, JUST_NOW, Lease, Node, Path, Record, record_node, steady_time
 from bbfs.resources.invalidation import Invalidation
@@ -45,6 +45,7 @@ from bbfs.resources.publish import ABSENT_FOR, Publisher, content_key, require_c
 from bbfs.resources.readahead.scheduler import LoadAhead
 from bbfs.resources.requests import RequestSlots, SingleFlight
 from bbfs.resources.search.engine import LIMIT, WITHIN, Mode, Search, SearchAnswer
+from bbfs.resources.search.index.local import LocalIndex
 from bbfs.resources.shared_tier import SharedContents
 from bbfs.resources.source import Source, fingerprint
 from bbfs.resources.tiers import DiskTier
@@ -87,9 +88,10 @@ class ResourceManager:
         store: MetadataStore,
         disk: DiskCache | None = None,
         shared: SharedTier | None = None,
+        index: LocalIndex | None = None,
         clock: Callable[[], float] = steady_time,
     ) -> None:
-        """Take the memory budget of contents, and the tiers below memory, if configured."""
+        """Take the memory budget of contents, and the tiers below memory and the index of texts, if configured."""
         self.sources: dict[str, Source] = {}
         self._by_id: dict[str, Source] = {}
         self._by_prefix: dict[str, Source] = {}
@@ -116,6 +118,7 @@ class ResourceManager:
             self._shared,
             memory=cache_bytes,
             ended=lambda source, record, size: self._ahead.ended(source, record, size, record.ttl),
+            loaded=self._learn,
             clock=clock,
         )
         self._invalidation = Invalidation(self.sources, self._loader, self._notify, clock)
@@ -132,6 +135,10 @@ class ResourceManager:
         self._search = Search(self._flights, lambda source, path: self._mounted(source, path)[0])
         self.searchers = self._search.searchers
         """The indexes that searches ask beside the sources."""
+        self.index = index
+        if index is not None:
+            self.searchers.append(index)
+            index.follow = partial(self.changes.subscribe, partial(index.changed, last_cached=self.last_cached))
 
     @property
     def loads(self) -> int:
@@ -144,6 +151,8 @@ class ResourceManager:
             await self._nursery.start(self._shared.run, self._invalidation.dropped)
         if self._disk is not None:
             self._nursery.start_soon(self._disk.tidy)
+        if self.index is not None:
+            self._nursery.start_soon(self.index.run)
 
     # -- sources -----------------------------------------------------------------------------------------------------
 
@@ -167,12 +176,14 @@ class ResourceManager:
         if not hidden:
             self.sources[data.base_prefix] = source
         if isinstance(catalog, FlatCatalog):
-            context.listed = partial(self._memory.listed, source)
+            context.listed = partial(self._listed, source)
             context.outdated = partial(self._memory.outdated, source)
             context.completed = partial(self._ahead.completed, source)
             await self._memory.recall(source, catalog)
         elif data.scheme != "file" and isinstance(catalog, DirectoryCatalog):
             await self._memory.recall_learnt(source, catalog)
+        if self.index is not None and not hidden:
+            self.index.add(source)
         if isinstance(handler, CanWatch):
             handler.watch(partial(self._invalidation.announced, source))
         return source
@@ -185,6 +196,15 @@ class ResourceManager:
         about = await self.add(data, handler, hidden=True)
         self.root_files = tuple(name for name, shown in await about.catalog.view(()) if not is_directory(shown))
         self._about = name, about
+
+    def _listed(self, source: Source, at: float, listing: Listing, changes: Changes | None) -> None:
+        self._memory.listed(source, at, listing, changes)
+        if self.index is not None and changes is not None:
+            self.index.gone(source, changes.gone)
+
+    def _learn(self, source: Source, record: Record, content: Content) -> None:
+        if self.index is not None and source.data.index is True:
+            self.index.learn(source, record, content)
 
     def _notify(
         self, source: Source, paths: Iterable[Path], event: ChangeEvent = "changed", uri: str | None = None

@@ -24,6 +24,7 @@ from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog.record import steady_time
 from bbfs.resources.manager import ResourceManager
+from bbfs.resources.search.index.local import LocalIndex
 from bbfs.sources import CanClose, Handler, Services
 from bbfs.sources.content.spool import Spools
 from bbfs.sources.factory import build
@@ -42,6 +43,11 @@ def store_path() -> Path:
 def contents_path(store: Path) -> Path:
     """Return the directory of the disk cache."""
     return store.with_name("contents")
+
+
+def index_path() -> Path:
+    """Return the path of this user's local index."""
+    return store_path().with_name("index.sqlite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +95,12 @@ def _handler(config: Config, source: DataSource, services: Services) -> Handler:
 
 @asynccontextmanager
 async def resource_manager(
-    config: Config, composition: Composition, store: Path | None = None
+    config: Config, composition: Composition, store: Path | None = None, index: Path | None = None
 ) -> AsyncIterator[ResourceManager]:
     """Run the sources of a configuration until the block ends. A source is contacted at its first use.
 
     store: the metadata database, with the disk cache beside it; None to keep nothing beyond this process.
+    index: the database of the local index, None for none.
     """
     metadata = await trio.to_thread.run_sync(MetadataStore, store)
     async with AsyncExitStack() as stack:
@@ -103,11 +110,20 @@ async def resource_manager(
             stack.push_async_callback(trio.to_thread.run_sync, disk.close)
             disk.lend(composition.spools)
         stack.push_async_callback(_close_handlers, composition.handlers)
+        local = None
+        if index is not None and config.index_bytes > 0:
+            local = LocalIndex(index, config.index_bytes, clock=steady_time)
+            stack.push_async_callback(local.aclose)
         async with trio.open_nursery() as nursery:
             if composition.mcp is not None:
                 await nursery.start(composition.mcp.run)
             manager = ResourceManager(
-                nursery, cache_bytes=config.cache_bytes, store=metadata, disk=disk, shared=composition.shared
+                nursery,
+                cache_bytes=config.cache_bytes,
+                store=metadata,
+                disk=disk,
+                shared=composition.shared,
+                index=local,
             )
             try:
                 for handler in composition.handlers:

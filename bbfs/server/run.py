@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from bbfs.config import Config
-from bbfs.resources.open import Composition, compose, resource_manager, store_path
+from bbfs.resources.open import Composition, compose, index_path, resource_manager, store_path
 from bbfs.server.service import MAX_RESULT, Service
 from bbfs.serving.signals import ending
 from bbfs.serving.stdio import serve_one_client
@@ -43,7 +43,7 @@ async def _run(
     settings: Settings,
     serve: Callable[[Service, trio.Event], Awaitable[None]],
 ) -> None:
-    async with ending() as stop, resource_manager(config, composition, store_path()) as manager:
+    async with ending() as stop, resource_manager(config, composition, store_path(), index_path()) as manager:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(manager.keep_flushing)
             await serve(Service(manager, nursery, depth=settings.depth, most_bytes=settings.most_bytes), stop)

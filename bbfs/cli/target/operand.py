@@ -113,11 +113,11 @@ class Trees:
     async def direct(self) -> DirectTree:
         """Return the sources of the options and the configuration file, opened in this process."""
         if self._direct is None:
-            from bbfs.resources.open import compose, resource_manager  # noqa: PLC0415 - the cache and the handlers
+            from bbfs.resources.open import compose, index_path, resource_manager  # noqa: PLC0415 - the cache and the handlers
 
             config = self._config or self._choice.load_some()
             composed = compose(_lazy(config))
-            manager = await self._stack.enter_async_context(resource_manager(config, composed))
+            manager = await self._stack.enter_async_context(resource_manager(config, composed, index=index_path()))
             self._direct = DirectTree(manager)
         return self._direct
 

@@ -86,14 +86,14 @@ def _literal(text: str, ignore_case: bool) -> Node:
 
 def _and(parts: Sequence[Node]) -> Node:
     known = tuple(dict.fromkeys(part for part in parts if not isinstance(part, Anything)))
-    return And(known) if len(known) > 1 else known[0] if known else Anything()
+    return And(known) if len(known) > 1 else next(iter(known), Anything())
 
 
 def _or(parts: Sequence[Node]) -> Node:
     if any(isinstance(part, Anything) for part in parts):
         return Anything()
     known = tuple(dict.fromkeys(parts))
-    return Or(known) if len(known) > 1 else known[0]
+    return Or(known) if len(known) > 1 else next(iter(known))
 
 
 class _Parser:

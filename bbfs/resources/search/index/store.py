@@ -432,6 +432,12 @@ class IndexStore:
             )
             return {uri: Indexed(version, stamp, at, bool(stale)) for uri, version, stamp, at, stale in rows}
 
+    def fingerprints(self) -> list[str]:
+        """Return the sources that have documents."""
+        with self._bounded(LONG) as db:
+            query = "SELECT fingerprint FROM source WHERE EXISTS (SELECT 1 FROM document WHERE source = source.id)"
+            return [row[0] for row in db.execute(query)]
+
     def usage(self) -> list[IndexUsage]:
         """Return the sources in the index."""
         with self._bounded(LONG) as db:

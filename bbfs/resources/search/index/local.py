@@ -1,0 +1,307 @@
+"""The local index at work: it learns what passes through the cache, follows changes, and searches.
+
+The database is opened at the first use. Reading and writing happen in threads of their own; between two awaits a task
+is alone. Without a usable database everything else still works.
+"""
+
+import logging
+import sqlite3
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from pathlib import Path as FilePath
+from typing import TypeVar
+
+import trio
+
+from bbfs.model.errors import BbfsError, DeadlineExceeded, NotFound, Unreachable
+from bbfs.model.values import Change, Content, Hit, ResourceMetadata
+from bbfs.resources.catalog.record import Node, Path, Record
+from bbfs.resources.search.index.store import Document, Entry, Indexed, IndexStore, IndexUsage, Remove, Seen, Stale
+from bbfs.resources.search.index.text import LARGEST_TEXT, decoded
+from bbfs.resources.search.literals import Query
+from bbfs.resources.source import Source
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+BATCH = 256
+"""Entries of one transaction."""
+BEHIND = 0.3
+"""Seconds from the first entry to its transaction: programs that wait for their sources have the processors first."""
+MOST_WAITING, MOST_WAITING_BYTES = 20_000, 64 << 20
+"""Entries, and bytes of their texts, that wait to be written. Documents beyond that are left out."""
+SEARCH_WITHIN = 5.0
+"""Seconds for one question to the database."""
+MOST_PATHS = 1000
+"""Paths of one change that are looked up."""
+LOOKED_EVERY = 5.0
+"""Seconds between two looks for sources that other processes have indexed."""
+_COMPLAINED_EVERY = 60.0
+
+
+def stamp_of(metadata: ResourceMetadata) -> str | None:
+    """Return the version of a content as its description states it, or None if it states none."""
+    if metadata.etag is not None:
+        return metadata.etag
+    return None if metadata.modified_ns is None else f"{metadata.size}-{metadata.modified_ns}"
+
+
+class _Learnt:
+    """A loaded content that waits to be indexed."""
+
+    __slots__ = ("content", "entry")
+
+    def __init__(self, entry: Document, content: bytes) -> None:
+        self.entry = entry
+        self.content = content
+
+
+class LocalIndex:
+    """The index of one process, for all its sources but those that forbid it.
+
+    path: the database. max_bytes: its budget; 0 turns the index off. clock: seconds since the epoch.
+    """
+
+    def __init__(self, path: FilePath, max_bytes: int, *, clock: Callable[[], float]) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._sources: dict[str, Source] = {}
+        self._ids: dict[str, str] = {}
+        self._store: IndexStore | None = None
+        self._opening = trio.Lock()
+        self._reading = trio.CapacityLimiter(1)
+        self._writing = trio.CapacityLimiter(1)
+        self._waiting: deque[_Learnt | Entry] = deque()
+        self._waiting_bytes = 0
+        self._filled = trio.Event()
+        self._left: Counter[tuple[str, str]] = Counter()
+        self._having: frozenset[str] = frozenset()
+        self._complained = -_COMPLAINED_EVERY
+        self.follow: Callable[[], object] | None = None
+        """Subscribes `changed` to the changes of all sources. It is called once, when there is something to index."""
+
+    # -- sources -----------------------------------------------------------------------------------------------------
+
+    def add(self, source: Source) -> None:
+        """Take in a source, unless it forbids the index."""
+        if source.data.index is not False and self._max_bytes > 0:
+            self._sources[source.data.id] = source
+            self._ids[source.fingerprint] = source.data.id
+            if source.data.index:
+                self._follow()
+
+    def _follow(self) -> None:
+        if self.follow is not None:
+            self.follow()
+            self.follow = None
+
+    def covers(self, source_id: str) -> bool:
+        """Return whether the index has, or is getting, the contents of a source."""
+        source = self._sources.get(source_id)
+        return source is not None and (source.data.index is True or source.fingerprint in self._having)
+
+    async def open(self, *, make: bool = False) -> IndexStore | None:
+        """Return the database, or None if there is none yet. make: make it. Raise Unreachable."""
+        async with self._opening:
+            if self._store is None and self._max_bytes > 0 and (make or self._path.exists()):
+                try:
+                    self._store = await trio.to_thread.run_sync(IndexStore, self._path, self._max_bytes)
+                except (OSError, sqlite3.Error) as error:
+                    raise Unreachable(f"the index: {error}") from error
+                await self._look()
+        return self._store
+
+    async def aclose(self) -> None:
+        """Write what waits, and close the database."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + SEARCH_WITHIN):
+            try:
+                await self.flush()
+            except BbfsError as error:
+                log.warning("%s", error)
+            if self._store is not None:
+                store, self._store = self._store, None
+                await trio.to_thread.run_sync(store.close)
+
+    # -- learning ----------------------------------------------------------------------------------------------------
+
+    def learn(self, source: Source, record: Record, content: Content) -> bool:
+        """Queue a loaded content, if it may be text and there is room. Return whether it is queued."""
+        version, size = record.digest, content.size
+        if version is None or size > LARGEST_TEXT or record.on_open or record.parent is not None:
+            return False
+        if len(self._waiting) >= MOST_WAITING or self._waiting_bytes + size > MOST_WAITING_BYTES:
+            self._complain("documents come faster than they can be indexed: some are left out")
+            return False
+        data = content.read(0, size)
+        if data is None or len(data) != size:
+            return False
+        metadata = record.metadata
+        title = metadata.title or metadata.name
+        stamp = stamp_of(metadata)
+        entry = Document(source.fingerprint, metadata.native_uri, version, stamp, title, metadata.name, "")
+        self._waiting_bytes += size
+        self._put(_Learnt(entry, data))
+        return True
+
+    def changed(self, change: Change, last_cached: Callable[[Path], Node | None]) -> None:
+        """Take in a change at a source: documents that may differ are out of the results from now on.
+
+        last_cached: returns the node at a path from the mount's root, or None.
+        """
+        source = self._sources.get(change.source_id)
+        if source is None or not self.covers(change.source_id):
+            return
+        if change.uri is not None and change.event == "changed":
+            self._mark(Stale(source.fingerprint, change.uri))
+        elif change.uri is None:
+            for path in islice(change.paths, MOST_PATHS):
+                try:
+                    node = last_cached(path) if path else None
+                except NotFound:
+                    continue
+                if node is not None and node.record is not None:
+                    self._compare(source, node.record)
+
+    def gone(self, source: Source, uris: Iterable[str]) -> None:
+        """Remove documents that a source does not list any more."""
+        if self.covers(source.data.id):
+            for uri in uris:
+                self._mark(Remove(source.fingerprint, uri))
+
+    def _compare(self, source: Source, record: Record) -> None:
+        """Compare a resource whose description or content may have changed with what was indexed."""
+        metadata = record.metadata
+        version = None if record.invalidated else record.digest
+        self._mark(Seen(source.fingerprint, metadata.native_uri, version, stamp_of(metadata)))
+
+    def _mark(self, entry: Stale | Seen | Remove) -> None:
+        """Queue a mark. Marks are few and small; they are never left out."""
+        if not isinstance(entry, Seen):
+            self._left[entry.source, entry.uri] += 1
+        self._put(entry)
+
+    def _put(self, entry: _Learnt | Entry) -> None:
+        self._waiting.append(entry)
+        self._filled.set()
+
+    async def run(self) -> None:
+        """Write what was learnt, again and again, until cancelled."""
+        try:
+            await self.open()
+        except Unreachable as error:
+            self._complain(str(error))
+        while True:
+            with trio.move_on_after(LOOKED_EVERY):
+                await self._filled.wait()
+                await trio.sleep(BEHIND)
+            try:
+                await self.flush()
+                await self._look()
+            except BbfsError as error:
+                self._complain(str(error))
+
+    async def flush(self) -> None:
+        """Write all that waits. Raise BbfsError."""
+        while self._waiting:
+            taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            self._waiting_bytes -= sum(len(each.content) for each in taken if isinstance(each, _Learnt))
+            try:
+                await self._write(taken)
+            finally:
+                self._left.subtract((each.source, each.uri) for each in taken if isinstance(each, Stale | Remove))
+                self._left = +self._left
+        self._filled = trio.Event()
+
+    async def _write(self, taken: Sequence[_Learnt | Entry]) -> None:
+        store = await self.open(make=any(isinstance(each, _Learnt) for each in taken))
+        if store is not None:
+            await self._writer(partial(_write, store, taken, self._clock()))
+
+    async def write(self, entries: Sequence[Entry]) -> int:
+        """Write entries now. Return the number of documents left out because the index is full. Raise BbfsError."""
+        store = await self.open(make=True)
+        return 0 if store is None else await self._writer(partial(store.write, entries, self._clock()))
+
+    async def walking(self, source: Source, since: float | None) -> None:
+        """Note that a walk over a source goes on since then; None: it has ended. Raise BbfsError."""
+        store = await self.open(make=True)
+        if store is not None:
+            await self._writer(partial(store.walking, source.fingerprint, since))
+
+    async def _writer(self, work: Callable[[], T]) -> T:
+        try:
+            return await trio.to_thread.run_sync(work, limiter=self._writing)
+        except (OSError, sqlite3.Error) as error:
+            raise Unreachable(f"the index cannot be written: {error}") from error
+
+    def _complain(self, text: str) -> None:
+        if self._clock() - self._complained >= _COMPLAINED_EVERY:
+            self._complained = self._clock()
+            log.warning("%s", text)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        try:
+            return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._reading)
+        except TimeoutError as error:
+            raise DeadlineExceeded(str(error)) from None
+        except (OSError, sqlite3.Error) as error:
+            raise Unreachable(f"the index cannot be read: {error}") from error
+
+    async def _look(self) -> None:
+        if self._store is not None:
+            found = await self._read(self._store.fingerprints)
+            self._having = frozenset(found)
+            if not self._having.isdisjoint(self._ids):
+                self._follow()
+
+    async def search(
+        self, query: str, limit: int, *, sources: Collection[str], mode: str = "words"
+    ) -> list[tuple[str, Hit]]:
+        """Return at most `limit` hits in the sources with these ids, each with its source's id, the best first.
+
+        Raise BbfsError. mode: the index has words only; it finds nothing by meaning.
+        """
+        store = None if mode == "meaning" else await self.open()
+        if store is None:
+            return []
+        asked = [self._sources[each].fingerprint for each in sources if each in self._sources]
+        left = sum(self._left.values())
+        found = await self._read(partial(store.search, query, limit + min(left, limit), asked, SEARCH_WITHIN))
+        return [(self._ids[key], hit) for key, hit in found if not self._left[key, hit.native_uri]][:limit]
+
+    async def excluded(self, source: Source, query: Query) -> Mapping[str, str]:
+        """Return the documents of a source that cannot match a pattern, by URI: their versions. Raise BbfsError."""
+        store = await self.open() if source.data.id in self._sources else None
+        if store is None:
+            return {}
+        found = await self._read(partial(store.excluded, source.fingerprint, query, SEARCH_WITHIN))
+        return {uri: version for uri, version in found.items() if not self._left[source.fingerprint, uri]}
+
+    async def indexed(self, source: Source) -> Mapping[str, Indexed]:
+        """Return the documents of a source by URI. Raise BbfsError."""
+        store = await self.open()
+        return {} if store is None else await self._read(partial(store.indexed, source.fingerprint))
+
+    async def usage(self) -> Sequence[IndexUsage]:
+        """Return the sources in the index. Raise BbfsError."""
+        store = await self.open()
+        return [] if store is None else await self._read(store.usage)
+
+
+def _write(store: IndexStore, taken: Sequence[_Learnt | Entry], now: float) -> None:
+    """Decode and write entries. Blocks."""
+    entries: list[Entry] = []
+    for each in taken:
+        if not isinstance(each, _Learnt):
+            entries.append(each)
+        elif (text := decoded(each.content)) is None:
+            entries.append(Remove(each.entry.source, each.entry.uri))  # it may have been text before
+        else:
+            entries.append(replace(each.entry, text=text))
+    store.write(entries, now)

@@ -1,0 +1,145 @@
+"""The local index learns what programs read, and forgets what its source says has changed."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+from fakes import Clock, FlatSource
+
+from bbfs.resources.cache.metadata import MetadataStore
+from bbfs.resources.manager import ResourceManager
+from bbfs.resources.search.index import local
+from bbfs.resources.search.index.local import LocalIndex
+from bbfs.resources.search.literals import plan
+
+
+class Indexed:
+    """A manager of one source with an index."""
+
+    def __init__(self, manager: ResourceManager, index: LocalIndex, handler: FlatSource) -> None:
+        self.manager = manager
+        self.index = index
+        self.handler = handler
+
+    async def search(self, query: str) -> list[str]:
+        return [hit.native_uri for _, hit in await self.index.search(query, 10, sources=[self.handler.source.id])]
+
+    async def read(self, uri: str) -> None:
+        await self.manager.load_resource(f"{self.handler.source.base_prefix}+{uri}")
+        await self.index.flush()
+
+    def announce(self, uri: str) -> None:
+        self.handler.announce(uri)
+
+
+@asynccontextmanager
+async def indexed(path: Path, texts: dict[str, str], *, index: bool | None = True) -> AsyncIterator[Indexed]:
+    handler = FlatSource(contents={f"docs://{name}": text.encode() for name, text in texts.items()})
+    handler.source = replace(handler.source, index=index)
+    clock = Clock()
+    made = LocalIndex(path, 1 << 30, clock=clock)
+    async with trio.open_nursery() as nursery:
+        manager = ResourceManager(nursery, cache_bytes=1 << 24, store=MetadataStore(None), index=made, clock=clock)
+        await manager.add(handler.source, handler)
+        yield Indexed(manager, made, handler)
+        nursery.cancel_scope.cancel()
+    await made.aclose()
+
+
+async def test_a_read_resource_is_found(tmp_path: Path) -> None:
+    async with indexed(tmp_path / "index.sqlite", {"a": "renew the certificate", "b": "renew"}) as docs:
+        assert await docs.search("renew") == []
+        await docs.read("docs://a")
+        assert await docs.search("renew") == ["docs://a"]
+
+
+async def test_what_was_learnt_stays_for_the_next_process(tmp_path: Path) -> None:
+    async with indexed(tmp_path / "index.sqlite", {"a": "renew"}) as docs:
+        await docs.read("docs://a")
+    async with indexed(tmp_path / "index.sqlite", {"a": "renew"}) as docs:
+        assert await docs.search("renew") == ["docs://a"]
+
+
+async def test_an_announced_change_is_out_at_once_and_found_by_its_new_words(tmp_path: Path) -> None:
+    async with indexed(tmp_path / "index.sqlite", {"a": "oldword", "b": "oldword"}) as docs:
+        await docs.read("docs://a")
+        await docs.read("docs://b")
+        docs.handler.contents["docs://a"] = b"newword"
+        docs.announce("docs://a")
+        assert await docs.search("oldword") == ["docs://b"]  # before anything is written
+        source = docs.manager.by_id(docs.handler.source.id)
+        assert {*await docs.index.excluded(source, plan("nothing", "fixed"))} == {"docs://b"}
+        await docs.index.flush()
+        assert await docs.search("oldword") == ["docs://b"]
+        await docs.read("docs://a")
+        assert await docs.search("newword") == ["docs://a"]
+        assert await docs.search("oldword") == ["docs://b"]
+
+
+async def test_a_change_announced_during_a_load_keeps_its_content_out(tmp_path: Path) -> None:
+    async with indexed(tmp_path / "index.sqlite", {"a": "oldword"}) as docs:
+        docs.handler.hold("docs://a")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(docs.read, "docs://a")
+            await trio.testing.wait_all_tasks_blocked()
+            docs.announce("docs://a")
+            docs.handler.release("docs://a")
+        assert await docs.search("oldword") == []
+
+
+async def test_a_resource_that_is_not_listed_any_more_is_removed(tmp_path: Path) -> None:
+    async with indexed(tmp_path / "index.sqlite", {"a": "word", "b": "word"}) as docs:
+        await docs.manager.list_resources(docs.handler.source.id)
+        await docs.read("docs://a")
+        await docs.read("docs://b")
+        del docs.handler.contents["docs://a"]
+        docs.manager.refresh((docs.handler.source.uri_prefix,))
+        await docs.manager.list_resources(docs.handler.source.id)
+        await trio.testing.wait_all_tasks_blocked()
+        await docs.index.flush()
+        assert await docs.search("word") == ["docs://b"]
+
+
+async def test_content_that_is_no_text_any_more_is_removed(tmp_path: Path) -> None:
+    async with indexed(tmp_path / "index.sqlite", {"a": "word"}) as docs:
+        await docs.read("docs://a")
+        docs.handler.contents["docs://a"] = b"word\0"
+        docs.announce("docs://a")
+        await docs.read("docs://a")
+        assert await docs.search("word") == []
+        source = docs.manager.by_id(docs.handler.source.id)
+        assert await docs.index.indexed(source) == {}
+
+
+@pytest.mark.parametrize("index", [None, False])
+async def test_a_source_without_the_option_is_not_learnt(tmp_path: Path, index: bool | None) -> None:
+    path = tmp_path / "index.sqlite"
+    async with indexed(path, {"a": "word"}, index=index) as docs:
+        await docs.read("docs://a")
+        assert not docs.index.covers(docs.handler.source.id)
+    assert not path.exists()
+
+
+async def test_a_flood_of_documents_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(local, "MOST_WAITING", 3)
+    async with indexed(tmp_path / "index.sqlite", {str(number): "word" for number in range(10)}) as docs:
+        prefix = docs.handler.source.base_prefix
+        await docs.manager.load_resources("direct", direct_uris=[f"{prefix}+docs://{number}" for number in range(10)])
+        await docs.index.flush()
+        assert len(await docs.search("word")) == 3
+    assert [record.message for record in caplog.records] == [
+        "documents come faster than they can be indexed: some are left out"
+    ]
+
+
+async def test_an_index_that_cannot_be_opened_costs_only_searches(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    path.mkdir()
+    async with indexed(path, {"a": "word"}) as docs:
+        loaded = await docs.manager.load_resource(f"{docs.handler.source.base_prefix}+docs://a")
+        assert loaded.error is None
