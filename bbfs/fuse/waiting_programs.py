@@ -101,7 +101,7 @@ class Interrupts:
 # -- system calls ------------------------------------------------------------------------------------------------------
 
 _STATX = "statx"
-_CALLS: dict[str, dict[int, Wanted | str]] = {
+SYSTEM_CALLS: dict[str, dict[int, Wanted | str]] = {
     "x86_64": {
         332: _STATX,
         **dict.fromkeys((21, 269, 439), Wanted.EXISTENCE),  # access, faccessat, faccessat2
@@ -146,7 +146,7 @@ class SystemCalls:
 
     def __init__(self, proc: Path = Path("/proc"), machine: str = os.uname().machine) -> None:
         self._proc = str(proc)
-        self._calls = _CALLS.get(machine, {})
+        self._calls = SYSTEM_CALLS.get(machine, {})
         try:
             self._numbers_match = os.readlink(f"{proc}/self") == str(os.getpid())
         except OSError:

@@ -62,15 +62,15 @@ class FileSystem:
         invalidate_below: Callable[[Change], None],
     ) -> None:
         self._manager = manager
-        self._inodes = InodeTable()
-        self._files = OpenFiles()
+        self.inodes = InodeTable()
+        self.files = OpenFiles()
         self.root_attributes: dict[str, bytes] = {}
         """The extended attributes of the mount's root, by name."""
         self._xattr_cache = XattrCache(manager)
-        self._kernel = KernelCache(manager, self._inodes, self._files, invalidate, invalidate_below)
+        self._kernel = KernelCache(manager, self.inodes, self.files, invalidate, invalidate_below)
         self.held_below = self._kernel.held_below
-        self.names = Names(manager, self._inodes, self._files, self._kernel.note_absent)
-        self.directories = OpenDirectories(manager, self._inodes, self._files, self.names, self._kernel)
+        self.names = Names(manager, self.inodes, self.files, self._kernel.note_absent)
+        self.directories = OpenDirectories(manager, self.inodes, self.files, self.names, self._kernel)
         self.uncached: dict[int, bool] = {}
         """The open files whose bytes the kernel must not keep, by handle; True where a read may wait for the source.
 
@@ -88,7 +88,7 @@ class FileSystem:
 
     def forget(self, ino: int, references: int) -> None:
         """Drop references of the kernel to an inode."""
-        self._inodes.forget(ino, references)
+        self.inodes.forget(ino, references)
 
     # -- attributes --------------------------------------------------------------------------------------------------
 
@@ -103,10 +103,10 @@ class FileSystem:
         asker: returns what the program has asked for (None: everything). It is called only where a load would be
         necessary. Without a load, the attributes are as cached and have no validity.
         """
-        pinned = self._files.latest(ino)
+        pinned = self.files.latest(ino)
         if pinned is not None:
             return pinned.attributes
-        path, version = self._inodes.get(ino)
+        path, version = self.inodes.get(ino)
         node = self.names.find(path, ended)
         if type(node) is Wait:
             return node
@@ -192,7 +192,7 @@ class FileSystem:
         Raise Outdated when that is not the version of the inode; the kernel then looks the name up again and opens the
         new inode.
         """
-        inode = self._inodes.find(ino)
+        inode = self.inodes.find(ino)
         opening: Opening | None = inode.note if inode is not None else None
         if opening is not None:
             now, changes = self._manager.clock(), self._kernel.changes
@@ -203,8 +203,8 @@ class FileSystem:
                 if content is not None:
                     record, version = opening.record, opening.version
                     opened = OpenFile(ino, content, opening.modified_ns, opening.path, record, version, False, False)
-                    return self._files.add(opened)
-        path, version = self._inodes.get(ino)
+                    return self.files.add(opened)
+        path, version = self.inodes.get(ino)
         node = self.names.find(path, ended)
         if type(node) is Wait:
             return node
@@ -247,7 +247,7 @@ class FileSystem:
         each_open, waits = loads_each_open(record), getattr(content, WAITS_FOR_SOURCE, False)
         # Announced while it was loaded: what came may be older than that. (While a source is down, nothing newer is.)
         outdated = record.invalidated and not record.stale and not each_open
-        handle = self._files.add(
+        handle = self.files.add(
             OpenFile(ino, content, record.modified_ns, path, record, record.inode_version, each_open, outdated)
         )
         if each_open or waits:
@@ -256,13 +256,13 @@ class FileSystem:
 
     def read(self, handle: int, offset: int, length: int, ended: Ended = ()) -> bytes | Wait:
         """Return a slice of the pinned content. This may wait for a disk, or for the source."""
-        content = self._files[handle].content
+        content = self.files[handle].content
         data = content.read(offset, length)
         return after(ended, content.read_waiting, offset, length) if data is None else data
 
     def release(self, handle: int) -> None:
         """Unpin the content. One that holds a descriptor closes it with its last reference."""
-        self._files.remove(handle)
+        self.files.remove(handle)
         if self.uncached:
             self.uncached.pop(handle, None)
 
@@ -270,20 +270,20 @@ class FileSystem:
 
     def changed(self, handle: int) -> bool:
         """Return whether the content that a handle pins is known or said to be outdated."""
-        return self._files[handle].changed
+        return self.files[handle].changed
 
     def watch_handle(self, handle: int, wake: Callable[[], None]) -> None:
         """Call `wake` once, when `changed` becomes true; do nothing if it is already. It must neither block nor raise.
 
         A handle has one `wake`; a later one replaces it.
         """
-        opened = self._files[handle]
+        opened = self.files[handle]
         if not opened.changed:
             opened.wake = wake
 
     def unwatch(self) -> None:
         """Drop all `wake` calls: the mount ends, and the kernel wakes the programs that poll."""
-        for opened in self._files:
+        for opened in self.files:
             opened.wake = None
 
     # -- extended attributes -----------------------------------------------------------------------------------------

@@ -200,7 +200,11 @@ async def test_where_the_call_is_not_shown_the_arguments_may_tell(
     assert await SystemCalls(made, "x86_64").wanted(THREAD) is wanted
 
 
-async def test_the_form_of_this_kernels_file() -> None:
-    calls = SystemCalls()
-    calls._calls = {**calls._calls, int(calls._read(os.getpid(), "syscall").split()[0]): Wanted.XATTRS}
-    assert await calls.wanted(os.getpid()) is Wanted.XATTRS
+def reading() -> int:
+    """Return the number of the system call that reads a file."""
+    return int(Path("/proc/self/syscall").read_text().split()[0])
+
+
+async def test_the_form_of_this_kernels_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(waiting_programs.SYSTEM_CALLS, "test", {reading(): Wanted.XATTRS})
+    assert await SystemCalls(machine="test").wanted(os.getpid()) is Wanted.XATTRS

@@ -135,7 +135,7 @@ async def test_after_an_outage_the_cache_is_asked_before_the_source(server: Cach
         await one.load()
         await shared(server, 1)
         await two.load()
-        two.tier._server.fail("cut off by the test")
+        two.tier.server.fail("cut off by the test")
         await two.until(invalidated=True)
         assert await two.load() == b"one"
         assert two.source.loaded == []

@@ -259,7 +259,7 @@ class Files:
 
     def held(self) -> tuple[int, int, int]:
         """Inodes (without the root), open files and open directories that the file system still holds."""
-        return len(self.core._inodes) - 1, len(self.core._files), len(self.core.directories)
+        return len(self.core.inodes) - 1, len(self.core.files), len(self.core.directories)
 
     def __getattr__(self, name: str) -> Any:
         places: tuple[object, ...] = (self.core, self.core.names)

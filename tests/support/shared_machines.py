@@ -46,7 +46,7 @@ class Machine:
 
     async def put(self, uri: str, *contents: bytes, source: str = SOURCE, ttl: float = 60.0) -> Cached:
         """As the load that was claimed, or is claimed now."""
-        if (source, uri) not in self.tier._claims:
+        if (source, uri) not in self.tier.claims:
             assert await self.tier.claim(source, uri, timeout=BOUND, newer_than=self.clock()) is None
         cached = made(*contents, at=self.clock(), ttl=ttl)
         await self.tier.put(source, uri, cached)
@@ -55,7 +55,7 @@ class Machine:
     async def back(self) -> None:
         """Until it has a connection (again)."""
         with trio.fail_after(BOUND):
-            while self.tier.problem is not None or not self.tier._server.up:  # noqa: ASYNC110 - it sets no event
+            while self.tier.problem is not None or not self.tier.server.up:  # noqa: ASYNC110 - it sets no event
                 await trio.sleep(0.01)
 
 

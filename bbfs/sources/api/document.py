@@ -202,12 +202,13 @@ async def parse(data: bytes, location: str, bounds: JsonBounds, workers: WorkerP
             "yaml", data, limits, owner=owner, what=what, seconds=_YAML_SECONDS, max_result=bounds.size
         )
     try:
-        return await trio.to_thread.run_sync(_parse_json, data, bounds)
+        return await trio.to_thread.run_sync(parse_counted, data, bounds)
     except (ProtocolViolation, TooLarge) as error:
         raise type(error)(f"{what}: {shown(str(error))}") from None
 
 
-def _parse_json(data: bytes, bounds: JsonBounds) -> tuple[Any, int]:
+def parse_counted(data: bytes, bounds: JsonBounds) -> tuple[Any, int]:
+    """Return a document, and an upper bound of the number of its values. Raise ProtocolViolation, TooLarge."""
     if _HALF.search(data):
         # No URL, attribute or other document can hold half of a surrogate pair.
         data = _ESCAPE.sub(lambda found: b"?" if len(found[0]) == 6 else found[0], data)

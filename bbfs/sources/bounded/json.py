@@ -30,7 +30,8 @@ _STRUCTURE = b'[]{},"'
 _OTHERS = bytes(set(range(256)) - set(_STRUCTURE))
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _STEP = [1 if byte == ord("[") else -1 if byte == ord("]") else 0 for byte in range(256)]
-_large = threading.Lock()
+one_at_a_time = threading.Lock()
+"""Of the threads that parse long documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def parse_json(data: bytes | bytearray, bounds: JsonBounds = DEFAULT) -> Any:
         few = check_json(data, bounds) <= _FEW and len(data) <= _SMALL
         if few or len(data) <= SHORT:  # the event loop must not wait for the lock
             return json.loads(data, parse_constant=_refuse)
-        with _large:
+        with one_at_a_time:
             return _LongDocument(data.decode()).parsed()
     except (ValueError, RecursionError) as exc:
         raise ProtocolViolation(f"no JSON: {exc}") from exc

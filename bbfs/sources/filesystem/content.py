@@ -78,7 +78,7 @@ def _content(
         if before.st_size > max_memory:
             return FileContent(descriptor, before, what, limiter), before
         size = exact_size(before)
-        data = _read_to_end(descriptor.number, max_memory if size is None else size, before.st_size)
+        data = read_to_end(descriptor.number, max_memory if size is None else size, before.st_size)
         if stamp_of(os.fstat(descriptor.number)) != stamp_of(before):
             continue
         if len(data) > max_memory:
@@ -92,7 +92,7 @@ def _content(
     raise Busy(f"{what}: changed while it was read, {_SNAPSHOT_ATTEMPTS} times in a row")
 
 
-def _read_to_end(number: int, limit: int, expected: int) -> bytes:
+def read_to_end(number: int, limit: int, expected: int) -> bytes:
     """Read a whole file, or more than `limit` bytes of it. expected: its probable size, to read it in one call."""
     chunks: list[bytes] = []
     got = 0

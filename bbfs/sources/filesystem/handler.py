@@ -107,7 +107,7 @@ class FilesystemHandler:
         with self._health:
             # A thread that hangs on a dead network file system is abandoned; what it opens goes with its result.
             return await trio.to_thread.run_sync(
-                partial(_with_errors, function), path, abandon_on_cancel=True, limiter=self._limiter
+                partial(with_errors, function), path, abandon_on_cancel=True, limiter=self._limiter
             )
 
     def _components(self, native_uri: str) -> Components:
@@ -264,7 +264,8 @@ def _readable(name: bytes) -> str:
     return name.decode("utf-8", "backslashreplace")
 
 
-def _with_errors(function: Callable[[Components], T], path: Components) -> T:
+def with_errors(function: Callable[[Components], T], path: Components) -> T:
+    """Call a function with a path. Raise BbfsError."""
     try:
         return function(path)
     except OSError as error:

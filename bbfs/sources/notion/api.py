@@ -98,7 +98,7 @@ class NotionApi:
                 found.append(block)
             return tuple(found)
 
-        async with self._received(f"page {id}") as received:
+        async with self.received(f"page {id}") as received:
             return await below(id, 1), received.size
 
     async def _children(self, id: str, received: Received) -> list[Json]:
@@ -111,7 +111,8 @@ class NotionApi:
                     raise TooLarge(f"a page of more than {MOST_BLOCKS} blocks")
         return found
 
-    def _received(self, what: str) -> Received:
+    def received(self, what: str) -> Received:
+        """Return the bounds of the answers of one operation. Of those that hold much, one goes on at a time."""
         return Received(what, MOST_BYTES, self._large)
 
     def search(self) -> AsyncGenerator[list[NotionItem]]:
@@ -140,11 +141,11 @@ class NotionApi:
     async def property_items(self, page: str, property: str) -> list[Json]:
         """Return all parts of a row's value. The row itself has only the first ones."""
         path = f"pages/{page}/properties/{property}"
-        async with self._received(path) as received, aclosing(self._pages("GET", path, received)) as pages:
+        async with self.received(path) as received, aclosing(self._pages("GET", path, received)) as pages:
             return [piece async for pieces in pages for piece in pieces]
 
     async def _found(self, path: str, body: dict[str, Any]) -> AsyncGenerator[list[NotionItem]]:
-        async with self._received(path) as received, aclosing(self._pages("POST", path, received, body)) as pages:
+        async with self.received(path) as received, aclosing(self._pages("POST", path, received, body)) as pages:
             async for page in pages:
                 # An object that the integration may not see has only an id.
                 found = [NotionItem.of(each) for each in page if "parent" in each and each.get("object") in KINDS]

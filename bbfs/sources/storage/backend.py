@@ -188,12 +188,12 @@ class LibraryBackend(RemoteBackend):
 
     def __init__(self, configured: Configured, threads: int) -> None:
         super().__init__(configured)
-        self._threads = Threads(threads)
+        self.threads = Threads(threads)
 
     async def _call(self, path: Names, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Return what `function` gives for the library's store and the arguments, in a thread. Raises BbfsError."""
         try:
-            return await self._threads.run(self._with_store, function, *arguments, **named)
+            return await self.threads.run(self._with_store, function, *arguments, **named)
         except trio.Cancelled:
             self._abandon()
             raise

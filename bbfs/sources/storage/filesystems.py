@@ -84,7 +84,7 @@ class FilesystemBackend(LibraryBackend):
         # A connection of ftplib takes one request at a time.
         super().__init__(configured, 1 if place.scheme == "ftp" else configured.source.policy.concurrency)
         self._lock = threading.Lock()
-        self._made: Any = None
+        self.connection: Any = None
         self._started: list[Any] = []
         for package in _PACKAGES[place.scheme]:
             try:
@@ -97,10 +97,10 @@ class FilesystemBackend(LibraryBackend):
 
     async def aclose(self) -> None:
         """Close the connection, in a thread: that may wait for the other side."""
-        made, self._made = self._made, None
+        made, self.connection = self.connection, None
         try:
             if made is not None:
-                await self._threads.run(_close, made)
+                await self.threads.run(_close, made)
         finally:
             self._abandon()
 
@@ -175,8 +175,8 @@ class FilesystemBackend(LibraryBackend):
         if hasattr(fs, "cut"):
             fs.cut()  # first: a thread that connects has the lock
         with self._lock:
-            if self._made is fs:
-                self._made = None
+            if self.connection is fs:
+                self.connection = None
 
     def _abandon(self) -> None:
         for fs in tuple(self._started):
@@ -187,21 +187,21 @@ class FilesystemBackend(LibraryBackend):
 
     def _with_store(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         with self._lock:
-            fs, is_new = self._made, self._made is None
+            fs, is_new = self.connection, self.connection is None
             if fs is None:
-                fs = self._made = self._connected()
+                fs = self.connection = self._connected()
         try:
             return function(fs, *arguments, **named)
         except self._failures as error:
             if not _is_of_connection(error):
                 raise
             with self._lock:
-                if self._made is fs:
-                    self._made = None
+                if self.connection is fs:
+                    self.connection = None
             if is_new or isinstance(error, TimeoutError):
                 raise
         with self._lock:
-            fs = self._made = self._made or self._connected()
+            fs = self.connection = self.connection or self._connected()
         return function(fs, *arguments, **named)
 
     def _connected(self) -> Any:

@@ -40,7 +40,7 @@ class StorageHandler:
         self.source = source
         configured = configure(source)
         self._place = configured.place
-        self._backend = backend_of(configured, services)
+        self.backend = backend_of(configured, services)
         self._health = Health(Unreachable, DeadlineExceeded, LoginRequired, ConfigError)
         if configured.file is not None:
             self._health.look_for(source.id, configured.file)
@@ -52,7 +52,7 @@ class StorageHandler:
         return self._health.state
 
     async def aclose(self) -> None:
-        await self._backend.aclose()
+        await self.backend.aclose()
 
     async def list_directory(self, path: tuple[str, ...]) -> Listing:
         """Return the entries of a directory, in the store's order. path: URI segments below the root of the scheme."""
@@ -61,7 +61,7 @@ class StorageHandler:
         if inner is None:
             following = self._place.above[: len(names) + 1]
             return Listing((self._directory(following),))
-        listed = await self._asked(self._backend.list(inner))
+        listed = await self._asked(self.backend.list(inner))
         if listed.problem is not None and listed.problem != self._told:
             _log.warning("%s: %s", self.source.id, listed.problem)
             self._told = listed.problem
@@ -77,16 +77,16 @@ class StorageHandler:
         inner = self._place.inside(names)
         if inner is None or (not inner and is_directory):
             return self._directory(names)
-        return self._metadata(await self._asked(self._backend.stat(inner, is_directory=is_directory)))
+        return self._metadata(await self._asked(self.backend.stat(inner, is_directory=is_directory)))
 
     async def load(self, native_uri: str) -> Loaded:
         names, is_directory = self._place.names(native_uri)
         inner = self._place.inside(names)
         if inner is not None and is_directory and inner:
-            await self._asked(self._backend.stat(inner, is_directory=True))
+            await self._asked(self.backend.stat(inner, is_directory=True))
         if inner is None or is_directory:
             raise IsADirectory(f"{self._place.native_uri(names)}: is a directory")
-        opened = await self._asked(self._backend.open(inner))
+        opened = await self._asked(self.backend.open(inner))
         metadata = self._metadata(opened.item)
         part = Part(native_uri, metadata.mime_type, opened.content, metadata.content_type)
         return Loaded((part,), metadata=metadata)

@@ -216,7 +216,7 @@ async def test_an_outage_is_one_line_and_afterwards_everything_is_suspect(
 async def test_what_could_not_be_told_is_told_later(settings: SharedCache, server: CacheServer) -> None:
     async with machines(settings, settings) as (one, two):
         await one.put("test://a", b"a")
-        one.tier._server.fail("cut off by the test")
+        one.tier.server.fail("cut off by the test")
         await one.tier.drop(SOURCE, "test://a")
         await two.hears((SOURCE, "test://a"))
         assert await two.tier.get(SOURCE, "test://a") is None
@@ -224,9 +224,9 @@ async def test_what_could_not_be_told_is_told_later(settings: SharedCache, serve
 
 async def test_what_a_slow_server_was_not_told_is_told_while_the_connection_lasts(settings: SharedCache) -> None:
     async with machines(settings, settings) as (one, two):
-        one.tier._undelivered[SOURCE, "test://a"] = None  # as by a request that was not answered in time
+        one.tier.undelivered[SOURCE, "test://a"] = None  # as by a request that was not answered in time
         await two.hears((SOURCE, "test://a"))
-        assert one.tier._undelivered == {}
+        assert one.tier.undelivered == {}
 
 
 async def test_a_server_that_hangs_costs_one_wait_and_is_left_alone(

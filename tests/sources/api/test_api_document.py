@@ -182,7 +182,7 @@ async def test_what_took_long_to_parse_is_there_for_who_comes_next(
 ) -> None:
     begun, go_on, calls = trio.Event(), threading.Event(), 0
 
-    parse_json = api_document._parse_json
+    parse_json = api_document.parse_counted
 
     def slow(data: bytes, bounds: JsonBounds) -> Any:
         nonlocal calls
@@ -191,7 +191,7 @@ async def test_what_took_long_to_parse_is_there_for_who_comes_next(
         assert go_on.wait(10)
         return parse_json(data, bounds)
 
-    monkeypatch.setattr(api_document, "_parse_json", slow)
+    monkeypatch.setattr(api_document, "parse_counted", slow)
     (tmp_path / "api.json").write_text('{"a": 1}')
     reading = reader(file_url(str(tmp_path / "api.json")))
     with trio.fail_after(20):

@@ -147,7 +147,7 @@ def test_a_document_of_the_event_loop_does_not_wait_for_a_large_one() -> None:
     data = b"[" + b"[]," * 40_000 + b"0]"
     assert len(data) <= bounded.SHORT
     done = threading.Thread(target=parse_json, args=(data,))
-    with bounded._large:
+    with bounded.one_at_a_time:
         done.start()
         done.join(5)
         assert not done.is_alive()

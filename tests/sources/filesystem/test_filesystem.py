@@ -561,14 +561,14 @@ async def test_a_large_file_survives_whatever_leaves_its_bytes_alone(tmp_path: P
 async def test_a_file_that_never_rests_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"0123456789")
-    original = file_content._read_to_end
+    original = file_content.read_to_end
 
     def read_and_change(*arguments: int) -> bytes:
         data = original(*arguments)
         path.write_bytes(data + b"x")
         return data
 
-    monkeypatch.setattr(file_content, "_read_to_end", read_and_change)
+    monkeypatch.setattr(file_content, "read_to_end", read_and_change)
     with pytest.raises(Busy):
         await make(tmp_path).load("file:./f")
 
@@ -615,13 +615,13 @@ def public_directory() -> Iterator[Path]:
 
 @pytest.mark.semantics("S23")
 async def test_what_the_user_may_not_read_is_denied(public_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = filesystem._with_errors
+    original = filesystem.with_errors
 
     def unprivileged(*arguments: Any) -> Any:
         with AsSomebodyElse():
             return original(*arguments)
 
-    monkeypatch.setattr(filesystem, "_with_errors", unprivileged)
+    monkeypatch.setattr(filesystem, "with_errors", unprivileged)
     (public_directory / "mine").write_bytes(b"secret")
     (public_directory / "mine").chmod(0)
     (public_directory / "closed").mkdir(mode=0)

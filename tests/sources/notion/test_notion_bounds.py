@@ -92,12 +92,12 @@ async def test_one_operation_at_a_time_holds_much() -> None:
     order: list[str] = []
 
     async def second() -> None:
-        async with made._received("second") as received:
+        async with made.received("second") as received:
             await received.take(600_000)
             order.append("second")
 
     async with trio.open_nursery() as nursery:
-        async with made._received("first") as first:
+        async with made.received("first") as first:
             await first.take(600_000)
             nursery.start_soon(second)
             await trio.testing.wait_all_tasks_blocked()

@@ -121,7 +121,7 @@ async def test_a_hostile_tar_is_an_error_or_says_what_it_leaves_out(tmp_path: Pa
             listing = await handler.list_directory(())
         except (ProtocolViolation, TooLarge):
             return
-    archive = handler._backend._archive  # type: ignore[attr-defined]
+    archive = handler.backend.archive  # type: ignore[attr-defined]
     assert len(archive.members) <= members.MAX_NODES
     for entry in listing.resources[:3]:
         if entry.kind == "resource":

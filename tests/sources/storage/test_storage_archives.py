@@ -307,7 +307,7 @@ async def test_a_bomb_that_takes_long_ends_at_the_deadline(tmp_path: Path) -> No
     with pytest.raises(DeadlineExceeded):
         await handler.list_directory(())
     with trio.fail_after(10):  # the thread has ended: it is the only one that there may be
-        async with handler._backend._threads.limiter:  # type: ignore[attr-defined]
+        async with handler.backend.threads.limiter:  # type: ignore[attr-defined]
             pass
 
 
@@ -387,10 +387,10 @@ async def test_another_version_of_an_archive_is_read_anew_and_the_same_is_not(tm
     handler = handler_of(path)
     uri = f"{handler.source.scheme}://"
     first = await handler.stat(f"{uri}one")
-    archive = handler._backend._archive  # type: ignore[attr-defined]
+    archive = handler.backend.archive  # type: ignore[attr-defined]
     content = (await handler.load(f"{uri}one")).parts[0].content
     assert (await handler.stat(f"{uri}one")) == first
-    assert handler._backend._archive is archive  # type: ignore[attr-defined]
+    assert handler.backend.archive is archive  # type: ignore[attr-defined]
     write("one", b"2" * 9)
     second = await handler.stat(f"{uri}one")
     assert second.etag != first.etag
@@ -419,7 +419,7 @@ async def test_a_sparse_file_has_its_zeros(tmp_path: Path) -> None:
             assert done.returncode == 0
             handler = handler_of(path)
             content = (await handler.load("tar://hole")).parts[0].content
-            packed = handler._backend._archive.members.find(("hole",))[1]  # type: ignore[attr-defined]
+            packed = handler.backend.archive.members.find(("hole",))[1]  # type: ignore[attr-defined]
             assert TarMember.unpacked(packed).sparse
             assert await read_whole(content) == hole.read_bytes()
 

@@ -240,7 +240,7 @@ async def test_links_of_an_sftp_server_are_shown_where_they_stay_inside(server: 
             """There is no connection."""
 
     async with opened(source_of(server, path="/deep")) as handler:
-        handler._backend._made = Links()  # type: ignore[attr-defined]
+        handler.backend.connection = Links()  # type: ignore[attr-defined]
         listing = await handler.list_directory((f"127.0.0.1:{server[1]}", "deep"))
         assert [(entry.name, entry.kind, entry.target) for entry in listing.resources] == [
             ("in", "symlink", "er/sp ace.md")
@@ -578,7 +578,7 @@ async def test_a_thread_ends_with_the_request_that_it_is_for() -> None:
     for server in (HostileFtp(slowly), HostileFtp(lambda: iter([]), slowly)):
         with closing(server):
             async with opened(ftp_source(server.port)) as handler:
-                threads = handler._backend._threads.limiter  # type: ignore[attr-defined]
+                threads = handler.backend.threads.limiter  # type: ignore[attr-defined]
                 with trio.move_on_after(1), suppress(BbfsError):
                     await handler.list_directory((f"127.0.0.1:{server.port}",))
                 with trio.fail_after(10):

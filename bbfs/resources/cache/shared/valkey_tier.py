@@ -75,10 +75,10 @@ class ValkeyTier:
         self._settings = settings
         self._clock = clock
         self._keys = _Keys(settings.prefix)
-        self._server = Valkey(settings, self._keys.channel)
+        self.server = Valkey(settings, self._keys.channel)
         self._instance = secrets.token_hex(8)
-        self._claims: dict[tuple[str, str], _Claim] = {}
-        self._undelivered: dict[tuple[str, str | None], None] = {}
+        self.claims: dict[tuple[str, str], _Claim] = {}
+        self.undelivered: dict[tuple[str, str | None], None] = {}
         self._dropped: Callable[[str, str | None], None] | None = None
         self._nursery: trio.Nursery | None = None
         self._scripts: dict[str, Script[bytes]] = {}
@@ -86,7 +86,7 @@ class ValkeyTier:
     @property
     def problem(self) -> str | None:
         """Why there is no connection, without secrets; None while there is one."""
-        return self._server.problem
+        return self.server.problem
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class ValkeyTier:
             if state != b"damaged":
                 token = ""
                 break
-        self._claims[source, uri] = _Claim(token, epoch, since, began + 2 * timeout)
+        self.claims[source, uri] = _Claim(token, epoch, since, began + 2 * timeout)
         return None
 
     async def _find(self, source: str, uri: str, *, token: str, newest: float | None) -> list[Any] | None:
@@ -138,7 +138,7 @@ class ValkeyTier:
             return None  # the limit of the other machine is larger
         if headers:
             keys = [self._keys.content(header.digest) for header in headers]
-            found: Sequence[bytes | None] | None = await self._server.ask(lambda client: client.mget(keys))
+            found: Sequence[bytes | None] | None = await self.server.ask(lambda client: client.mget(keys))
             if found is None:
                 return None
             contents = [content for content in found if content is not None]
@@ -151,23 +151,23 @@ class ValkeyTier:
                     parts = tuple(header.part(MemoryContent(data, header.digest)) for header, data in whole)
                     return Cached(parts, now - age / 1000, ttl / 1000)
                 log.warning("shared cache %s: a content with a wrong digest was removed", self._settings)
-                await self._server.ask(lambda client: client.delete(wrong))
+                await self.server.ask(lambda client: client.delete(wrong))
         entry = self._keys.of(source, uri)[0]
-        await self._server.ask(lambda client: client.delete([entry]))
+        await self.server.ask(lambda client: client.delete([entry]))
         return None
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     async def put(self, source: str, uri: str, cached: Cached) -> None:
         """Store the answer of a load that was claimed, unless it is too large, stale, or was invalidated meanwhile."""
-        claim = self._claims.pop((source, uri), None)
+        claim = self.claims.pop((source, uri), None)
         if claim is None or not claim.token:
             return
         age = max(0.0, self._clock() - cached.fetched_at)
         life = min(cached.ttl + STALE_FOR, self._settings.longest) - age
         fits = cached.parts and cached.size <= self._settings.max_content
         contents = {part.content.version: part.content for part in cached.parts}
-        if not (fits and cached.ttl > age and life > 0 and self._server.up) or not all(
+        if not (fits and cached.ttl > age and life > 0 and self.server.up) or not all(
             [await self._put_content(digest, content, life) for digest, content in contents.items()]
         ):
             self._release(source, uri, claim)
@@ -180,21 +180,21 @@ class ValkeyTier:
     async def _put_content(self, digest: str, content: Content, life: float) -> bool:
         """Have the server keep a content for `life` seconds at least; send the bytes only if they are missing there."""
         key, lasting = self._keys.content(digest), _ms(life + SPARE)
-        left = await self._server.ask(lambda client: client.pttl(key))
+        left = await self.server.ask(lambda client: client.pttl(key))
         if left is None:
             return False
         if left >= _ms(life):
             return True
-        if left > 0 and await self._server.ask(lambda client: client.pexpire(key, lasting)):
+        if left > 0 and await self.server.ask(lambda client: client.pexpire(key, lasting)):
             return True
         data = content.read(0, content.size) or b""
-        return bool(await self._server.ask(lambda client: client.set(key, data, px=lasting)))
+        return bool(await self.server.ask(lambda client: client.set(key, data, px=lasting)))
 
     def give_up(self, source: str, uri: str) -> None:
-        self._release(source, uri, self._claims.pop((source, uri), None))
+        self._release(source, uri, self.claims.pop((source, uri), None))
 
     def _release(self, source: str, uri: str, claim: _Claim | None) -> None:
-        if claim is not None and claim.token and self._nursery is not None and self._server.up:
+        if claim is not None and claim.token and self._nursery is not None and self.server.up:
             keys = [self._keys.of(source, uri)[1]]
             self._nursery.start_soon(self._run, scripts.RELEASE, keys, [claim.token, _ms(ALONE)])
 
@@ -202,10 +202,10 @@ class ValkeyTier:
 
     async def drop(self, source: str, uri: str | None) -> None:
         """Invalidate a resource (None: all of the source) on all machines, as soon as there is a connection."""
-        if await self._server.ask(lambda client: self._deliver(client, source, uri)) is None:
-            self._undelivered[source, uri] = None
-            if len(self._undelivered) > UNDELIVERED:
-                self._undelivered = dict.fromkeys((each, None) for each, _ in self._undelivered)
+        if await self.server.ask(lambda client: self._deliver(client, source, uri)) is None:
+            self.undelivered[source, uri] = None
+            if len(self.undelivered) > UNDELIVERED:
+                self.undelivered = dict.fromkeys((each, None) for each, _ in self.undelivered)
 
     async def _deliver(self, client: "Redis[bytes]", source: str, uri: str | None) -> int:
         message = json.dumps({"by": self._instance, "source": source, "uri": uri})
@@ -228,7 +228,7 @@ class ValkeyTier:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
-                await nursery.start(self._server.run, self._hear, self._ready)
+                await nursery.start(self.server.run, self._hear, self._ready)
                 task_status.started()
                 await self._keep_renewing()
             finally:
@@ -237,10 +237,10 @@ class ValkeyTier:
     async def _ready(self, client: "Redis[bytes]", again: bool) -> None:
         """Prepare a new connection: deliver waiting invalidations, and report that some may have been missed."""
         self._scripts.clear()
-        while self._undelivered:
-            source, uri = next(iter(self._undelivered))
+        while self.undelivered:
+            source, uri = next(iter(self.undelivered))
             await self._deliver(client, source, uri)
-            self._undelivered.pop((source, uri), None)
+            self.undelivered.pop((source, uri), None)
         if again and self._dropped is not None:
             self._dropped(EVERYTHING, None)
 
@@ -256,19 +256,19 @@ class ValkeyTier:
         while True:
             await trio.sleep(LEASE / 3)
             now = trio.current_time()
-            if held := {key: claim for key, claim in self._claims.items() if claim.token and claim.until > now}:
+            if held := {key: claim for key, claim in self.claims.items() if claim.token and claim.until > now}:
                 keys = [self._keys.of(*key)[1] for key in held]
                 await self._run(scripts.RENEW, keys, [_ms(LEASE), *(claim.token for claim in held.values())])
-            for source, uri in tuple(self._undelivered):
-                if not self._server.up:
+            for source, uri in tuple(self.undelivered):
+                if not self.server.up:
                     break
-                if self._undelivered.pop((source, uri), self) is None:
+                if self.undelivered.pop((source, uri), self) is None:
                     await self.drop(source, uri)
 
     # -- scripts -----------------------------------------------------------------------------------------------------
 
     async def _run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        return await self._server.ask(lambda client: self._script(client, script)(keys, arguments))
+        return await self.server.ask(lambda client: self._script(client, script)(keys, arguments))
 
     def _script(self, client: "Redis[bytes]", text: str) -> "Script[bytes]":
         script = self._scripts.get(text)

@@ -36,10 +36,10 @@ class ArchiveBackend:
         self._limit = configured.common.list_limit
         self._what = shown(configured.file)
         self._timeout = source.policy.timeout
-        self._threads = Threads(source.policy.concurrency)
+        self.threads = Threads(source.policy.concurrency)
         self._spool = spool
         self._max_memory = configured.common.max_memory
-        self._archive: _Archive | None = None
+        self.archive: _Archive | None = None
         self._reading = trio.Lock()
         self._make: Callable[[ArchiveFile, Patience], _Archive] = TarArchive
         if configured.place.scheme == "zip":
@@ -47,7 +47,7 @@ class ArchiveBackend:
 
     async def list(self, path: Names) -> ListedItems:
         archive = await self._current()
-        return await self._threads.run(self._listed, archive, path)
+        return await self.threads.run(self._listed, archive, path)
 
     def _listed(self, archive: _Archive, path: Names) -> ListedItems:
         members, collected = archive.members, Collected(self._place, path, self._limit)
@@ -69,23 +69,23 @@ class ArchiveBackend:
 
     async def aclose(self) -> None:
         """Drop the archive. Its file is closed with the last content that reads from it."""
-        self._archive = None
+        self.archive = None
 
     async def _current(self) -> Any:
         """Return the current version of the archive. Raises BbfsError."""
         async with self._reading:
-            stamp = await self._threads.run(self._look)
-            archive = self._archive
+            stamp = await self.threads.run(self._look)
+            archive = self.archive
             if archive is None or archive.file.stamp != stamp:
-                self._archive = None  # its memory is free before the next one takes as much
-                archive = self._archive = await self._patiently(self._read)
+                self.archive = None  # its memory is free before the next one takes as much
+                archive = self.archive = await self._patiently(self._read)
             return archive
 
     async def _patiently(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a function in a thread, and tell it to end when the request is given up."""
         patience = Patience(self._timeout)
         try:
-            return await self._threads.run(function, *arguments, patience=patience)
+            return await self.threads.run(function, *arguments, patience=patience)
         finally:
             patience.stop()
 
@@ -101,7 +101,7 @@ class ArchiveBackend:
             descriptor = Descriptor(os.open(self._file, _OPEN))
             status = os.fstat(descriptor.number)
             require_regular(status, self._what)
-            content = FileContent(descriptor, status, self._what, self._threads.limiter)
+            content = FileContent(descriptor, status, self._what, self.threads.limiter)
             stamp = stamp_of(status)
             file = ArchiveFile(descriptor, content, stamp, self._what, self._spool, self._max_memory)
             return self._make(file, patience)
