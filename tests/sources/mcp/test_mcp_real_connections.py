@@ -13,6 +13,7 @@ from odd_servers import Odd, exists, until
 from bbfs.model.errors import Unreachable
 from bbfs.model.values import Change, McpServer, Policy
 from bbfs.sources.mcp.client.manager import MCPManager
+from bbfs.sources.mcp.client.session import CANCEL_NOTICE
 
 Serve = Callable[..., AbstractAsyncContextManager[str]]
 MakeOdd = Callable[..., Odd]
@@ -104,6 +105,30 @@ async def test_cancelled_read_is_cancelled_at_the_server(
         await until(lambda: "closed" in output)
         assert ("cancelled" in output) == (not era)
         assert (await manager.load_resource("web", "odd://a")).parts
+
+
+@ERAS
+@pytest.mark.semantics("S22")
+async def test_a_read_under_way_holds_up_no_end(nursery: trio.Nursery, serve: Serve, era: tuple[str, ...]) -> None:
+    reading, ended = trio.CancelScope(), trio.Event()
+
+    async def live(url: str) -> None:
+        with reading:
+            async with trio.open_nursery() as inner:
+                manager = MCPManager()
+                await inner.start(lambda task_status: manager.run(task_status=task_status))
+                manager.add("web", McpServer("http", url=url), PATIENT)
+                await manager.list_resources("web")
+                inner.start_soon(manager.load_resource, "web", "odd://hung")
+        ended.set()
+
+    output: list[str] = []
+    async with serve("streams.py", *era, output=output) as url:
+        nursery.start_soon(live, url)
+        await until(lambda: "hung" in output)
+        reading.cancel()
+        with trio.fail_after(CANCEL_NOTICE - 1):
+            await ended.wait()
 
 
 # -- event streams -----------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ _NEGOTIATION = ("initialize", "server/discover")
 """Methods whose requests the protocol forbids to cancel."""
 _FIRST_ROUND_PAUSE, _LAST_ROUND_PAUSE = 0.05, 0.25
 """Seconds before a server that needs time, not input, is asked again; doubling."""
-_CANCEL_NOTICE = 5.0
+CANCEL_NOTICE = 5.0
 """Seconds that telling the server of a cancelled request may take at most."""
 _ANSWER_TIMEOUT = 10.0
 """Seconds for sending one answer to a request of the server."""
@@ -143,7 +143,7 @@ class Peer:
                 await pending.done.wait()
             except trio.Cancelled:
                 if cancellable:
-                    with trio.CancelScope(shield=True, deadline=trio.current_time() + _CANCEL_NOTICE):
+                    with trio.CancelScope(shield=True, deadline=trio.current_time() + CANCEL_NOTICE):
                         reason = {"requestId": number, "reason": "caller cancelled"}
                         await self.notify("notifications/cancelled", reason)
                 raise

@@ -73,7 +73,8 @@ class Sse(HttpTransport):
         return endpoint
 
     async def _write(self, endpoint: str, outgoing: Outgoing) -> None:
-        async with trio.open_nursery() as nursery:
+        # When nothing takes messages any more, sending one must fail: a request that is cancelled sends one.
+        async with outgoing, trio.open_nursery() as nursery:
             async for item in outgoing:
                 message = item.message
                 if isinstance(message, types.JSONRPCRequest):

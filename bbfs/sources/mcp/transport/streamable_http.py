@@ -53,7 +53,8 @@ class StreamableHttp(HttpTransport):
                     pass
 
     async def _write(self, outgoing: Outgoing) -> None:
-        async with trio.open_nursery() as nursery:
+        # When nothing takes messages any more, sending one must fail: a request that is cancelled sends one.
+        async with outgoing, trio.open_nursery() as nursery:
             async for item in outgoing:
                 message, headers = item.message, self._headers(item)
                 match message:
