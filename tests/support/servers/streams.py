@@ -1,9 +1,8 @@
 """A raw MCP server over Streamable HTTP whose event streams a test holds in its hand: `streams.py [--modern] …`.
 
 Standard library only. It prints its URL, then a line for everything that happens: each method, `GET`, `DELETE`,
-`cancelled` for a notification that cancels a read, `hung` for a read that hangs, `closed` when a
-client leaves it. It lists `odd://a`;
-reads of `odd://hung` are not answered. `POST /control/ACTION` makes it act:
+`cancelled` for a notification that cancels a read, `hung` for a read that hangs, `closed` when a client leaves it. It
+lists `odd://a`; reads of `odd://hung` are not answered. `POST /control/ACTION` makes it act:
 
     changed   announce that `odd://a` and the listing have changed, on every stream
     drop      break off all event streams
