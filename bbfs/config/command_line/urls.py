@@ -47,7 +47,8 @@ def source_from_url_argument(text: str, *, environ: Mapping[str, str] | None = N
     kind, option = type_of_url(url)
     if kind is None:
         if native_scheme(written) is None and os.path.isdir(expand_user(written, environ)):
-            raise ConfigError(f"{label}: this is a folder, which --dir [NAME=]PATH mounts")
+            other = "--source duckdb:///PATH shows data files in it as tables"
+            raise ConfigError(f"{label}: this is a folder, which --dir [NAME=]PATH mounts; {other}")
         known = ", ".join(f"{scheme}://" for scheme in ("https", *url_schemes()))
         raise ConfigError(f"{label}: expected NAME=URL with one of {known}, or a database or archive file")
     config: dict[str, Any] = {option: [url] if option == "urls" else url}
