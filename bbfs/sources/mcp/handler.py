@@ -11,6 +11,7 @@ import trio
 from bbfs.model.errors import BbfsError, ConfigError, Denied, NotFound, NotSupported, Unreachable
 from bbfs.model.listing import Rows
 from bbfs.model.quantities import counted
+from bbfs.model.uri import native_scheme
 from bbfs.model.values import (
     Call,
     Change,
@@ -137,9 +138,10 @@ class McpHandler:
         offer = await self._make_offer(rows.descriptions if self._call_lists else ())
         for metadata in offer.resources:
             rows.add_metadata(metadata)
+        templates = tuple(template for template in self._templates if not _add_fixed(template, rows))
         ttl = min((ttl for ttl in (end.ttl, *ttls) if ttl is not None), default=None)
         problem = "; ".join(filter(None, (end.problem, *problems, offer.problem))) or None
-        return Listing(rows, ttl, problem, (*self._templates, *offer.templates))
+        return Listing(rows, ttl, problem, (*templates, *offer.templates))
 
     async def _resources(self, rows: Rows) -> End | BbfsError:
         """Return a failure as a value: raised in a nursery it would be a group of one."""
@@ -304,3 +306,14 @@ async def _read(parse: Callable[[Mapping[str, Any]], T], result: Mapping[str, An
     if call_size(result, _THREAD_FROM_CHARACTERS) >= _THREAD_FROM_CHARACTERS:
         return await trio.to_thread.run_sync(parse, result)
     return parse(result)
+
+
+def _add_fixed(template: ResourceTemplate, rows: Rows) -> bool:
+    """Return whether a template has no variables. It names one resource then, which is a row unless it is listed."""
+    uri = template.uri_template
+    if "{" in uri or "}" in uri or native_scheme(uri) is None:
+        return False
+    if uri not in rows:
+        described = (template.mime_type, None, template.title, template.description, None)
+        rows.add(uri, rows.described(uri, template.name, *described, template.annotations, template.mcp_data))
+    return True

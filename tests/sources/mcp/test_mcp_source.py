@@ -44,6 +44,17 @@ async def test_metadata_of_entries(manager: MCPManager, odd: Callable[..., Odd])
     assert listing.resources[0].modified_ns == 1795255200 * 10**9
 
 
+async def test_a_template_without_variables_is_a_resource(manager: MCPManager, odd: Callable[..., Odd]) -> None:
+    handler = build(make(odd("fixed-templates")), Services(mcp=manager))
+    assert isinstance(handler, CanList)
+    listing = await handler.list()
+    assert (listing.problem, [each.uri_template for each in listing.templates]) == (None, ["odd://by/{name}"])
+    listed = [(each.native_uri, each.name, each.mime_type) for each in listing.resources]
+    assert listed[0][:2] == ("odd://a", "a")
+    assert listed[-1] == ("odd://now", "Now", "text/x")
+    assert len({uri for uri, _, _ in listed}) == len(listed)
+
+
 @pytest.mark.parametrize("missing", ["server", "manager"])
 async def test_what_is_missing_is_said(manager: MCPManager, odd: Callable[..., Odd], missing: str) -> None:
     source = make(odd("none")) if missing == "manager" else DataSource("o", "o", "server", "mcp", "mcp-server+o")

@@ -206,6 +206,19 @@ def last_words(server: Server, request: Request) -> bool:
     return False
 
 
+@oddity("fixed-templates")
+def fixed_templates(server: Server, request: Request) -> bool:
+    """Has templates without variables, one of them of a listed resource."""
+    if request["method"] != "resources/templates/list":
+        return False
+    fixed = [
+        {"uriTemplate": "odd://a", "name": "other"},
+        {"uriTemplate": "odd://now", "name": "Now", "mimeType": "text/x"},
+    ]
+    server.answer(request, {"resourceTemplates": [*fixed, {"uriTemplate": "odd://by/{name}", "name": "By"}]})
+    return True
+
+
 @oddity("garbage")
 def garbage(server: Server, request: Request) -> bool:
     """Talks on stdout before every answer, in bytes that are not UTF-8 too."""
