@@ -2,15 +2,17 @@
 
 pyfuse3 waits for its descriptor through the loop for every request, and hands a fair lock from worker to worker: about
 12 µs, more than most answers take. But requests come in bursts: a program that closes one file and opens the next has
-two in the queue. Here a worker takes queued requests at once, and the loop has its turn after `BURST` of them at the
-latest. If requests follow each other closely, a worker polls a few times before it sleeps. pyfuse3 takes its lock and
-its wait from a module named `trio`, which may be another one (as `pyfuse3.asyncio` does).
+two in the queue. Here a worker takes queued requests at once, and the loop has its turn after `BURST` of them or
+`LONGEST_BURST` at the latest. If requests follow each other closely, a worker polls a few times before it sleeps.
+pyfuse3 takes its lock and its wait from a module named `trio`, which may be another one (as `pyfuse3.asyncio` does).
 """
 
 import os
 import select
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from math import inf
 from types import ModuleType, SimpleNamespace, TracebackType
 from typing import Any
 
@@ -18,6 +20,8 @@ import trio
 
 BURST = 32
 """Requests in a row that are taken without a turn of the event loop."""
+LONGEST_BURST = 5e-3
+"""Seconds of a burst, up to the end of a request: most take 20 µs, but one that opens a large directory 10 ms."""
 BRISK = 100e-6
 """Seconds within which the next request must come for a worker to poll instead of sleeping."""
 LOOKS = 64 if (os.cpu_count() or 1) > 1 else 1
@@ -85,10 +89,11 @@ class Readable:
     def __init__(self) -> None:
         self._polls: dict[int, select.poll] = {}
         self._burst = 0
+        self._until = inf
         self._looks = 1
 
     async def wait(self, descriptor: int) -> None:
-        """Return at once if the descriptor is readable, but give the loop a turn after every `BURST` times.
+        """Return at once if the descriptor is readable, but give the loop a turn after each burst.
 
         Raise trio.ClosedResourceError if the descriptor is about to be closed.
         """
@@ -97,7 +102,7 @@ class Readable:
             os.set_blocking(descriptor, False)
             poll = self._polls[descriptor] = select.poll()
             poll.register(descriptor, select.POLLIN)
-        if self._burst < BURST:
+        if self._burst < BURST and time.monotonic() < self._until:
             for _ in range(self._looks):
                 if poll.poll(0):
                     self._burst += 1
@@ -105,6 +110,7 @@ class Readable:
         self._burst = 0
         began = trio.current_time()
         await trio.lowlevel.wait_readable(descriptor)
+        self._until = time.monotonic() + LONGEST_BURST
         # After such a short wait, the requests come from a program that does one step after another.
         self._looks = LOOKS if trio.current_time() - began < BRISK else 1
 
