@@ -1,6 +1,7 @@
 """Resources and sources as JSON documents. Pure."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,8 @@ ABOUT = ".about.md"
 """The name of the file that describes a source, and of the one at the root that describes all."""
 _LONGEST = 1000
 """Characters of a text of a template where all templates of a directory are described together."""
+_MOST = 1 << 16
+"""Values of one field. As JSON, more fit into no attribute, and a walk through a million holds the loop for 0.3 s."""
 
 
 def timestamp(ns: int) -> str:
@@ -53,13 +56,25 @@ def resource_document(
         "lastModified": timestamp(modified_ns),
         "annotations": plain(metadata.annotations),
         "mcpData": plain(metadata.mcp_data),
-        "properties": plain(metadata.properties),
+        "properties": _properties(metadata.properties),
         "etag": metadata.etag,
         "fetchedAt": None if fetched_at is None else timestamp(int(fetched_at * 1e9)),
         "cache": cache,
         "error": error,
     }
     return {key: value for key, value in document.items() if value is not None}
+
+
+def _properties(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return properties as a JSON object, without those for which it has no room in `_MOST` values."""
+    if given is None or len(given) > _MOST:
+        return None
+    left = [_MOST - len(given)]
+    found: dict[str, Any] = {}
+    for key, said in given.items():
+        with suppress(OverflowError):
+            found[str(key)] = _plain(said, left)
+    return found
 
 
 def directory_document(templates: Sequence[ResourceTemplate]) -> dict[str, Any]:
@@ -101,9 +116,20 @@ def source_document(
 
 
 def plain(value: Any) -> Any:
-    """Return `value` with its mappings and sequences as dicts and lists."""
+    """Return `value` with its mappings and sequences as dicts and lists, or None if it has more than `_MOST` values."""
+    try:
+        return _plain(value, [_MOST])
+    except OverflowError:
+        return None
+
+
+def _plain(value: Any, left: list[int]) -> Any:
+    """Return a value as `plain` does. left: the values that may still come. Raise OverflowError beyond them."""
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if len(value) > left[0]:
+        raise OverflowError
+    left[0] -= len(value)
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    return value
+        return {str(k): _plain(v, left) for k, v in value.items()}
+    return [_plain(v, left) for v in value]

@@ -1,6 +1,7 @@
 """Metadata as extended attributes."""
 
 import json
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
@@ -157,3 +158,26 @@ def test_a_source_tells_how_it_fares_and_no_secret() -> None:
 
 def test_plain_values() -> None:
     assert plain(MappingProxyType({1: (2, [MappingProxyType({"a": None})])})) == {"1": [2, [{"a": None}]]}
+
+
+class Counted(list[Any]):
+    """A list that counts how often it is walked through."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_no_field_is_walked_through_that_has_too_many_values() -> None:
+    part = Counted(range(1000))
+    large = Counted([0] * 100_000)
+    nested = [{"part": part}] * 10_000
+    metadata = a_resource(properties={"large": large, "nested": nested, "small": 1, "none": None}, annotations=nested)
+    found = document(metadata)
+    assert found["properties"] == {"small": 1, "none": None}
+    assert "annotations" not in found
+    assert large.walks == 0
+    assert part.walks < 150
+    assert document(a_resource(properties={"large": large, "list": [1]}))["properties"] == {"list": [1]}
