@@ -15,7 +15,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.model.listing import Rows
 from bbfs.model.redaction import Redactor
-from bbfs.model.values import McpServer, ResourceTemplate
+from bbfs.model.values import McpServer, Progress, ResourceTemplate
 from bbfs.sources.http.responses import BodyDecoder
 from bbfs.sources.mcp.client.decode import (
     add_resources,
@@ -25,6 +25,7 @@ from bbfs.sources.mcp.client.decode import (
     loaded,
     next_cursor,
     page,
+    progress_of,
     resource_entry,
     template_cost,
     template_entry,
@@ -290,3 +291,10 @@ def test_redaction() -> None:
     text = "1 Bearer header-secret, header-secret, env-secret, p@ssword, query-secret, piece-of-it at https://host/path"
     assert server_redactor(server)(text) == "1 ***, ***, ***, ***, ***, *** at https://host/path"
     assert "secret" not in repr(server)
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "-1" + "0" * 400, "1e999", "NaN", "true", '"1"', "[]"])
+def test_a_progress_that_is_no_number_is_left_out(number: str) -> None:
+    value = json.loads(number)
+    assert progress_of({"progress": value}) is None
+    assert progress_of({"progress": 1, "total": value, "message": "x"}) == Progress(1.0, None, "x")

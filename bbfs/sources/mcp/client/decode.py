@@ -8,7 +8,7 @@ import base64
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from math import inf, isfinite
+from math import inf, isfinite, nan
 from typing import Any, Generic, TypeGuard, TypeVar
 
 from mcp_types import SERVER_INFO_META_KEY
@@ -298,11 +298,18 @@ def completion(result: Mapping[str, Any]) -> Completion:
 
 def progress_of(params: Mapping[str, Any]) -> Progress | None:
     """Decode the parameters of a progress notification; None without a usable number."""
-    done, total, text = (params.get(key) for key in ("progress", "total", "message"))
-    if not _is_number(done) or not isfinite(done):
-        return None
+    done, text = _finite(params.get("progress")), params.get("message")
     said = printable(text[:_LONGEST_PROGRESS]) if isinstance(text, str) else None
-    return Progress(float(done), float(total) if _is_number(total) and isfinite(total) else None, said)
+    return None if done is None else Progress(done, _finite(params.get("total")), said)
+
+
+def _finite(value: Any) -> float | None:
+    """Return a number as a float; None for any other value. An integer of JSON may be larger than any float."""
+    try:
+        number = float(value) if _is_number(value) else nan
+    except OverflowError:
+        return None
+    return number if isfinite(number) else None
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
