@@ -566,9 +566,9 @@ def test_a_flood_of_notifications_holds_nobody_up(mounted: Mounts, tmp_path: Pat
             slowest = max(slowest, time.monotonic() - started)
         rounds += 1
         assert rounds < 1000
-    assert slowest < 2
-    wait_until(lambda: outcome(flood / "c") == "OK 20000", "the last change is seen", timeout=5)
-    wait_until(lambda: "after-20000" in listing(flood), "the last listing is seen", timeout=5)
+    assert slowest < 10  # of the 30 s that a request may take
+    wait_until(lambda: outcome(flood / "c") == "OK 20000", "the last change is seen")
+    wait_until(lambda: "after-20000" in listing(flood), "the last listing is seen")
     requests = log.read_text().count("resources/")
     assert requests < 2000, f"{requests} requests for 20 000 notifications"
 

@@ -402,6 +402,7 @@ async def test_renderings(site: WebSite, make: Make) -> None:
     assert await data_of(await handler.load_if_changed(f"{page}.md", content_of(await handler.load(page)).version))
 
 
+@pytest.mark.timeout(600)  # 10 s of CPU time take minutes on a busy machine
 async def test_a_page_that_takes_too_long_to_render_fails_alone(site: WebSite, make: Make) -> None:
     page = site.write("a.html", '<a b="' * 200_000, content_type="text/html")
     large = site.write("b.html", "<p>" + "x" * 5000, content_type="text/html")
