@@ -13,7 +13,7 @@ import click
 
 from bbfs import __version__
 from bbfs.cli import demo, output
-from bbfs.cli.commands import cache, doctor, load, login, mount, path, put, read, serve, sources, tools, watch
+from bbfs.cli.commands import cache, doctor, load, login, mount, path, put, read, search, serve, sources, tools, watch
 from bbfs.cli.commands.configuring import config, discover, edit
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError
@@ -25,6 +25,7 @@ Examples:
   bbfs add notes ~/notes
   bbfs ls docs
   bbfs cat docs/resource/guide/install
+  bbfs search 'renew the certificate'
   bbfs call git git_log repo_path=~/src
   bbfs umount ~/mnt
   bbfs login docs
@@ -33,7 +34,7 @@ Examples:
 \b
 Exit status:
   0    done
-  1    something asked for is not there or failed; of 'mount': usage or configuration
+  1    something asked for is not there or failed, a search found nothing; of 'mount': usage or configuration
   2    wrong usage of any other command
   3    the tool of 'call' itself reports an error
   32   'mount' could not mount, as with mount(8)
@@ -151,6 +152,7 @@ for _command in (
     read.stat,
     path.path,
     path.uri,
+    search.search,
     sources.sources,
     tools.tools,
     tools.call,

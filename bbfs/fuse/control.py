@@ -42,6 +42,7 @@ from bbfs.resources.catalog.record import Path
 from bbfs.resources.commands.calls import PIECE, Calls, described
 from bbfs.resources.commands.listing import entries
 from bbfs.resources.commands.put import Puts
+from bbfs.resources.commands.search import search
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.watch import Watch
 from bbfs.serving.changes import ClientQueue
@@ -258,6 +259,10 @@ class _Client:
                     self._answer({"id": asked, "ok": True})
                 case "call":
                     await self._call(asked, request)
+                case "search":
+                    for message in await search(self._manager, request, _paths(request)):
+                        await self._answer_with_room({"id": asked, **message})
+                    self._answer({"id": asked, "ok": True})
                 case other:
                     self._answer(_failure(asked, f"unknown request {other!r:.80}"))
         except* BbfsError as group:

@@ -1,0 +1,113 @@
+"""`bbfs search` without a mount: what it prints, opens and refuses."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+HERE = "bb-memory+kb+memory"
+CONFIG = """
+[[sources]]
+name = "kb"
+type = "memory"
+[sources.config.resources]
+"tls/renew.md" = "# Certificates\\n\\nRenew the certificate with `certbot \\u001b[31mrenew`.\\n"
+"tls/issue.md" = "How a certificate is issued."
+"logo" = { base64 = "AP8A", mimeType = "image/png", description = "certificate" }
+
+[[sources]]
+name = "notes"
+type = "filesystem"
+config = { root = "." }
+"""
+
+
+@pytest.fixture
+def only(tmp_path: Path) -> list[str]:
+    """Options for a source that searches and a folder, which does not."""
+    file = tmp_path / "sources.toml"
+    file.write_text(CONFIG)
+    return ["--config", str(file)]
+
+
+@pytest.mark.semantics("S36")
+def test_hits_are_paths_with_snippets_the_best_first(bbfs: Callable[..., Result], only: list[str]) -> None:
+    done = bbfs("search", "renew the certificate", *only)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        f"{HERE}/tls/renew.md",
+        "    # Certificates Renew the certificate with `certbot [31mrenew`.",
+        f"{HERE}/tls/issue.md",
+        "    How a certificate is issued.",
+    ]
+    assert done.stderr == "bbfs: cannot be searched: notes (no search of their own, not indexed)\n"
+    assert bbfs("search", "-l", "-n", "1", "issued", "kb/tls", "-q", *only).output == f"{HERE}/tls/issue.md\n"
+    [first, _] = json.loads(bbfs("search", "--json", "renew certificate", "kb", *only).stdout)
+    assert first.pop("score") == pytest.approx(1 / 61, abs=1e-6)
+    assert first == {
+        "path": f"{HERE}/tls/renew.md",
+        "uri": "bb-memory+kb+memory://tls/renew.md",
+        "source": "kb",
+        "title": "renew.md",
+        "snippet": "# Certificates Renew the certificate with `certbot [31mrenew`.",
+    }
+
+
+@pytest.mark.semantics("S36")
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["nothing"], 1, "cannot be searched: notes"),
+        (["certificate", "notes"], 1, "cannot be searched: notes"),
+        (["--mode", "meaning", "certificate", "kb"], 1, "not searched: kb (by words only)"),
+        ([" "], 1, "a query without a word"),
+        (["certificate", "nowhere"], 1, "no source 'nowhere'"),
+        (["certificate", "kb/none"], 1, "none"),
+        (["-n", "0", "certificate"], 2, "0"),
+    ],
+)
+def test_without_a_hit_the_status_is_1(
+    bbfs: Callable[..., Result], only: list[str], words: list[str], status: int, says: str
+) -> None:
+    done = bbfs("search", *words, *only)
+    assert (done.exit_code, done.stdout) == (status, "")
+    assert says in done.stderr
+
+
+def test_the_best_hit_is_opened(bbfs: Callable[..., Result], only: list[str]) -> None:
+    assert bbfs("search", "--open", "issued", "-q", *only).stdout_bytes == b"How a certificate is issued."
+    refused = bbfs("search", "--open", "logo", "-q", *only)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "only text can be opened without a mount" in refused.stderr
+
+
+def test_on_a_terminal_it_is_coloured_and_a_pager_opens(only: list[str], tmp_path: Path) -> None:
+    def on_terminal(*words: str) -> bytes:
+        ours, theirs = pty.openpty()
+        line = [sys.executable, "-m", "bbfs", "search", *words, "-q", *only]
+        environ = {**os.environ, "PAGER": f"tee {tmp_path / 'paged'}"}
+        with subprocess.Popen(line, stdin=theirs, stdout=theirs, stderr=theirs, env=environ) as child:
+            os.close(theirs)
+            said, deadline = b"", time.monotonic() + 60
+            while time.monotonic() < deadline:
+                try:
+                    said += os.read(ours, 4096)
+                except OSError:  # the other end is closed
+                    break
+            child.wait(60)
+        os.close(ours)
+        return said
+
+    shown = on_terminal("renew", "kb")
+    assert b"\x1b[35mbb-memory+kb+memory/tls/renew.md\x1b[0m" in shown
+    assert b"\x1b[31m\x1b[1mrenew\x1b[0m`." in shown
+    assert shown.count(b"\x1b[31m") == shown.lower().count(b"\x1b[31m\x1b[1mrenew")  # none of the source's own
+    on_terminal("--open", "issued", "kb")
+    assert (tmp_path / "paged").read_text() == "How a certificate is issued."
