@@ -32,6 +32,7 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.resources.open import Composition, compose, index_path, resource_manager, store_path
 from bbfs.vfs.about import AboutHandler
 from bbfs.vfs.filesystem import FileSystem
+from bbfs.vfs.search import SearchHandler
 
 log = logging.getLogger(__name__)
 
@@ -180,6 +181,8 @@ async def _serve(
         await manager.add(status.source, status, hidden=True)
         about = AboutHandler(manager, agents=config.mount.agents)
         await manager.add_description(ABOUT, about.source, about)
+        searches = SearchHandler(manager)
+        await manager.add_searches(searches.source, searches)
         notifications = Notifications()
         files = FileSystem(manager, notifications.invalidate, notifications.invalidate_below)
         adapter.become(Operations(files, owner, interrupts))

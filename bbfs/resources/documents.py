@@ -11,6 +11,8 @@ from bbfs.model.values import DataSource, ResourceMetadata, ResourceTemplate, So
 
 ABOUT = ".about.md"
 """The name of the file that describes a source, and of the one at the root that describes all."""
+SEARCH = ".search"
+"""The name of the directory whose names are queries: at the root and in each directory, and in no listing."""
 _LONGEST = 1000
 """Characters of a text of a template where all templates of a directory are described together."""
 _MOST = 1 << 16

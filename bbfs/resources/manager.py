@@ -39,6 +39,7 @@ from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, Direct
 from bbfs.resources.catalog.base import Changes, View, is_directory
 from bbfs.resources.catalog.inventory import ChangedPaths
 from bbfs.resources.catalog.record import DIRECTORY, JUST_NOW, Lease, Node, Path, Record, record_node, steady_time
+from bbfs.resources.documents import SEARCH
 from bbfs.resources.invalidation import Invalidation
 from bbfs.resources.loader import ContentLoader, refuse_repeat
 from bbfs.resources.publish import ABSENT_FOR, Publisher, content_key, require_current
@@ -96,6 +97,7 @@ class ResourceManager:
         self._by_id: dict[str, Source] = {}
         self._by_prefix: dict[str, Source] = {}
         self._about: tuple[str, Source] | None = None
+        self._searches: Source | None = None
         self.root_files: tuple[str, ...] = ()
         """The names of the files at the root."""
         self.contents: ContentCache[Content] = ContentCache(cache_bytes)
@@ -206,6 +208,10 @@ class ResourceManager:
         if self.index is not None and source.data.index is True:
             self.index.learn(source, record, content)
 
+    async def add_searches(self, data: DataSource, handler: Handler) -> None:
+        """Take in the source of the directories `SEARCH`. They are everywhere but where a source lists that name."""
+        self._searches = await self.add(data, handler, hidden=True)
+
     def _notify(
         self, source: Source, paths: Iterable[Path], event: ChangeEvent = "changed", uri: str | None = None
     ) -> None:
@@ -254,8 +260,11 @@ class ResourceManager:
         return roots
 
     def has_source(self, name: str) -> bool:
-        """Return whether a source's own directory has this name; it exists for the whole mount (S6)."""
-        return name in self._by_prefix
+        """Return whether a directory of the root has this name for the whole mount: that of a source, or of searches.
+
+        (S6)
+        """
+        return name in self._by_prefix or (name == SEARCH and self._searches is not None)
 
     def root_link(self, name: str) -> str | None:
         """Return the target of a link at the root that no listing has (S2), or None.
@@ -274,6 +283,8 @@ class ResourceManager:
 
     def place(self, path: Path) -> tuple[Source, Path]:
         """Return the source of a path from the mount's root, and the path in its catalog. Raise NotFound."""
+        if self._searches is not None and SEARCH in path and self._is_search(path):
+            return self._searches, path
         if self._about is not None and self._is_description(path):
             return self._about[1], path
         return self._place(path)
@@ -305,6 +316,24 @@ class ResourceManager:
             return True
         return node is None and is_first
 
+    def _is_search(self, path: Path) -> bool:
+        """Return whether a path with the name `SEARCH` is a search, as far as can be told without a request.
+
+        A source that may list the name is asked first.
+        """
+        at = path.index(SEARCH)
+        if at == 0:
+            return True
+        source, below = self._place(path[: at + 1])
+        if source.data.base_prefix not in self.sources:
+            return False
+        try:
+            if source.catalog.cached(below) is not None:
+                return False
+        except (NotFound, NotADirectory):
+            return True
+        return at + 1 < len(path) and source.catalog.last_cached(below) is None
+
     def cached(self, path: Path) -> Node | None:
         """Return the cached node at a path, or None if the source must be asked. Raise NotFound."""
         source, below = self.place(path)
@@ -329,9 +358,12 @@ class ResourceManager:
                 with source.waiters:
                     node = await source.catalog.find(below)
             except BbfsError:
-                if self._about is None or len(path) != 2 or path[1] != self._about[0]:
+                beside = self._searches if path[-1] == SEARCH and source is not self._searches else None
+                if self._about is not None and len(path) == 2 and path[1] == self._about[0]:
+                    beside = self._about[1]
+                if beside is None:
                     raise
-                node = await self._about[1].catalog.find(path)
+                node = await beside.catalog.find(path)
         return node
 
     def lease(self, record: Record) -> Lease | None:

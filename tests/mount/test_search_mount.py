@@ -51,3 +51,40 @@ def test_a_source_that_hangs_does_not_hold_the_others(mounted: Mounts) -> None:
     mount = mounted(knowledge(), hung)
     done = bbfs(mount, "search", "-l", "--timeout", "2", "lunch")
     assert done.text.splitlines() == [str(mount / HERE / "soup.txt")]
+
+
+@pytest.mark.semantics("S36")
+def test_a_search_is_a_directory_of_links(mount: Mount) -> None:
+    here = mount / ".search" / "renew a certificate"
+    assert run("ls", here).text.splitlines() == ["01 renew.md", "02 issue.md", "results.md", "results.ndjson"]
+    assert run("cat", here / "01 renew.md").text == RESOURCES["tls/renew.md"]
+    assert run("sh", "-c", 'grep -l issued "$0"/*.md', here).text.splitlines()[0] == str(here / "02 issue.md")
+    lines = [json.loads(line) for line in run("cat", here / "results.ndjson").text.splitlines()]
+    assert [line.get("link") for line in lines] == ["01 renew.md", "02 issue.md", None]
+    below = mount / HERE / "tls" / ".search" / "issued"
+    assert run("readlink", "-f", below / "01 issue.md").text == f"{mount / HERE / 'tls' / 'issue.md'}\n"
+    assert run("ls", mount / "bb-filesystem+notes+file" / ".search" / "x").text.split() == [
+        "results.md",
+        "results.ndjson",
+    ]
+    run("ls", mount / ".search" / " ", status=2)
+
+
+@pytest.mark.semantics("S36")
+def test_a_walk_never_searches(mounted: Mounts, tmp_path: Path) -> None:
+    log = tmp_path / "searches.log"
+    server = [sys.executable, SERVERS / "calls.py", log]
+    mount = mounted(mcp("docs", server, search={"tool": "echo", "query": "text"}))
+    for command in (
+        ["find", mount.path, "-ls"],
+        ["grep", "-r", "word", mount.path],
+        ["ls", "-aR", mount.path],
+        ["du", "-a", mount.path],
+        ["tar", "cf", tmp_path / "all.tar", "-C", mount.path, "."],
+        ["cp", "-a", mount.path, tmp_path / "copy"],
+        ["sh", "-c", 'cd "$0" && echo .* */.* */*/.* && ls .search && stat .search/word', mount.path],
+    ):
+        run(*command)
+        assert "call " not in log.read_text(), command
+    assert run("ls", mount / ".search" / "word").text.split() == ["results.md", "results.ndjson"]
+    assert [line for line in log.read_text().splitlines() if line.startswith("call ")] == ['call echo {"text": "word"}']

@@ -29,7 +29,7 @@ _PROBES = frozenset(
     .hidden .directory .Trash .trash .thumbnails .xdg-volume-info .autorun autorun.inf autorun.sh .comments
     .DS_Store .localized .Spotlight-V100 .fseventsd .metadata_never_index .VolumeIcon.icns .nomedia
     desktop.ini Desktop.ini Thumbs.db thumbs.db .snapshot .zfs .snapshots .lost+found
-    lost+found .updatedb .nobackup CACHEDIR.TAG .rsync-filter .cvsignore .htaccess 4913
+    .search lost+found .updatedb .nobackup CACHEDIR.TAG .rsync-filter .cvsignore .htaccess 4913
     """.split()  # noqa: SIM905 - sixty quoted names read worse
 )
 _PROBE_FORMS = re.compile(
