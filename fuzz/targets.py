@@ -204,7 +204,10 @@ def _message(fed: Any) -> str | None:
 
 
 def _shown(message: Any) -> str:
-    value = {key: getattr(message, key) for key in ("id", "result", "method", "params") if hasattr(message, key)}
+    """Return what bbfs reads of a message: long texts matter in results only, and its own ids are numbers."""
+    value = {key: getattr(message, key) for key in ("id", "result") if hasattr(message, key)}
+    if not isinstance(value.get("id"), int):
+        value = {"message": type(message).__name__}
     return json.dumps(value, default=lambda item: item.text() if isinstance(item, messages.LongText) else str(item))
 
 
