@@ -38,7 +38,17 @@ from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.base import Changes, View, is_directory
 from bbfs.resources.catalog.inventory import ChangedPaths
-from bbfs.resources.catalog.record import DIRECTORY, JUST_NOW, Lease, Node, Path, Record, record_node, steady_time
+from bbfs.resources.catalog.record import (
+    AWAITED,
+    DIRECTORY,
+    JUST_NOW,
+    Lease,
+    Node,
+    Path,
+    Record,
+    record_node,
+    steady_time,
+)
 from bbfs.resources.documents import SEARCH
 from bbfs.resources.invalidation import Invalidation
 from bbfs.resources.loader import ContentLoader, refuse_repeat
@@ -460,7 +470,7 @@ class ResourceManager:
         The kernel retries only once, so a resource that changes faster could never be opened otherwise.
         """
         if record.loaded_within(JUST_NOW, self.clock()):
-            record.awaited_until = self.clock() + JUST_NOW
+            record.awaited_until = self.clock() + AWAITED
 
     def just_changed(self, record: Record) -> bool:
         """Return whether the kernel may be about to look up the version of the last load."""

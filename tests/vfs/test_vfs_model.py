@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from bbfs.model.errors import BbfsError, NotFound, Outdated
 from bbfs.model.inode_number import ROOT
-from bbfs.resources.catalog.record import JUST_NOW
+from bbfs.resources.catalog.record import AWAITED
 from bbfs.vfs.filesystem import Attributes
 
 CONTENT_TTL, LISTING_TTL = 10.0, 30.0
@@ -303,7 +303,7 @@ class FileSystemMachine(RuleBasedStateMachine):
         if announce:
             for version in self.versions.get(uri, ()):
                 if version.replaced_at <= self.now:
-                    version.replaced_at = self.sent_on.get(uri, float("-inf")) + JUST_NOW - CONTENT_TTL
+                    version.replaced_at = self.sent_on.get(uri, float("-inf")) + AWAITED - CONTENT_TTL
             self.source.announce(uri)
             if was_there != (content is not None):
                 self.source.announce()

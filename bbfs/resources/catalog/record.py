@@ -22,6 +22,9 @@ LARGEST = 1 << 63
 """Sizes (bytes) and times (ns) must be less: the kernel has them as signed 64-bit numbers."""
 JUST_NOW = 0.25
 """Seconds for which a load counts as fresh, even with a time to live of 0."""
+AWAITED = 1.0
+"""Seconds for which the version that ESTALE leads to is valid, or until it is opened. On a busy machine the kernel's
+retry comes late."""
 DIRECTORY_VERSION = "/"
 """The version part of a directory's inode: never that of a file, since a name may change from one to the other."""
 STAND_IN = "\0?"
