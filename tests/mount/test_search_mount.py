@@ -74,10 +74,11 @@ def test_a_search_is_a_directory_of_links(mount: Mount) -> None:
 def test_a_walk_never_searches(mounted: Mounts, tmp_path: Path) -> None:
     log = tmp_path / "searches.log"
     server = [sys.executable, SERVERS / "calls.py", log]
-    mount = mounted(mcp("docs", server, search={"tool": "echo", "query": "text"}))
+    docs = mcp("docs", server, search={"tool": "echo", "query": "text"})
+    mount = mounted(docs, expected=["invalid entry left out"])
     for command in (
         ["find", mount.path, "-ls"],
-        ["grep", "-r", "word", mount.path],
+        ["grep", "-rc", "", mount.path],
         ["ls", "-aR", mount.path],
         ["du", "-a", mount.path],
         ["tar", "cf", tmp_path / "all.tar", "-C", mount.path, "."],
