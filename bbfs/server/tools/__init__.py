@@ -8,12 +8,13 @@ import mcp_types as types
 from pydantic import BaseModel, ValidationError
 
 from bbfs.resources.manager import ResourceManager
-from bbfs.server.tools import load_datasource, load_resources
+from bbfs.server.tools import load_datasource, load_resources, search_resources
 from bbfs.serving.bounds import shortened
 
 _ARGUMENTS: Mapping[str, type[BaseModel]] = {
     load_datasource.NAME: load_datasource.SourceArguments,
     load_resources.NAME: load_resources.ResourceArguments,
+    search_resources.NAME: search_resources.SearchArguments,
 }
 MOST_PROBLEMS = 10
 """Faults of the arguments that a refusal names."""
@@ -51,6 +52,15 @@ def definitions(source_ids: list[str]) -> list[types.Tool]:
             load_resources.ResourceArguments,
             load_resources.OUTPUT,
         ),
+        _tool(
+            search_resources.NAME,
+            "Search resources",
+            "The resources of all data sources, or of some, that fit a query best: URIs with titles and the text "
+            "around the match, and which data sources could not be searched. Load a hit with load_resources, and cite "
+            "its URI.",
+            search_resources.SearchArguments,
+            search_resources.OUTPUT,
+        ),
     ]
 
 
@@ -60,6 +70,7 @@ class Tools:
     def __init__(self, manager: ResourceManager, depth: int | None, most_bytes: int) -> None:
         self._data_sources = load_datasource.DataSources(manager, depth)
         self._resources = load_resources.Resources(manager, most_bytes)
+        self._searches = search_resources.Searches(manager)
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None) -> types.CallToolResult:
         """Call a tool. Wrong arguments are explained in the result, for the model to read. Raises KeyError."""
@@ -71,6 +82,8 @@ class Tools:
             return failure(f"invalid arguments: {_problems(error)}")
         if isinstance(given, load_resources.ResourceArguments):
             return await self._resources.load(given)
+        if isinstance(given, search_resources.SearchArguments):
+            return await self._searches.search(given)
         assert isinstance(given, load_datasource.SourceArguments)
         return _structured(await self._data_sources.load(given))
 
