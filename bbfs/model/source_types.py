@@ -62,6 +62,11 @@ def _database_scheme(config: Mapping[str, Any]) -> str | None:
     return {"postgresql": "postgres", "": None}.get(dialect, dialect)
 
 
+def _vector_scheme(config: Mapping[str, Any]) -> str | None:
+    """Return the kind of backend in the option `url` of a source of vectors."""
+    return {"sqlite": "sqlite"}.get(str(config.get("url", "")).partition(":")[0].lower())
+
+
 def _url_scheme(config: Mapping[str, Any]) -> str | None:
     """Return the scheme of the option `url`, or None where it has none; the handler then refuses the URL."""
     scheme, found, _ = str(config.get("url", "")).partition("://")
@@ -125,6 +130,13 @@ _OWN = {
             # Web servers expect a program to ask now and then, not all the time.
             policy={"listing_ttl": 600.0, "content_ttl": 60.0},
             other_names=("http", "https", "llms_txt", "page", "sitemap", "site", "web", "website"),
+        ),
+        SourceType(
+            "vector_search",
+            "bbfs.sources.vector_search.handler:VectorSearchHandler",
+            _vector_scheme,
+            describes_itself=True,
+            other_names=("vector", "vectors", "sqlite-vec", "sqlite_vec"),
         ),
     )
 }

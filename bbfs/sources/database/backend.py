@@ -48,7 +48,8 @@ class Access:
     the pipe, since they have secrets. sql: writes a query for the session. at_once: limit for the processes. memory,
     file_size: limits of each (bytes). library: address space beside memory (bytes). file: must be there, and regular or
     a folder. server: a process needs the network, and ends its statement before it is killed. idle: seconds after which
-    an unused process ends. searches: there is full-text search. formats: in which all rows can be read.
+    an unused process ends. large: bytes in memory above which a process is not used again. searches: there is full-text
+    search. formats: in which all rows can be read.
     """
 
     scheme: str
@@ -63,6 +64,7 @@ class Access:
     server: bool = False
     searches: bool = False
     idle: int = 30
+    large: int = 96 << 20
     formats: tuple[RowFormat, ...] = ("csv", "ndjson")
     is_system: Callable[[str], bool] = lambda _schema: False
     hidden: Callable[[str], str] = str
@@ -240,8 +242,9 @@ class _Process:
 
     def open(self) -> None:
         """Tell the process its database. A driver for a server may read its settings from the environment."""
-        environment = dict(os.environ) if self._access.server else {}
-        self.call("open", self._access.module, dict(self._access.arguments), environment, self._access.idle)
+        access = self._access
+        environment = dict(os.environ) if access.server else {}
+        self.call("open", access.module, dict(access.arguments), environment, access.idle, access.large)
 
     def kill(self) -> None:
         self._process.kill()
@@ -330,7 +333,8 @@ class RemoteSession:
     def _list(self, name: str, *arguments: Any) -> list[Any]:
         return self._process.call(name, *arguments) or []
 
-    def _bytes(self, name: str, *arguments: Any) -> bytes | None:
+    def data(self, name: str, *arguments: Any) -> bytes | None:
+        """Return the bytes that a call writes, or None if it finds nothing."""
         pieces: list[bytes] = []
 
         def keep(data: bytes) -> None:
@@ -350,7 +354,7 @@ class RemoteSession:
         return self._process.call("table", schema, name, keys_only)
 
     def definition(self, table: Table) -> str:
-        return (self._bytes("definition", table) or b"").decode("utf-8", "surrogateescape")
+        return (self.data("definition", table) or b"").decode("utf-8", "surrogateescape")
 
     def count(self, table: Table) -> int:
         return self._process.call("count", table)
@@ -377,7 +381,7 @@ class RemoteSession:
         return self._process.call("has_value", table, column, value)
 
     def row(self, table: Table, key: Key) -> bytes | None:
-        return self._bytes("row", table, key)
+        return self.data("row", table, key)
 
     def search(self, words: str, limit: int, schemas: Sequence[str]) -> list[RowHit]:
         return self._list("search", words, limit, tuple(schemas))

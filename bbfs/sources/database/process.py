@@ -16,8 +16,6 @@ from bbfs.sources.database.rendering import encoded
 from bbfs.sources.database.session import Database
 from bbfs.sources.database.wire import DATA, DONE, FAILED, FRAME, LARGEST_FRAME, PART, decode, encode
 
-_LARGE = 96 << 20
-"""Bytes in memory. A process that a request has made larger than this is not used again."""
 _BATCH = 100
 """Entries of a list in one frame."""
 
@@ -31,7 +29,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
             call, arguments = decode(line)
             if call == "end":
                 reader.end()
-                if _resident() > _LARGE:
+                if _resident() > reader.large:
                     return
                 signal.alarm(reader.idle)  # which ends the process
                 continue
@@ -44,9 +42,13 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 class _Reader:
-    """The calls of one transaction at a time, and their answers. idle: seconds without a transaction."""
+    """The calls of one transaction at a time, and their answers. idle: seconds without a transaction.
+
+    large: bytes in memory; a process that a request has made larger than this is not used again.
+    """
 
     idle = 0
+    large = 0
 
     def __init__(self, answers: BinaryIO) -> None:
         self._answers = answers
@@ -55,7 +57,7 @@ class _Reader:
 
     def run(self, call: str, arguments: tuple[Any, ...]) -> None:
         if self._database is None:
-            module, options, environment, self.idle = arguments
+            module, options, environment, self.idle, self.large = arguments
             os.environ.update(environment)
             self._database = import_module(module).open_database(**options)
             self._send(DONE, encode(None))

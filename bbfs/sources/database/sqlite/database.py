@@ -5,6 +5,7 @@ It is opened with `mode=ro`, `query_only` is on, and a named query may do nothin
 
 import os
 import sqlite3
+from typing import Any
 from urllib.parse import quote
 
 from bbfs.model.errors import (
@@ -58,7 +59,12 @@ class SqliteDatabase:
         self._wait = wait
         self._connection: sqlite3.Connection | None = None
 
-    def begin(self) -> SqliteSession:
+    def begin(self) -> Any:
+        """Open a transaction on a new connection: a `SqliteSession`."""
+        return SqliteSession(self.connected())
+
+    def connected(self) -> sqlite3.Connection:
+        """Return a new connection to the file, with all limits, in a transaction."""
         self._connection = connection = sqlite3.connect(self._name, uri=True, timeout=self._wait, isolation_level=None)
         for limit, value in _LIMITS.items():
             connection.setlimit(limit, value)
@@ -67,8 +73,12 @@ class SqliteDatabase:
         connection.text_factory = _text
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
+        self.extend(connection)
         connection.execute("BEGIN")
-        return SqliteSession(connection)
+        return connection
+
+    def extend(self, connection: sqlite3.Connection) -> None:
+        """Add to a new connection. SQLite itself is all that tables need."""
 
     def end(self) -> None:
         if self._connection is not None:

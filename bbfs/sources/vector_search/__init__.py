@@ -1,0 +1,1 @@
+"""Collections of vectors (`type = "vector_search"`): in SQLite files, PostgreSQL and Qdrant."""

@@ -1,0 +1,85 @@
+"""The conformance suite over sources of vectors."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from vectors import DIMENSIONS, NOTES, embedded, notes_file, static_model
+
+from bbfs.model.values import DataSource
+from bbfs.sources import Handler, Services
+from bbfs.sources.vector_search.handler import VectorSearchHandler
+from bbfs.sources.vector_search.stored import floats_json
+from bbfs.testing import SourceConformance
+
+
+def point(key: int, body: str, topic: str, year: int) -> bytes:
+    head = f'{{"id": {key},\n "payload": {{"topic": "{topic}",\n  "year": {year},\n  "body": "{body}"}},\n "vector": '
+    return f"{head}{floats_json(embedded(body))}}}\n".encode()
+
+
+INFO = {
+    "collection": "notes", "dimensions": DIMENSIONS, "metric": "cosine", "element": "float", "count": 4,
+    "texts": ["topic", "body"], "filters": ["topic", "year", "body"], "model": None,
+}  # fmt: skip
+
+
+def source_of(url: str, **config: object) -> DataSource:
+    return DataSource(
+        "v", "v", "vector_search", "bb", f"bb-vector_search+v+{url.partition(':')[0]}", config={"url": url, **config}
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return static_model(tmp_path_factory.mktemp("model") / "words")
+
+
+class TestSqlite(SourceConformance):
+    known: ClassVar = {
+        **{f"sqlite://notes/point/{note[0]}.json": point(*note) for note in NOTES},
+        "sqlite://notes/info.json": (json.dumps(INFO, indent=1) + "\n").encode(),
+    }
+    unknown: ClassVar = (
+        "sqlite://nothing/info.json",
+        "sqlite://notes/point/4.json",
+        "sqlite://notes/point/01.json",
+        "sqlite://notes/point/1",
+        "sqlite://notes/point/x.json",
+        "sqlite://notes/near/9/results.json",
+        "sqlite://notes_rowids/info.json",
+        "file:./notes",
+    )
+    searched: ClassVar = ("renew the certificate", "sqlite://notes/point/1.json")
+
+    @asynccontextmanager
+    async def handler(self, directory: Path) -> AsyncIterator[Handler]:
+        made = VectorSearchHandler(source_of(notes_file(directory / "v.db")), Services())
+        try:
+            yield made
+        finally:
+            await made.aclose()
+
+
+class TestSqliteByMeaning(TestSqlite):
+    """With a static model: words that no note has find what means the same."""
+
+    known: ClassVar = {uri: data for uri, data in TestSqlite.known.items() if "point" in uri}
+    searched: ClassVar = ("expired", "sqlite://notes/point/1.json")
+
+    @pytest.fixture(autouse=True)
+    def _with_model(self, model: Path) -> None:
+        self.model = model
+
+    @asynccontextmanager
+    async def handler(self, directory: Path) -> AsyncIterator[Handler]:
+        url = notes_file(directory / "v.db")
+        made = VectorSearchHandler(source_of(url, embeddings={"folder": str(self.model)}), Services())
+        try:
+            await made.search("x", 1)  # the model is loaded at its first use
+            yield made
+        finally:
+            await made.aclose()

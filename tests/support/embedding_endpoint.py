@@ -1,0 +1,88 @@
+"""A local endpoint that speaks OpenAI's protocol for embeddings, and does wrong what a test says."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from vectors import DIMENSIONS, embedded, words
+
+MODEL = "words-32"
+KEY = "sk-the-secret"
+
+
+def vectors_of(texts: list[str]) -> list[list[float]]:
+    """The vectors of texts, as the static model of the tests makes them."""
+    known = set(words())
+    return [list(memoryview(embedded(kept(text, known))).cast("f")) for text in texts]
+
+
+def kept(text: str, known: set[str]) -> str:
+    return " ".join(word for word in text.lower().split() if word in known) or "source"
+
+
+class Endpoint:
+    """The endpoint at `url`. requests: bodies in the order of arrival. wrong: makes the status and body instead."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.wrong: Callable[[dict[str, Any]], tuple[int, Any]] | None = None
+        self.hang = threading.Event()
+        self.hang.set()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def answer(self, request: dict[str, Any]) -> tuple[int, Any]:
+        self.hang.wait(20)
+        if self.wrong is not None:
+            return self.wrong(request)
+        if request["model"] != MODEL:
+            return 404, {"error": {"message": f'model "{request["model"]}" not found, try pulling it first'}}
+        found = [{"index": n, "embedding": vector} for n, vector in enumerate(vectors_of(request["input"]))]
+        return 200, {"object": "list", "data": found[::-1], "model": MODEL}
+
+    def stop(self) -> None:
+        self.hang.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _handler(endpoint: Endpoint) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            assert self.path == "/v1/embeddings"
+            endpoint.requests.append(request)
+            endpoint.keys.append(self.headers["authorization"])
+            status, value = endpoint.answer(request)
+            body = value if isinstance(value, bytes) else json.dumps(value).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    return Handler
+
+
+@contextmanager
+def endpoint() -> Iterator[Endpoint]:
+    running = Endpoint()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def config(running: Endpoint, **options: Any) -> dict[str, Any]:
+    return {"url": running.url, "model": MODEL, "key": KEY, **options}
+
+
+__all__ = ["DIMENSIONS", "KEY", "MODEL", "Endpoint", "config", "endpoint", "vectors_of"]
