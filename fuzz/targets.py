@@ -21,7 +21,7 @@ import trio
 from bbfs.config.hosts import jsonc
 from bbfs.config.hosts.files import host_servers
 from bbfs.knowledge.server import catalogue
-from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, ProtocolViolation, TooLarge
+from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound, ProtocolViolation, TooLarge
 from bbfs.model.listing import Rows
 from bbfs.model.uri import NAME_MAX, parse_data_source_uri, parse_uri_prefix
 from bbfs.model.uri_paths import MAX_DEPTH, hide_component, names, native_of, plain_path, show_component
@@ -48,6 +48,10 @@ from bbfs.sources.storage.webdav.answers import described
 from bbfs.sources.storage.xml import read_entries
 from bbfs.sources.url.listing import link_in
 from bbfs.sources.url.sitemaps import SitemapParser
+from bbfs.sources.vector_search import vec0
+from bbfs.sources.vector_search.queries import parse_search, words_of
+from bbfs.sources.vector_search.stored import as_document, shortened
+from bbfs.sources.vector_search.values import Collection, Match, parsed
 
 Run = Callable[[bytes], None]
 LONGEST = 4096
@@ -395,6 +399,29 @@ class Whole(io.BytesIO):
         self.seek(offset)
 
 
+def vector_tables(data: bytes) -> None:
+    """The declaration of a table of vectors, and the description of a collection and its results."""
+    table = vec0.declaration("create virtual table t using vec0(" + text_of(data))
+    assert table is None or all(vector.size >= 0 for vector in table.vectors)
+    with refused(ProtocolViolation, TooLarge):
+        value = parsed(data)
+        for each in value if isinstance(value, list) else [value]:
+            for of in (Collection.of, Match.of):
+                with refused(ProtocolViolation):
+                    of(each)
+    document = as_document(data)
+    assert document is data or isinstance(document, dict)
+    assert len(json.dumps(shortened(document if isinstance(document, dict) else {}, 10))) < 8 * LONGEST
+
+
+def vector_searches(data: bytes) -> None:
+    """The name of a search."""
+    with refused(InvalidUri, NotFound):
+        query = parse_search("search?" + text_of(data))
+        assert query.text.strip()
+        assert len(words_of(query.text)) <= 32
+
+
 def tar_headers(data: bytes) -> None:
     """The headers of a tar, whose sums are put right, lead forwards. The archive leaves out negative sizes itself."""
     blocks = bytearray(data + bytes(-len(data) % 512))
@@ -510,6 +537,22 @@ TARGETS: Mapping[str, Target] = {
         ("{+", "{/", "{?", "{;", "{&", "{#", "*}", "://", "%2F"),
     ),
     "long-json": Target(long_json, _json(PAGE, [1, -2.5e3, "\ud83d\ude00", None, True]), ("\\u", "1e", "null", "NaN")),
+    "vector-tables": Target(
+        vector_tables,
+        (
+            b"id text primary key, e float[768] distance_metric=cosine, u int partition key, g text, +b blob)",
+            *_json(
+                {"name": "a", "dimensions": 3, "metric": "l2", "texts": ["t"], "filters": None, "count": 4},
+                [{"id": 7, "score": 0.5, "payload": {"a": ["x" * 40, 1e9]}}, {"id": "u", "score": None, "payload": {}}],
+            ),
+        ),
+        ("float[", "int8[", "bit[", " primary key", " partition key", "distance_metric=", "--", "/*", '"payload":'),
+    ),
+    "vector-searches": Target(
+        vector_searches,
+        (b"text=a b&limit=7&k.x=%2F.json", b"text=%C3%A9&limit=1000"),
+        ("text=", "&limit=", ".json", "%"),
+    ),
     "mcp-messages": Target(
         mcp_messages,
         _json(
