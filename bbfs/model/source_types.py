@@ -62,9 +62,15 @@ def _database_scheme(config: Mapping[str, Any]) -> str | None:
     return {"postgresql": "postgres", "": None}.get(dialect, dialect)
 
 
+def vector_backend(scheme: str) -> str | None:
+    """Return the kind of backend of vectors that URLs with a scheme name, or None."""
+    kinds = {"sqlite": "sqlite", "http": "qdrant", "https": "qdrant", "qdrant": "qdrant"}
+    return {**kinds, "postgres": "pgvector", "postgresql": "pgvector", "pgvector": "pgvector"}.get(scheme.lower())
+
+
 def _vector_scheme(config: Mapping[str, Any]) -> str | None:
     """Return the kind of backend in the option `url` of a source of vectors."""
-    return {"sqlite": "sqlite"}.get(str(config.get("url", "")).partition(":")[0].lower())
+    return vector_backend(str(config.get("url", "")).partition(":")[0])
 
 
 def _url_scheme(config: Mapping[str, Any]) -> str | None:
@@ -136,7 +142,7 @@ _OWN = {
             "bbfs.sources.vector_search.handler:VectorSearchHandler",
             _vector_scheme,
             describes_itself=True,
-            other_names=("vector", "vectors", "sqlite-vec", "sqlite_vec"),
+            other_names=("vector", "vectors", "sqlite-vec", "sqlite_vec", "qdrant", "pgvector"),
         ),
     )
 }

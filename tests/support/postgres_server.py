@@ -31,10 +31,10 @@ def binaries() -> Path | None:
 class PostgresServer:
     """A cluster and its server. It refuses to run as root: then it belongs to the user `postgres`."""
 
-    def __init__(self, directory: Path) -> None:
-        """directory: empty, with a path short enough for a Unix socket."""
+    def __init__(self, directory: Path, programs: Path | None = None) -> None:
+        """directory: empty, with a path short enough for a Unix socket. programs: of another PostgreSQL."""
         self.directory = directory
-        self._bin = binaries()
+        self._bin = programs or binaries()
         assert self._bin is not None, "PostgreSQL is not installed"
         self._as: list[str] = []
         if os.geteuid() == 0:
@@ -153,10 +153,10 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
+def postgres_server(programs: Path | None = None) -> Iterator[PostgresServer]:
     """A server for as long as the block lasts."""
     with tempfile.TemporaryDirectory(prefix="bbfs-pg-") as directory:
-        server = PostgresServer(Path(directory))
+        server = PostgresServer(Path(directory), programs)
         try:
             yield server
         finally:

@@ -283,5 +283,6 @@ def _fused(
 
 def _snippet(collection: Collection, match: Match) -> str | None:
     """Return the beginning of the longest text of a result."""
-    texts = [" ".join(text.split()) for name in collection.texts if isinstance(text := match.payload.get(name), str)]
-    return max(texts, key=len)[:_SNIPPET] or None if texts else None
+    texts = [match.payload.get(name) for name in collection.texts or match.payload]
+    plain = [" ".join(text.split()) for text in texts if isinstance(text, str)]
+    return max(plain, key=len)[:_SNIPPET] or None if plain else None

@@ -1,17 +1,23 @@
 """Options of a source of vectors."""
 
+from dataclasses import replace
 from importlib.util import find_spec
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
 from bbfs.model.errors import ConfigError
+from bbfs.model.source_types import vector_backend
 from bbfs.model.values import DataSource
 from bbfs.sources.database.backend import Access
 from bbfs.sources.database.options import AT_ONCE, BUSY
 from bbfs.sources.database.queries import Query
+from bbfs.sources.embeddings.endpoint import names_private
 from bbfs.sources.embeddings.options import EmbeddingOptions
+from bbfs.sources.http.client import WebClient
 from bbfs.sources.options import Bytes, SourceOptions, local_path
 from bbfs.sources.vector_search.databases import DatabaseVectors
+from bbfs.sources.vector_search.qdrant import QdrantVectors
 from bbfs.sources.vector_search.values import MOST_MATCHES, VectorBackend
 
 LISTED_POINTS = 10_000
@@ -21,15 +27,20 @@ MEMORY = 256 << 20
 class VectorSearchOptions(SourceOptions):
     """Options of a source of vectors.
 
-    url: `sqlite:///path`. collections: those that are shown, instead of all. payload: ordinary
-    tables of a SQLite file that have the payload, by the names of the tables of vectors. embeddings: what makes vectors
-    of texts. limit: results of a search that names no other number. listed_points: names in `point/`. max_memory: bytes
-    of a process that reads a database.
+    url: `sqlite:///path`, `postgresql://user@host/database` with pgvector, or that of a Qdrant server:
+    `http://host:6333` or `qdrant://host:6333`. collections: those that are shown, instead of all. payload: ordinary
+    tables of a SQLite file that have the payload, by the names of the tables of vectors. text: the field of a payload
+    in Qdrant that has the words. allow_private: allow a Qdrant server on this machine or in a private network; by
+    default only where the URL itself names such an address. embeddings: what makes vectors of texts. limit: results of
+    a search that names no other number. listed_points: names in `point/`. max_memory: bytes of a process that reads a
+    database.
     """
 
     url: SecretStr
     collections: tuple[str, ...] | None = None
     payload: dict[str, str] = Field(default_factory=dict)
+    text: str | None = Field(default=None, min_length=1, max_length=200)
+    allow_private: bool | None = None
     embeddings: EmbeddingOptions | None = None
     limit: int = Field(default=10, ge=1, le=MOST_MATCHES)
     listed_points: int = Field(default=LISTED_POINTS, ge=0, le=1_000_000)
@@ -39,20 +50,24 @@ class VectorSearchOptions(SourceOptions):
     @classmethod
     def _has_scheme(cls, url: SecretStr) -> SecretStr:
         if backend_of(url.get_secret_value()) is None:
-            raise ValueError("must be a URL: sqlite:///path")
+            raise ValueError("must be a URL: sqlite:///path, postgresql://user@host/database or http://host:6333")
         return url
 
 
 def backend_of(url: str) -> str | None:
     """Return the kind of backend of a URL, which is the scheme of its native URIs; None for no such URL."""
     scheme, found, _ = url.partition("://")
-    return {"sqlite": "sqlite"}.get(scheme.lower()) if found else None
+    return vector_backend(scheme) if found else None
 
 
 def backend(source: DataSource, options: VectorSearchOptions) -> VectorBackend:
     """Return the backend of a source, without connecting. Raise ConfigError."""
     where = f"sources[{source.id}].config.url"
-    return _sqlite(source, options, where)
+    if backend_of(options.url.get_secret_value()) == "sqlite":
+        return _sqlite(source, options, where)
+    if backend_of(options.url.get_secret_value()) == "pgvector":
+        return _pgvector(source, options, where)
+    return _qdrant(source, options, where)
 
 
 def _sqlite(source: DataSource, options: VectorSearchOptions, where: str) -> VectorBackend:
@@ -75,3 +90,40 @@ def _sqlite(source: DataSource, options: VectorSearchOptions, where: str) -> Vec
         file_size=1 << 30,
     )
     return DatabaseVectors(access)
+
+
+def _pgvector(source: DataSource, options: VectorSearchOptions, where: str) -> VectorBackend:
+    if unknown := sorted(set(source.auth) - {"password"}):
+        raise ConfigError(f"sources[{source.id}].auth.{unknown[0]}: 'password' is the only key of this type")
+    rest = options.url.get_secret_value().partition("://")[2]
+    try:
+        from bbfs.sources.database.servers import postgres  # noqa: PLC0415 - of the extra "database"
+
+        access = postgres(
+            where, f"postgresql+psycopg://{rest}", source.auth.get("password"), source.policy, options.max_memory
+        )
+    except ImportError as error:
+        raise ConfigError(f"{where}: needs the extra 'database' (pip install 'bbfs[database]'): {error}") from None
+    return DatabaseVectors(replace(access, scheme="pgvector", module="bbfs.sources.vector_search.pgvector"))
+
+
+def _qdrant(source: DataSource, options: VectorSearchOptions, where: str) -> VectorBackend:
+    given = options.url.get_secret_value()
+    scheme, _, rest = given.partition("://")
+    url = f"http://{rest}" if scheme.lower() == "qdrant" else given
+    try:
+        parts = urlsplit(url)
+        if not parts.hostname or parts.port == 0 or parts.query or parts.fragment:
+            raise ValueError
+    except ValueError:
+        raise ConfigError(f"{where}: expected the URL of a Qdrant server: http://host:6333") from None
+    if parts.username is not None:
+        raise ConfigError(f"{where}: a secret belongs in auth.api_key, not in a URL")
+    if unknown := sorted(set(source.auth) - {"apiKey", "api_key"}):
+        raise ConfigError(f"sources[{source.id}].auth.{unknown[0]}: 'api_key' is the only key of this type")
+    key = source.auth.get("apiKey", source.auth.get("api_key", ""))
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"sources[{source.id}].auth.api_key: cannot be sent")
+    allow = names_private(url) if options.allow_private is None else options.allow_private
+    client = WebClient(source, headers={"api-key": key} if key else {}, allow_private=allow)
+    return QdrantVectors(client, url, options.text)

@@ -77,10 +77,14 @@ class PostgresDatabase:
         self._connection: psycopg.Connection[Any] | None = None
 
     def begin(self) -> PostgresSession:
+        return PostgresSession(self.connected())
+
+    def connected(self) -> "psycopg.Connection[Any]":
+        """Return a connection in a transaction, that of the last one if it still works."""
         if self._connection is not None:
             try:
                 self._connection.execute(self._begin)
-                return PostgresSession(self._connection)
+                return self._connection
             except psycopg.Error:
                 if not self._connection.broken:
                     raise
@@ -88,7 +92,7 @@ class PostgresDatabase:
         connection.autocommit = True  # so that psycopg begins none by itself
         connection.prepare_threshold = None  # poolers do not support prepared statements
         connection.execute(self._begin)
-        return PostgresSession(connection)
+        return connection
 
     def end(self) -> None:
         if self._connection is None:

@@ -63,7 +63,7 @@ class PostgresSession:
         return [Schema(name, comment) for name, comment in self._all(catalog.SCHEMAS)]
 
     def tables(self, schema: str) -> list[Table]:
-        if not self._all(catalog.SCHEMA, _plain(schema)):
+        if not self._all(catalog.SCHEMA, plain_text(schema)):
             raise NotFound(f"no schema {shown(schema)!r}")
         rows = self._all(catalog.TABLES, schema)
         return [
@@ -80,7 +80,7 @@ class PostgresSession:
         ]
 
     def table(self, schema: str, name: str, keys_only: bool = False) -> Table:
-        found = self._all(catalog.KEYS if keys_only else catalog.TABLE, _plain(schema), _plain(name))
+        found = self._all(catalog.KEYS if keys_only else catalog.TABLE, plain_text(schema), plain_text(name))
         if not found:
             raise NotFound(f"no table {shown(name)!r} in schema {shown(schema)!r}")
         if keys_only:
@@ -286,11 +286,11 @@ def _condition(by: tuple[str, KeyValue] | None, at: int) -> tuple[str, list[Any]
 def _bound(value: KeyValue) -> str:
     """Return a value for the server. Raises NotFound for one that it cannot have."""
     if isinstance(value, str):
-        return _plain(value)
+        return plain_text(value)
     raise NotFound(f"{shown(str(value))}: no value that PostgreSQL can have")
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Return a text that PostgreSQL can have. Raises NotFound for a zero byte, and for a text that is not UTF-8."""
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise NotFound(f"{shown(text)}: no text that PostgreSQL can have")
