@@ -1,12 +1,14 @@
 """Collections of vectors on a real mount: searches by name, links to what they find, and what a walk costs."""
 
+import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from embedding_endpoint import KEY, Endpoint, config, endpoint
 from harness import Mounts, SourceTable, folder
-from programs import errno_of, run, shell
+from programs import Done, errno_of, run, shell
 from vectors import notes_file
 
 DIRECTORY = "bb-vector_search+kb+sqlite"
@@ -83,3 +85,24 @@ def test_what_goes_wrong_has_its_errno_and_harms_no_other_source(
     attributes = run("getfattr", "-d", mount / DIRECTORY).text + run("cat", mount / DIRECTORY / ".about.md").text
     assert "search?text=WORDS" in attributes
     assert KEY not in attributes + mount.log()
+
+
+@pytest.mark.semantics("S36")
+def test_a_search_of_all_sources_finds_points_by_their_meaning(
+    mounted: Mounts, tmp_path: Path, running: Endpoint
+) -> None:  # fmt: skip
+    mount = mounted(kb(tmp_path, running))
+
+    def search(*arguments: str) -> Done:
+        line = (sys.executable, "-m", "bbfs", "search", "--timeout", "20", "--json", *arguments)
+        return run(*line, status=None, env=mount.environ(), timeout=40)
+
+    first = json.loads(search("-n", "1", "expired").out)[0]
+    assert first["path"] == str(mount / DIRECTORY / "notes" / "point" / "1.json")
+    assert (first["uri"], first["snippet"]) == ("bb-vector_search+kb+sqlite://notes/point/1.json", "renew certificate")
+    assert run("cat", first["path"]).text.startswith('{"id": 1,')
+    running.wrong = lambda _request: (502, {})
+    failed = search("brew")
+    assert failed.status == 1
+    assert b"502" in failed.err
+    assert b"not searched: kb (by meaning only)" in search("--mode", "words", "expired").err

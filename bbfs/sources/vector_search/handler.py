@@ -28,7 +28,7 @@ from bbfs.sources.vector_search.entries import (
 )
 from bbfs.sources.vector_search.options import VectorSearchOptions, backend, backend_of
 from bbfs.sources.vector_search.queries import START, SearchQuery, parse_search, words_of
-from bbfs.sources.vector_search.values import Collection, Match
+from bbfs.sources.vector_search.values import MOST_MATCHES, Collection, Match
 
 Path = tuple[str, ...]
 _SNIPPET = 200
@@ -152,8 +152,14 @@ class VectorSearchHandler:
         """Return whether something makes vectors of texts, or the collections have texts, as far as is known."""
         return self._embedder is not None or self._has_texts is not False
 
+    @property
+    def by_meaning(self) -> bool:
+        """Return whether something makes vectors of texts; otherwise a search is for words."""
+        return self._embedder is not None
+
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """Return the points nearest to a text in all collections, those of several by their ranks alone."""
+        limit = min(limit, MOST_MATCHES)
         with self._health:
             collections = await self._collections()
             wanted = SearchQuery(query, limit)

@@ -105,7 +105,7 @@ async def test_without_a_model_words_are_searched_for_and_nothing_is_refused(tmp
         assert await found(made, "notes/search?text=COFFEE%20beans.json") == ["7", "2"]
         assert await found(made, "notes/search?text=coffee&year=2025.json") == ["2"]
         assert await found(made, "notes/search?text=nowhere.json") == []
-        assert made.searches
+        assert (made.searches, made.by_meaning) == (True, False)
         assert [hit.snippet for hit in await made.search("certificate", 5)] == ["renew certificate"]
         assert "embeddings = {" in " ".join(made.notes)
 
