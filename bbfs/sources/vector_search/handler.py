@@ -4,7 +4,8 @@ Native URIs are `SCHEME://COLLECTION/…`; a search is a name that no listing ha
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TypeVar
 
 from bbfs.model.errors import IsADirectory, NotADirectory, NotFound, NotSupported, Unreachable
 from bbfs.model.redaction import shown
@@ -30,6 +31,7 @@ from bbfs.sources.vector_search.options import VectorSearchOptions, backend, bac
 from bbfs.sources.vector_search.queries import START, SearchQuery, parse_search, words_of
 from bbfs.sources.vector_search.values import MOST_MATCHES, Collection, Match
 
+T = TypeVar("T")
 Path = tuple[str, ...]
 _SNIPPET = 200
 """Characters of the text of a hit."""
@@ -95,57 +97,52 @@ class VectorSearchHandler:
 
     async def list_directory(self, path: Path) -> Listing:
         """Return the entries of a directory. path: segments of the native URI."""
-        with self._health:
-            if not path:
-                found = await self._collections()
-                return Listing(tuple(map(self._entries.collection, found)))
-            collection = await self._collection(path[0])
-            segment = collection_segment(collection.name)
-            match path[1:]:
-                case ():
-                    return Listing(tuple(self._entries.of_collection(segment)), open=True)
-                case ("point",):
-                    return await self._points(collection, segment)
-                case ("near",):
-                    return Listing((), open=True)
-                case ("near", id):
-                    point = text_identifier(text_of(id))
-                    matches = await self._backend.near(collection, point, self._options.limit, {})
-                    links = self._entries.links((segment, NEAR, id), matches)
-                    return Listing((self._entries.results(segment, point), *links))
-                case (search,) if search.startswith(START):
-                    query = parse_search(search)
-                    if not query.is_file:
-                        links = self._entries.links((segment, search), await self._searched(collection, query))
-                        return Listing(tuple(links))
-            if path[1:2] in ((INFO,), (POINTS,)):
-                raise NotADirectory(f"{shown('/'.join(path))}: is no directory")
+        if not path:
+            found = await self._collections()
+            return Listing(tuple(map(self._entries.collection, found)))
+        collection = await self._collection(path[0])
+        segment = collection_segment(collection.name)
+        match path[1:]:
+            case ():
+                return Listing(tuple(self._entries.of_collection(segment)), open=True)
+            case ("point",):
+                return await self._points(collection, segment)
+            case ("near",):
+                return Listing((), open=True)
+            case ("near", id):
+                point = text_identifier(text_of(id))
+                links = self._entries.links((segment, NEAR, id), await self._near(collection, point))
+                return Listing((self._entries.results(segment, point), *links))
+            case (search,) if search.startswith(START):
+                query = parse_search(search)
+                if not query.is_file:
+                    links = self._entries.links((segment, search), await self._searched(collection, query))
+                    return Listing(tuple(links))
+        if path[1:2] in ((INFO,), (POINTS,)):
+            raise NotADirectory(f"{shown('/'.join(path))}: is no directory")
         raise NotFound(f"{shown('/'.join(path))}: no such directory")
 
     async def find(self, path: Path, name: str) -> ResourceMetadata:
         """Return the entry of a name in a directory that does not list all its entries."""
-        with self._health:
-            if len(path) == 1 and name.startswith(START):
-                return await self._find_search(path[0], name)
-            match path:
-                case (collection, "point"):
-                    point = id_of(named(name))
-                case (collection, "near"):
-                    point = text_identifier(named(name))
-                case _:
-                    raise NotFound(f"{shown(name)}: no such file")
-            there = await self._collection(collection)
-            if not await self._backend.has(there, point):
-                raise NotFound(f"{shown(point)}: no such point in {shown(there.name)}")
-            make = self._entries.point if path[1] == POINTS else self._entries.neighbours
-            return make(collection_segment(there.name), point)
+        if len(path) == 1 and name.startswith(START):
+            return await self._find_search(path[0], name)
+        match path:
+            case (collection, "point"):
+                point = id_of(named(name))
+            case (collection, "near"):
+                point = text_identifier(named(name))
+            case _:
+                raise NotFound(f"{shown(name)}: no such file")
+        there = await self._collection(collection)
+        if not await self._ask(self._backend.has(there, point)):
+            raise NotFound(f"{shown(point)}: no such point in {shown(there.name)}")
+        make = self._entries.point if path[1] == POINTS else self._entries.neighbours
+        return make(collection_segment(there.name), point)
 
     async def load(self, native_uri: str) -> Loaded:
         """Load a file: a point, what is near to one, or the results of a search."""
         path = self._entries.path_of(native_uri)
-        with self._health:
-            data = await self._load(path)
-        return Loaded((Part(native_uri, JSON, MemoryContent(data), "text"),))
+        return Loaded((Part(native_uri, JSON, MemoryContent(await self._load(path)), "text"),))
 
     @property
     def searches(self) -> bool:
@@ -160,27 +157,34 @@ class VectorSearchHandler:
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """Return the points nearest to a text in all collections, those of several by their ranks alone."""
         limit = min(limit, MOST_MATCHES)
-        with self._health:
-            collections = await self._collections()
-            wanted = SearchQuery(query, limit)
-            if self._embedder is None:
-                if not self._has_texts:
-                    raise NotSupported(f"nothing makes vectors of texts, and no collection has texts: {_CONFIGURE}")
-                found = [(c, await self._words(c, wanted)) for c in collections if c.texts]
-            else:
-                vector = await self._vector(query) if query.strip() else None
-                size = self._embedder.dimensions
-                fitting = [c for c in collections if c.dimensions == size] if vector is not None else []
-                if vector is not None and collections and not fitting:
-                    raise self._misfit(collections[0])
-                found = [(c, await self._backend.near(c, vector or b"", limit, {})) for c in fitting]
+        collections = await self._collections()
+        wanted = SearchQuery(query, limit)
+        if self._embedder is None:
+            if not self._has_texts:
+                raise NotSupported(f"nothing makes vectors of texts, and no collection has texts: {_CONFIGURE}")
+            found = [(c, await self._words(c, wanted)) for c in collections if c.texts]
+        else:
+            vector = await self._vector(query) if query.strip() else None
+            size = self._embedder.dimensions
+            fitting = [c for c in collections if c.dimensions == size] if vector is not None else []
+            if vector is not None and collections and not fitting:
+                raise self._misfit(collections[0])
+            found = [(c, await self._ask(self._backend.near(c, vector or b"", limit, {}))) for c in fitting]
         return _fused(self._entries, found, limit)
 
     # -- the parts of a request --------------------------------------------------------------------------------------
 
+    async def _ask(self, request: Awaitable[T]) -> T:
+        """Return the answer of the backend, whose health is that of the source: an embedder has none of its own."""
+        with self._health:
+            return await request
+
+    async def _near(self, collection: Collection, point: str) -> Sequence[Match]:
+        return await self._ask(self._backend.near(collection, point, self._options.limit, {}))
+
     async def _collections(self) -> list[Collection]:
         shown_ones = self._options.collections
-        found = [c for c in await self._backend.collections() if shown_ones is None or c.name in shown_ones]
+        found = [c for c in await self._ask(self._backend.collections()) if shown_ones is None or c.name in shown_ones]
         self._has_texts = any(c.texts for c in found)
         return found
 
@@ -190,11 +194,11 @@ class VectorSearchHandler:
         given = self._options.collections
         if given is not None and name not in given:
             raise NotFound(f"collection {shown(name)!r} is not shown; the option collections says which are")
-        return await self._backend.collection(name)
+        return await self._ask(self._backend.collection(name))
 
     async def _points(self, collection: Collection, segment: str) -> Listing:
         limit = self._options.listed_points
-        ids = list(dict.fromkeys(await self._backend.ids(collection, limit + 1)))
+        ids = list(dict.fromkeys(await self._ask(self._backend.ids(collection, limit + 1))))
         problem = f"only the first {limit} points are listed (listed_points)" if len(ids) > limit else None
         listed = tuple(self._entries.point(segment, each) for each in ids[:limit])
         return Listing(listed, problem=problem, open=True)
@@ -215,10 +219,10 @@ class VectorSearchHandler:
             case ("info.json",):
                 return collection.document(None if self._embedder is None else self._embedder.name)
             case ("point", name):
-                return await self._backend.point(collection, self._id(name))
+                return await self._ask(self._backend.point(collection, self._id(name)))
             case ("near", id, "results.json"):
                 point = text_identifier(text_of(id))
-                return _document(await self._backend.near(collection, point, self._options.limit, {}))
+                return _document(await self._near(collection, point))
             case (search,) if search.startswith(START) and search.endswith(".json"):
                 return _document(await self._searched(collection, parse_search(search)))
             case () | ("point",) | ("near",) | ("near", _):
@@ -246,12 +250,12 @@ class VectorSearchHandler:
         vector = await self._vector(query.text)
         if self._embedder.dimensions != collection.dimensions:
             raise self._misfit(collection)
-        return await self._backend.near(collection, vector, limit, query.filters)
+        return await self._ask(self._backend.near(collection, vector, limit, query.filters))
 
     async def _words(self, collection: Collection, query: SearchQuery) -> Sequence[Match]:
         words = words_of(query.text)
         limit = query.limit or self._options.limit
-        return await self._backend.words(collection, words, limit, query.filters) if words else ()
+        return await self._ask(self._backend.words(collection, words, limit, query.filters)) if words else ()
 
     async def _vector(self, text: str) -> bytes:
         assert self._embedder is not None

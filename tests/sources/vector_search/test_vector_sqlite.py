@@ -130,6 +130,7 @@ async def test_vectors_alone_need_a_model_and_the_refusal_says_how(tmp_path: Pat
         with pytest.raises(Unreachable) as caught:
             await loaded(made, "bare/search?text=y.json")
         assert KEY not in str(caught.value)
+        assert made.state.state == "up"  # the points can be read
         assert (await loaded(made, "bare/point/1.json"))["vector"] == [1, 2, 3, 4]
 
 
