@@ -15,6 +15,7 @@ from bbfs import __version__
 from bbfs.cli import demo, output
 from bbfs.cli.commands import cache, doctor, load, login, mount, path, put, read, search, serve, sources, tools, watch
 from bbfs.cli.commands.configuring import config, discover, edit
+from bbfs.cli.commands.searching import grep, index
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError
 
@@ -164,6 +165,8 @@ for _command in (
     login.login,
     login.logout,
     load.load,
+    index.index,
+    grep.grep,
     watch.watch,
     cache.refresh,
     put.put,

@@ -40,6 +40,8 @@ from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.model.values import Change
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.commands.calls import PIECE, Calls, described
+from bbfs.resources.commands.grep import Grep
+from bbfs.resources.commands.indexing import indexed
 from bbfs.resources.commands.listing import entries
 from bbfs.resources.commands.put import Puts
 from bbfs.resources.commands.search import search
@@ -250,6 +252,15 @@ class _Client:
                     for page in await entries(self._manager, request):
                         await self._answer_with_room({"id": asked, "entries": page})
                         await trio.lowlevel.checkpoint()  # a large directory takes its time
+                    self._answer({"id": asked, "ok": True})
+                case "grep":
+                    async for answer in Grep(self._manager, request).answers():
+                        await self._answer_with_room({"id": asked, **answer})
+                    self._answer({"id": asked, "ok": True})
+                case "index":
+                    done = await indexed(self._manager, request, lambda told: self._offer(asked, {"indexed": told}))
+                    await self._queue.fewer_than(1)  # answers would go before the progress that waits
+                    self._answer({"id": asked, "indexed": done})
                     self._answer({"id": asked, "ok": True})
                 case "put":
                     self._answer({"id": asked, "ok": True, **await self._puts.take(request)})

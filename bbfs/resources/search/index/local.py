@@ -226,6 +226,16 @@ class LocalIndex:
         store = await self.open(make=True)
         return 0 if store is None else await self._writer(partial(store.write, entries, self._clock()))
 
+    @property
+    def waiting(self) -> int:
+        """The number of entries that wait to be written."""
+        return len(self._waiting)
+
+    async def walk_began(self, source: Source) -> float | None:
+        """Return when a walk over a source began that has not ended, or None. Raise BbfsError."""
+        found = [usage.walking for usage in await self.usage() if usage.source == source.fingerprint]
+        return found[0] if found else None
+
     async def walking(self, source: Source, since: float | None) -> None:
         """Note that a walk over a source goes on since then; None: it has ended. Raise BbfsError."""
         store = await self.open(make=True)

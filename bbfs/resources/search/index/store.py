@@ -239,6 +239,10 @@ class IndexStore:
         with self._changing():
             self._db.execute("DELETE FROM source WHERE fingerprint = ?", (source,))
 
+    def shrink(self) -> None:
+        """Give the space of removed documents back to the disk."""
+        self._mending(lambda: self._db.execute("VACUUM"))
+
     def _source(self, fingerprint: str) -> int:
         self._db.execute("INSERT OR IGNORE INTO source (fingerprint) VALUES (?)", (fingerprint,))
         return self._db.execute("SELECT id FROM source WHERE fingerprint = ?", (fingerprint,)).fetchone()[0]

@@ -1,0 +1,1 @@
+"""Commands that find resources by their texts, and that prepare for it."""

@@ -1,0 +1,70 @@
+"""Indexing of sources: by the daemon of a mount, or of the sources that this process opens."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from bbfs.cli import output
+from bbfs.cli.target import control_client
+from bbfs.cli.target.access import SourceTree
+from bbfs.cli.target.direct import DirectTree
+from bbfs.cli.target.operand import Trees
+from bbfs.model.errors import BbfsError
+
+Counts = Mapping[str, Any]
+"""The counts of a walk, as `bbfs.resources.commands.indexing` describes them."""
+
+
+async def each(
+    trees: Trees, operands: Sequence[str], *, dry_run: bool
+) -> AsyncIterator[tuple[str, Counts | BbfsError | OSError]]:
+    """Index sources one by one; without operands all. Yield each name with its counts, or its error."""
+    for name, tree, directory in await _chosen(trees, operands):
+        try:
+            yield name, await _index(trees, tree, directory, dry_run=dry_run)
+        except (BbfsError, OSError) as error:
+            yield name, error
+
+
+async def _chosen(trees: Trees, operands: Sequence[str]) -> list[tuple[str, SourceTree, str]]:
+    """Return the sources meant: the name, the tree that has it, and its directory at the root."""
+    found: list[tuple[str, SourceTree, str]] = []
+    for operand in operands:
+        target = await trees.target(operand)
+        path = await target.located()
+        found.append((operand, target.tree, path[0]))
+    if not operands:
+        for tree in await trees.roots():
+            found += [
+                (entry.path[0], tree, entry.path[0])
+                for entry in await tree.children((), exact=False)
+                if entry.kind == "directory"
+            ]
+    return found
+
+
+async def _index(trees: Trees, tree: SourceTree, directory: str, *, dry_run: bool) -> Counts:
+    counts: Counts = {}
+
+    def note(told: Counts) -> None:
+        nonlocal counts
+        counts = told
+
+    def shown() -> str | None:
+        if not counts:
+            return None
+        done = counts["loaded"] + counts["left_out"] + counts["failed"]
+        return f"{directory}: {done} of {output.count(counts['to_load'], 'resource')} read"
+
+    before, trees.progress.note = trees.progress.note, lambda: shown() or before()
+    request = {"source": directory, "dryRun": dry_run}
+    try:
+        if isinstance(tree, DirectTree):
+            from bbfs.resources.commands.indexing import indexed  # noqa: PLC0415 - the handlers
+
+            return await indexed(tree.manager, request, note)
+        async for message in control_client.answers(tree.mount, {"request": "index", **request}):
+            if isinstance(message.get("indexed"), dict):
+                note(message["indexed"])
+        return counts
+    finally:
+        trees.progress.note = before

@@ -1,0 +1,124 @@
+"""`bbfs index` and `bbfs grep` on a real mount, against GNU grep."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from harness import Mount, Mounts, folder
+from programs import Done, Program, run
+
+TEXTS = {
+    "guide/install.md": "# Install\n\nRenew the certificate.\nrenew it again\n\nlast line",
+    "guide/use.md": "# Use\n\nNothing here.\n",
+    "guide/deep/er/notes.txt": "one\ntwo\nthree certificate\nfour\nfive\nsix certificate seven\n",
+    "code/main.py": "def main():\n    return 'certificate'\n",
+    "code/a b.py": "x = 1\n",
+    "-dash.txt": "certificate\n",
+    "empty": "",
+    "umlaut.txt": "Schlüssel für die Tür\n",
+}
+
+
+def bbfs(mount: Mount, *arguments: str | Path, status: int = 0) -> Done:
+    env = mount.environ() | {"LC_ALL": "C.UTF-8", "BBFS_MOUNT": str(mount.path)}
+    return run(sys.executable, "-m", "bbfs", *arguments, status=status, env=env, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def mount(module_mounted: Mounts, tmp_path_factory: pytest.TempPathFactory) -> Mount:
+    root = tmp_path_factory.mktemp("texts")
+    for name, text in TEXTS.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / "binary").write_bytes(b"certificate\0\n")
+    (root / "latin").write_bytes("certificate f\xfcr\n".encode("latin-1"))
+    (root / "link").symlink_to("guide")
+    made = module_mounted(folder("notes", root), tables={"mount": {"agents": True}})
+    bbfs(made, "index", "notes")
+    return made
+
+
+SAME = [
+    ["certificate"],
+    ["-i", "CERTIFICATE"],
+    ["-w", "renew"],
+    ["-l", "certificate"],
+    ["-c", "certificate"],
+    ["-c", "--include", "*.md", "certificate"],
+    ["-v", "certificate"],
+    ["-F", "main():"],
+    ["-P", r"(?<=the )cert\w+"],
+    ["-A", "1", "three"],
+    ["-B", "1", "-A", "2", "certificate", "--include", "*.txt"],
+    ["-C", "1", "two|five"],
+    ["--include", "d*", "certificate"],
+    ["--include", "*.md", "--include", "*.py", "e"],
+    ["ren(ew|t) (the|a)"],
+    ["Schlüssel"],
+    ["-i", "SCHLÜSSEL"],
+    ["-e"],
+    ["^$"],
+    ["nowhere at all"],
+    ["zero\ncertificate"],
+]
+
+
+@pytest.mark.semantics("S37")
+@pytest.mark.parametrize("arguments", SAME, ids=" ".join)
+def test_the_matches_are_those_of_grep(mount: Mount, arguments: list[str]) -> None:
+    here = mount / "bb-filesystem+notes+file"
+    if arguments == ["-e"]:
+        arguments = ["--", "-dash"]
+    plain = ["-E"] if not {"-F", "-P"} & {*arguments} else []
+    expected = Program("grep", "-rn", *plain, *arguments, here).wait()
+    found = bbfs(mount, "grep", *arguments, here, status=expected.status)
+    assert sorted(found.text.splitlines()) == sorted(expected.text.splitlines())
+
+
+@pytest.mark.semantics("S37")
+def test_a_change_is_found_and_only_files_that_can_match_are_read(mounted: Mounts, tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"{number:02}.txt").write_text(f"word{number} text\n")
+    mount = mounted(folder("notes", tmp_path))
+    here = mount / "bb-filesystem+notes+file"
+    said = bbfs(mount, "index", "notes").text
+    assert said == "notes: 30 documents indexed, 0 unchanged\n"
+    assert bbfs(mount, "grep", "-l", "word17", "notes").text == f"{here}/17.txt\n"
+    (tmp_path / "03.txt").write_text("now word17 as well\n")
+    assert {*bbfs(mount, "grep", "-l", "word17", here).text.splitlines()} == {f"{here}/17.txt", f"{here}/03.txt"}
+    (tmp_path / "05.txt").unlink()
+    assert bbfs(mount, "index", "notes").text == "notes: 1 document indexed, 28 unchanged, 1 removed\n"
+    status = json.loads(bbfs(mount, "index", "status", "--json").text)
+    assert status["sources"] == [
+        {"source": "bb-filesystem+notes", "documents": 29, "bytes": 347, "stale": 0, "unfinished": False}
+    ]
+    bbfs(mount, "index", "clear", "notes")
+    assert json.loads(bbfs(mount, "index", "status", "--json").text)["sources"] == []
+
+
+def test_relative_operands_and_files_are_printed_as_typed(mount: Mount) -> None:
+    script = 'cd "$1" && "$2" -m bbfs grep certificate guide code/main.py && cd guide && "$2" -m bbfs grep Renew'
+    done = run("bash", "-c", script, "bash", mount / "bb-filesystem+notes+file", sys.executable, env=mount.environ())
+    assert done.text.splitlines() == [
+        "guide/install.md:3:Renew the certificate.",
+        "guide/deep/er/notes.txt:3:three certificate",
+        "guide/deep/er/notes.txt:6:six certificate seven",
+        "code/main.py:2:    return 'certificate'",
+        "install.md:3:Renew the certificate.",
+    ]
+
+
+def test_what_cannot_be_searched_is_said(mount: Mount, tmp_path: Path) -> None:
+    assert b"Unmatched" in bbfs(mount, "grep", "a(", status=2).err
+    assert b"not inside a bbfs mount" in bbfs(mount, "grep", "a", tmp_path, status=2).err
+    missing = mount / "bb-filesystem+notes+file/nothing"
+    assert b"No such file" in bbfs(mount, "grep", "a", missing, status=2).err
+
+
+def test_without_a_mount_grep_says_so(tmp_path: Path) -> None:
+    (tmp_path / "bbfs").mkdir()
+    (tmp_path / "bbfs/config.toml").write_text('[[sources]]\nname = "only-here"\ntype = "memory"\n')
+    env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    done = run(sys.executable, "-m", "bbfs", "grep", "a", "only-here", status=2, env=env)
+    assert b"only-here: not at any mount" in done.err
