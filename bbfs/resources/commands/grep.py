@@ -15,7 +15,9 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bbfs.model.errors import BbfsError, NameTooLong, NotFound, ProtocolViolation
+import trio
+
+from bbfs.model.errors import BbfsError, NameTooLong, ProtocolViolation
 from bbfs.model.uri_paths import MAX_DEPTH
 from bbfs.resources.catalog.base import Shown
 from bbfs.resources.catalog.record import DIRECTORY, Path, Record
@@ -76,13 +78,16 @@ class Grep:
                 yield {"unlisted": "/".join(directory), "why": str(error)}
                 continue
             below: list[Path] = []
-            for name, shown in entries:
+            source = self._manager.place(directory)[0] if directory else None
+            for number, (name, shown) in enumerate(entries):
+                if number % PAGE == PAGE - 1:
+                    await trio.lowlevel.checkpoint()  # a large directory takes its time
                 path = (*directory, name)
                 kind = "file" if isinstance(shown, str) else shown.kind
                 if kind == "directory" and len(path) <= MAX_DEPTH:
                     below.append(path)
                 elif kind == "file":
-                    if not await self._passed_over(path, shown):
+                    if not await self._passed_over(source, shown):
                         if read.add(path):
                             yield {"read": read.paths}
                             read = _Page()
@@ -101,18 +106,17 @@ class Grep:
         files = [(name, await manager.find((name,))) for name in manager.root_files]
         return [*files, *((name, DIRECTORY) for name in sorted(manager.roots()))]
 
-    async def _passed_over(self, path: Path, shown: Shown) -> bool:
-        """Return whether a file has no match."""
-        try:
-            source, _ = self._manager.place(path)
-        except NotFound:
-            return False
-        excluded = await self._without_match(source)
+    async def _passed_over(self, source: Source | None, shown: Shown) -> bool:
+        """Return whether a file has no match. source: that of its directory."""
         if isinstance(shown, str):
-            return shown in excluded and self._is_current(source.catalog.record(shown), excluded[shown])
+            excluded = {} if source is None else await self._without_match(source)
+            if source is None or (version := excluded.get(shown)) is None:
+                return False
+            return self._is_current(source.catalog.record(shown), version)
         record = shown.record
         if record is None or record.parent is not None or shown.candidate is not None:
             return False
+        excluded = await self._without_match(self._manager.source_of(record))
         version = excluded.get(record.metadata.native_uri)
         return version is not None and self._is_current(record, version)
 

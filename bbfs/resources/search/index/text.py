@@ -61,6 +61,9 @@ def chunks(text: str, name: str) -> list[Chunk]:
 
 def _sections(text: str) -> Iterator[tuple[str | None, str]]:
     """Yield the sections of a Markdown text with their headings. A `#` in a block of code begins none."""
+    if "#" not in text:
+        yield None, text
+        return
     begin, heading, fence = 0, None, None
     for match in _HEADING.finditer(text):
         marks, title, quote = match.groups()
@@ -92,8 +95,9 @@ def _pieces(text: str, boundary: re.Pattern[str]) -> Iterator[str]:
 def terms(text: str) -> set[str]:
     """Return the terms of a text. A long one comes as pieces that have every run of `LONGEST_RUN` characters."""
     found = set(_TERM.findall(lowered(text)))
-    long = [term for term in found if len(term) > _LONGEST_TERM]
-    for term in long:
+    if max(map(len, found), default=0) <= _LONGEST_TERM:
+        return found
+    for term in [term for term in found if len(term) > _LONGEST_TERM]:
         found.discard(term)
         found.update(term[at : at + _LONGEST_TERM] for at in range(0, len(term) - LONGEST_RUN, LONGEST_RUN))
     return found
