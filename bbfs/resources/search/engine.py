@@ -112,9 +112,8 @@ class Search:
         below: paths from the mount's root; a hit is at or below one of them.
         """
         asked = _Asked(_checked(query, limit), limit, mode, below, within)
-        searching = [source for source in sources if self._handler(source, mode) is not None]
         async with trio.open_nursery() as nursery:
-            for source in searching:
+            for source in sources:
                 asked.rankings[source.data.id] = []
                 nursery.start_soon(self._of_source, asked, source)
             for index in self.searchers:
@@ -122,7 +121,7 @@ class Search:
                 if covered:
                     asked.rankings[index] = []
                     nursery.start_soon(self._of_index, asked, index, covered)
-        return SearchAnswer(_merged(asked), (*asked.problems.values(), *self._left_out(sources, searching, mode)))
+        return SearchAnswer(_merged(asked), (*asked.problems.values(), *self._left_out(asked, sources)))
 
     @staticmethod
     def _handler(source: Source, mode: Mode) -> CanSearch | None:
@@ -130,22 +129,30 @@ class Search:
         by_meaning = isinstance(handler, SearchesByMeaning) and handler.by_meaning
         return handler if mode == "both" or by_meaning == (mode == "meaning") else None
 
-    def _left_out(self, sources: Sequence[Source], searching: Collection[Source], mode: Mode) -> list[str]:
+    def _left_out(self, asked: _Asked, sources: Sequence[Source]) -> list[str]:
         """Return a sentence about the sources that nothing could be found in."""
-        covered = [each for each in sources if any(index.covers(each.data.id) for index in self.searchers)]
-        left = [source for source in sources if source not in searching and source not in covered]
+        left = [
+            source
+            for source in sources
+            if self._handler(source, asked.mode) is None
+            and source.data.id not in asked.problems
+            and not any(index.covers(source.data.id) for index in self.searchers)
+        ]
         none = ", ".join(source.data.id for source in left if source.searches is None)
         other = ", ".join(source.data.id for source in left if source.searches is not None)
         said = [f"cannot be searched: {none} (no search of their own, not indexed)"] if none else []
-        by = {"words": "meaning", "meaning": "words"}.get(mode)
+        by = {"words": "meaning", "meaning": "words"}.get(asked.mode)
         return said + ([f"not searched: {other} (by {by} only)"] if other else [])
 
     # -- one ranking -------------------------------------------------------------------------------------------------
 
     async def _of_source(self, asked: _Asked, source: Source) -> None:
         """Ask a source for its hits. A source that is slow or down costs its own hits and a sentence."""
-        handler, name = source.searches, source.data.id
-        assert handler is not None
+        name = source.data.id
+        await self._known(asked, source)
+        handler = self._handler(source, asked.mode)
+        if handler is None:
+            return
         most = MOST if any(len(path) > 1 for path in asked.below) else asked.limit
 
         async def request() -> list[Hit]:
@@ -162,6 +169,21 @@ class Search:
             asked.problems[name] = _problem(name, error)
             return
         asked.rankings[name] = await self._existing(asked, [(source, hit) for hit in hits])
+
+    async def _known(self, asked: _Asked, source: Source) -> None:
+        """List a source if only that tells whether it has a search."""
+        catalog = source.catalog
+        may = isinstance(source.handler, CanSearch) and source.data.capabilities.search and source.searches is None
+        if not may or not isinstance(catalog, FlatCatalog) or catalog.cached_view((), completed=False) is not None:
+            return
+        with trio.move_on_at(asked.deadline) as bound:
+            try:
+                with source.waiters:
+                    await catalog.view((), completed=False)
+            except BbfsError as error:
+                asked.problems[source.data.id] = _problem(source.data.id, error)
+        if bound.cancelled_caught:
+            asked.problems[source.data.id] = _problem(source.data.id, _late(asked))
 
     async def _of_index(self, asked: _Asked, index: Searcher, covered: dict[str, Source]) -> None:
         most = MOST if asked.below else asked.limit
