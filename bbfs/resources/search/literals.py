@@ -14,7 +14,7 @@ from bbfs.resources.search.index.text import runs
 Syntax = Literal["extended", "fixed", "perl"]
 DEEPEST = 50
 """Groups in groups; of a deeper pattern, nothing is required."""
-LONGEST_PATTERN = 10_000
+LONGEST_PATTERN = 2000
 """Characters of a pattern of which literals are required."""
 _INTERVAL = re.compile(r"\{(\d+)(?:,\d*)?\}")
 _PERL_UNKNOWN = re.compile(r"\(\?(?!:)|\(\*|\\[^\WdDwWsSbBAzZnrtfevhHV]")

@@ -1,13 +1,14 @@
 """The plan of a grep: it never requires what a matching line may lack."""
 
 import subprocess
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbfs.resources.search.index.text import folds_to_ascii, terms
-from bbfs.resources.search.literals import And, Anything, Node, Or, Run, plan
+from bbfs.resources.search.literals import LONGEST_PATTERN, And, Anything, Node, Or, Run, Syntax, plan
 
 
 def allows(node: Node, found: set[str]) -> bool:
@@ -111,3 +112,11 @@ def test_a_text_that_grep_matches_has_all_that_the_plan_requires(
 @given(st.text(alphabet="abZé0 -_", max_size=400), st.integers(0, 400), st.integers(1, 32))
 def test_every_short_run_of_a_text_is_in_a_term(text: str, at: int, length: int) -> None:
     assert allows(plan(text[at : at + length], "fixed").required, terms(text))
+
+
+@pytest.mark.parametrize("syntax", ["extended", "perl", "fixed"])
+@pytest.mark.parametrize("piece", ["[[:a", "[[.", "[", "(a|", "a{1}", "\\", "[^]", "(?:", "a\n", "|", "[[:a:]"])
+def test_a_hostile_pattern_is_planned_within_the_bound(piece: str, syntax: Syntax) -> None:
+    begun = time.process_time()
+    plan(piece * (LONGEST_PATTERN // len(piece)), syntax)
+    assert time.process_time() - begun < 5

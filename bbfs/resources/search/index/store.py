@@ -39,6 +39,8 @@ LONG = 60.0
 """Seconds for reading all documents of a source."""
 _LONGEST_TITLE = 200
 _SNIPPET_WORDS = 24
+_PAGES_IN_LOG = 8000
+"""Pages of 4 KiB in the write-ahead log before they go to the database: each time costs waits for the disk."""
 _TERMS_KNOWN = 500_000
 """Terms that the writer remembers to have written, about 80 bytes each."""
 _SCHEMA = (
@@ -156,6 +158,7 @@ class IndexStore:
         self._db = connect(str(self._path), _SCHEMA, _VERSION)
         self._db.isolation_level = None
         self._db.execute("PRAGMA cache_size = -32768")
+        self._db.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_IN_LOG}")
         self._db.execute("SELECT count(*) FROM source").fetchone()
         self._reader = sqlite3.connect(self._path, timeout=BUSY_TIMEOUT, check_same_thread=False)
         self._reader.execute("PRAGMA query_only = 1")
