@@ -13,9 +13,9 @@ import click
 
 from bbfs import __version__
 from bbfs.cli import demo, output
-from bbfs.cli.commands import cache, doctor, load, login, mount, path, put, read, search, serve, sources, tools, watch
+from bbfs.cli.commands import cache, doctor, load, login, mount, path, put, read, serve, sources, tools, watch
 from bbfs.cli.commands.configuring import config, discover, edit
-from bbfs.cli.commands.searching import grep, index
+from bbfs.cli.commands.searching import grep, index, search
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from harness import Mount, Mounts, folder
-from programs import Done, Program, run
+from programs import Done, Program, run, wait_until
 
 TEXTS = {
     "guide/install.md": "# Install\n\nRenew the certificate.\nrenew it again\n\nlast line",
@@ -20,7 +20,7 @@ TEXTS = {
 }
 
 
-def bbfs(mount: Mount, *arguments: str | Path, status: int = 0) -> Done:
+def bbfs(mount: Mount, *arguments: str | Path, status: int | None = 0) -> Done:
     env = mount.environ() | {"LC_ALL": "C.UTF-8", "BBFS_MOUNT": str(mount.path)}
     return run(sys.executable, "-m", "bbfs", *arguments, status=status, env=env, timeout=60)
 
@@ -122,3 +122,22 @@ def test_without_a_mount_grep_says_so(tmp_path: Path) -> None:
     env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     done = run(sys.executable, "-m", "bbfs", "grep", "a", "only-here", status=2, env=env)
     assert b"only-here: not at any mount" in done.err
+
+
+def test_what_the_index_has_is_found_on_the_mount(mounted: Mounts, tmp_path: Path) -> None:
+    (tmp_path / "tls.md").write_text("# Renewing\n\nRenew the certificate with certbot.\n")
+    (tmp_path / "other.md").write_text("nothing\n")
+    mount = mounted(folder("notes", tmp_path, index=True))
+    here = mount / "bb-filesystem+notes+file"
+    run("cat", here / "tls.md", here / "other.md")
+
+    def found(query: str) -> list[str]:
+        return bbfs(mount, "search", "-l", query, here, status=None).text.splitlines()
+
+    wait_until(lambda: found("renew certificate") == [f"{here}/tls.md"], "the text that was read is indexed", 30)
+    answer = json.loads(bbfs(mount, "search", "--json", "certbot", here).text)
+    assert [(hit["where"], hit["title"]) for hit in answer] == [("Renewing", "tls.md")]
+    (tmp_path / "tls.md").write_text("# Renewing\n\nAsk the operators.\n")
+    wait_until(lambda: found("certbot") == [], "the old words are not found", 30)
+    run("cat", here / "tls.md")
+    wait_until(lambda: found("operators") == [f"{here}/tls.md"], "the new words are", 30)

@@ -14,6 +14,7 @@ import trio
 
 from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation
 from bbfs.model.values import ResourceMetadata
+from bbfs.resources.catalog import FlatCatalog
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index.local import MOST_WAITING, LocalIndex, stamp_of
 from bbfs.resources.search.index.store import Indexed, Remove
@@ -63,6 +64,10 @@ async def walk(
     now = manager.clock()
     if since is not None and not 0 <= now - since < CONTINUED_FOR:
         since = None
+    if isinstance(source.catalog, FlatCatalog):
+        await source.catalog.refresh()  # what was listed a moment ago may be gone
+    else:
+        source.catalog.expire()
     listed = [each for each in await manager.list_resources(source.data.id) if _may_be_text(each)]
     wanted = [each for each in listed if not _is_unchanged(known.get(each.native_uri), each, since)]
     walked.resources, walked.to_load = len(listed), len(wanted)

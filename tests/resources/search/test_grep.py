@@ -90,8 +90,6 @@ async def test_a_walk_loads_what_has_changed_and_removes_what_is_gone(tmp_path: 
         docs.handler.described["docs://all/a"] = {"etag": "2"}
         docs.handler.contents["docs://all/a"] = b"changed"
         del docs.handler.contents["docs://all/d"]
-        await docs.manager.list_resources(docs.handler.source.id)
-        docs.clock.advance(5)
         docs.handler.loaded.clear()
         walked = await docs.index()
         assert (walked.unchanged, walked.removed) == (1, 1)
