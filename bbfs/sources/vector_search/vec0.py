@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from bbfs.sources.vector_search.values import Metric
 
-LONGEST = 1 << 16
+LONGEST = 1 << 14
 """Characters of a declaration."""
 Element: TypeAlias = Literal["float", "int8", "bit"]
 _USING = re.compile(r"\busing\s+[\"'`\[]?vec0[\"'`\]]?\s*\(", re.IGNORECASE)
