@@ -6,7 +6,7 @@ its resource now. No content is loaded for that.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal, Protocol, TypeAlias
@@ -155,9 +155,10 @@ class Search:
             return
         most = MOST if any(len(path) > 1 for path in asked.below) else asked.limit
 
-        async def request() -> list[Hit]:
+        async def request() -> list[tuple[Source, Hit]]:
             async with source.slots.ask():
-                return list(_usable(await handler.search(asked.query, most), most))
+                found = await handler.search(asked.query, most)
+            return [*_usable(((source, hit) for hit in found), most)]
 
         try:
             with source.waiters:
@@ -168,7 +169,7 @@ class Search:
         except BbfsError as error:
             asked.problems[name] = _problem(name, error)
             return
-        asked.rankings[name] = await self._existing(asked, [(source, hit) for hit in hits])
+        asked.rankings[name] = await self._existing(asked, hits)
 
     async def _known(self, asked: _Asked, source: Source) -> None:
         """List a source if only that tells whether it has a search."""
@@ -189,13 +190,12 @@ class Search:
         most = MOST if asked.below else asked.limit
         with trio.move_on_at(asked.deadline) as bound:
             try:
-                hits = await index.search(asked.query, most, sources=covered.keys(), mode=asked.mode)
+                found = await index.search(asked.query, most, sources=covered.keys(), mode=asked.mode)
             except BbfsError as error:
                 asked.problems["index"] = _problem("the index", error)
                 return
-            asked.rankings[index] = await self._existing(
-                asked, [(covered[source_id], hit) for source_id, hit in hits if source_id in covered]
-            )
+            hits = ((covered[source_id], hit) for source_id, hit in found if source_id in covered)
+            asked.rankings[index] = await self._existing(asked, [*_usable(hits, most)])
         if bound.cancelled_caught:
             asked.problems["index"] = _problem("the index", _late(asked))
 
@@ -262,16 +262,17 @@ def _checked(query: str, limit: int) -> str:
     return words
 
 
-def _usable(hits: Iterable[Hit], most: int) -> Iterable[Hit]:
-    """Yield what a source may say: at most so many hits, each resource once, with texts in one line and of a bound."""
-    seen: set[str] = set()
-    for hit in islice(hits, most):
-        if not isinstance(hit.native_uri, str) or len(hit.native_uri) > LONGEST_URI or hit.native_uri in seen:
+def _usable(hits: Iterable[tuple[Source, Hit]], most: int) -> Iterator[tuple[Source, Hit]]:
+    """Yield at most so many hits, each resource once, with texts in one printable line and of a bound."""
+    seen: set[tuple[str, str]] = set()
+    for source, hit in islice(hits, most):
+        key = source.data.id, hit.native_uri
+        if not isinstance(hit.native_uri, str) or len(hit.native_uri) > LONGEST_URI or key in seen:
             continue
-        seen.add(hit.native_uri)
+        seen.add(key)
         score = hit.score if hit.score is not None and math.isfinite(hit.score) else None
         texts = (_text(hit.title, LONGEST_TITLE), _text(hit.snippet, LONGEST_SNIPPET), _text(hit.where, LONGEST_TITLE))
-        yield Hit(hit.native_uri, score, *texts)
+        yield source, Hit(hit.native_uri, score, *texts)
 
 
 def _text(text: str | None, longest: int) -> str | None:

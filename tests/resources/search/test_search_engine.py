@@ -170,11 +170,13 @@ async def test_a_source_whose_search_is_not_granted_is_not_asked(nursery: trio.N
     ],
 )
 async def test_hostile_texts_and_scores_are_bounded(nursery: trio.Nursery, hit: Hit) -> None:
-    a = searching("a", "1", hits=[hit] * 10_000)
-    async with World(nursery, a) as world:
-        [found] = (await world.manager.search("word")).hits
-        assert math.isfinite(found.score)
-        for text in (found.title, found.snippet or "", found.where or ""):
+    a, b = searching("a", "1", hits=[hit] * 10_000), searching("b", "1", searches=False)
+    async with World(nursery, a, b) as world:
+        world.manager.searchers.append(Index("b", *[("b", hit)] * 10_000))
+        found = (await world.manager.search("word")).hits
+        assert [each.source_id for each in found] == ["a", "b"]
+        assert all(math.isfinite(each.score) for each in found)
+        for text in (text or "" for each in found for text in (each.title, each.snippet, each.where)):
             assert text.isprintable()
             assert len(text) <= LONGEST_SNIPPET
 
