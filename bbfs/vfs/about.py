@@ -14,7 +14,7 @@ from bbfs.model.quantities import counted
 from bbfs.model.redaction import printable
 from bbfs.model.uri_templates.expand import expand_template, template_variables
 from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata, ResourceTemplate, SourceState
-from bbfs.resources.documents import ABOUT
+from bbfs.resources.documents import ABOUT, SEARCH
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.sources import MemoryContent, TellsMore
@@ -106,10 +106,18 @@ def root_description(manager: ResourceManager) -> str:
         lines.append(f"- [{prefix}]({prefix}/{ABOUT}): {_kind(source)}{has}. {_state(source)}")
     lines += [
         "",
+        *_searching(manager),
         f"`{ABOUT}` in each directory says more. `.bbfs/status.json` has the state of this mount.",
         "The path of a resource is its URI with `://` written as `/`; the attribute `user.bbfs.uri` is the exact URI.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _searching(manager: ResourceManager) -> Iterator[str]:
+    """Yield how to search, if something can."""
+    sources = manager.sources.values()
+    if any(source.searches or any(each.covers(source.data.id) for each in manager.searchers) for source in sources):
+        yield f"`ls '{SEARCH}/some words'` finds resources, here or in any directory below; `bbfs search` does as well."
 
 
 def description(source: Source) -> str:

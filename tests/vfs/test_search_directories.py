@@ -8,6 +8,7 @@ from fakes import FlatSource, SearchingSource, TreeSource, World, data_source
 
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound
 from bbfs.model.values import Hit
+from bbfs.vfs.about import root_description
 from bbfs.vfs.search import HOLDS, MARKDOWN, NDJSON, SHOWN, SearchHandler
 
 DOCS, TREE = "mcp-server+docs", "bb-scripted+tree+file"
@@ -145,6 +146,15 @@ async def test_names_of_links_are_safe_and_unique(nursery: trio.Nursery, title: 
             assert "/" not in name
             assert len(name.encode()) <= 255
             assert (await link(world, f".search/q/{name}")).startswith(f"../../{DOCS}/x/")
+
+
+@pytest.mark.semantics("S35")
+async def test_the_description_of_the_root_says_how_to_search_if_something_can(nursery: trio.Nursery) -> None:
+    source = docs()
+    async with World(nursery, source) as world:
+        assert "`ls '.search/some words'`" in root_description(world.manager)
+        source.searches = False
+        assert ".search" not in root_description(world.manager)
 
 
 async def test_hits_of_a_directory_are_bounded(nursery: trio.Nursery) -> None:
