@@ -26,7 +26,7 @@ import socket
 import struct
 import warnings
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path as FilePath
@@ -254,8 +254,9 @@ class _Client:
                         await trio.lowlevel.checkpoint()  # a large directory takes its time
                     self._answer({"id": asked, "ok": True})
                 case "grep":
-                    async for answer in Grep(self._manager, request).answers():
-                        await self._answer_with_room({"id": asked, **answer})
+                    async with aclosing(Grep(self._manager, request).answers()) as answers:
+                        async for answer in answers:
+                            await self._answer_with_room({"id": asked, **answer})
                     self._answer({"id": asked, "ok": True})
                 case "index":
                     done = await indexed(self._manager, request, lambda told: self._offer(asked, {"indexed": told}))

@@ -34,7 +34,7 @@ MAX_RESULT = 4 << 20
 """Bytes of all contents of one answer, by default."""
 _INSTRUCTIONS = (
     "Files, databases and other MCP servers as data sources. load_datasource tells what a data source holds, "
-    "load_resources loads it, search_resources finds it."
+    "load_resources loads it, search_resources finds it, grep_resources matches its lines."
 )
 _STATIC_TTL = 3600.0
 _WRONG = (NotFound, InvalidUri, IsADirectory, NotADirectory, Fault)

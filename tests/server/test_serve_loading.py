@@ -68,7 +68,7 @@ async def test_the_examples_of_the_data_model(stdio: Callable[..., Any], era: st
         async with stdio(era, folder("local", local)) as client:
             # The client checks every structured result against its schema from here on.
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-            assert set(tools) == {"load_datasource", "load_resources", "search_resources"}
+            assert set(tools) == {"load_datasource", "load_resources", "search_resources", "grep_resources"}
             assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools.values())
             for example, names in (
                 (TEMPLATE_EXAMPLE, ("src/config.ts", "tests/config.test.ts")),

@@ -11,7 +11,7 @@ A file is passed over only if a reader of the mount would get the version that i
 source: the record is fresh, or the source has just listed that version. `cached` trusts the index otherwise, too.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,7 +64,7 @@ class Grep:
         self._others = request.get("others") is True
         self._excluded: dict[str, Mapping[str, str]] = {}
 
-    async def answers(self) -> AsyncIterator[dict[str, Any]]:
+    async def answers(self) -> AsyncGenerator[dict[str, Any]]:
         """Yield the answers. Raise BbfsError if the path itself cannot be listed."""
         read, others = _Page(), _Page()
         pending = [self._start]

@@ -8,13 +8,14 @@ import mcp_types as types
 from pydantic import BaseModel, ValidationError
 
 from bbfs.resources.manager import ResourceManager
-from bbfs.server.tools import load_datasource, load_resources, search_resources
+from bbfs.server.tools import grep_resources, load_datasource, load_resources, search_resources
 from bbfs.serving.bounds import shortened
 
 _ARGUMENTS: Mapping[str, type[BaseModel]] = {
     load_datasource.NAME: load_datasource.SourceArguments,
     load_resources.NAME: load_resources.ResourceArguments,
     search_resources.NAME: search_resources.SearchArguments,
+    grep_resources.NAME: grep_resources.GrepArguments,
 }
 MOST_PROBLEMS = 10
 """Faults of the arguments that a refusal names."""
@@ -61,6 +62,14 @@ def definitions(source_ids: list[str]) -> list[types.Tool]:
             search_resources.SearchArguments,
             search_resources.OUTPUT,
         ),
+        _tool(
+            grep_resources.NAME,
+            "Grep resources",
+            "The lines of the resources of a data source that match a regular expression, with their numbers. Exact, "
+            "and slower than search_resources if the data source is not indexed.",
+            grep_resources.GrepArguments,
+            grep_resources.OUTPUT,
+        ),
     ]
 
 
@@ -71,6 +80,7 @@ class Tools:
         self._data_sources = load_datasource.DataSources(manager, depth)
         self._resources = load_resources.Resources(manager, most_bytes)
         self._searches = search_resources.Searches(manager)
+        self._greps = grep_resources.Greps(manager)
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None) -> types.CallToolResult:
         """Call a tool. Wrong arguments are explained in the result, for the model to read. Raises KeyError."""
@@ -84,6 +94,8 @@ class Tools:
             return await self._resources.load(given)
         if isinstance(given, search_resources.SearchArguments):
             return await self._searches.search(given)
+        if isinstance(given, grep_resources.GrepArguments):
+            return await self._greps.grep(given)
         assert isinstance(given, load_datasource.SourceArguments)
         return _structured(await self._data_sources.load(given))
 

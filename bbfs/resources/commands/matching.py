@@ -1,0 +1,207 @@
+"""Matches a pattern against resources without a mount: loads those that can match, and has GNU grep read them.
+
+A pattern may come from a model, so grep runs with limits: on its memory, its time, and the lines that it may print.
+"""
+
+import os
+import resource
+import subprocess
+import tempfile
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+import trio
+
+from bbfs.model.errors import BbfsError, DeadlineExceeded, InvalidUri, NotSupported
+from bbfs.resources.catalog.record import Path, Record
+from bbfs.resources.commands.grep import Grep
+from bbfs.resources.manager import ResourceManager
+
+WITHIN = 30.0
+"""Seconds for one question."""
+BATCH = 64
+"""Resources that one process of grep reads."""
+LARGEST = 8 << 20
+"""Bytes of a content; a larger one is not read."""
+BATCH_BYTES = 64 << 20
+"""Bytes of the contents of one batch."""
+MEMORY = 256 << 20
+"""Bytes of address space of a process of grep."""
+LONGEST_LINE = 500
+"""Characters of a line."""
+MOST_OUTPUT = 4 << 20
+"""Bytes of the output of one process that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a resource, from 1. matches: or it is there for the context."""
+
+    number: int
+    text: str
+    matches: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """The lines of one resource."""
+
+    record: Record
+    lines: tuple[Line, ...]
+
+
+@dataclass(slots=True)
+class Matches:
+    """The resources with matches in the order of the tree. problems: sentences about what was not read."""
+
+    found: list[Matched]
+    problems: list[str]
+
+
+async def match(
+    manager: ResourceManager, start: Path, pattern: str, *, ignore_case: bool, fixed: bool, context: int, limit: int
+) -> Matches:
+    """Return the matching lines at and below a path from the mount's root, at most `limit` and their context.
+
+    Raise InvalidUri for a pattern that grep refuses; NotSupported without grep; the error of the path itself.
+    """
+    command = ["grep", "-nHI", "--null", "-F" if fixed else "-E", *(["-i"] if ignore_case else []), "-C", str(context)]
+    matches, left, unread = Matches([], []), limit, 0
+    await _lines([*command, "-e", pattern], [])
+    with trio.move_on_after(WITHIN) as bound:
+        async with aclosing(_files(manager, start, pattern, matches, ignore_case=ignore_case, fixed=fixed)) as files:
+            async for paths in files:
+                loaded = await _loaded(manager, paths)
+                unread += len(paths) - len(loaded)
+                found = await _lines([*command, "-m", str(left), "-e", pattern], [data for _, data in loaded])
+                for (record, _), lines in zip(loaded, found, strict=True):
+                    kept = _first(lines, left)
+                    left -= sum(line.matches for line in kept)
+                    if kept:
+                        matches.found.append(Matched(record, kept))
+                if left <= 0:
+                    matches.problems.append(f"there may be more than {limit} matching lines")
+                    break
+    if bound.cancelled_caught:
+        matches.problems.append(f"not everything was read within {WITHIN:g} s: name a path below")
+    if unread:
+        matches.problems.append(f"{unread} resources could not be read, or are larger than {LARGEST} bytes")
+    return matches
+
+
+def _first(lines: Sequence[Line], most: int) -> tuple[Line, ...]:
+    """Return the lines up to the last match that is wanted."""
+    kept: list[Line] = []
+    for line in lines:
+        if line.matches and most == 0:
+            break
+        most -= line.matches
+        kept.append(line)
+    return tuple(kept) if any(line.matches for line in kept) else ()
+
+
+async def _files(
+    manager: ResourceManager, start: Path, pattern: str, matches: Matches, *, ignore_case: bool, fixed: bool
+) -> AsyncGenerator[list[Path]]:
+    """Yield the paths of the files that can match, a batch at a time."""
+    request = {
+        "path": "/".join(start),
+        "pattern": pattern,
+        "syntax": "fixed" if fixed else "extended",
+        "ignoreCase": ignore_case,
+    }
+    node = await manager.find(start) if len(start) > 1 else None
+    if node is not None and node.kind == "file":
+        yield [start]
+        return
+    waiting: list[Path] = []
+    async with aclosing(Grep(manager, request).answers()) as answers:
+        async for answer in answers:
+            waiting += [tuple(path.split("/")) for path in answer.get("read", ())]
+            if "unlisted" in answer:
+                matches.problems.append(f"{answer['unlisted']}: {answer['why']}")
+            while len(waiting) >= BATCH:
+                yield waiting[:BATCH]
+                waiting = waiting[BATCH:]
+    if waiting:
+        yield waiting
+
+
+async def _loaded(manager: ResourceManager, paths: Sequence[Path]) -> list[tuple[Record, bytes]]:
+    """Return the contents of files, in their order, without those that fail or are too large. No tool is run."""
+    found: dict[Path, tuple[Record, bytes]] = {}
+    room = BATCH_BYTES
+
+    async def load(path: Path) -> None:
+        nonlocal room
+        with suppress(BbfsError):
+            record = (await manager.find(path)).record
+            if record is None or record.on_open or (record.metadata.size or 0) > LARGEST:
+                return
+            content = await manager.open(record)
+            if content.size <= min(LARGEST, room):
+                room -= content.size
+                found[path] = record, await content.read_waiting(0, content.size)
+
+    async with trio.open_nursery() as nursery:
+        for path in paths:
+            nursery.start_soon(load, path)
+    return [found[path] for path in paths if path in found]
+
+
+async def _lines(command: Sequence[str], contents: Sequence[bytes]) -> list[list[Line]]:
+    """Return the lines that grep prints of each content. Raise InvalidUri, NotSupported, DeadlineExceeded."""
+    with tempfile.TemporaryDirectory(prefix="bbfs-grep-") as directory:
+        names = [str(number) for number in range(len(contents))]
+        for name, data in zip(names, contents, strict=True):
+            (FilePath(directory) / name).write_bytes(data)
+        output = await _run([*command, "--", *(names or [os.devnull])], directory)
+    found: list[list[Line]] = [[] for _ in contents]
+    for row in output.split(b"\n"):
+        name, null, rest = row.partition(b"\0")
+        digits = len(rest) - len(rest.lstrip(b"0123456789"))
+        if null and digits and name.isdigit():
+            text = rest[digits + 1 :].decode(errors="replace")[:LONGEST_LINE]
+            found[int(name)].append(Line(int(rest[:digits]), text, rest[digits : digits + 1] == b":"))
+    return found
+
+
+async def _run(command: Sequence[str], directory: str) -> bytes:
+    """Return the output of grep, which runs in a directory with limits."""
+    taken = bytearray()
+    with trio.move_on_after(WITHIN) as bound:
+        try:
+            process = await trio.lowlevel.open_process(
+                command,
+                cwd=directory,
+                env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        except FileNotFoundError:
+            raise NotSupported("there is no grep on this machine") from None
+        try:
+            with suppress(ProcessLookupError):
+                resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
+            assert process.stdout is not None
+            async with process.stdout:
+                async for some in process.stdout:
+                    taken += some
+                    if len(taken) > MOST_OUTPUT:
+                        break
+            if len(taken) > MOST_OUTPUT:
+                process.kill()
+            status = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                with trio.CancelScope(shield=True):
+                    await process.wait()
+        if status == 2:
+            raise InvalidUri("grep refuses the pattern, or it takes too much memory")
+    if bound.cancelled_caught:
+        raise DeadlineExceeded(f"the pattern took more than {WITHIN:g} s")
+    return bytes(taken[:MOST_OUTPUT])

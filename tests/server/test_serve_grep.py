@@ -1,0 +1,86 @@
+"""`grep_resources`: the lines that match, exactly, within bounds."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from fakes import FlatSource, World, data_source
+from harness import folder
+from served import BOUND
+
+from bbfs.resources.commands import matching
+from bbfs.server.service import MAX_RESULT
+from bbfs.server.tools import Tools
+from bbfs.server.tools.grep_resources import MOST
+
+KB = {
+    "name": "kb",
+    "type": "memory",
+    "config": {
+        "resources": {
+            "tls/renew.md": "# Certificates\n\nRenew the certificate\nwith certbot.\n",
+            "tls/issue.md": "How a certificate is issued.\n",
+            "other.md": "nothing\n",
+        }
+    },
+}
+
+
+async def test_a_model_greps_and_cites(stdio: Callable[..., Any], era: str, local: Path) -> None:
+    with trio.fail_after(BOUND):
+        async with stdio(era, KB, folder("local", local)) as client:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert tools["grep_resources"].annotations.read_only_hint
+            arguments = {"pattern": "(Renew|is)[a-z]* ", "dataSourceId": "kb", "context": 1}
+            result = await client.call_tool("grep_resources", arguments)
+            issue, renew = result.structured_content["resources"]
+            assert issue["uri"] == "bb-memory+kb+memory://tls/issue.md"
+            assert [(line["number"], line["text"], line["matches"]) for line in renew["lines"]] == [
+                (2, "", False),
+                (3, "Renew the certificate", True),
+                (4, "with certbot.", False),
+            ]
+            assert f"{renew['uri']}:3:Renew the certificate" in result.content[0].text
+            assert "Renew" in (await client.read_resource(renew["uri"])).contents[0].text
+            for more, count in (({"path": "tls/renew.md"}, 1), ({"path": "other.md"}, 0), ({"limit": 1}, 1)):
+                found = (await client.call_tool("grep_resources", arguments | more)).structured_content
+                assert len(found["resources"]) == count
+            for wrong, says in (
+                ({"pattern": "a("}, "grep refuses the pattern"),
+                ({"dataSourceId": "none"}, "data source not found"),
+                ({"path": "nothing"}, "nothing"),
+                ({"limit": MOST + 1}, "invalid arguments"),
+            ):
+                refused = await client.call_tool("grep_resources", arguments | wrong)
+                assert refused.is_error, wrong
+                assert says in refused.content[0].text
+
+
+async def test_an_answer_is_bounded(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "LARGEST", 1 << 20)
+    long = b"a" * 10_000 + b"\n"
+    contents: dict[str, Any] = {f"x://{number}": long * 50 for number in range(20)}
+    contents |= {"x://large": b"a\n" * (1 << 20), "x://binary": b"a\0\n"}
+    async with World(nursery, FlatSource(data_source("mcp-server+many"), contents=contents)) as world:
+        arguments = {"pattern": "a", "dataSourceId": "many", "limit": MOST}
+        result = await Tools(world.manager, None, MAX_RESULT).call("grep_resources", arguments)
+        found = result.structured_content
+        assert found is not None
+        assert sum(len(each["lines"]) for each in found["resources"]) == MOST
+        assert len(result.model_dump_json()) < 1 << 20
+        assert "there may be more than 200 matching lines" in found["problems"]
+
+
+@pytest.mark.parametrize("pattern", ["(((((a{1,250}){1,250}){1,250}){1,250}){1,250})", "(.*)\\1\\1\\1\\1b" * 3])
+async def test_a_hostile_pattern_takes_neither_memory_nor_time(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    monkeypatch.setattr(matching, "WITHIN", 3.0)
+    source = FlatSource(data_source("mcp-server+one"), contents={"x://a": b"a" * 3000 + b"\n"})
+    async with World(nursery, source) as world:
+        with trio.fail_after(BOUND):
+            arguments = {"pattern": pattern, "dataSourceId": "one"}
+            result = await Tools(world.manager, None, MAX_RESULT).call("grep_resources", arguments)
+        assert result.structured_content is not None
