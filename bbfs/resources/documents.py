@@ -1,5 +1,6 @@
 """Resources and sources as JSON documents. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,8 @@ ABOUT = ".about.md"
 """The name of the file that describes a source, and of the one at the root that describes all."""
 SEARCH = ".search"
 """The name of the directory whose names are queries: at the root and in each directory, and in no listing."""
+HIT = re.compile(r"[0-9]{2,} ")
+"""The beginning of the name of a hit in the directory of a query: its rank."""
 _LONGEST = 1000
 """Characters of a text of a template where all templates of a directory are described together."""
 _MOST = 1 << 16

@@ -352,12 +352,18 @@ class ResourceManager:
         return source.catalog.cached(below)
 
     def last_cached(self, path: Path) -> Node | None:
-        """Return the node at a path by the last answer of the source, however old it is, or None."""
+        """Return the node at a path by the last answer of the source, however old it is, or None.
+
+        A hit is a link even before its search has ended. Otherwise the kernel would give up an open: it looks a name up
+        again only once, which the file that the link leads to may need.
+        """
         source, below = self.place(path)
         try:
-            return source.catalog.last_cached(below)
+            node = source.catalog.last_cached(below)
         except (NotFound, NotADirectory):
-            return None
+            node = None
+        is_hit = source is self._searches and path[-3:-2] == (SEARCH,) and documents.HIT.match(path[-1])
+        return Node("symlink", target="") if node is None and is_hit else node
 
     async def find(self, path: Path) -> Node:
         """Return the node at a path, after a listing if necessary. Raise NotFound or the source's error."""

@@ -89,3 +89,12 @@ def test_a_walk_never_searches(mounted: Mounts, tmp_path: Path) -> None:
         assert "call " not in log.read_text(), command
     assert run("ls", mount / ".search" / "word").text.split() == ["results.md", "results.ndjson"]
     assert [line for line in log.read_text().splitlines() if line.startswith("call ")] == ['call echo {"text": "word"}']
+
+
+@pytest.mark.semantics("S22", "S36")
+def test_a_hit_is_read_at_once_while_its_search_is_slow(mounted: Mounts, tmp_path: Path) -> None:
+    server = [sys.executable, SERVERS / "calls.py", tmp_path / "log"]  # which never answers the tool `wait`
+    slow = mcp("slow", server, timeout=1, search={"tool": "wait", "query": "q"})
+    mount = mounted(knowledge(), slow, expected=["invalid entry left out"])
+    assert run("cat", mount / ".search" / "issued" / "01 issue.md").text == RESOURCES["tls/issue.md"]
+    assert "slow: no answer within 1 s" in run("cat", mount / ".search" / "renew" / "results.md").text

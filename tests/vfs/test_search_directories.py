@@ -68,6 +68,24 @@ async def test_hits_are_links_in_the_order_of_their_rank(nursery: trio.Nursery) 
         assert len(source.searched) == 2
 
 
+@pytest.mark.semantics("S22", "S36")
+async def test_a_hit_of_a_slow_search_is_a_link_from_its_lookup_on(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    source = docs()
+    source.hold(source.SEARCHING)
+    async with World(nursery, source) as world:
+        await searching(world)
+        found = await world.kernel.walk(".search/renew/01 Renew it.md")
+        assert (found.kind, found.entry_timeout) == ("symlink", 0.0)
+        none = await world.kernel.walk(".search/renew/09 none")
+        source.release(source.SEARCHING)
+        assert await world.files.readlink(found.ino) == f"../../{DOCS}/x/tls/renew.md".encode()
+        with pytest.raises(NotFound):
+            await world.files.readlink(none.ino)
+        assert source.searched == ["renew"]
+
+
 @pytest.mark.semantics("S36")
 async def test_each_directory_has_searches_of_what_is_below_it(nursery: trio.Nursery) -> None:
     source, tree = docs(), TreeSource(contents={"file:./d/t.md": b"t"})
