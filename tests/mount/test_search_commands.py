@@ -8,6 +8,8 @@ import pytest
 from harness import Mount, Mounts, folder
 from programs import Done, Program, run, wait_until
 
+from bbfs.resources.search.index.store import IndexStore
+
 TEXTS = {
     "guide/install.md": "# Install\n\nRenew the certificate.\nrenew it again\n\nlast line",
     "guide/use.md": "# Use\n\nNothing here.\n",
@@ -141,3 +143,32 @@ def test_what_the_index_has_is_found_on_the_mount(mounted: Mounts, tmp_path: Pat
     wait_until(lambda: found("certbot") == [], "the old words are not found", 30)
     run("cat", here / "tls.md")
     wait_until(lambda: found("operators") == [f"{here}/tls.md"], "the new words are", 30)
+
+
+def test_an_index_run_that_is_killed_goes_on_without_a_duplicate_or_a_hole(tmp_path: Path) -> None:
+    count = 1500
+    root = tmp_path / "texts"
+    root.mkdir()
+    for number in range(count):
+        (root / f"{number:04}.txt").write_text(f"word{number} " * 200)
+    env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "BBFS_MOUNT": ""}
+    command = [sys.executable, "-m", "bbfs", "index", "--dir", f"texts={root}"]
+    database = tmp_path / "bbfs/index.sqlite"
+
+    def documents() -> int:
+        if not database.exists():
+            return 0
+        store = IndexStore(database, 0)
+        try:
+            return sum(usage.documents for usage in store.usage())
+        finally:
+            store.close()
+
+    killed = Program(*command, env=env)
+    wait_until(lambda: documents() > 0 or not killed.running, "some documents are in the index", 30)
+    killed.kill()
+    before = documents()
+    assert before > 0
+    said = run(*command, env=env, timeout=60).text
+    assert said == f"bb-filesystem+texts+file: {count - before} documents indexed, {before} unchanged\n"
+    assert documents() == count

@@ -105,6 +105,26 @@ def test_a_removed_document_is_gone(store: IndexStore) -> None:
     assert store.usage() == []
 
 
+def test_nothing_of_a_removed_source_stays_in_the_file(store: IndexStore, tmp_path: Path) -> None:
+    store.write([document("a", "confidential plan"), document("b", "public", source="two")], 1.0)
+    store.clear("one")
+    store.shrink()
+    files = b"".join(path.read_bytes() for path in (tmp_path / "cache").iterdir())
+    assert b"onfidentia" not in files
+    assert b"public" in files
+    assert {*store.excluded("two", plan("ubli", "extended"), 30.0)} == set()
+
+
+def test_another_process_may_remove_terms(store: IndexStore, tmp_path: Path) -> None:
+    other = IndexStore(tmp_path / "cache" / "index.sqlite", BUDGET)
+    store.write([document("a", "needle")], 1.0)
+    other.clear("one")
+    other.shrink()
+    other.close()
+    store.write([document("b", "needle"), document("c", "other")], 2.0)
+    assert excluded(store, "eedl") == {"c"}
+
+
 def test_only_documents_that_cannot_match_are_excluded(store: IndexStore) -> None:
     store.write([document("a", "int mainLoop(void)"), document("b", "int other(void)")], 1.0)
     assert excluded(store, "ainLoo") == {"b"}

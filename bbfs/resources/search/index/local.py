@@ -73,6 +73,7 @@ class LocalIndex:
         self._ids: dict[str, str] = {}
         self._store: IndexStore | None = None
         self._opening = trio.Lock()
+        self._flushing = trio.Lock()
         self._reading = trio.CapacityLimiter(1)
         self._writing = trio.CapacityLimiter(1)
         self._waiting: deque[_Learnt | Entry] = deque()
@@ -206,15 +207,16 @@ class LocalIndex:
 
     async def flush(self) -> None:
         """Write all that waits. Raise BbfsError."""
-        while self._waiting:
-            taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
-            self._waiting_bytes -= sum(len(each.content) for each in taken if isinstance(each, _Learnt))
-            try:
-                await self._write(taken)
-            finally:
+        async with self._flushing:  # one at a time: a mark must come after the document that it is about
+            while self._waiting:
+                taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+                self._waiting_bytes -= sum(len(each.content) for each in taken if isinstance(each, _Learnt))
+                with trio.CancelScope(shield=True):  # what was taken would be lost
+                    await self._write(taken)
+                # After a failure these stay: a changed document must not be found again.
                 self._left.subtract((each.source, each.uri) for each in taken if isinstance(each, Stale | Remove))
                 self._left = +self._left
-        self._filled = trio.Event()
+            self._filled = trio.Event()
 
     async def _write(self, taken: Sequence[_Learnt | Entry]) -> None:
         store = await self.open(make=any(isinstance(each, _Learnt) for each in taken))

@@ -27,7 +27,7 @@ from bbfs.serving.private_files import own_directory
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_VERSION = 1
+_VERSION = 2
 MOST_TERMS = 1000
 """Terms with one substring; of a more frequent one, all documents are candidates."""
 SHORTEST_RUN = 3
@@ -44,8 +44,13 @@ _PAGES_IN_LOG = 8000
 _TERMS_KNOWN = 500_000
 """Terms that the writer remembers to have written, about 80 bytes each."""
 _SCHEMA = (
-    *(f"DROP TABLE IF EXISTS {table}" for table in ("words", "grams", "termgrams", "chunk", "document", "source")),
+    *(
+        f"DROP TABLE IF EXISTS {table}"
+        for table in ("words", "grams", "termgrams", "chunk", "document", "source", "generation")
+    ),
     *(f"DROP {kind} IF EXISTS {name}" for kind, name in (("VIEW", "passage"), ("TABLE", "term"))),
+    "CREATE TABLE generation (number INTEGER NOT NULL)",  # of `term`: it grows when terms are removed
+    "INSERT INTO generation VALUES (0)",
     "CREATE TABLE source (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, walking REAL)",
     "CREATE TABLE document (id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL, uri TEXT NOT NULL,"
     " version TEXT NOT NULL, stamp TEXT, title TEXT NOT NULL, size INTEGER NOT NULL, indexed_at REAL NOT NULL,"
@@ -163,6 +168,7 @@ class IndexStore:
         self._reader = sqlite3.connect(self._path, timeout=BUSY_TIMEOUT, check_same_thread=False)
         self._reader.execute("PRAGMA query_only = 1")
         self._known: set[str] = set()
+        self._generation = -1
 
     def close(self) -> None:
         with self._reading:
@@ -243,8 +249,21 @@ class IndexStore:
             self._db.execute("DELETE FROM source WHERE fingerprint = ?", (source,))
 
     def shrink(self) -> None:
-        """Give the space of removed documents back to the disk."""
-        self._mending(lambda: self._db.execute("VACUUM"))
+        """Remove the terms that no document has any more, and give the space back to the disk."""
+        self._mending(self._shrink)
+
+    def _shrink(self) -> None:
+        with self._changing():
+            self._db.execute("UPDATE generation SET number = number + 1")
+            self._known.clear()
+            self._db.execute("INSERT INTO termgrams (termgrams) VALUES ('delete-all')")
+            self._db.execute("DELETE FROM term")
+            for (number,) in self._db.execute("SELECT id FROM document").fetchall():
+                self._add_terms(terms(self._text(number)))
+            for table in ("words", "grams"):  # a segment of FTS5 keeps removed words until it is merged
+                self._db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+        self._db.execute("VACUUM")
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log has what was removed
 
     def _source(self, fingerprint: str) -> int:
         self._db.execute("INSERT OR IGNORE INTO source (fingerprint) VALUES (?)", (fingerprint,))
@@ -268,6 +287,9 @@ class IndexStore:
             self._db.execute("INSERT INTO words (rowid, title, text) VALUES (?, ?, ?)", (at, title, chunk.text))
         found = terms(entry.text)
         self._db.execute("INSERT INTO grams (rowid, terms) VALUES (?, ?)", (number, " ".join(found)))
+        self._add_terms(found)
+
+    def _add_terms(self, found: set[str]) -> None:
         if len(self._known) > _TERMS_KNOWN:
             self._known.clear()
         for term in found - self._known:
@@ -275,6 +297,10 @@ class IndexStore:
             if new.rowcount == 1:
                 self._db.execute("INSERT INTO termgrams (rowid, term) VALUES (?, ?)", (new.lastrowid, term))
         self._known |= found
+
+    def _text(self, document: int) -> str:
+        rows = self._db.execute("SELECT text FROM chunk WHERE document = ? ORDER BY id", (document,))
+        return "".join(text for (text,) in rows)
 
     def _remove(self, documents: Iterable[tuple[int, str]]) -> None:
         """Remove documents. FTS5 wants the words of the rows again, since it keeps no content of its own."""
@@ -293,6 +319,10 @@ class IndexStore:
         """Open a transaction that excludes other writers. An exception rolls it back."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
+            generation = self._db.execute("SELECT number FROM generation").fetchone()[0]
+            if generation != self._generation:
+                self._known.clear()  # another process has removed terms
+                self._generation = generation
             yield
         except BaseException:
             self._known.clear()  # some of them may not be written now
