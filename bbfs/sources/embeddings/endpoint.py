@@ -17,7 +17,7 @@ from bbfs.sources.embeddings.options import MOST_DIMENSIONS, EmbeddingOptions
 from bbfs.sources.http.addresses import is_public, literal
 from bbfs.sources.http.client import WebClient
 
-_ANSWER = JsonBounds(size=64 << 20, values=2_500_000, depth=16)
+_ANSWER = JsonBounds(size=32 << 20, values=1_000_000, depth=16)
 _PAUSES = (0.2, 1.0)
 """Seconds before a request is sent again: a vector costs the endpoint nothing but work."""
 _KEPT = 256
@@ -67,6 +67,7 @@ class EndpointEmbedder:
             raise self._broken(f"has no list of {len(texts)} vectors (data)")
         vectors: list[bytes | None] = [None] * len(texts)
         for place, item in enumerate(items):
+            await trio.lowlevel.checkpoint()  # a batch may have a million numbers
             index = item.get("index", place) if isinstance(item, dict) else None
             if type(index) is not int or not 0 <= index < len(texts) or vectors[index] is not None:
                 raise self._broken("does not give one vector for each text (index)")

@@ -26,7 +26,7 @@ class EmbeddingOptions(SourceOptions):
     key: SecretStr | None = None
     dimensions: int | None = Field(default=None, ge=1, le=MOST_DIMENSIONS)
     send_dimensions: bool = False
-    batch: int = Field(default=BATCH, ge=1, le=2048)
+    batch: int = Field(default=BATCH, ge=1, le=512)
     allow_private: bool | None = None
     folder: str | None = Field(default=None, min_length=1)
     max_memory: Bytes = Field(default=MODEL_MEMORY, ge=256 << 20, le=16 << 30)

@@ -7,6 +7,8 @@ import json
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TypeVar
 
+import trio
+
 from bbfs.model.errors import IsADirectory, NotADirectory, NotFound, NotSupported, Unreachable
 from bbfs.model.redaction import shown
 from bbfs.model.uri_paths import hide_component, show_component
@@ -222,9 +224,9 @@ class VectorSearchHandler:
                 return await self._ask(self._backend.point(collection, self._id(name)))
             case ("near", id, "results.json"):
                 point = text_identifier(text_of(id))
-                return _document(await self._near(collection, point))
+                return await _document(await self._near(collection, point))
             case (search,) if search.startswith(START) and search.endswith(".json"):
-                return _document(await self._searched(collection, parse_search(search)))
+                return await _document(await self._searched(collection, parse_search(search)))
             case () | ("point",) | ("near",) | ("near", _):
                 raise IsADirectory(f"{shown('/'.join(path))}: is a directory")
             case (search,) if search.startswith(START):
@@ -270,7 +272,12 @@ class VectorSearchHandler:
         )
 
 
-def _document(matches: Sequence[Match]) -> bytes:
+async def _document(matches: Sequence[Match]) -> bytes:
+    """Return the results as JSON. Their payloads may be large, so a thread writes them."""
+    return await trio.to_thread.run_sync(_written, matches)
+
+
+def _written(matches: Sequence[Match]) -> bytes:
     found = [{"id": match.id, "score": match.score, "payload": match.payload} for match in matches]
     return (json.dumps(found, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "replace")
 

@@ -7,6 +7,8 @@ from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
+import trio
+
 from bbfs.model.errors import InvalidUri, NotFound, NotSupported, ProtocolViolation
 from bbfs.model.redaction import shown
 from bbfs.sources.embeddings.options import MOST_DIMENSIONS
@@ -23,6 +25,8 @@ from bbfs.sources.vector_search.values import (
 )
 
 _METRICS: dict[str, Metric] = {"Cosine": "cosine", "Dot": "dot", "Euclid": "l2", "Manhattan": "l1"}
+_LONGEST_NAME = 1024
+"""Characters of the name of a collection or vector. Qdrant itself takes 255."""
 _PAGE = 1000
 """Ids in one answer."""
 _MOST_EMPTY = 10
@@ -79,7 +83,7 @@ class QdrantVectors:
                 raise ProtocolViolation(f"{shown(name)}: a collection that cannot be understood")
         count = result.get("points_count")
         of = {"": vectors} if "size" in vectors else vectors
-        return [self._one(name, vector, about, count) for vector, about in of.items()]
+        return [self._one(name, vector and _name(vector), about, count) for vector, about in of.items()]
 
     def _one(self, name: str, vector: str, about: Any, count: Any) -> Collection:
         match about:
@@ -132,11 +136,7 @@ class QdrantVectors:
         found = await self._point(collection, id, with_all=True)
         if found is None:
             raise NotFound(f"{shown(id)}: no such point in {shown(collection.name)}")
-        numbers, payload = found.get("vector"), found.get("payload")
-        if isinstance(numbers, dict):
-            numbers = numbers.get(collection.owner[1])
-        text = "null" if numbers is None else vector_json("float", _floats(collection, numbers))
-        return point_json(found["id"], payload if isinstance(payload, dict) else {}, text).encode("utf-8", "replace")
+        return await trio.to_thread.run_sync(_point_document, collection, found)
 
     async def near(self, collection: Collection, to: str | bytes, limit: int, filters: FILTERS) -> Sequence[Match]:
         query: Any = list(memoryview(to).cast("f")) if isinstance(to, bytes) else _asked_id(to)
@@ -146,7 +146,8 @@ class QdrantVectors:
         request = {"query": query, "limit": limit, "with_payload": True, "filter": _filter(filters)}
         if vector:
             request["using"] = vector
-        return self._matches(collection, await self._ask("POST", f"{_path(owner)}/points/query", json=request), limit)
+        result = await self._ask("POST", f"{_path(owner)}/points/query", json=request)
+        return await trio.to_thread.run_sync(self._matches, collection, result, limit)
 
     async def words(
         self, collection: Collection, words: Sequence[str], limit: int, filters: FILTERS
@@ -157,7 +158,7 @@ class QdrantVectors:
         conditions = [{"key": collection.texts[0], "match": {"text": word}} for word in words]
         request = {"limit": limit, "with_payload": True, "filter": {"must": [*conditions, *_filter(filters)["must"]]}}
         result = await self._ask("POST", f"{_path(collection.owner[0])}/points/scroll", json=request)
-        return self._matches(collection, result, limit)
+        return await trio.to_thread.run_sync(self._matches, collection, result, limit)
 
     @staticmethod
     def _matches(collection: Collection, result: Any, limit: int) -> list[Match]:
@@ -176,13 +177,21 @@ def _match(collection: Collection, point: Any) -> Match:
     return Match(found.id, score, shortened(found.payload))
 
 
+def _point_document(collection: Collection, found: Mapping[str, Any]) -> bytes:
+    numbers, payload = found.get("vector"), found.get("payload")
+    if isinstance(numbers, dict):
+        numbers = numbers.get(collection.owner[1])
+    text = "null" if numbers is None else vector_json("float", _floats(collection, numbers))
+    return point_json(found["id"], payload if isinstance(payload, dict) else {}, text).encode("utf-8", "replace")
+
+
 def _path(name: str) -> str:
     return f"collections/{quote(name, safe='')}"
 
 
 def _name(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ProtocolViolation("a collection without a name")
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME:
+        raise ProtocolViolation(f"a collection without a name, or with one of more than {_LONGEST_NAME} characters")
     return value
 
 

@@ -11,7 +11,7 @@ from bbfs.sources.bounded.json import JsonBounds, parse_json
 
 Metric: TypeAlias = Literal["cosine", "dot", "l2", "l1", "hamming", "jaccard"]
 METRICS: tuple[Metric, ...] = ("cosine", "dot", "l2", "l1", "hamming", "jaccard")
-ANSWER = JsonBounds(size=40 << 20, values=1_000_000, depth=64)
+ANSWER = JsonBounds(size=32 << 20, values=1_000_000, depth=64)
 """Bounds of an answer of a backend."""
 LONGEST_TEXT = 1000
 """Characters of a text in the payload of a match. The point itself has all."""

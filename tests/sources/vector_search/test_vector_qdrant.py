@@ -150,6 +150,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "no result": ("collections", '{"status": "ok"}'),
     "no list": ("collections", '{"result": {"collections": 7}}'),
     "no names": ("collections", '{"result": {"collections": [{"name": 7}]}}'),
+    "long name": ("collections", '{"result": {"collections": [{"name": "' + "x" * 2000 + '"}]}}'),
     "deep": ("collections", '{"result": ' + "[" * 10_000 + "]" * 10_000 + "}"),
     "lying size": ("collections/notes", _collection('"size": -1, "distance": "Dot"')),
     "huge size": ("collections/notes", _collection('"size": 1e9, "distance": "Dot"')),
