@@ -206,6 +206,15 @@ def test_sources_tells_of_each_how_it_fares(bbfs: Run, only: list[str], tmp_path
     assert {row["state"] for row in json.loads(offline.stdout)} == {"idle"}
 
 
+def test_sources_lists_the_one_that_is_named(bbfs: Run, only: list[str]) -> None:
+    arguments = [*only, "--mcp", "broken=false", "--offline", "--json"]
+    for name in ("notes", "bb-filesystem+notes+file"):
+        assert [row["id"] for row in json.loads(bbfs("sources", name, *arguments).stdout)] == ["notes"]
+    missing = bbfs("sources", "nowhere", *arguments)
+    assert (missing.exit_code, missing.stdout) == (1, "")
+    assert "nowhere" in missing.stderr
+
+
 def test_sources_answers_in_time_though_a_source_does_not(bbfs: Run, only: list[str]) -> None:
     result = bbfs("sources", "--timeout", "0.5", "--json", *only, "--mcp", "hung=sleep 1000")
     rows = {row["id"]: row for row in json.loads(result.stdout)}

@@ -248,6 +248,8 @@ def test_sources_and_doctor_see_the_mount(mount: Mount, process: Process, folder
     point, _ = mount("--dir", f"seen={folder}")
     rows = [row for row in json.loads(text(process("sources", "--json"))) if row["mount"] == str(point)]
     assert [(row["id"], row["state"], row["resources"]) for row in rows] == [("seen", "up", 2)]
+    for operand in (point, point / "seen", "seen"):
+        assert [row["mount"] for row in json.loads(text(process("sources", operand, "--json")))] == [str(point)]
     assert json.loads((point / ".bbfs/status.json").read_text())["sources"][0]["resources"] == 2
     assert {row["resources"] for row in json.loads(text(process("sources", "--json", "--offline")))} == {None}
     checks = [(check["check"], check["finding"]) for check in json.loads(process("doctor", "--json").stdout)]

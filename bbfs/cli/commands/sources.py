@@ -15,6 +15,8 @@ _COLOURS = {"up": "green", "down": "red", "connecting": "yellow"}
 _EXAMPLES = """\b
 Examples:
   bbfs sources                                 of a mount, else of the configuration file
+  bbfs sources ~/bb                            of one mount
+  bbfs sources git                             one source
   bbfs sources --mcp-config ~/.claude.json     are the servers of an MCP host fit for bbfs?
   bbfs sources --check && echo all are up
 
@@ -26,6 +28,7 @@ null), and where known title, protocolVersion, server, templates, tools, prompts
 
 
 @click.command(epilog=_EXAMPLES, short_help="List the sources and how they fare.")
+@click.argument("source", required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @click.option("--offline", is_flag=True, help="Contact no source.")
 @click.option("--check", is_flag=True, help="Exit with 1 if a source does not answer.")
@@ -38,12 +41,15 @@ null), and where known title, protocolVersion, server, templates, tools, prompts
     help="For all sources, which are asked at once.",
 )
 @source_options
-def sources(choice: SourceChoice, as_json: bool, offline: bool, check: bool, timeout: float) -> None:
-    """List the sources with state, protocol version, capabilities, and how many resources and other things they have.
+def sources(
+    choice: SourceChoice, source: str | None, as_json: bool, offline: bool, check: bool, timeout: float
+) -> None:
+    """List SOURCE, the sources of a mount, or all sources.
 
-    Each is asked for its listing. One that is down is told in its row.
+    A row has the state, protocol version and capabilities, and how many resources and other things there are. Each
+    is asked for its listing. One that is down is told in its row.
     """
-    rows = gather(choice, None if offline else timeout)
+    rows = gather(choice, None if offline else timeout, source)
     if as_json:
         output.as_json(rows)
     else:
@@ -65,9 +71,12 @@ def _fails(row: dict[str, Any]) -> bool:
     return bool(row.get("error")) and (row.get("state") != "up" or row.get("resources") is None)
 
 
-def gather(choice: SourceChoice, timeout: float | None) -> list[dict[str, Any]]:
-    """Return a row for each source. timeout: seconds for a contact, None for no contact. Raise BbfsError."""
-    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+def gather(choice: SourceChoice, timeout: float | None, source: str | None = None) -> list[dict[str, Any]]:
+    """Return a row for each source. Raise BbfsError, OSError.
+
+    timeout: seconds for a contact, None for no contact. source: an operand that names one source or a mount.
+    """
+    from bbfs.cli.target import calls, operand  # noqa: PLC0415 - trio
 
     async def work(opened: "Trees") -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
@@ -75,8 +84,13 @@ def gather(choice: SourceChoice, timeout: float | None) -> list[dict[str, Any]]:
         async def add(tree: "SourceTree") -> None:
             rows.extend(await tree.sources(timeout))
 
-        await operand.each_root(opened, add)
-        return rows
+        if source is None:
+            await operand.each_root(opened, add)
+            return rows
+        target = await opened.target(source)
+        directory = await calls.directory_of(target)
+        await add(target.tree)
+        return [row for row in rows if directory in (None, row.get("uriPrefix"))]
 
     return operand.run(choice, work)
 
