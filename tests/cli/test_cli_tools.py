@@ -184,3 +184,13 @@ def test_completion_offers_no_word_that_a_shell_reads_otherwise(evil: str, monke
     assert offered() == [("echo", None)]
     assert offered("echo") == [("echo=", "string\\x1b")]
     assert offered("echo", begun="echo=") == [("echo=echo", None)]
+
+
+def test_progress_with_ever_new_texts_prints_a_line_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 100.0
+    progress = tools._Progress(quiet=False, clock=lambda: now)
+    for number in range(3000):
+        now = 100.0 + number / 1000
+        progress.show({"done": float(number), "text": f"text {number}"})
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(" ")[2] for line in lines] == ["0", "1000", "2000"]

@@ -4,7 +4,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 TOOL_FAILED = 3
 """Exit status if the tool itself reports an error."""
+_EVERY = 1.0
+"""Seconds between two lines of the progress of a call at least."""
 _UNQUOTED = re.compile(r"[\w./@%+][\w.,:/@%+=-]*")
 """A word that means itself in every shell and is no option."""
 
@@ -242,19 +245,22 @@ def _confirmed(tool: str) -> bool:
 
 
 class _Progress:
-    """The progress of a call on standard error: a line for each new text, unless quiet."""
+    """The progress of a call on standard error: a line for each new text unless quiet, and one in `_EVERY` at most."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._quiet = quiet
+        self._clock = clock
         self._said: str | None = None
+        self._next = 0.0
 
     def show(self, made: dict[str, Any]) -> None:
         done, total, text = (made.get(key) for key in ("done", "total", "text"))
         share = f"{done:g} of {total:g}" if isinstance(total, int | float) else f"{done:g}"
         line = output.printable(": ".join(filter(None, (share, text))))
-        if self._quiet or line == self._said:
+        now = self._clock()
+        if self._quiet or line == self._said or now < self._next:
             return
-        self._said = line
+        self._said, self._next = line, now + _EVERY
         output.message(line)
 
 

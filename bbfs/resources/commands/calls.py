@@ -23,6 +23,8 @@ from bbfs.sources import CanCall
 
 PIECE = 512 << 10
 """Bytes of a result in one message."""
+LONGEST = 3600.0
+"""Seconds of one call, however often the source reports that it goes on; the source's `timeout` if that is longer."""
 
 
 class Calls:
@@ -41,20 +43,26 @@ class Calls:
         raise DeadlineExceeded(f"no answer within {source.data.policy.timeout:g} s")
 
     async def call(self, request: dict[str, Any], told: Callable[[dict[str, Any]], None]) -> Loaded:
-        """Call a tool once. Raise BbfsError. told: gets each progress, which begins the source's `timeout` again."""
+        """Call a tool once. Raise BbfsError. told: gets each progress.
+
+        A progress begins the source's `timeout` again, within the bound of `LONGEST` for the whole call.
+        """
         source, call = self._source(request), _call(request)
         if not isinstance(source.handler, CanCall):
             raise NotSupported(f"{source.data.id} has no tools")
         timeout = source.data.policy.timeout
+        longest = max(timeout, LONGEST)
+        end = trio.current_time() + longest
         with source.waiters, trio.move_on_after(timeout) as bound:
 
             def progress(made: Progress) -> None:
-                bound.deadline = trio.current_time() + timeout
+                bound.deadline = min(trio.current_time() + timeout, end)
                 told(_document(asdict(made)))
 
             async with source.slots.ask():
                 return await source.handler.call(call, progress)
-        raise DeadlineExceeded(f"no answer within {timeout:g} s (option timeout)")
+        within = longest if trio.current_time() >= end else timeout
+        raise DeadlineExceeded(f"no answer within {within:g} s (option timeout)")
 
     def _source(self, request: dict[str, Any]) -> Source:
         name = request.get("source")

@@ -1,0 +1,51 @@
+"""Calls of tools: how long a source may go on with one."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from bbfs.model.errors import DeadlineExceeded
+from bbfs.model.values import Call, Loaded, Progress
+from bbfs.resources.commands.calls import LONGEST, Calls
+from bbfs.resources.manager import ResourceManager
+
+
+class Endless:
+    """A handler whose tool reports progress each second and never ends."""
+
+    async def tools(self) -> tuple[()]:
+        return ()
+
+    async def call(self, call: Call, progress: Callable[[Progress], None]) -> Loaded:
+        for number in range(1_000_000):
+            await trio.sleep(1)
+            progress(Progress(float(number)))
+        raise AssertionError("no end")
+
+
+def manager(timeout: float) -> ResourceManager:
+    """Return a manager of one source with that handler, which has what a call needs."""
+
+    @asynccontextmanager
+    async def ask() -> AsyncIterator[None]:
+        yield
+
+    data = SimpleNamespace(id="mcp-server+x", policy=SimpleNamespace(timeout=timeout))
+    source = SimpleNamespace(handler=Endless(), data=data, waiters=nullcontext(), slots=SimpleNamespace(ask=ask))
+    return cast(ResourceManager, SimpleNamespace(place=lambda _: (source, ())))
+
+
+@pytest.mark.parametrize(("timeout", "longest"), [(5.0, LONGEST), (2 * LONGEST, 2 * LONGEST)])
+async def test_a_call_with_progress_for_ever_ends(
+    autojump_clock: trio.testing.MockClock, timeout: float, longest: float
+) -> None:
+    start, told = trio.current_time(), list[dict[str, Any]]()
+    with pytest.raises(DeadlineExceeded, match=f"within {longest:g} s"):
+        await Calls(manager(timeout)).call({"source": "mcp-server+x", "tool": "t"}, told.append)
+    assert trio.current_time() - start == pytest.approx(longest)
+    assert len(told) >= longest - 2
