@@ -31,7 +31,7 @@ RETRY_EVERY = 5.0
 WALK_SHARE = 10
 """A walk may take one part in this many of the time."""
 CHECKS_AT_ONCE = 8
-INDEXED_AT_ONCE = 1000
+INDEXED_AT_ONCE = 100
 WATCHED = 50_000
 """Resources of a source that lists everything at once which one watch knows. Of more, it reports changes and removals
 of these, and nothing of the others."""
@@ -274,7 +274,10 @@ class SourceWatch:
     async def _diff(self, index: Mapping[Path, Record]) -> set[Path]:
         """Report additions, removals, and the changed contents that the listing shows. Return the added paths."""
         added: set[Path] = set()
-        for path in [path for path, leaf in self._leaves.items() if not leaf.single and path not in index]:
+        removed = [path for path, leaf in self._leaves.items() if not leaf.single and path not in index]
+        for number, path in enumerate(removed):
+            if number % INDEXED_AT_ONCE == INDEXED_AT_ONCE - 1:
+                await trio.lowlevel.checkpoint()
             leaf = self._leaves.pop(path)
             self._followed.discard(path)
             self._tell("removed", path, leaf.record)
