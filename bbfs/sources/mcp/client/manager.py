@@ -5,6 +5,7 @@ deadline. Connecting is bounded here too, by the `timeout` of the source's polic
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -66,7 +67,11 @@ _EXPRESSIONS = 1000
 _BYTES_OF_ENTRY = 128
 """Bytes of memory for each resource that a server may list; they are one budget for all of them."""
 _ENTRIES_AT_ONCE = 500
-"""Entries of a page that are decoded before other tasks run; this takes about 5 ms at most."""
+"""Entries of a page that are decoded before other tasks run, at most: plain ones take about 2 ms."""
+_ENTRIES_FIRST = 20
+"""Entries that are decoded before the time for them is known."""
+_DECODE_FOR = 0.003
+"""Seconds that other tasks may wait for entries: those with large data are decoded a few at a time."""
 _SUBSCRIBED_FIRST = 0.1
 """Seconds that a first read or listing waits at most for its subscription. Without it, it is asked for once more."""
 _LIBRARY_LOGGERS = {"httpx2": logging.WARNING, "mcp": logging.CRITICAL, "client": logging.CRITICAL}
@@ -316,6 +321,7 @@ class MCPManager:
                 await connection.interests.listing_answered_for()
             connection.interests.listed()
         cursor: str | int | None = None
+        at_once = _ENTRIES_FIRST
         for number in range(MAX_PAGES):
             try:
                 session, result = await connection.request(method, {"cursor": cursor} if cursor else None)
@@ -334,9 +340,13 @@ class MCPManager:
                     log.info("%s: %s: given up after %d pages", server_id, method, number)
                 raise
             raw = page(result, key)
-            for start in range(0, len(raw), _ENTRIES_AT_ONCE):
-                if not course.take(take(raw[start : start + _ENTRIES_AT_ONCE])):
+            start = 0
+            while start < len(raw):
+                began = time.perf_counter()
+                if not course.take(take(raw[start : start + at_once])):
                     break
+                start += at_once
+                at_once = _next_size(at_once, time.perf_counter() - began)
                 await trio.lowlevel.checkpoint()
             course.turn(ttl_seconds(result) if session.modern else None)
             cursor = next_cursor(result)
@@ -345,6 +355,11 @@ class MCPManager:
         else:
             course.problem = f"the server has more than {MAX_PAGES} pages: the listing is incomplete"
         return course.end()
+
+
+def _next_size(size: int, seconds: float) -> int:
+    """Return how many entries to decode at once, after a piece of that size took so long."""
+    return max(1, min(_ENTRIES_AT_ONCE, 4 * size, int(size * _DECODE_FOR / max(seconds, 1e-9))))
 
 
 def _tell_progress(tell: Callable[[Progress], None], params: Mapping[str, Any]) -> None:
