@@ -249,3 +249,12 @@ def test_completion_of_names_and_options(config: Path) -> None:
     write(config, "[[sources]\n")
     assert completed("remove", "l") == []
     assert completed("mount -o", "timeo") == ["timeout="]
+
+
+def test_a_private_address_that_is_not_allowed_is_said_at_once(bbfs: Run) -> None:
+    added = bbfs("add", "web", "http://127.0.0.1:8000/", "--as", "source")
+    assert added.exit_code == 0
+    assert "web: a private or local address" in added.stderr
+    assert "-o web.allow_private=true" in bbfs("config", "check").stderr
+    other = bbfs("add", "other", "http://localhost:8000/", "--as", "source", "-o", "allow_private=true")
+    assert "private" not in other.stderr

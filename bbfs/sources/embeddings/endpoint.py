@@ -4,7 +4,6 @@ from array import array
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any
-from urllib.parse import urlsplit
 
 import trio
 from cachetools import LRUCache
@@ -14,7 +13,7 @@ from bbfs.model.redaction import shown
 from bbfs.model.values import DataSource
 from bbfs.sources.bounded.json import JsonBounds
 from bbfs.sources.embeddings.options import MOST_DIMENSIONS, EmbeddingOptions
-from bbfs.sources.http.addresses import is_public, literal
+from bbfs.sources.http.addresses import names_private
 from bbfs.sources.http.client import WebClient
 
 _ANSWER = JsonBounds(size=32 << 20, values=1_000_000, depth=16)
@@ -112,10 +111,3 @@ class EndpointEmbedder:
 
     def _broken(self, what: str) -> ProtocolViolation:
         return ProtocolViolation(f"embeddings: the answer of the endpoint for the model {self.name!r} {what}")
-
-
-def names_private(url: str) -> bool:
-    """Return whether a URL of the configuration itself names this machine, or an address that is not public."""
-    host = (urlsplit(url).hostname or "").rstrip(".").lower()
-    address = literal(host)
-    return host.rpartition(".")[2] == "localhost" if address is None else not is_public(address)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
 import httpcore2
 import trio
@@ -44,6 +45,13 @@ def refuse_private(host: str, addresses: Iterable[Address]) -> None:
         if not is_public(address):
             where = host if host == str(address) else f"{host} ({address})"
             raise Denied(f"{where}: a private or local address, and the option {OPTION} is false")
+
+
+def names_private(url: str) -> bool:
+    """Return whether a URL of the configuration itself names this machine, or an address that is not public."""
+    host = (urlsplit(url).hostname or "").rstrip(".").lower()
+    address = literal(host)
+    return host.rpartition(".")[2] == "localhost" if address is None else not is_public(address)
 
 
 def literal(host: str) -> Address | None:

@@ -12,8 +12,8 @@ from bbfs.model.values import DataSource
 from bbfs.sources.database.backend import Access
 from bbfs.sources.database.options import AT_ONCE, BUSY
 from bbfs.sources.database.queries import Query
-from bbfs.sources.embeddings.endpoint import names_private
 from bbfs.sources.embeddings.options import EmbeddingOptions
+from bbfs.sources.http.addresses import names_private
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.options import Bytes, SourceOptions, local_path
 from bbfs.sources.vector_search.databases import DatabaseVectors

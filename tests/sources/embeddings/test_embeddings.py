@@ -22,8 +22,8 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources.embeddings.embedder import Embedder, made
-from bbfs.sources.embeddings.endpoint import names_private
 from bbfs.sources.embeddings.options import EmbeddingOptions
+from bbfs.sources.http.addresses import names_private
 from bbfs.sources.options import parse_table
 
 SOURCE = DataSource("v", "v", "vector_search", "bb", "bb-vector_search+v+sqlite", policy=Policy(timeout=5))

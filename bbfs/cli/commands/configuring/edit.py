@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from bbfs.config import Config
     from bbfs.config.editing import ConfigFile
 
+_URLS = {"api": ("document", "server"), "url": ("urls", "llms_txt", "sitemap")}
+"""The options with URLs of the types that read no private address by themselves."""
 _ADD_EXAMPLES = """\b
 TARGET is a folder, a database or archive file, a URL, or the command line of an MCP server ('--' before it
 lets it have options). A URL that ends in /mcp or /sse is an MCP server; --as says what any other one is.
@@ -150,14 +152,30 @@ def opened(path: str | None) -> "ConfigFile":
 
 
 def check_options(config: "Config", name: str | None = None) -> None:
-    """Check the options of all sources, or of one, without contacting any. Raise ConfigError."""
+    """Check the options of all sources, or of one, without contacting any. Raise ConfigError.
+
+    Warn of those that name a private address and do not allow it: nothing can be read from there.
+    """
     from dataclasses import replace  # noqa: PLC0415 - beside the next
 
     import trio  # noqa: PLC0415 - a tenth of a second
 
     from bbfs.resources.open import compose  # noqa: PLC0415 - the handlers
+    from bbfs.sources.http.addresses import OPTION, names_private  # noqa: PLC0415
+    from bbfs.sources.options import as_given  # noqa: PLC0415
+
+    checked = tuple(each for each in config.sources if name in (None, each.name, each.id))
 
     async def work() -> None:
-        compose(replace(config, sources=tuple(each for each in config.sources if name in (None, each.name, each.id))))
+        compose(replace(config, sources=checked))
 
     trio.run(work)
+    for source in checked:
+        urls = [as_given(source, key) for key in _URLS.get(source.type, ())]
+        one_by_one = [url for each in urls for url in (each if isinstance(each, list | tuple) else [each])]
+        private = [url for url in one_by_one if isinstance(url, str) and names_private(url)]
+        if private and not as_given(source, OPTION):
+            output.message(
+                f"warning: {source.name}: a private or local address, which bbfs reads only with"
+                f" -o {source.name}.{OPTION}=true"
+            )
