@@ -257,4 +257,4 @@ def test_a_private_address_that_is_not_allowed_is_said_at_once(bbfs: Run) -> Non
     assert "web: a private or local address" in added.stderr
     assert "-o web.allow_private=true" in bbfs("config", "check").stderr
     other = bbfs("add", "other", "http://localhost:8000/", "--as", "source", "-o", "allow_private=true")
-    assert "private" not in other.stderr
+    assert "private or local" not in other.stderr
