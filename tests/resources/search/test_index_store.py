@@ -53,6 +53,27 @@ def test_words_match_without_diacritics_and_as_beginnings(store: IndexStore) -> 
     assert found(store, "schlussel") == found(store, "CAFE") == found(store, "schlü") == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("text", "query", "snippet"),
+    [
+        ("x " * 500 + "der Schlüssel\n liegt " + "y " * 500, "SCHLUSSEL", "der Schlüssel liegt y"),
+        ("a word " + "x " * 500 + "a word and another " + "y " * 500, "another word", "a word and another"),
+        ("İ" * 30 + " word " + "y " * 500, "word", "İ word y"),
+        ("x " * 30, "title", "x x x"),
+    ],
+)
+def test_a_snippet_has_the_words(store: IndexStore, text: str, query: str, snippet: str) -> None:
+    store.write([document("a", text, title="title")], 1.0)
+    ((_, hit),) = store.search(query, 5, ("one",), 30.0)
+    assert snippet in (hit.snippet or "")
+    assert len(hit.snippet or "") < 210
+
+
+def test_a_long_document_of_one_word_hides_no_other(store: IndexStore) -> None:
+    store.write([document("long", "word " * (1 << 17)), document("short", "the word is among others here")], 1.0)
+    assert found(store, "word", limit=2) == ["long", "short"]
+
+
 def test_a_title_weighs_more_than_a_text(store: IndexStore) -> None:
     store.write([document("a", "about the backup"), document("b", "about the plan", title="backup")], 1.0)
     assert found(store, "backup") == ["b", "a"]
@@ -241,6 +262,16 @@ def test_long_texts_are_cut(name: str) -> None:
         assert max(len(chunk.text) for chunk in cut) <= LONGEST_PIECE
         if name != "a.md":
             assert len(cut) <= 2 * len(text) / CHUNK + 1
+
+
+@pytest.mark.parametrize(
+    "text", ["x\n" * (1 << 19), "```" + "\n#" * (1 << 18), "# h\n" * (1 << 18), "# h\n \t" * (1 << 17)]
+)
+@pytest.mark.parametrize("name", ["a.md", "a.txt"])
+def test_the_number_of_chunks_is_bounded(text: str, name: str) -> None:
+    cut = chunks(text, name)
+    assert len(cut) < 4000
+    assert "".join(chunk.text for chunk in cut) == text
 
 
 def test_a_hash_in_code_is_no_heading() -> None:

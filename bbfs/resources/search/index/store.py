@@ -13,14 +13,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from bbfs.model.values import Hit
 from bbfs.resources.cache.sqlite import BUSY_TIMEOUT, as_text, connect, set_aside
-from bbfs.resources.search.index.text import chunks, folds_to_ascii, query_words, terms
+from bbfs.resources.search.index.text import chunks, folds_to_ascii, query_words, snippet, terms
 from bbfs.resources.search.literals import And, Anything, Or, Query, Run
 from bbfs.serving.private_files import own_directory
 
@@ -31,14 +31,11 @@ _VERSION = 2
 MOST_TERMS = 1000
 """Terms with one substring; of a more frequent one, all documents are candidates."""
 SHORTEST_RUN = 3
-_PER_DOCUMENT = 4
-"""Chunks looked at for each hit: several may be of one document."""
 _STEPS = 2000
 """Instructions of SQLite between two looks at the clock."""
 LONG = 60.0
 """Seconds for reading all documents of a source."""
 _LONGEST_TITLE = 200
-_SNIPPET_WORDS = 24
 _PAGES_IN_LOG = 8000
 """Pages of 4 KiB in the write-ahead log before they go to the database: each time costs waits for the disk."""
 _TERMS_KNOWN = 500_000
@@ -376,24 +373,31 @@ class IndexStore:
         for joint in dict.fromkeys((" AND ", " OR ")) if len(words) > 1 else (" AND ",):
             if len(found) < limit:
                 rows = self._mending(lambda joint=joint: self._ranked(joint.join(quoted), limit, sources, seconds))
-                for source, uri, title, place, rank, snippet in rows:
-                    found.setdefault((source, uri), Hit(uri, -rank, title or None, " ".join(snippet.split()), place))
+                for source, uri, title, place, rank, text in rows:
+                    found.setdefault((source, uri), Hit(uri, -rank, title or None, snippet(text, words), place))
         return [(source, hit) for (source, _), hit in found.items()][:limit]
 
     def _ranked(
         self, match: str, limit: int, sources: Collection[str], seconds: float
     ) -> list[tuple[str, str, str, str, float, str]]:
-        # CROSS JOIN: FTS5 ranks, and stops at the limit, only as the outer table.
-        with self._bounded(seconds) as db:
-            return db.execute(
-                "SELECT source.fingerprint, uri, document.title, place, words.rank,"
-                f" snippet(words, 1, '', '', '…', {_SNIPPET_WORDS})"
+        # CROSS JOIN: FTS5 ranks only as the outer table. Its own snippet() takes quadratic time if a word is repeated.
+        # No LIMIT: a long document may have the best thousand chunks.
+        best: dict[int, tuple[int, tuple[str, str, str, str, float]]] = {}
+        with self._bounded(seconds) as db, closing(db.cursor()) as ranked:
+            ranked.execute(
+                "SELECT document.id, chunk.id, source.fingerprint, uri, document.title, place, words.rank"
                 " FROM words CROSS JOIN chunk ON chunk.id = words.rowid"
                 " CROSS JOIN document ON document.id = chunk.document CROSS JOIN source ON source.id = document.source"
                 " WHERE words MATCH ? AND NOT stale AND fingerprint IN (SELECT value FROM json_each(?))"
-                " ORDER BY words.rank LIMIT ?",
-                (match, json.dumps([*sources]), limit * _PER_DOCUMENT),
-            ).fetchall()
+                " ORDER BY words.rank",
+                (match, json.dumps([*sources])),
+            )
+            for document, chunk, *row in ranked:
+                best.setdefault(document, (chunk, tuple(row)))
+                if len(best) == limit:
+                    break
+            text = "SELECT text FROM chunk WHERE id = ?"
+            return [(*row, db.execute(text, (chunk,)).fetchone()[0]) for chunk, row in best.values()]
 
     def excluded(self, source: str, query: Query, seconds: float) -> dict[str, str]:
         """Return the documents of a source that cannot match, by URI: their versions. Raise TimeoutError."""

@@ -6,8 +6,11 @@ is a substring of a term wherever it occurs, and no knowledge of scripts is need
 """
 
 import re
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from unicodedata import normalize
 
 LARGEST_TEXT = 1 << 20
 """Bytes of the largest document in the index: the work on it holds Python's global lock."""
@@ -19,6 +22,10 @@ LONGEST_RUN = 32
 """Characters of a run of a pattern that are looked up."""
 _LONGEST_TERM = 2 * LONGEST_RUN
 _LONGEST_HEADING = 120
+_MOST_SECTIONS = 2000
+"""Sections of a document: the rest belongs to the last one. Each is a chunk, which costs more time than its text."""
+_SNIPPET_BEFORE, _SNIPPET_AFTER = 60, 140
+"""Characters of a snippet before and after the beginning of its first match."""
 _TERM = re.compile(r"[0-9a-z\u0080-\U0010ffff]+")
 _PARAGRAPH = re.compile(r"\n[ \t]*\n+")
 _LINE = re.compile(r"\n")
@@ -64,7 +71,7 @@ def _sections(text: str) -> Iterator[tuple[str | None, str]]:
     if "#" not in text:
         yield None, text
         return
-    begin, heading, fence = 0, None, None
+    begin, heading, fence, sections = 0, None, None, 0
     for match in _HEADING.finditer(text):
         marks, title, quote = match.groups()
         if quote is not None:
@@ -72,7 +79,10 @@ def _sections(text: str) -> Iterator[tuple[str | None, str]]:
         elif fence is None and marks:
             if match.start() > begin:
                 yield heading, text[begin : match.start()]
+                sections += 1
             begin, heading = match.start(), title.strip(" #\t\r")[:_LONGEST_HEADING] or None
+            if sections == _MOST_SECTIONS:
+                break
     if begin < len(text):
         yield heading, text[begin:]
 
@@ -81,11 +91,9 @@ def _pieces(text: str, boundary: re.Pattern[str]) -> Iterator[str]:
     """Yield a text in pieces of about `CHUNK` characters that end at boundaries."""
     begin = 0
     while len(text) - begin > CHUNK:
-        match = boundary.search(text, begin + CHUNK // 2)
-        if match is None or match.end() - begin > CHUNK:
-            match = _LINE.search(text, begin + CHUNK - 1) if boundary is not _LINE else match
-        end = len(text) if match is None else match.end()
-        end = min(end, begin + LONGEST_PIECE)
+        match = boundary.search(text, begin + CHUNK // 2, begin + CHUNK)
+        match = match or _LINE.search(text, begin + CHUNK - 1, begin + LONGEST_PIECE)
+        end = begin + LONGEST_PIECE if match is None else match.end()
         yield text[begin:end]
         begin = end
     if begin < len(text):
@@ -116,6 +124,34 @@ def runs(literal: str) -> list[str]:
 def folds_to_ascii(text: str) -> bool:
     """Return whether a text has letters outside ASCII that equal one of ASCII where case is ignored, such as U+212A."""
     return not text.isascii() and _FOLD_TO_ASCII.search(text) is not None
+
+
+def snippet(text: str, words: Sequence[str]) -> str:
+    """Return the text around a match of most of the words in one line, or the beginning of a text without a match.
+
+    The time is linear in the text, however often it has the words.
+    """
+    folded = text.lower() if text.isascii() else "".join(map(_base, text))
+    pattern = "|".join(re.escape("".join(map(_base, word))) for word in words)
+    at: deque[re.Match[str]] = deque()
+    there: Counter[str] = Counter()
+    begin, most = 0, 0
+    for match in re.finditer(rf"\b(?:{pattern})", folded):
+        at.append(match)
+        there[match[0]] += 1
+        while match.end() > at[0].start() + _SNIPPET_AFTER:
+            there -= Counter((at.popleft()[0],))
+        if len(there) > most:
+            begin, most = at[0].start(), len(there)
+    begin, end = max(0, begin - _SNIPPET_BEFORE), begin + _SNIPPET_AFTER
+    shown = " ".join(text[begin:end].split())
+    return f"{'…' if begin else ''}{shown}{'…' if end < len(text) else ''}"
+
+
+@lru_cache(maxsize=1 << 14)
+def _base(character: str) -> str:
+    """Return a character in lower case without diacritics, as one character."""
+    return normalize("NFD", character.lower())[:1] or character
 
 
 def query_words(query: str, most: int = 32) -> Sequence[str]:
