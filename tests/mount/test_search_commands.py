@@ -17,6 +17,7 @@ TEXTS = {
     "code/main.py": "def main():\n    return 'certificate'\n",
     "code/a b.py": "x = 1\n",
     "-dash.txt": "certificate\n",
+    "-": "certificate\n",
     "empty": "",
     "umlaut.txt": "Schlüssel für die Tür\n",
 }
@@ -109,6 +110,12 @@ def test_relative_operands_and_files_are_printed_as_typed(mount: Mount) -> None:
         "code/main.py:2:    return 'certificate'",
         "install.md:3:Renew the certificate.",
     ]
+
+
+def test_names_that_begin_with_a_dash_are_printed_as_they_are(mount: Mount) -> None:
+    script = 'cd "$1" && "$2" -m bbfs grep -l certificate -- -dash.txt - < /dev/null'
+    done = run("bash", "-c", script, "bash", mount / "bb-filesystem+notes+file", sys.executable, env=mount.environ())
+    assert done.text.splitlines() == ["-dash.txt", "./-"]
 
 
 def test_what_cannot_be_searched_is_said(mount: Mount, tmp_path: Path) -> None:

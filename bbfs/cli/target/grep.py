@@ -151,7 +151,7 @@ class _Search:
                     await sending.send(started)
 
     async def _grep(self, batch: list[str], started: "_Started", slots: trio.Semaphore) -> None:
-        names = [os.path.join(".", name) if name.startswith("-") else name for name in batch]
+        names = ["./-" if name == "-" else name for name in batch]  # grep reads its standard input for the other
         try:
             ran = await trio.run_process(
                 [*self._command, *names], stdout=started.output, check=False, stdin=subprocess.DEVNULL
