@@ -202,6 +202,7 @@ class FileSystem:
                 content = self._manager.contents.get(opening.key)
                 if content is not None:
                     record, version = opening.record, opening.version
+                    record.awaited_until = 0.0
                     opened = OpenFile(ino, content, opening.modified_ns, opening.path, record, version, False, False)
                     return self.files.add(opened)
         path, version = self.inodes.get(ino)
