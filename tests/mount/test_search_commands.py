@@ -131,6 +131,9 @@ def test_without_a_mount_grep_says_so(tmp_path: Path) -> None:
     env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     done = run(sys.executable, "-m", "bbfs", "grep", "a", "only-here", status=2, env=env)
     assert b"only-here: not at any mount" in done.err
+    assert b"nothing is mounted" in run(sys.executable, "-m", "bbfs", "grep", "a", status=2, env=env).err
+    (tmp_path / "bbfs/config.toml").unlink()
+    assert b"nothing is mounted" in run(sys.executable, "-m", "bbfs", "grep", "a", status=2, env=env).err
 
 
 def test_what_the_index_has_is_found_on_the_mount(mounted: Mounts, tmp_path: Path) -> None:

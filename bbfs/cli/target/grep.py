@@ -19,7 +19,7 @@ from bbfs.cli.target import control_client
 from bbfs.cli.target.access import Target
 from bbfs.cli.target.operand import Trees, inside_mount
 from bbfs.fuse.mountpoint import MountError
-from bbfs.model.errors import BbfsError, NotSupported
+from bbfs.model.errors import BbfsError, ConfigError, NotSupported
 
 AT_ONCE = 8
 """Processes of grep at once: a file that is not cached waits for its source."""
@@ -109,7 +109,10 @@ async def _everywhere(trees: Trees) -> list[_Place]:
     here = inside_mount(".")
     if here is not None:
         return [_Place(here[0], await control_client.resolved(*here), "")]
-    mounts = [tree.mount for tree in await trees.roots() if tree.mount is not None]
+    try:
+        mounts = [tree.mount for tree in await trees.roots() if tree.mount is not None]
+    except ConfigError:
+        mounts = []  # sources without a mount do not help
     if not mounts:
         raise MountError("nothing is mounted; bbfs grep reads files of a mount ('bbfs mount' makes one)")
     return [_Place(mount, (), mount) for mount in mounts]

@@ -4,6 +4,8 @@ import click
 
 from bbfs.cli import output
 from bbfs.cli.options import SourceChoice, Verbosity, log_to_stderr
+from bbfs.fuse.mountpoint import MountError
+from bbfs.model.errors import BbfsError
 
 _EXAMPLES = """\b
 Examples:
@@ -86,7 +88,7 @@ def grep(
     )
     try:
         status = operand.run(SourceChoice.none(verbosity), lambda trees: grep_files.run(trees, asked, operands))
-    except OSError as error:
+    except (BbfsError, MountError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
         output.failure(error)
