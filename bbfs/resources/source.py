@@ -93,12 +93,18 @@ class Source:
         return self.error or self.catalog.problem or (state.reason if state.state == "down" else None)
 
     @property
-    def searches(self) -> CanSearch | None:
-        """The handler, if it searches now and the configuration grants it."""
+    def may_search(self) -> CanSearch | None:
+        """The handler, if the configuration grants its search and it has one, or if only a search tells."""
         handler = self.handler
-        if self.data.capabilities.search and isinstance(handler, CanSearch) and handler.searches:
+        if self.data.capabilities.search and isinstance(handler, CanSearch) and handler.searches is not False:
             return handler
         return None
+
+    @property
+    def searches(self) -> CanSearch | None:
+        """The handler, if it has a search and the configuration grants it."""
+        handler = self.may_search
+        return handler if handler is not None and handler.searches else None
 
     @property
     def capabilities(self) -> list[str]:

@@ -163,8 +163,8 @@ class CanSearch(Protocol):
     """Searches its resources itself, by words or by meaning."""
 
     @property
-    def searches(self) -> bool:
-        """Return whether this source, as it is configured and as far as it is known, has a search. Asks nothing."""
+    def searches(self) -> bool | None:
+        """Return whether this source, as it is configured, has a search; None if only a search tells. Asks nothing."""
         ...
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 import trio.testing
 
-from bbfs.model.errors import BbfsError, NotADirectory, NotFound, Outdated
+from bbfs.model.errors import BbfsError, NotADirectory, NotFound, NotSupported, Outdated
 from bbfs.model.inode_number import ROOT
 from bbfs.model.uri import source_uri
 from bbfs.model.values import (
@@ -191,7 +191,7 @@ class SearchingSource(FlatSource):
     """A FlatSource with a search. hits: its answer. searched: the queries, in order. by_meaning: as the ability."""
 
     hits: list[Any] = field(default_factory=list)
-    searches: bool = True
+    searches: bool | None = True
     by_meaning: bool = False
     searched: list[str] = field(default_factory=list)
     SEARCHING = "(search)"
@@ -199,6 +199,10 @@ class SearchingSource(FlatSource):
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         self.searched.append(query)
         await self._request(self.SEARCHING)
+        if self.searches is None:
+            self.searches = bool(self.hits)
+        if not self.searches:
+            raise NotSupported("no search")
         return self.hits
 
 

@@ -125,7 +125,7 @@ class Search:
 
     @staticmethod
     def _handler(source: Source, mode: Mode) -> CanSearch | None:
-        handler = source.searches
+        handler = source.may_search
         by_meaning = isinstance(handler, SearchesByMeaning) and handler.by_meaning
         return handler if mode == "both" or by_meaning == (mode == "meaning") else None
 
@@ -138,8 +138,8 @@ class Search:
             and source.data.id not in asked.problems
             and not any(index.covers(source.data.id) for index in self.searchers)
         ]
-        none = ", ".join(source.data.id for source in left if source.searches is None)
-        other = ", ".join(source.data.id for source in left if source.searches is not None)
+        none = ", ".join(source.data.id for source in left if source.may_search is None)
+        other = ", ".join(source.data.id for source in left if source.may_search is not None)
         said = [f"cannot be searched: {none} (no search of their own, not indexed)"] if none else []
         by = {"words": "meaning", "meaning": "words"}.get(asked.mode)
         return said + ([f"not searched: {other} (by {by} only)"] if other else [])
@@ -149,7 +149,6 @@ class Search:
     async def _of_source(self, asked: _Asked, source: Source) -> None:
         """Ask a source for its hits. A source that is slow or down costs its own hits and a sentence."""
         name = source.data.id
-        await self._known(asked, source)
         handler = self._handler(source, asked.mode)
         if handler is None:
             return
@@ -167,24 +166,10 @@ class Search:
                     ("search", name, asked.query, most), request, timeout, while_wanted=True, deadline=asked.deadline
                 )
         except BbfsError as error:
-            asked.problems[name] = _problem(name, error)
+            if source.may_search is not None:  # else this was how it was found out
+                asked.problems[name] = _problem(name, error)
             return
         asked.rankings[name] = await self._existing(asked, hits)
-
-    async def _known(self, asked: _Asked, source: Source) -> None:
-        """List a source if only that tells whether it has a search."""
-        catalog = source.catalog
-        may = isinstance(source.handler, CanSearch) and source.data.capabilities.search and source.searches is None
-        if not may or not isinstance(catalog, FlatCatalog) or catalog.cached_view((), completed=False) is not None:
-            return
-        with trio.move_on_at(asked.deadline) as bound:
-            try:
-                with source.waiters:
-                    await catalog.view((), completed=False)
-            except BbfsError as error:
-                asked.problems[source.data.id] = _problem(source.data.id, error)
-        if bound.cancelled_caught:
-            asked.problems[source.data.id] = _problem(source.data.id, _late(asked))
 
     async def _of_index(self, asked: _Asked, index: Searcher, covered: dict[str, Source]) -> None:
         most = MOST if asked.below else asked.limit

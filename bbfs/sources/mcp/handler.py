@@ -68,6 +68,7 @@ class McpHandler:
         self._call_lists = [name for name, is_wanted in wanted.items() if is_wanted]
         self._manager.watch_lists(source.id, *self._call_lists)
         self._tools: tuple[ToolEntry, ...] = ()
+        self._tools_listed = self.source.tools == "off"
         self._prompts: tuple[PromptEntry, ...] = ()
         self._offer: Offer | None = None
         self._offered: tuple[object, ...] = ()
@@ -170,7 +171,7 @@ class McpHandler:
         try:
             if what == "tools":
                 entries = await self._manager.list_tools(self.source.id)
-                self._tools = entries.entries
+                self._tools, self._tools_listed = entries.entries, True
             else:
                 entries = await self._manager.list_prompts(self.source.id)
                 self._prompts = entries.entries
@@ -255,9 +256,11 @@ class McpHandler:
         return await _read(tool_result, await self._manager.call_tool(self.source.id, tool, arguments, progress))
 
     @property
-    def searches(self) -> bool:
-        """Return whether a tool searches the server, as far as its tools are listed."""
-        return self.source.search is not None or server_search(None, self._tools) is not None
+    def searches(self) -> bool | None:
+        """Return whether a tool searches the server; None before its tools are listed."""
+        if self.source.search is not None or server_search(None, self._tools) is not None:
+            return True
+        return False if self._tools_listed else None
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """Return the hits of the tool that searches. Raises BbfsError."""
@@ -273,9 +276,9 @@ class McpHandler:
         """Return the tools of the last listing, or ask the server. Raises BbfsError."""
         if self.source.tools == "off":
             return ()
-        if self._offer is not None and self._tools:
-            return self._tools
-        return (await self._manager.list_tools(self.source.id)).entries
+        if not (self._tools_listed and self._tools):
+            self._tools, self._tools_listed = (await self._manager.list_tools(self.source.id)).entries, True
+        return self._tools
 
     def watch(self, sink: Callable[[Change], None]) -> None:
         self._manager.subscribe_events(self.source.id, sink)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import trio
 from fakes import FlatSource, SearchingSource, TreeSource, World, data_source
 
 from bbfs.model.errors import InvalidUri, NotFound, TooLarge, Unreachable
-from bbfs.model.values import Hit, Listing
+from bbfs.model.values import Hit
 from bbfs.resources.search.engine import LONGEST_SNIPPET, MOST, Mode, SearchAnswer
 
 
@@ -133,24 +132,15 @@ async def test_a_mode_leaves_out_what_searches_otherwise(nursery: trio.Nursery) 
         assert len((await world.manager.search("word")).hits) == 2
 
 
-@dataclass
-class ListedFirst(SearchingSource):
-    """A source that knows from its first listing that it has a search."""
-
-    async def list(self) -> Listing:
-        listing = await super().list()
-        self.searches = True
-        return listing
-
-
 @pytest.mark.semantics("S36")
-async def test_a_source_that_was_never_listed_is_listed_if_that_tells_of_a_search(nursery: trio.Nursery) -> None:
-    a = ListedFirst(contents={"x://1": b"1"}, hits=[Hit("x://1")], searches=False)
-    down = ListedFirst(data_source("mcp-server+down"), down=Unreachable("no net"), searches=False)
-    async with World(nursery, a, down) as world:
-        answer = await world.manager.search("word")
-        assert shown(answer) == ["mcp-server+docs/x/1"]
-        assert answer.problems == ("down: no net",)
+async def test_a_source_that_cannot_tell_yet_is_asked(nursery: trio.Nursery) -> None:
+    a, without = searching("a", "1", searches=None), searching("without", searches=None)
+    async with World(nursery, a, without) as world:
+        for _ in range(2):
+            answer = await world.manager.search("word")
+            assert shown(answer) == ["mcp-server+a/x/1"]
+            assert answer.problems == ("cannot be searched: without (no search of their own, not indexed)",)
+        assert (len(a.searched), len(without.searched)) == (2, 1)
 
 
 async def test_a_source_whose_search_is_not_granted_is_not_asked(nursery: trio.Nursery) -> None:

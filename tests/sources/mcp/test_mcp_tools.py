@@ -11,7 +11,7 @@ import pytest
 from odd_servers import until
 from repository import SERVERS
 
-from bbfs.model.errors import BbfsError, InvalidUri, NotFound, Unreachable
+from bbfs.model.errors import BbfsError, InvalidUri, NotFound, NotSupported, Unreachable
 from bbfs.model.values import Change, DataSource, Loaded, McpServer, Policy, Tools
 from bbfs.sources import CanComplete, CanLoad, Services
 from bbfs.sources.factory import build
@@ -167,6 +167,17 @@ async def test_a_name_in_the_way_of_no_tool(server: Any) -> None:
     assert not s.handler.announces("tool://count?")
     with pytest.raises(NotFound):
         await s.handler.load("tool://\ud800?")
+
+
+@pytest.mark.semantics("S36")
+async def test_a_search_before_the_listing_asks_for_the_tools_once(server: Any) -> None:
+    unlisted, off = server(), server("off", False, "o")
+    assert (unlisted.handler.searches, off.handler.searches) == (None, False)
+    for _ in range(2):
+        with pytest.raises(NotSupported, match="no tool of the server searches"):
+            await unlisted.handler.search("word", 1)
+        assert unlisted.handler.searches is False
+    assert unlisted.log("tools") == ["tools"] * 3  # pages
 
 
 @pytest.mark.semantics("S18")
