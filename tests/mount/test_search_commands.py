@@ -67,6 +67,18 @@ SAME = [
 ]
 
 
+# The first, while this process has no mount.
+def test_without_a_mount_grep_says_so(tmp_path: Path) -> None:
+    (tmp_path / "bbfs").mkdir()
+    (tmp_path / "bbfs/config.toml").write_text('[[sources]]\nname = "only-here"\ntype = "memory"\n')
+    env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    done = run(sys.executable, "-m", "bbfs", "grep", "a", "only-here", status=2, env=env)
+    assert b"only-here: not at any mount" in done.err
+    assert b"nothing is mounted" in run(sys.executable, "-m", "bbfs", "grep", "a", status=2, env=env).err
+    (tmp_path / "bbfs/config.toml").unlink()
+    assert b"nothing is mounted" in run(sys.executable, "-m", "bbfs", "grep", "a", status=2, env=env).err
+
+
 @pytest.mark.semantics("S37")
 @pytest.mark.parametrize("arguments", SAME, ids=" ".join)
 def test_the_matches_are_those_of_grep(mount: Mount, arguments: list[str]) -> None:
@@ -83,7 +95,7 @@ def test_the_matches_are_those_of_grep(mount: Mount, arguments: list[str]) -> No
 def test_a_change_is_found_and_only_files_that_can_match_are_read(mounted: Mounts, tmp_path: Path) -> None:
     for number in range(30):
         (tmp_path / f"{number:02}.txt").write_text(f"word{number} text\n")
-    mount = mounted(folder("notes", tmp_path))
+    mount = mounted(folder("notes", tmp_path, ttl=0))
     here = mount / "bb-filesystem+notes+file"
     said = bbfs(mount, "index", "notes").text
     assert said == "notes: 30 documents indexed, 0 unchanged\n"
@@ -123,17 +135,6 @@ def test_what_cannot_be_searched_is_said(mount: Mount, tmp_path: Path) -> None:
     assert b"not inside a bbfs mount" in bbfs(mount, "grep", "a", tmp_path, status=2).err
     missing = mount / "bb-filesystem+notes+file/nothing"
     assert b"No such file" in bbfs(mount, "grep", "a", missing, status=2).err
-
-
-def test_without_a_mount_grep_says_so(tmp_path: Path) -> None:
-    (tmp_path / "bbfs").mkdir()
-    (tmp_path / "bbfs/config.toml").write_text('[[sources]]\nname = "only-here"\ntype = "memory"\n')
-    env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
-    done = run(sys.executable, "-m", "bbfs", "grep", "a", "only-here", status=2, env=env)
-    assert b"only-here: not at any mount" in done.err
-    assert b"nothing is mounted" in run(sys.executable, "-m", "bbfs", "grep", "a", status=2, env=env).err
-    (tmp_path / "bbfs/config.toml").unlink()
-    assert b"nothing is mounted" in run(sys.executable, "-m", "bbfs", "grep", "a", status=2, env=env).err
 
 
 def test_what_the_index_has_is_found_on_the_mount(mounted: Mounts, tmp_path: Path) -> None:
