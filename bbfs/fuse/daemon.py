@@ -40,8 +40,8 @@ MAX_REQUESTS = 4096
 """FUSE requests served at once; far above the number of programs that may wait for one source."""
 STATUS_EVERY = 10.0
 THREADS_TAKE_TURNS = 0.001
-"""Seconds after which a thread that computes lets another one run; Python's default is five times as long. An answer of a
-local folder crosses threads several times, and each crossing may wait so long for a thread that parses."""
+"""Seconds after which a thread that computes lets another one run; Python's default is five times as long. An answer of
+a local folder crosses threads several times, and each crossing may wait so long for a thread that parses."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that unmount: Ctrl-C, a service manager, and the terminal that goes away."""
 
