@@ -18,7 +18,7 @@ LONGEST_PATTERN = 2000
 """Characters of a pattern of which literals are required."""
 _INTERVAL = re.compile(r"\{(\d+)(?:,\d*)?\}")
 _PERL_UNKNOWN = re.compile(r"\(\?(?!:)|\(\*|\\[^\WdDwWsSbBAzZnrtfevhHV]")
-"""What may change the meaning of the rest of a Perl pattern, or takes characters after it that look like literals."""
+"""Syntax of Perl that changes the meaning of the rest of a pattern, or takes characters that look like literals."""
 _CLASS = re.compile(r"\[\^?\]?(?:\[([:.=]).*?\1\]|[^\]])*\]", re.DOTALL)
 _PERL_CLASS = re.compile(r"\[\^?\]?(?:\[:.*?:\]|\\.|[^\]\\])*\]", re.DOTALL)
 

@@ -23,7 +23,7 @@ _MOST_NEAR = 4096
 _TEXT = ("text", "varchar", "char", "clob", "string")
 _AS_QUERY = {"float": "vec_f32(?)", "int8": "vec_int8(?)", "bit": "vec_bit(?)"}
 _QUANTIZED = {"float": "vec_f32(?)", "int8": "vec_quantize_int8(vec_f32(?), 'unit')", "bit": "vec_quantize_binary(?)"}
-"""What makes a query of floats one for a column of other numbers."""
+"""Functions in SQL that convert a query of floats for a column of other numbers."""
 
 
 class VectorFile(SqliteDatabase):

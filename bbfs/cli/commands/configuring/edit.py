@@ -161,8 +161,8 @@ def check_options(config: "Config", name: str | None = None) -> None:
     import trio  # noqa: PLC0415 - a tenth of a second
 
     from bbfs.resources.open import compose  # noqa: PLC0415 - the handlers
-    from bbfs.sources.http.addresses import OPTION, names_private  # noqa: PLC0415
-    from bbfs.sources.options import as_given  # noqa: PLC0415
+    from bbfs.sources.http.addresses import OPTION, names_private  # noqa: PLC0415 - as above
+    from bbfs.sources.options import as_given  # noqa: PLC0415 - as above
 
     checked = tuple(each for each in config.sources if name in (None, each.name, each.id))
 

@@ -110,7 +110,7 @@ Entry = Document | Stale | Seen | Remove
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """What the index knows of one document. at: when it was indexed or confirmed (seconds since the epoch)."""
+    """The entry of one document in the index. at: when it was indexed or confirmed (seconds since the epoch)."""
 
     version: str
     stamp: str | None
