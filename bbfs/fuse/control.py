@@ -7,7 +7,7 @@ A client then sends requests, each with an `id` of its choice that all answers r
     {"id": 1, "request": "watch", "paths": ["mcp-server+docs/guide"], "recursive": true}
     {"id": 2, "request": "refresh", "paths": [""]}
 
-`bbfs.resources.commands` describes requests that list a directory, put a content or call a tool. Paths are from the
+`bbfs.resources.commands` describes the requests that list, search, index, put and call. Paths are from the
 mount's root, without symbolic links. The answer is `{"id": 1, "ok": true}`, or `error` with a text and `errno` with its
 name. After that, a watch gets `{"id": 1, "event": "changed", "path": …, "uri": …, "source": …, "time": …}` (events:
 added, changed, removed; and missed, without the rest, for a client that was too slow for some), and

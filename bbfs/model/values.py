@@ -104,7 +104,7 @@ class DataSource:
     config: options of the source's type, validated by its handler, which may hold secrets. auth: secrets, already
         resolved. Neither is ever printed.
     tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31). search: the tool
-    that searches it; None is the one that declares to.
+        that searches it; None is the one that declares to.
     shared: whether its contents are shared with other machines; None leaves it to `bbfs.resources.shared_tier`.
     index: whether the texts that pass through the cache are indexed; False forbids the index, None leaves it to
         `bbfs index`.
@@ -210,8 +210,8 @@ class ResourceTemplate:
     """Resources that a source does not list: every expansion of a URI template (RFC 6570) may be one.
 
     uri_template: of native URIs, exactly as the source gave it. on_open: as in `ResourceMetadata`, for each expansion.
-    For slashes that are not escaped in its query: slashed: the variables of which any text is a value. needed: those
-    that every expansion has. choices: `VARIABLE=VALUE`, decoded, for variables of which a few values are allowed.
+    slashed, needed, choices: tell whether a slash in the query may stay as it is. slashed: the variables that take any
+    text. needed: those that every expansion has. choices: `VARIABLE=VALUE`, decoded, for those that take a few values.
     """
 
     uri_template: str

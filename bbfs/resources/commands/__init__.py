@@ -1,1 +1,1 @@
-"""The requests of commands that a daemon serves over its control socket: listings, puts, and calls of tools."""
+"""The requests of commands that a daemon serves over its control socket: listings, searches, puts, calls of tools."""

@@ -85,7 +85,8 @@ def refuse_secrets_in_urls(source: DataSource) -> None:
     """Raise ConfigError for a secret in a URL of the API: paths on the mount show that URL (S30)."""
     for key in ("server", "server_variables", "document"):
         value = as_given(source, key)
-        shown_of_it = urljoin(value, ".") if key == "document" and isinstance(value, str) else str(value)
+        is_document = key == "document" and isinstance(value, str)
+        shown_of_it = urljoin(document_url(source, value), ".") if is_document else str(value)
         if any(secret in shown_of_it for secret in made_of_references(value)) and _is_url(key, value):
             raise ConfigError(
                 f"sources[{source.id}].config.{key}: made from a reference, its value would show in paths; what is "
@@ -103,7 +104,10 @@ def document_url(source: DataSource, document: str) -> str:
     scheme, separator, _ = document.partition("://")
     if not separator:
         return file_url(local_path(source, document))
-    parts = urlsplit(document)
+    try:
+        parts = urlsplit(document)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
     if scheme.lower() not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"{where}: should be an http or https URL, or a path")
     if parts.username is not None:

@@ -48,8 +48,14 @@ def refuse_private(host: str, addresses: Iterable[Address]) -> None:
 
 
 def names_private(url: str) -> bool:
-    """Return whether a URL of the configuration itself names this machine, or an address that is not public."""
-    host = (urlsplit(url).hostname or "").rstrip(".").lower()
+    """Return whether a URL of the configuration itself names this machine, or an address that is not public.
+
+    A text that is no URL names none: what connects to it has the error.
+    """
+    try:
+        host = (urlsplit(url).hostname or "").rstrip(".").lower()
+    except ValueError:
+        return False
     address = literal(host)
     return host.rpartition(".")[2] == "localhost" if address is None else not is_public(address)
 

@@ -301,6 +301,7 @@ async def test_a_key_is_sent_to_no_other_server(tmp_path: Path) -> None:
         ({"document": "https://u:pw@h/x"}, {}, "document_headers"),
         ({"document": "x", "servr": "y"}, {}, "did you mean 'server'"),
         ({"document": "x", "server": "h/x"}, {}, "config.server: should be an http or https URL"),
+        ({"document": "http://[x]/openapi.json"}, {}, "config.document: "),
         ({"document": "x", "headers": {"A b": "c"}}, {}, "no name of a header"),
         ({"document": "x", "headers": {"A": "s3cr\net"}}, {}, "the value of A cannot be sent"),
         ({"document": "x", "max_pages": 0}, {}, "config.max_pages"),

@@ -160,7 +160,14 @@ def test_only_a_url_that_names_this_machine_or_a_network_reaches_it() -> None:
         "http://a.localhost",
     ):
         assert names_private(url), url
-    for url in ("https://api.openai.com/v1", "http://8.8.8.8/", "http://localhost.example.com/", "http://gpu/v1"):
+    for url in (
+        "https://api.openai.com/v1",
+        "http://8.8.8.8/",
+        "http://localhost.example.com/",
+        "http://gpu/v1",
+        "http://[x]/",
+        "http://[::1",
+    ):
         assert not names_private(url), url
 
 
