@@ -17,6 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import forked_daemon
+from forked_daemon import ForkedDaemon
+
 from bbfs.fuse import mountpoint
 
 START_TIMEOUT = 20.0
@@ -70,6 +73,7 @@ class State:
     """Where a daemon keeps things: a home with the XDG directories in it. Two mounts in a row may share one."""
 
     home: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="bbfs-home-")))
+    forked: list[ForkedDaemon] = field(default_factory=list[ForkedDaemon])
 
     def environ(self) -> dict[str, str]:
         directories = {"XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config", "XDG_RUNTIME_DIR": "run"}
@@ -83,8 +87,8 @@ class State:
 
     def processes(self) -> list[str]:
         """The processes that live in this home: what a daemon started, whatever became of their parents."""
-        found: list[str] = []
-        wanted = f"HOME={self.home}".encode()
+        found = [f"{each.pid}: {' '.join(each.args)}" for each in self.forked if each.poll() is None]
+        wanted = f"HOME={self.home}".encode()  # of a forked daemon, the kernel shows what the forking process has
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
@@ -111,7 +115,7 @@ def mount_command(python: str | Path = sys.executable) -> list[str]:
 class Mount:
     """A daemon that serves `path`. `stop` ends it and checks that nothing of it is left.
 
-    expected: patterns of log lines above INFO that this test brings about. python: of the environment to run in.
+    expected: patterns of log lines above INFO that this test brings about. python: runs a daemon that is not forked.
     """
 
     def __init__(
@@ -122,7 +126,7 @@ class Mount:
         state: State | None = None,
         mount_point: Path | None = None,
         tables: Mapping[str, Mapping[str, Any]] | None = None,
-        python: str | Path = sys.executable,
+        python: str | Path | None = None,
     ) -> None:
         self.expected = list(expected)
         self.state = state or State()
@@ -135,15 +139,24 @@ class Mount:
         address = f"bbfs-test-{os.getpid()}-{self._log.name}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, self._log.open("wb") as log:
             ready.bind("\0" + address)
-            self.process = subprocess.Popen(
-                [*mount_command(python), str(config), str(self.path)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self.state.environ() | {"NOTIFY_SOCKET": "@" + address},
-                start_new_session=True,
-            )
+            environ = self.state.environ() | {"NOTIFY_SOCKET": "@" + address}
+            self.process = self._start([str(config), str(self.path)], environ, log.fileno(), python)
             self._await_ready(ready)
+
+    def _start(
+        self, arguments: list[str], environ: dict[str, str], log: int, python: str | Path | None
+    ) -> subprocess.Popen[bytes] | ForkedDaemon:
+        if python is None:
+            self.state.forked.append(forked_daemon.start(["mount", "--config", *arguments], environ, log))
+            return self.state.forked[-1]
+        return subprocess.Popen(
+            [*mount_command(python), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environ,
+            start_new_session=True,
+        )
 
     @property
     def pid(self) -> int:
