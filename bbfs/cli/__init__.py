@@ -1,21 +1,21 @@
 """The command line of bbfs: it parses, calls and prints. `main` is the entry point.
 
-A command imports slow modules (the MCP SDK, trio, the FUSE binding, pydantic) when it needs them.
+A command is imported when it is used, and imports slow modules (the MCP SDK, trio, the FUSE binding, pydantic) when it
+needs them.
 """
 
 import errno
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from keyword import iskeyword
 from typing import Any, NoReturn
 
 import click
 
 from bbfs import __version__
-from bbfs.cli import demo, output
-from bbfs.cli.commands import cache, doctor, load, login, mount, path, put, read, serve, sources, tools, watch
-from bbfs.cli.commands.configuring import config, discover, edit
-from bbfs.cli.commands.searching import grep, index, search
+from bbfs.cli import output
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError, ConfigError
 
@@ -55,7 +55,39 @@ Shell completion, in ~/.bashrc (also for zsh and fish):
 """
 INTERRUPTED = 130
 MOUNT_FAILED = 32
-_PRINT_NOTHING = (mount.mount, mount.umount, mount.unmount)
+COMMANDS = {
+    "demo": "demo",
+    "mount": "commands.mount",
+    "umount": "commands.mount",
+    "serve": "commands.serve",
+    "ls": "commands.read",
+    "cat": "commands.read",
+    "stat": "commands.read",
+    "path": "commands.path",
+    "uri": "commands.path",
+    "search": "commands.searching.search",
+    "sources": "commands.sources",
+    "tools": "commands.tools",
+    "call": "commands.tools",
+    "discover": "commands.configuring.discover",
+    "add": "commands.configuring.edit",
+    "remove": "commands.configuring.edit",
+    "import": "commands.configuring.edit",
+    "config": "commands.configuring.config",
+    "login": "commands.login",
+    "logout": "commands.login",
+    "load": "commands.load",
+    "index": "commands.searching.index",
+    "grep": "commands.searching.grep",
+    "watch": "commands.watch",
+    "refresh": "commands.cache",
+    "put": "commands.put",
+    "cache": "commands.cache",
+    "doctor": "commands.doctor",
+    "unmount": "commands.mount",
+}
+"""The module of each command, in the order of a first use. The command has its name there; `import` has `import_`."""
+_PRINT_NOTHING = ("mount", "umount", "unmount")
 
 
 class _Commands(click.Group):
@@ -73,7 +105,7 @@ class _Commands(click.Group):
             ctx = error.ctx if isinstance(error, click.UsageError) else None
             if ctx is not None:
                 click.echo(f"Try '{ctx.command_path} --help' for help.", err=True)
-            sys.exit(1 if ctx is not None and ctx.command is mount.mount else error.exit_code)
+            sys.exit(1 if ctx is not None and ctx.command.name == "mount" else error.exit_code)
         except click.Abort:
             sys.exit(INTERRUPTED)
         sys.exit(status if isinstance(status, int) else 0)
@@ -96,12 +128,24 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        if sys.stdout is None and command not in _PRINT_NOTHING:  # the parent process closed it; see sys.__stdout__
+        if sys.stdout is None and name not in _PRINT_NOTHING:  # the parent process closed it; see sys.__stdout__
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
         return name, command, rest
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)  # in the order of a first use, not of the alphabet
+        return list(COMMANDS)  # in the order of a first use, not of the alphabet
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS:
+            return _imported(cmd_name)
+        self.commands.update({name: _imported(name) for name in COMMANDS})  # click suggests a similar one of these
+        return None
+
+
+def _imported(name: str) -> click.Command:
+    module = import_module(f"bbfs.cli.{COMMANDS[name]}")
+    command: click.Command = getattr(module, name + "_" * iskeyword(name))
+    return command
 
 
 def _only(group: BaseException) -> BaseException:
@@ -141,37 +185,3 @@ def main(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-
-
-for _command in (
-    demo.demo,
-    mount.mount,
-    mount.umount,
-    serve.serve,
-    read.ls,
-    read.cat,
-    read.stat,
-    path.path,
-    path.uri,
-    search.search,
-    sources.sources,
-    tools.tools,
-    tools.call,
-    discover.discover,
-    edit.add,
-    edit.remove,
-    edit.import_,
-    config.config,
-    login.login,
-    login.logout,
-    load.load,
-    index.index,
-    grep.grep,
-    watch.watch,
-    cache.refresh,
-    put.put,
-    cache.cache,
-    doctor.doctor,
-):
-    main.add_command(_command)
-main.add_command(mount.unmount)

@@ -22,22 +22,16 @@ import errno
 import json
 import logging
 import os
-import socket
-import struct
-import warnings
-from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing, asynccontextmanager, suppress
-from datetime import UTC, datetime
-from hashlib import blake2b
-from pathlib import Path as FilePath
+from collections.abc import Callable, Iterable
+from contextlib import aclosing, suppress
 from typing import Any
 
-import platformdirs
 import trio
 
-from bbfs.model.errors import BbfsError, Denied, NameTooLong, ProtocolViolation, ToolFailed, Unreachable
+from bbfs.fuse.control_address import bind
+from bbfs.fuse.control_link import VERSION, MessageStream, peer
+from bbfs.model.errors import BbfsError, NameTooLong, ProtocolViolation, ToolFailed
 from bbfs.model.uri_paths import MAX_DEPTH
-from bbfs.model.values import Change
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.commands.calls import PIECE, Calls, described
 from bbfs.resources.commands.grep import Grep
@@ -46,16 +40,11 @@ from bbfs.resources.commands.listing import entries
 from bbfs.resources.commands.put import Puts
 from bbfs.resources.commands.search import search
 from bbfs.resources.manager import ResourceManager
-from bbfs.resources.watch import Watch
+from bbfs.resources.watch import Watch, change_message
 from bbfs.serving.changes import ClientQueue
-from bbfs.serving.private_files import own_directory
 
 log = logging.getLogger(__name__)
 
-ATTRIBUTE = "user.bbfs.control"
-VERSION = 1
-LONGEST_LINE = 1 << 20
-"""Bytes."""
 MOST_CLIENTS = 64
 MOST_REQUESTS = 256
 """Requests of one client under way at once, its watches included."""
@@ -65,60 +54,7 @@ MOST_PIECES = 8
 """Messages with pieces of a result that wait for a client to read them."""
 STUCK_AFTER = 30.0
 """Seconds after which a client that reads nothing is disconnected."""
-LONGEST_ADDRESS = 107
-"""Bytes of the path of a Unix socket (unix(7))."""
 _GREETING = {"bbfs": "control", "version": VERSION}
-_CREDENTIALS = struct.Struct("3i")
-
-
-# -- messages ---------------------------------------------------------------------------------------------------------
-
-
-def change_message(change: Change, at: float) -> dict[str, Any]:
-    """Return a change that a watch reports as a JSON object. at: seconds since the epoch."""
-    when = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    path = "/".join(next(iter(change.paths)))
-    return {"event": change.event, "path": path, "uri": change.uri, "source": change.source_id, "time": when}
-
-
-class MessageStream:
-    """One end of a connection: messages instead of bytes."""
-
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
-        self._buffer = bytearray()
-
-    async def send(self, messages: Iterable[dict[str, Any]]) -> None:
-        """Send messages. Raise trio.BrokenResourceError if the other side is gone."""
-        await self.send_lines(map(json.dumps, messages))
-
-    async def send_lines(self, lines: Iterable[str]) -> None:
-        """As `send`, with messages in JSON."""
-        await self._stream.send_all("".join(line + "\n" for line in lines).encode())
-
-    async def receive(self) -> dict[str, Any] | None:
-        """Return the next message, or None at the end. Raise ProtocolViolation, trio.BrokenResourceError."""
-        searched = 0
-        while (end := self._buffer.find(b"\n", searched)) < 0:
-            searched = len(self._buffer)
-            if searched > LONGEST_LINE:
-                raise ProtocolViolation(f"a line of more than {LONGEST_LINE} bytes")
-            received = await self._stream.receive_some()
-            if not received:
-                return None
-            self._buffer += received
-        line = bytes(self._buffer[:end])
-        del self._buffer[: end + 1]
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            raise ProtocolViolation("a line that is no JSON") from None
-        if not isinstance(message, dict):
-            raise ProtocolViolation("a line that is no JSON object")
-        return message
-
-
-# -- the daemon's side ------------------------------------------------------------------------------------------------
 
 
 class Control:
@@ -136,13 +72,13 @@ class Control:
         The path is None if no socket can be made; the log then has the reason.
         """
         try:
-            listener, address = _bind(self._mount_point)
+            bound, address = bind(self._mount_point, MOST_CLIENTS)
         except OSError as error:
             log.warning("no control socket, so 'bbfs watch' and 'bbfs refresh' will not work here: %s", error)
             task_status.started(None)
             return
         try:
-            with listener:
+            with trio.socket.from_stdlib_socket(bound) as listener:
                 listening = trio.SocketListener(listener)
                 async with trio.open_nursery() as nursery:
                     task_status.started(address)
@@ -328,115 +264,8 @@ def _paths(request: dict[str, Any]) -> list[Path]:
 
 def _is_ours(stream: trio.SocketStream) -> bool:
     """Return whether the client runs as the daemon's user or root."""
-    pid, uid = _peer(stream.socket)
+    pid, uid = peer(stream.socket)
     if uid in (0, os.geteuid()):
         return True
     log.warning("process %d of user %d was refused at the control socket", pid, uid)
     return False
-
-
-def _peer(connection: socket.socket | trio.socket.SocketType) -> tuple[int, int]:
-    """Return the process and the user at the other end (SO_PEERCRED, unix(7))."""
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(raw)
-    return pid, uid
-
-
-# -- where it is ------------------------------------------------------------------------------------------------------
-
-
-def runtime_directory() -> str:
-    """Return the directory of this user's control sockets. Make it if need be, for this user alone. Raise OSError."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns that the variable is not set; its fallback is fine
-        directory = platformdirs.user_runtime_dir("bbfs", ensure_exists=True)
-    own_directory(directory)
-    return directory
-
-
-def _bind(mount_point: str) -> tuple[trio.socket.SocketType, str]:
-    """Return a listening socket for a mount, and its path. Remove the sockets of killed daemons."""
-    directory = runtime_directory()
-    for old in _sockets(directory, mount_point):
-        if _is_stale(str(old)):
-            old.unlink(missing_ok=True)
-    address = os.path.join(directory, f"{_name(mount_point)}-{os.getpid()}.sock")
-    if len(os.fsencode(address)) > LONGEST_ADDRESS:
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), address)
-    with suppress(FileNotFoundError):
-        os.unlink(address)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(address)
-        os.chmod(address, 0o600)
-        listener.listen(MOST_CLIENTS)
-        listener.setblocking(False)
-        return trio.socket.from_stdlib_socket(listener), address
-    except OSError:
-        listener.close()
-        raise
-
-
-def _name(mount_point: str) -> str:
-    return blake2b(os.fsencode(mount_point), digest_size=8).hexdigest()
-
-
-def _sockets(directory: str, mount_point: str) -> Iterable[FilePath]:
-    return FilePath(directory).glob(f"{_name(mount_point)}-*.sock")
-
-
-def _is_stale(address: str) -> bool:
-    """Return whether a socket has no listener."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(address)
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
-    return False
-
-
-# -- the other side ---------------------------------------------------------------------------------------------------
-
-
-def daemon_process(mount_point: str) -> int | None:
-    """Return a descriptor of the daemon's process (pidfd_open(2)), or None if no control socket of this user tells it.
-
-    It asks the kernel and never the daemon, which may hang.
-    """
-    for address in _sockets(runtime_directory(), mount_point):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.setblocking(False)
-            with suppress(OSError):
-                probe.connect(str(address))
-                pid, uid = _peer(probe)
-                if uid == os.geteuid():
-                    return os.pidfd_open(pid)
-    return None
-
-
-@asynccontextmanager
-async def connect(address: str, user: int | None = None) -> AsyncGenerator[MessageStream]:
-    """Connect to a daemon and read its greeting. Raise Unreachable, ProtocolViolation, Denied.
-
-    user: the id of the user who must have made the socket; None for this one.
-    """
-    try:
-        stream = await trio.open_unix_socket(address)
-    except OSError as error:
-        raise Unreachable(f"the control socket {address}: {error.strerror}") from None
-    async with stream:
-        if (other := _peer(stream.socket)[1]) != (os.geteuid() if user is None else user):
-            raise Denied(f"the control socket {address} belongs to another user ({other})")
-        link = MessageStream(stream)
-        try:
-            greeting = await link.receive()
-        except trio.BrokenResourceError:
-            greeting = None
-        if greeting is None:
-            raise Unreachable("the daemon has ended, or refused")
-        if (greeting.get("bbfs"), greeting.get("version")) != ("control", VERSION):
-            raise ProtocolViolation("the daemon is another version of bbfs: mount again")
-        yield link

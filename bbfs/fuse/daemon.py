@@ -19,7 +19,7 @@ import pyfuse3
 import trio
 
 from bbfs.config import Config
-from bbfs.fuse import control, mountpoint, request_queue
+from bbfs.fuse import control_link, mountpoint, request_queue
 from bbfs.fuse.adapter import Operations, Ownership
 from bbfs.fuse.control import Control
 from bbfs.fuse.mountpoint import MountError
@@ -198,7 +198,7 @@ async def _serve(
                 nursery.start_soon(_report, manager, service)
                 address = await nursery.start(Control(manager, files.refresh, path).run)
                 if address is not None:
-                    files.root_attributes[control.ATTRIBUTE] = os.fsencode(address)
+                    files.root_attributes[control_link.ATTRIBUTE] = os.fsencode(address)
                 nursery.start_soon(_loop, adapter, nursery.cancel_scope)
                 nursery.start_soon(_tune, adapter, path)
                 gc.freeze()  # these objects live as long as the daemon: no collection need walk through them

@@ -13,6 +13,8 @@ from pathlib import Path
 from bbfs.model.errors import BbfsError
 
 TYPE = "fuse.bbfs"
+STATUS_DIRECTORY, STATUS = ".bbfs", "status.json"
+"""The directory at the root of a mount that describes the mount, and the file in it with its state."""
 _ESCAPES = {r"\040": " ", r"\011": "\t", r"\012": "\n", r"\134": "\\"}
 _USER = re.compile(r"[ ,]user_id=(\d+)(?:,|\Z)")
 MOUNT_TABLE = "/etc/mtab"

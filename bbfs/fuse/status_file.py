@@ -4,6 +4,7 @@ import json
 import time
 from typing import Any
 
+from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY
 from bbfs.model.errors import NotFound
 from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, ResourceMetadata, SourceState
 from bbfs.resources.manager import ResourceManager
@@ -11,17 +12,15 @@ from bbfs.resources.source import Source
 from bbfs.sources import TellsProgress
 from bbfs.sources.content.memory import MemoryContent
 
-DIRECTORY = ".bbfs"
-NAME = "status.json"
 HOLDS = 1.0
 """Seconds for which a document is served again."""
-_URI = f"{DIRECTORY}/{NAME}"
+_URI = f"{STATUS_DIRECTORY}/{STATUS}"
 _SOURCE = DataSource(
     id="bbfs",
     name="bbfs",
     type="status",
     access_method="bb",
-    uri_prefix=DIRECTORY,
+    uri_prefix=STATUS_DIRECTORY,
     policy=Policy(listing_ttl=3600.0, content_ttl=HOLDS, max_stale=0.0, concurrency=1, disk=False),
 )
 
@@ -43,7 +42,7 @@ class StatusHandler:
     async def list_directory(self, path: tuple[str, ...]) -> Listing:
         if path:
             raise NotFound("/".join(path))
-        return Listing((ResourceMetadata(_URI, _URI, NAME, mime_type="application/json"),))
+        return Listing((ResourceMetadata(_URI, _URI, STATUS, mime_type="application/json"),))
 
     async def load(self, native_uri: str) -> Loaded:
         if native_uri != _URI:

@@ -17,7 +17,7 @@ from cache_server import CacheServer
 from click.testing import CliRunner, Result
 from repository import SERVERS
 
-from bbfs.cli import main
+from bbfs.cli import COMMANDS, main
 from bbfs.cli.target import mounted
 from bbfs.fuse import mountpoint
 
@@ -25,7 +25,7 @@ Run = Callable[..., Result]
 Process = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
-@pytest.mark.parametrize("command", [None, *main.commands])
+@pytest.mark.parametrize("command", [None, *COMMANDS])
 def test_every_help_shows_examples_line_by_line(bbfs: Run, command: str | None) -> None:
     result = bbfs(*([command] if command else []), "--help")
     assert result.exit_code == 0

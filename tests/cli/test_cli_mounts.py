@@ -407,3 +407,32 @@ def test_on_a_terminal_the_demo_stays_until_ctrl_c(fuse: None, tmp_path: Path) -
             demo.terminate()
             demo.wait(30)
         os.close(controller)
+
+
+def test_a_command_that_asks_a_daemon_imports_nothing_of_the_sources(mount: Mount, tmp_path: Path) -> None:
+    config, file = tmp_path / "sources.toml", tmp_path / "new.md"
+    config.write_text('[[sources]]\nname = "kb"\ntype = "memory"\nconfig.resources = { "a.md" = "about a needle" }\n')
+    file.write_text("another needle")
+    point, _ = mount("--config", str(config))
+    here = point / "bb-memory+kb+memory"
+    commands = [
+        ["search", "needle"], ["grep", "needle", here], ["sources"], ["ls", "-l", here], ["cat", here / "a.md"],
+        ["stat", here / "a.md"], ["tools"], ["refresh", here], ["index", "--dry-run", "kb"],
+        ["put", file, here / "b.md"], ["watch", "--timeout", "0.1", here], ["umount", point],
+    ]  # fmt: skip
+    program = """
+import json, sys
+from bbfs.cli import main
+for command in json.loads(sys.argv[1]):
+    try:
+        main(command)
+    except SystemExit as end:
+        print(command, end.code, file=sys.stderr)
+    bad = {"pydantic", "pyfuse3", "mcp", "httpx2", "sqlite3", "bbfs.config", "bbfs.sources", "bbfs.resources.manager"}
+    assert not bad & {*sys.modules}, (command, bad & {*sys.modules})
+"""
+    line = [sys.executable, "-c", program, json.dumps(commands, default=str)]
+    done = subprocess.run(line, capture_output=True, timeout=60, check=False, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("needle") == 3, done.stdout + done.stderr
+    assert done.stderr.count("] 0\n") == len(commands) - 1, done.stderr

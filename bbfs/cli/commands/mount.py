@@ -190,10 +190,10 @@ def _unmount_one(mount_point: str) -> None:
 
 def _unmount_and_wait(path: str) -> None:
     """Unmount, and return when the daemon has ended: until then it writes its cache."""
-    from bbfs.fuse import control  # noqa: PLC0415 - trio
+    from bbfs.fuse.control_address import daemon_process  # noqa: PLC0415 - trio
 
     try:
-        daemon = control.daemon_process(path)
+        daemon = daemon_process(path)
     except OSError:
         daemon = None  # no directory of control sockets
     in_use = mountpoint.unmount(path)

@@ -15,6 +15,8 @@ from bbfs.model.errors import NotFound
 if TYPE_CHECKING:
     from bbfs.cli.target.operand import Trees
 
+_PIECE = 512 << 10
+"""Bytes of a content in one message: in base64 they fit a line of the control socket."""
 _EXAMPLES = """\b
 WHERE is
   a path inside a mount        ~/mnt/bb-memory+scratch+memory/notes/a.md
@@ -100,7 +102,6 @@ async def _ask(target: Target, said: dict[str, Any], file: IO[bytes] | None = No
     import trio  # noqa: PLC0415 - for those who put
 
     from bbfs.cli.target import control_client  # noqa: PLC0415 - trio
-    from bbfs.resources.commands.put import PIECE  # noqa: PLC0415 - trio
 
     mount = target.tree.mount
     if mount is None:
@@ -111,9 +112,9 @@ async def _ask(target: Target, said: dict[str, Any], file: IO[bytes] | None = No
     else:
         request = {"id": 1, "request": "put", "uri": target.uri, **said}
     async with control_client.daemon_of(mount) as link:
-        piece = b"" if file is None else await trio.to_thread.run_sync(file.read, PIECE)
+        piece = b"" if file is None else await trio.to_thread.run_sync(file.read, _PIECE)
         while True:
-            following = b"" if file is None else await trio.to_thread.run_sync(file.read, PIECE)
+            following = b"" if file is None else await trio.to_thread.run_sync(file.read, _PIECE)
             data = {"data": base64.b64encode(piece).decode(), "more": bool(following)}
             await link.send([request | (data if file is not None else {})])
             control_client.require_ok(await link.receive())

@@ -22,9 +22,7 @@ from bbfs.cli.target import control_client, operand
 from bbfs.cli.target.access import Target
 from bbfs.cli.target.direct import DirectTree
 from bbfs.cli.target.operand import Trees
-from bbfs.fuse.control import change_message
 from bbfs.model.errors import BbfsError, NotFound, Unreachable
-from bbfs.resources.watch import Watch
 
 _SHELL = re.compile(r"""\\.|'[^']*'?|"(?:[^"\\]|\\.)*+"?|\{\}""", re.DOTALL)
 """The parts of a shell's line that matter to `{}`."""
@@ -202,6 +200,8 @@ async def _directly(
     _: None, targets: list[Target], hear: Callable[[dict[str, Any]], None], begin: Callable[[str], None]
 ) -> None:
     """Watch sources that this process opens. begin: called when it has begun. Raise BbfsError, OSError."""
+    from bbfs.resources.watch import Watch, change_message  # noqa: PLC0415 - the handlers
+
     tree = targets[0].tree
     assert isinstance(tree, DirectTree)
     paths = [await tree.resolved(await target.located()) for target in targets]

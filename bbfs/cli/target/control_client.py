@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import trio
 
 from bbfs.cli.target.rule import Path, components
-from bbfs.fuse import control, mountpoint
-from bbfs.fuse.control import MessageStream
+from bbfs.fuse import control_link, mountpoint
+from bbfs.fuse.control_link import MessageStream
 from bbfs.fuse.mountpoint import DeadMount, MountError
 from bbfs.model.errors import BbfsError, Denied, NotFound, NotSupported, ToolFailed, Unreachable
 
@@ -29,7 +29,7 @@ async def daemon_of(mount: str) -> AsyncGenerator[MessageStream]:
     """
     await trio.to_thread.run_sync(mountpoint.names, mount)
     held = mountpoint.mount_at(mount)
-    async with control.connect(await _address(mount), None if held is None else held.user) as link:
+    async with control_link.connect(await _address(mount), None if held is None else held.user) as link:
         yield link
 
 
@@ -48,7 +48,7 @@ async def answers(mount: str | None, request: dict[str, Any]) -> AsyncGenerator[
 
 async def _address(mount: str) -> str:
     try:
-        return os.fsdecode(await _asked(mount, lambda: os.getxattr(mount, control.ATTRIBUTE)))
+        return os.fsdecode(await _asked(mount, lambda: os.getxattr(mount, control_link.ATTRIBUTE)))
     except OSError as error:
         if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
             raise DeadMount(f"{mount} is dead: its daemon is gone") from None

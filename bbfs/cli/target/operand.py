@@ -18,8 +18,7 @@ from bbfs.cli.target.direct import DirectTree
 from bbfs.cli.target.mounted import MountedTree
 from bbfs.cli.target.rule import Path, components, path_by_rule
 from bbfs.fuse import mountpoint
-from bbfs.fuse.mountpoint import DeadMount, ForeignMount, MountError
-from bbfs.fuse.status_file import DIRECTORY, NAME, document
+from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY, DeadMount, ForeignMount, MountError
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
 from bbfs.model.uri import parse_data_source_uri
 
@@ -58,11 +57,13 @@ class Trees:
     def _waited_for(self) -> str | None:
         """Return the work of the sources in words. It may block: the mount answers that."""
         if self._direct is not None:
+            from bbfs.fuse.status_file import document  # noqa: PLC0415 - the cache and the handlers
+
             return progress.of_sources(document(self._direct.manager, 0.0)["sources"])
         found: list[dict[str, Any]] = []
         for mount in dict.fromkeys(self._used):
             try:
-                with open(os.path.join(mount, DIRECTORY, NAME), encoding="utf-8") as file:
+                with open(os.path.join(mount, STATUS_DIRECTORY, STATUS), encoding="utf-8") as file:
                     found += json.load(file)["sources"]
             except (OSError, ValueError):
                 continue

@@ -23,9 +23,6 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
 from bbfs.sources import CanPut
 
-PIECE = 512 << 10
-"""Bytes of a content in one message."""
-
 
 class Puts:
     """The puts of one client, with the content that is still arriving."""

@@ -1,0 +1,90 @@
+"""The control sockets of this user's mounts: where each is, and whether a daemon still has it."""
+
+import errno
+import os
+import socket
+import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+
+import platformdirs
+
+from bbfs.fuse.control_link import peer
+from bbfs.serving.private_files import own_directory
+
+LONGEST_ADDRESS = 107
+"""Bytes of the path of a Unix socket (unix(7))."""
+
+
+def runtime_directory() -> str:
+    """Return the directory of this user's control sockets. Make it if need be, for this user alone. Raise OSError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns that the variable is not set; its fallback is fine
+        directory = platformdirs.user_runtime_dir("bbfs", ensure_exists=True)
+    own_directory(directory)
+    return directory
+
+
+def bind(mount_point: str, clients: int) -> tuple[socket.socket, str]:
+    """Return a listening socket for a mount, and its path. Remove the sockets of killed daemons. Raise OSError.
+
+    clients: how many may wait to be accepted.
+    """
+    directory = runtime_directory()
+    for old in _sockets(directory, mount_point):
+        if _is_stale(str(old)):
+            old.unlink(missing_ok=True)
+    address = os.path.join(directory, f"{_name(mount_point)}-{os.getpid()}.sock")
+    if len(os.fsencode(address)) > LONGEST_ADDRESS:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), address)
+    with suppress(FileNotFoundError):
+        os.unlink(address)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(address)
+        os.chmod(address, 0o600)
+        listener.listen(clients)
+        listener.setblocking(False)
+        return listener, address
+    except OSError:
+        listener.close()
+        raise
+
+
+def _name(mount_point: str) -> str:
+    return blake2b(os.fsencode(mount_point), digest_size=8).hexdigest()
+
+
+def _sockets(directory: str, mount_point: str) -> Iterable[Path]:
+    return Path(directory).glob(f"{_name(mount_point)}-*.sock")
+
+
+def _is_stale(address: str) -> bool:
+    """Return whether a socket has no listener."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(address)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def daemon_process(mount_point: str) -> int | None:
+    """Return a descriptor of the daemon's process (pidfd_open(2)), or None if no control socket of this user tells it.
+
+    It asks the kernel and never the daemon, which may hang.
+    """
+    for address in _sockets(runtime_directory(), mount_point):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)
+            with suppress(OSError):
+                probe.connect(str(address))
+                pid, uid = peer(probe)
+                if uid == os.geteuid():
+                    return os.pidfd_open(pid)
+    return None
