@@ -386,5 +386,8 @@ class RemoteSession:
     def search(self, words: str, limit: int, schemas: Sequence[str]) -> list[RowHit]:
         return self._list("search", words, limit, tuple(schemas))
 
+    def scan(self, table: Table, columns: Sequence[str], words: Sequence[str], limit: int) -> list[RowHit]:
+        return self._list("scan", table, tuple(columns), tuple(words), limit)
+
     def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
         self._process.call("query", name, sql, dict(values), format, write=write)

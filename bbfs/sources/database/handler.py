@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bbfs.model.errors import DeadlineExceeded, IsADirectory, NotFound, TooLarge, Unreachable
+from bbfs.model.errors import DeadlineExceeded, IsADirectory, NotFound, NotSupported, TooLarge, Unreachable
 from bbfs.model.uri_paths import hide_component, show_component
 from bbfs.model.values import Content, DataSource, Hit, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
@@ -31,6 +31,7 @@ from bbfs.sources.database.names import (
 from bbfs.sources.database.options import DatabaseOptions, access_of
 from bbfs.sources.database.queries import Query, parse_file_name
 from bbfs.sources.database.rendering import RowFormat, Write, encoded
+from bbfs.sources.database.search.columns import scanned
 from bbfs.sources.database.session import DatabaseSession
 from bbfs.sources.database.tables import (
     MOST_RANGED,
@@ -124,23 +125,24 @@ class DatabaseHandler:
 
     @property
     def searches(self) -> bool:
-        """Return whether databases of this kind have full-text search."""
-        return self._access.searches
+        """Return whether databases of this kind have full-text search, or the option `search` names columns."""
+        return self._access.searches or self._options.search is not None
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
-        """Return the rows that a full-text index finds. Raises BbfsError."""
+        """Return the rows that full-text indexes find, then those that a scan finds by the option. Raises BbfsError."""
         words = " ".join(re.findall(r"\w+", query[:LONGEST_QUERY])[:_MOST_WORDS])
         if not words:
             return ()
 
         def work(session: RemoteSession, _job: Job) -> list[RowHit]:
-            return session.search(words, limit, [each.name for each in session.schemas() if self._has(each.name)])
+            return self._search(session, words, limit)
 
         found: dict[str, Hit] = {}
         for hit in await self._ask(work):
             uri = self._entries.row(Table(hit.schema, hit.table, "table", ()), ("row",), hit.key).native_uri
-            found.setdefault(uri, Hit(uri, float(hit.score), snippet=" ".join(str(hit.snippet).split()) or None))
-        return [*found.values()]
+            score = None if self._options.search else float(hit.score)
+            found.setdefault(uri, Hit(uri, score, snippet=" ".join(str(hit.snippet).split()) or None))
+        return [*found.values()][:limit]
 
     async def load(self, native_uri: str) -> Loaded:
         """Load the content of a file. A large one is spooled to the disk cache."""
@@ -158,6 +160,22 @@ class DatabaseHandler:
             return await self._backend.run(work)
 
     # -- in the worker's thread --------------------------------------------------------------------------------------
+
+    def _search(self, session: RemoteSession, words: str, limit: int) -> list[RowHit]:
+        """Return rows, the best first; a row may be found twice."""
+        schemas, option = [each.name for each in session.schemas() if self._has(each.name)], self._options.search
+        found: list[RowHit] = []
+        if self._access.searches:
+            try:
+                found = session.search(words, limit, schemas)
+            except NotSupported:
+                if option is None:
+                    raise
+        if option is not None:
+            texts = scanned(session, schemas, option, self._options.row_limit)
+            hits = [hit for table, columns in texts for hit in session.scan(table, columns, words.split(), limit)]
+            found += sorted(hits, key=lambda hit: -hit.score)
+        return found
 
     def _list(self, session: DatabaseSession, path: Path) -> Listing:
         made = self._entries

@@ -1,7 +1,7 @@
 """Options of a database source."""
 
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -9,6 +9,7 @@ from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource, Policy
 from bbfs.sources.database.backend import Access
 from bbfs.sources.database.queries import Query, QueryOptions, valid_name
+from bbfs.sources.database.search.columns import valid_column
 from bbfs.sources.options import Bytes, SourceOptions, local_path
 
 ROW_LIMIT = 100_000
@@ -30,8 +31,9 @@ class DatabaseOptions(SourceOptions):
     url: its address, in SQLAlchemy's form; a password may also be in `auth.password`. schemas: the schemas that are
     shown, instead of all except the system's. row_limit: the files of all rows of a table with more (by estimate) are
     not listed, and its parts have about as many. listed_rows: limit on the names in `row/`, in `rows/` and in each
-    directory of `by/`. queries: the named queries. max_memory: bytes of a process that reads the database; one value of
-    SQLite may have a sixth of it.
+    directory of `by/`. queries: the named queries. search: columns that a search reads through, or `scan` for the texts
+    of all tables of at most `row_limit` rows; without it, a search asks full-text indexes alone. max_memory: bytes of a
+    process that reads the database; one value of SQLite may have a sixth of it.
     """
 
     url: SecretStr
@@ -39,6 +41,7 @@ class DatabaseOptions(SourceOptions):
     row_limit: int = Field(default=ROW_LIMIT, ge=0)
     listed_rows: int = Field(default=LISTED_ROWS, ge=0, le=1_000_000)
     queries: dict[str, QueryOptions] = Field(default_factory=dict)
+    search: Literal["scan"] | tuple[str, ...] | None = None
     max_memory: Bytes = Field(default=MEMORY, ge=64 << 20, le=4 << 30)
 
     @field_validator("url")
@@ -47,6 +50,13 @@ class DatabaseOptions(SourceOptions):
         if "://" not in url.get_secret_value():
             raise ValueError("must be a URL such as sqlite:///path or postgresql://user@host/database")
         return url
+
+    @field_validator("search")
+    @classmethod
+    def _columns(cls, search: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        for name in search if isinstance(search, tuple) else ():
+            valid_column(name)
+        return search
 
     @field_validator("queries")
     @classmethod

@@ -79,6 +79,7 @@ def generic(where: str, url: str, password: str | None, policy: Policy, memory: 
         at_once=min(policy.concurrency, AT_ONCE),
         memory=memory,
         server=True,
+        searches=scheme in ("mysql", "mariadb"),
         idle=_IDLE,
         is_system=lambda schema: schema.lower() in _SYSTEM,
         hidden=hidden,

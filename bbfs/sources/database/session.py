@@ -59,6 +59,13 @@ class DatabaseSession(Protocol):
         """Return a row as a JSON object, or None."""
         ...
 
+    def scan(self, table: Table, columns: Sequence[str], words: Sequence[str], limit: int) -> list[RowHit]:
+        """Return at most `limit` rows with one of the words in these columns, whatever its case: most words first.
+
+        It reads the whole table.
+        """
+        ...
+
     def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
         """Write the rows of a named query. sql: with the parameters in the database's own form."""
         ...

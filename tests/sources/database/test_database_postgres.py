@@ -9,7 +9,8 @@ import trio
 from databases import handler, over, source_of, text_of, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from postgres_server import PostgresServer
+from postgres_server import PASSWORD, PostgresServer
+from test_database_search import SCANNED, check_scan
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded, Denied, InvalidUri, NotFound, ProtocolViolation, TooLarge
 from bbfs.model.values import Policy
@@ -276,3 +277,7 @@ async def test_a_row_beyond_the_bound_is_too_large(postgres: PostgresServer) -> 
             await made.load("postgres://public/t/row/1.json")
         assert await text_of(made, "postgres://public/t/row/2.json") == '{"k":2,\n "v":"short"}\n'
         assert await text_of(made, "postgres://public/t/count") == "2\n"
+
+
+async def test_columns_are_scanned(postgres: PostgresServer) -> None:
+    await check_scan(postgres.url(postgres.create("scanned", [SCANNED])), auth={"password": PASSWORD})

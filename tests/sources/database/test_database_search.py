@@ -1,17 +1,20 @@
 """Full-text search of rows."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
+from databases import handler, source_of, sqlite_file
 from test_conformance_database import make_sqlite
 
-from bbfs.model.errors import NotSupported
+from bbfs.model.errors import ConfigError, NotSupported
 from bbfs.model.values import DataSource
 from bbfs.sources import Services
 from bbfs.sources.database.handler import DatabaseHandler
+from bbfs.sources.factory import build
 
 
 @asynccontextmanager
@@ -79,3 +82,67 @@ async def test_a_table_without_a_key_has_no_rows_to_find(tmp_path: Path) -> None
     )
     async with database(tmp_path, *statements) as handler:
         assert await handler.search("alpha", 10) == []
+
+
+SCANNED = """
+CREATE TABLE notes (id integer PRIMARY KEY, title varchar(99), body varchar(999));
+INSERT INTO notes VALUES (1, 'Proxy', 'The CERTIFICATE ends in May.'), (2, 'renew', 'the certificate');
+INSERT INTO notes VALUES (3, 'x_y', '50%'), (4, 'xzy', NULL);
+CREATE TABLE other (id varchar(9) PRIMARY KEY, name varchar(99), size integer);
+INSERT INTO other VALUES ('a/b', 'a certificate', 12345);
+CREATE TABLE keyless (name varchar(99));
+INSERT INTO keyless VALUES ('certificate');
+"""
+
+
+async def finds(made: DatabaseHandler, query: str, limit: int = 10) -> list[str]:
+    hits = await made.search(query, limit)
+    return [hit.native_uri.partition("://")[2].partition("/")[2] for hit in hits]
+
+
+async def check_scan(url: str, **config: Any) -> None:
+    """Check a scan of a database with the tables of `SCANNED`."""
+    async with handler(source_of(url, search="scan", **config)) as made:
+        assert made.searches
+        assert await finds(made, "renew the certificate") == [
+            "notes/row/2.json",
+            "notes/row/1.json",
+            "other/row/a%2Fb.json",
+        ]
+        assert await finds(made, "certificate", 1) == ["notes/row/1.json"]
+        assert [hit.snippet for hit in await made.search("CERTIFICATE may", 1)] == [
+            "Proxy The CERTIFICATE ends in May."
+        ]
+        assert await finds(made, "x_y") == ["notes/row/3.json"], "an underscore is no pattern"
+        assert await finds(made, "12345") == await finds(made, "%") == []
+    async with handler(source_of(url, search=["other.size", "notes.title"], **config)) as made:
+        assert await finds(made, "certificate") == []
+        assert sorted(await finds(made, "renew 234")) == ["notes/row/2.json", "other/row/a%2Fb.json"]
+    for column in ("notes.none", "none.*", "keyless.name", "none.notes.title"):
+        async with handler(source_of(url, search=[column], **config)) as made:
+            with pytest.raises(NotSupported, match="is no column of a table"):
+                await made.search("certificate", 10)
+    async with handler(source_of(url, search="scan", row_limit=1, **config)) as made:
+        assert not {"notes/row/1.json"} & {*await finds(made, "certificate")}, "a large table is not scanned"
+
+
+async def test_columns_are_scanned_in_sqlite(tmp_path: Path) -> None:
+    await check_scan(sqlite_file(tmp_path / "a.db", SCANNED))
+
+
+async def test_columns_are_scanned_in_duckdb(tmp_path: Path) -> None:
+    with closing(duckdb.connect(str(tmp_path / "a.duckdb"))) as connection:
+        connection.execute(SCANNED)
+    await check_scan(f"duckdb:///{tmp_path}/a.duckdb")
+
+
+async def test_rows_of_an_index_come_before_those_of_a_scan(tmp_path: Path) -> None:
+    async with database(tmp_path, *indexed("t", "id text", {"1": "alpha"}), search=["t.id", "t.body"]) as made:
+        assert [hit.native_uri for hit in await made.search("alpha", 10)] == ["sqlite://main/t/row/1.json"]
+        assert [hit.native_uri for hit in await made.search("lph", 10)] == ["sqlite://main/t/row/1.json"]
+
+
+@pytest.mark.parametrize("option", ["all", ["notes"], ["a.b.c.d"], [""], 1])
+async def test_an_option_that_names_no_column_is_refused(option: Any) -> None:
+    with pytest.raises(ConfigError, match="search"):
+        build(source_of("sqlite:////a.db", search=option), Services())

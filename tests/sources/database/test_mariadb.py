@@ -9,9 +9,10 @@ import pytest
 import trio
 from databases import handler, source_of, text_of, until
 from mariadb_server import PASSWORD, MariadbServer, is_installed, mariadb_server
-from test_conformance_database import QUERIES, STATEMENTS, listed_of, unknown_of
+from test_conformance_database import FTS5, QUERIES, STATEMENTS, listed_of, unknown_of
+from test_database_search import SCANNED, check_scan
 
-from bbfs.model.errors import BbfsError, Denied, Unreachable
+from bbfs.model.errors import BbfsError, Denied, NotSupported, Unreachable
 from bbfs.model.values import Policy
 from bbfs.sources import Handler, Services
 from bbfs.sources.database.handler import DatabaseHandler
@@ -31,13 +32,15 @@ def server() -> Iterator[MariadbServer]:
 @pytest.fixture(scope="module")
 def filled(server: MariadbServer) -> str:
     # A key of MySQL has a length.
-    statements = [statement.replace(" text", " varchar(99)") for statement in STATEMENTS]
+    statements = [statement.replace(" text", " varchar(99)") for statement in (*STATEMENTS, *FTS5[:2])]
+    statements.append("ALTER TABLE notes ADD FULLTEXT (title, body)")
     return server.create("filled", statements, "SELECT, SHOW VIEW")
 
 
 class TestMariadb(SourceConformance):
     known: ClassVar = listed_of("mysql", "filled")
     unknown: ClassVar = unknown_of("mysql", "filled")
+    searched: ClassVar = ("renew certificate", "mysql://filled/notes/row/2.json")
 
     @pytest.fixture(autouse=True)
     def _over(self, filled: str) -> None:
@@ -141,3 +144,21 @@ async def test_who_is_refused_and_who_is_not_there(server: MariadbServer, filled
     async with handler(source_of("mariadb://reader@127.0.0.1:9/x", auth=AUTH)) as made:
         with pytest.raises(Unreachable):
             await made.list_directory(())
+
+
+async def test_rows_are_found_by_fulltext_indexes_and_by_a_scan(server: MariadbServer) -> None:
+    statements = [
+        "CREATE TABLE n (id int PRIMARY KEY, title varchar(99), body text, FULLTEXT (title, body), FULLTEXT (title))",
+        "INSERT INTO n VALUES (1, 'Proxy', 'Renew the certificate.'), (2, 'Certificate', 'issued'), (3, 'else', 'x')",
+        "CREATE TABLE keyless (body text, FULLTEXT (body))",
+        "INSERT INTO keyless VALUES ('certificate')",
+    ]
+    async with handler(source_of(server.create("indexed", statements), auth=AUTH, schemas=["indexed"])) as made:
+        hits = {hit.native_uri: hit.snippet for hit in await made.search('renew +certificate* -"proxy', 10)}
+        assert hits["mysql://indexed/n/row/1.json"] == "Proxy Renew the certificate."
+        assert set(hits) == {f"mysql://indexed/n/row/{number}.json" for number in (1, 2)}
+    scanned = server.create("scanned", [each for each in SCANNED.split(";\n") if each.strip()])
+    await check_scan(scanned, auth=AUTH, schemas=["scanned"])
+    async with handler(source_of(scanned, auth=AUTH, schemas=["scanned"])) as made:
+        with pytest.raises(NotSupported, match="FULLTEXT"):
+            await made.search("certificate", 10)

@@ -9,7 +9,18 @@ import duckdb
 from bbfs.model.errors import Denied, InvalidUri, NotFound
 from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.rendering import CHUNK, QueryValues, RowFormat, Write, row_json, write_rows
-from bbfs.sources.database.tables import Column, ForeignKey, KeyRange, RowsPart, Schema, Table, TableIndex, quoted
+from bbfs.sources.database.search import scan
+from bbfs.sources.database.tables import (
+    Column,
+    ForeignKey,
+    KeyRange,
+    RowHit,
+    RowsPart,
+    Schema,
+    Table,
+    TableIndex,
+    quoted,
+)
 
 READERS = {
     ".parquet": "read_parquet",
@@ -221,6 +232,16 @@ class DuckdbSession:
         where, values = _where(table, conditions)
         found = self._all(f"SELECT * FROM {table.sql_name} WHERE {where} LIMIT 1", *values)
         return found[0] if found else None
+
+    def scan(self, table: Table, columns: Sequence[str], words: Sequence[str], limit: int) -> list[RowHit]:
+        texts = [f"CAST({quoted(column)} AS varchar)" for column in columns]
+        places = [f"${number}" for number in range(1, len(words) + 1)]
+        key = [f"CAST({quoted(column)} AS varchar)" for column in table.primary_key]
+        sql = scan.statement(table.sql_name, f"concat_ws(' ', {', '.join(texts)})", key, "ILIKE", places, limit)
+        return [
+            RowHit(table.schema, table.name, tuple(parts), score, scan.snippet(text, words))
+            for score, text, *parts in self._all(sql, *map(scan.pattern, words))
+        ]
 
     def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
         """Write the rows of a named query. sql: with `$name` for each of the values."""

@@ -14,7 +14,10 @@ from sqlalchemy import (
     Float,
     Integer,
     MetaData,
+    Text,
     and_,
+    case,
+    cast,
     exc,
     false,
     func,
@@ -27,13 +30,16 @@ from sqlalchemy import (
     true,
 )
 from sqlalchemy import Table as SqlTable
+from sqlalchemy.dialects.mysql import match
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
-from bbfs.model.errors import Denied, InvalidUri, NotFound
+from bbfs.model.errors import Denied, InvalidUri, NotFound, NotSupported
+from bbfs.sources.database.generic import fulltext
 from bbfs.sources.database.names import Key, KeyValue, TaggedText, shown, value_text
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write, is_text, row_json, value_as_text, write_rows
-from bbfs.sources.database.tables import Column, ForeignKey, KeysBetween, RowsPart, Schema, Table, TableIndex
+from bbfs.sources.database.search import scan
+from bbfs.sources.database.tables import Column, ForeignKey, KeysBetween, RowHit, RowsPart, Schema, Table, TableIndex
 
 FETCHED = 1000
 """Rows in one fetch, if the driver supports that."""
@@ -279,6 +285,40 @@ class GenericSession:
             bound = _bound(part, value)
             statement = statement.where(part.is_(None) if bound is None else part == bound)
         return statement
+
+    def search(self, words: str, limit: int, schemas: Sequence[str]) -> list[RowHit]:
+        there = [*fulltext.indexes(self._connection, schemas)]
+        if not there:
+            raise NotSupported("no table has a FULLTEXT index")
+        found: list[RowHit] = []
+        for index in there:
+            table = self.table(index.schema, index.table, keys_only=True)
+            if table.primary_key:
+                columns = [self._sql(table).c[name] for name in index.columns]
+                # In the mode for natural languages, nothing in the words is syntax.
+                score = match(*columns, against=words).in_natural_language_mode()
+                found += self._hits(table, columns, score, score, words.split(), limit)
+        return sorted(found, key=lambda hit: -hit.score)[:limit]
+
+    def scan(self, table: Table, columns: Sequence[str], words: Sequence[str], limit: int) -> list[RowHit]:
+        parts = [cast(self._sql(table).c[name], Text) for name in columns]
+        has = [or_(*(part.icontains(word, autoescape=True) for part in parts)) for word in words]
+        score = sum((case((each, 1), else_=0) for each in has), literal(0))
+        return self._hits(table, parts, score, or_(*has), words, limit)
+
+    def _hits(
+        self, table: Table, columns: Sequence[Any], score: Any, where: Any, words: Sequence[str], limit: int
+    ) -> list[RowHit]:
+        """Return the best rows of a condition, with snippets from some columns."""
+        key = [self._sql(table).c[name] for name in table.primary_key]
+        texts = [func.substr(column, 1, scan.LONGEST) for column in columns]
+        best = select(score.label("score"), *key, *texts).where(where).order_by(score.desc(), *key).limit(limit)
+        found: list[RowHit] = []
+        for number, *row in self._connection.execute(best):
+            said = " ".join(str(each) for each in row[len(key) :] if each is not None)
+            values = tuple(map(_key_value, row[: len(key)]))
+            found.append(RowHit(table.schema, table.name, values, float(number), scan.snippet(said, words)))
+        return found
 
     def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
         if not _READING.match(sql):

@@ -14,6 +14,7 @@ from bbfs.sources.database.names import Key, KeyValue, shown
 from bbfs.sources.database.postgres import catalog, fulltext
 from bbfs.sources.database.postgres.definition import definition
 from bbfs.sources.database.rendering import QueryValues, RowFormat, Write, in_portions
+from bbfs.sources.database.search import scan
 from bbfs.sources.database.tables import (
     MOST_RANGED,
     Column,
@@ -251,6 +252,16 @@ class PostgresSession:
                 if rows:
                     break
         return sorted(found, key=lambda hit: -hit.score)[:limit]
+
+    def scan(self, table: Table, columns: Sequence[str], words: Sequence[str], limit: int) -> list[RowHit]:
+        texts = [f"CAST({quoted(column)} AS varchar)" for column in columns]
+        places = [f"${number}" for number in range(1, len(words) + 1)]
+        key = [f"CAST({quoted(column)} AS varchar)" for column in table.primary_key]
+        sql = scan.statement(table.sql_name, f"concat_ws(' ', {', '.join(texts)})", key, "ILIKE", places, limit)
+        return [
+            RowHit(table.schema, table.name, tuple(parts), score, scan.snippet(text, words))
+            for score, text, *parts in self._all(sql, *map(scan.pattern, words))
+        ]
 
     def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
         # COPY takes no parameters: the values become literals here, quoted by libpq.

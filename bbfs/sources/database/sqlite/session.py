@@ -16,6 +16,7 @@ from bbfs.sources.database.rendering import (
     value_as_text,
     write_rows,
 )
+from bbfs.sources.database.search import scan
 from bbfs.sources.database.sqlite import fulltext
 from bbfs.sources.database.tables import (
     Column,
@@ -250,6 +251,17 @@ class SqliteSession:
                     for score, snippet, *key in rows
                 ]
         return []
+
+    def scan(self, table: Table, columns: Sequence[str], words: Sequence[str], limit: int) -> list[RowHit]:
+        text = " || ' ' || ".join(f"coalesce({quoted(column)}, '')" for column in columns)
+        places = [f"?{number}" for number in range(1, len(words) + 1)]
+        key = [quoted(column) for column in table.primary_key]
+        sql = scan.statement(table.sql_name, text, key, "LIKE", places, limit)
+        affinities = _affinities(table)
+        return [
+            RowHit(table.schema, table.name, tuple(map(key_value, parts, affinities)), score, scan.snippet(text, words))
+            for score, text, *parts in self._all(sql, *map(scan.pattern, words))
+        ]
 
     def query(self, name: str, sql: str, values: QueryValues, format: RowFormat, write: Write) -> None:
         """Write the rows of a named query. sql: with `:name` for each of the values."""
