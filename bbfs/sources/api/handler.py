@@ -13,13 +13,14 @@ from typing import Any
 import trio
 from cachetools import LRUCache
 
-from bbfs.model.errors import BbfsError, ProtocolViolation
+from bbfs.model.errors import BbfsError, NotSupported, ProtocolViolation
 from bbfs.model.redaction import header_secrets, shown
 from bbfs.model.uri import source_uri
 from bbfs.model.uri_templates.expand import expand_template
 from bbfs.model.values import (
     Completion,
     DataSource,
+    Hit,
     Listing,
     Loaded,
     Part,
@@ -29,12 +30,14 @@ from bbfs.model.values import (
     Unchanged,
 )
 from bbfs.sources import Services
+from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.api.loading import DocumentReader
 from bbfs.sources.api.operations import Api, Call, Operation, read
 from bbfs.sources.api.options import ApiOptions, ValuesFrom, document_url, made_of_references, refuse_secrets_in_urls
 from bbfs.sources.api.pages import BOUNDS, page_of
 from bbfs.sources.api.parameters import Parameter
 from bbfs.sources.api.requests import Answer, ApiRequests, NotModified
+from bbfs.sources.api.search.operation import hits, search_call
 from bbfs.sources.api.security import Keyring, check
 from bbfs.sources.api.values import Lister, answers_for, hinted, lister, values_in, variable_at
 from bbfs.sources.health import Health
@@ -217,6 +220,28 @@ class ApiHandler:
             etag=strong_etag(headers) if single else None,
             properties=properties,
         )
+
+    # -- the search --------------------------------------------------------------------------------------------------
+
+    @property
+    def searches(self) -> bool:
+        """Return whether the option `search` names an operation."""
+        return self._options.search is not None
+
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        """Return the resources among the items of the operation's first answer. Raise BbfsError."""
+        option = self._options.search
+        if option is None:
+            raise NotSupported("the option search names no operation")
+        words = " ".join(query[:LONGEST_QUERY].split())
+        if not words:
+            return ()
+        api = await self._api()
+        call = search_call(api, option, words, limit)
+        page = await self._requests.page(api, call)
+        if page is None:
+            raise ProtocolViolation(f"GET {shown(call.operation.path)} answers no list of hits")
+        return await self._requests.parsed(partial(hits, api, option, call, page, limit), sum(map(len, page.items)))
 
     # -- the values of variables -------------------------------------------------------------------------------------
 

@@ -26,15 +26,32 @@ class ValuesFrom(SourceOptions):
     field: str | None = None
 
 
+class SearchOptions(SourceOptions):
+    """The operation that searches the API.
+
+    operation: its path in the document. query, limit: its parameters for the words and for the number of hits; by
+    default, those of a usual name. uri: member of an item with the URL of its resource (with dots for nesting).
+    resource: instead of that, the path of the operation that takes the key of an item. arguments: of every search.
+    """
+
+    operation: str
+    query: str | None = None
+    limit: str | None = None
+    uri: str | None = None
+    resource: str | None = None
+    arguments: dict[str, str | int | float | bool] = Field(default={})
+
+
 class ApiOptions(SourceOptions):
     """Options of a REST API.
 
     document: the OpenAPI document: a URL, or a path (`~` is the home directory). server: base URL of the API, instead
     of the document's. server_variables: values for the variables in the document's server URL. headers: sent with every
     request to the API. document_headers: sent with requests for the document. include, exclude: globs over the
-    document's paths. values: by variable name, or PATH#NAME: the values, or their source. max_pages, max_items: limits
-    of one list. max_body: bytes of one answer. max_document: bytes of the document with all that it refers to.
-    per_second: requests per second. allow_private: allow addresses that are not public. proxy: URL of an HTTP proxy.
+    document's paths. search: the operation that searches. values: by variable name, or PATH#NAME: the values, or their
+    source. max_pages, max_items: limits of one list. max_body: bytes of one answer. max_document: bytes of the document
+    with all that it refers to. per_second: requests per second. allow_private: allow addresses that are not public.
+    proxy: URL of an HTTP proxy.
     """
 
     document: str = Field(min_length=1)
@@ -44,6 +61,7 @@ class ApiOptions(SourceOptions):
     document_headers: dict[str, str] = Field(default={})
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    search: SearchOptions | None = None
     values: dict[str, tuple[str | int, ...] | ValuesFrom] = Field(default={})
     max_pages: int = Field(default=MAX_PAGES, ge=1, le=1000)
     max_items: int = Field(default=MAX_ITEMS, ge=1)

@@ -75,6 +75,16 @@ class ApiRequests:
         assert isinstance(found, Answer)
         return found
 
+    async def page(self, api: Api, call: Call) -> ListPage | None:
+        """Return the first page of a list, or None if the answer is no list. Raise BbfsError."""
+        async with Received(f"GET {call.operation.path}", 2 * self._options.max_body, self._large) as received:
+            _, body = await self._get(api, call.operation, call.url, received)
+            if isinstance(body, bytes):
+                return await self.parsed(partial(page_of, body, _hint(call)), len(body))
+            if body is not None:
+                body.close()
+            return None
+
     async def answer_if_changed(self, api: Api, call: Call, conditions: Mapping[str, str]) -> Answer | NotModified:
         """As `answer`, unless the API says that nothing has changed. conditions: headers that make the request
         conditional."""
@@ -97,9 +107,8 @@ class ApiRequests:
         self, api: Api, call: Call, paging: Paging, first: Answer, body: bytes, received: Received
     ) -> Answer:
         """Return an answer with all following pages, if it is a list. body: its text."""
-        hint = call.operation.path.rstrip("/").rpartition("/")[2]
         try:
-            page = await self.parsed(partial(page_of, body, hint), len(body))
+            page = await self.parsed(partial(page_of, body, _hint(call)), len(body))
         except TooLarge as error:
             return replace(first, truncated=f"{error}, so it is not read as a list")
         if page is None:
@@ -237,6 +246,11 @@ class ApiRequests:
             return work()
         # Abandoned when cancelled: its end, which its bounds bring about, must not delay that of the daemon.
         return await trio.to_thread.run_sync(work, limiter=self._one, abandon_on_cancel=True)
+
+
+def _hint(call: Call) -> str:
+    """Return the probable key of the items of a list."""
+    return call.operation.path.rstrip("/").rpartition("/")[2]
 
 
 def _accept(operation: Operation) -> str:

@@ -88,13 +88,13 @@ def _reference(operation: Operation) -> str:
 def values_in(items: Sequence[Any], parameter: Parameter, field: Sequence[str] | None) -> list[str]:
     """Return the values of items in their order, without duplicates. Items without a value are skipped."""
     if field is None:
-        chosen = _field(items, parameter)
+        chosen = member(items, parameter)
         field = () if chosen is None else (chosen,)
-    found = (_scalar(_at(item, field)) for item in items)
+    found = (text_at(item, field) for item in items)
     return list(dict.fromkeys(value for value in found if value is not None))
 
 
-def _field(items: Sequence[Any], parameter: Parameter) -> str | None:
+def member(items: Sequence[Any], parameter: Parameter) -> str | None:
     """Return the member with the value: named like the parameter, like the parameter's last word, or a usual name.
 
     A member with values of the parameter's type comes first: `{repo}` is a name where the items' ids are numbers.
@@ -111,10 +111,11 @@ def _field(items: Sequence[Any], parameter: Parameter) -> str | None:
     return next((key for key in likely if any(_scalar(item.get(key)) is not None for item in objects)), None)
 
 
-def _at(item: Any, field: Sequence[str]) -> Any:
+def text_at(item: Any, field: Sequence[str]) -> str | None:
+    """Return the value at the end of some steps as text for a path, or None."""
     for step in field:
         item = item.get(step) if isinstance(item, Mapping) else None
-    return item
+    return _scalar(item)
 
 
 def _fits(value: Any, kind: str | None) -> bool:

@@ -4,25 +4,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from math import isfinite
 from typing import Any
 
 from bbfs.model.errors import ToolFailed
-from bbfs.model.redaction import printable
 from bbfs.model.values import Hit, SearchTool
+from bbfs.sources.hits import LIMITS, QUERIES, hit_of, ranked
 from bbfs.sources.mcp.arguments import properties, required, resolved, takes_text
-from bbfs.sources.mcp.client.decode import text_of, usable_text
+from bbfs.sources.mcp.client.decode import usable_text
 from bbfs.sources.mcp.client.tool_entries import ToolEntry, require_complete
 from bbfs.sources.mcp.results import parsed_result, tool_result
 
-_QUERY = ("query", "q", "search_query", "searchQuery", "search", "text", "keywords", "term", "question")
-_LIMIT = ("limit", "max_results", "maxResults", "num_results", "top_k", "topK", "n", "count", "k", "page_size")
-_TITLE = ("title", "name")
-_SNIPPET = ("snippet", "excerpt", "highlight", "summary", "description", "text", "content")
-_SCORE = ("score", "relevance", "similarity")
-_WHERE = ("where", "heading", "section")
-_LONGEST = {"title": 300, "snippet": 500, "where": 300}
-"""Characters of the texts of a hit."""
 _MAX_NESTED = 1000
 """Values that are looked through for the list of hits."""
 _MAX_PROPOSED = 3
@@ -81,25 +72,25 @@ def hits(result: Mapping[str, Any], search: ServerSearch, limit: int) -> list[Hi
     for row in rows:
         native_uri = usable_text(row, search.uri) or usable_text(row, "uri")
         if native_uri is not None and native_uri not in found:
-            found[native_uri] = _hit(native_uri, row)
+            found[native_uri] = hit_of(native_uri, row)
             if len(found) == limit:
                 break
-    return _ranked(list(found.values()))
+    return ranked([*found.values()])
 
 
 def _by_option(option: SearchTool, tool: ToolEntry) -> ServerSearch | None:
-    query = option.query or _argument(tool, _QUERY, text=True) or next(iter(required(tool.input_schema)), None)
-    limit = option.limit or _argument(tool, _LIMIT)
+    query = option.query or _argument(tool, QUERIES, text=True) or next(iter(required(tool.input_schema)), None)
+    limit = option.limit or _argument(tool, LIMITS)
     return None if query is None else ServerSearch(tool, query, limit, option.uri, option.arguments)
 
 
 def _looks_like_search(tool: ToolEntry) -> ServerSearch | None:
-    query = _argument(tool, _QUERY, text=True)
+    query = _argument(tool, QUERIES, text=True)
     if not tool.read_only or tool.needs_task or query is None or not _WORD.search(tool.name):
         return None
     if set(required(tool.input_schema)) - {query}:
         return None
-    return ServerSearch(tool, query, _argument(tool, _LIMIT))
+    return ServerSearch(tool, query, _argument(tool, LIMITS))
 
 
 def _argument(tool: ToolEntry, names: Sequence[str], *, text: bool = False) -> str | None:
@@ -147,30 +138,3 @@ def _links(content: Any) -> list[Mapping[str, Any]]:
         elif isinstance(block, dict) and isinstance(block.get("resource"), dict):
             rows.append(block["resource"])
     return rows
-
-
-def _hit(native_uri: str, row: Mapping[str, Any]) -> Hit:
-    title, snippet, where = (
-        _text(row, keys, _LONGEST[name]) for name, keys in (("title", _TITLE), ("snippet", _SNIPPET), ("where", _WHERE))
-    )
-    score = next((row[key] for key in _SCORE if isinstance(row.get(key), int | float)), None)
-    usable = score is not None and not isinstance(score, bool) and abs(score) < 1e300 and isfinite(score)
-    return Hit(native_uri, float(score) if usable and score is not None else None, title, snippet, where)
-
-
-def _text(row: Mapping[str, Any], keys: Iterable[str], longest: int) -> str | None:
-    for key in keys:
-        value = row.get(key)
-        text = text_of(value[: longest * 4]) if isinstance(value, str) else None
-        if text is not None and (words := " ".join(printable(text).split())):
-            return words if len(words) <= longest else words[: longest - 1] + "…"
-    return None
-
-
-def _ranked(found: list[Hit]) -> list[Hit]:
-    """Return the hits in their order. Scores that contradict it (a distance is smaller for the better) are left out."""
-    scores = [hit.score for hit in found]
-    known = [score for score in scores if score is not None]
-    if len(known) == len(scores) and known == sorted(known, reverse=True):
-        return found
-    return [Hit(hit.native_uri, None, hit.title, hit.snippet, hit.where) for hit in found]

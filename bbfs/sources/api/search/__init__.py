@@ -1,0 +1,1 @@
+"""The search of an API by one of its operations."""

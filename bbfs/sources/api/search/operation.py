@@ -1,0 +1,110 @@
+"""The operation that searches an API: its request, and the hits among the items of its answer. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urljoin
+
+from bbfs.model.errors import InvalidUri, NotFound, NotSupported
+from bbfs.model.redaction import shown
+from bbfs.model.uri_templates.expand import expand_template
+from bbfs.model.values import Hit
+from bbfs.sources.api.operations import LONGEST_URL, Api, Call, Operation
+from bbfs.sources.api.options import SearchOptions
+from bbfs.sources.api.pages import ListPage
+from bbfs.sources.api.parameters import Parameter, text_of
+from bbfs.sources.api.values import member, text_at
+from bbfs.sources.hits import LIMITS, QUERIES, hit_of, ranked
+
+_URIS = ("uri", "url", "href", "self", "link")
+"""Members of an item that may have the URL of its resource."""
+
+
+def search_call(api: Api, option: SearchOptions, query: str, limit: int) -> Call:
+    """Return the request of a search. Raise NotSupported if the option does not fit the document."""
+    operation = _operation(api, option.operation, "operation")
+    names = {parameter.name: parameter for parameter in operation.in_query}
+    given = {name: text for name, value in option.arguments.items() if (text := text_of(value)) is not None}
+    words = option.query or next((name for name in QUERIES if name in names), None)
+    if words is None:
+        raise NotSupported(f"search: GET {shown(operation.path)} takes no query of a usual name; name it: search.query")
+    number = option.limit or next((name for name in LIMITS if name in names), None)
+    if number is not None:
+        given.setdefault(number, str(limit))
+    given[words] = query
+    known = names | {parameter.name: parameter for parameter in operation.in_path}
+    if unknown := [name for name in given if name not in known]:
+        raise NotSupported(f"search: GET {shown(operation.path)} has no parameter {shown(unknown[0])}")
+    values = {known[name].variable: _value(known[name], text) for name, text in given.items()}
+    try:
+        return api.call(expand_template(operation.query_template or operation.base, values))
+    except (NotFound, InvalidUri) as error:
+        raise NotSupported(f"search: {error}") from None
+
+
+def _operation(api: Api, path: str, key: str) -> Operation:
+    found = next((operation for operation in api.operations if operation.path == path), None)
+    if found is None:
+        raise NotSupported(f"search.{key}: the document has no GET {shown(path)}")
+    return found
+
+
+def _value(parameter: Parameter, text: str) -> Any:
+    return [text] if parameter.exploded else text
+
+
+def hits(api: Api, option: SearchOptions, call: Call, page: ListPage, limit: int) -> list[Hit]:
+    """Return the hits in the first items of an answer, at most `limit`.
+
+    Raise NotSupported if there are items, but none has the URL of a resource.
+    """
+    items = [item for item in page.parsed(limit) if isinstance(item, dict)]
+    found: dict[str, Hit] = {}
+    for item, candidates in zip(items, _candidates(api, option, call, items), strict=True):
+        uri = next((uri for uri in candidates if _is_resource(api, uri)), None)
+        if uri is not None:
+            found.setdefault(uri, hit_of(uri, item))
+    if items and not found:
+        raise NotSupported(
+            f"search: no item of GET {shown(call.operation.path)} leads to another operation; the option search.uri"
+            " names the member with its URL, search.resource the operation that takes its key"
+        )
+    return ranked([*found.values()])
+
+
+def _candidates(
+    api: Api, option: SearchOptions, call: Call, items: Sequence[Mapping[str, Any]]
+) -> Iterator[Iterator[str]]:
+    """Yield for each item the URLs that its resource may have."""
+    if option.resource is None:
+        names = [(option.uri or "").split(".")] if option.uri else [[name] for name in _URIS]
+        for item in items:
+            texts = (text_at(item, name) for name in names)
+            yield (_joined(call.url, text) for text in texts if text is not None)
+        return
+    operation = _operation(api, option.resource, "resource")
+    # The key of an item is the last variable; only of that the name is guessed.
+    members = {each.variable: (each, each.name) for each in operation.in_path[:-1]}
+    members |= {each.variable: (each, member(items, each)) for each in operation.in_path[-1:]}
+    for item in items:
+        values: dict[str, Any] = {}
+        for variable, (parameter, name) in members.items():
+            text = None if name is None else text_at(item, (name,))
+            text = text_of(option.arguments.get(parameter.name)) if text is None else text
+            if text is not None:
+                values[variable] = _value(parameter, text)
+        whole = len(values) == len(members)
+        yield iter([expand_template(operation.base, values)] if whole else [])
+
+
+def _joined(url: str, text: str) -> str:
+    try:
+        return urljoin(url, text) if len(text) <= LONGEST_URL else ""
+    except ValueError:
+        return ""
+
+
+def _is_resource(api: Api, uri: str) -> bool:
+    try:
+        return bool(api.call(uri))
+    except NotFound:
+        return False
