@@ -212,6 +212,8 @@ class ResourceTemplate:
     uri_template: of native URIs, exactly as the source gave it. on_open: as in `ResourceMetadata`, for each expansion.
     slashed, needed, choices: tell whether a slash in the query may stay as it is. slashed: the variables that take any
     text. needed: those that every expansion has. choices: `VARIABLE=VALUE`, decoded, for those that take a few values.
+    refused: every load of an expansion is an error with a reason. Such a template makes names with a query, and no
+    directory or description shows it.
     """
 
     uri_template: str
@@ -225,6 +227,7 @@ class ResourceTemplate:
     slashed: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

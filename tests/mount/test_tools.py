@@ -48,7 +48,8 @@ LOOKING = {
     "grep": 'grep -r "no such text" "$1" || true; grep -rl properties "$1"',
     "cat": 'cat "$1"/tool/*/*',
     "du and tar": 'du -a "$1"; tar -C "$1" -cf /dev/null tool',
-    "stat": ('cd "$1/tool"; stat "count?" "echo?text=x" "several?" "echo?times=2&text=x"; stat "nothing?" || true'),
+    "stat": 'cd "$1/tool"; stat "count?" "echo?text=x" "several?" "echo?times=2&text=x"; stat "nothing?" || true',
+    "stat of the refused": 'cd "$1/tool"; stat "write?text=x" "write?text=/a/b"; find "write?text=x"',
     "attributes": """python3 -c 'import os, sys
 for name in os.listxattr(sys.argv[1]): os.getxattr(sys.argv[1], name)' "$1/tool/count?"; test -r "$1/tool/count?" """,
     "completion": 'compgen -f "$1/tool/" ; compgen -f "$1/tool/count/"; cd "$1/tool"; echo *?* count*',
@@ -186,9 +187,12 @@ def test_what_goes_wrong_is_an_errno_and_a_word(tools: Calls) -> None:
         "echo?text=x&times=many": "EINVAL",
         "echo?": "EINVAL",
         "echo?unknown=1": "ENOENT",
-        "write?text=x": "ENOENT",
-        "contradiction?": "ENOENT",
-        "silent?": "ENOENT",
+        "write?text=x": "EACCES",
+        "write?text=/etc/hosts": "EACCES",
+        "write?unknown=1": "ENOENT",
+        "contradiction?": "EACCES",
+        "silent?": "EACCES",
+        "nothing?": "ENOENT",
         "fail?": "EIO",
         "refuse?": "EIO",
     }
@@ -196,13 +200,19 @@ def test_what_goes_wrong_is_an_errno_and_a_word(tools: Calls) -> None:
     assert tools.calls() == ["fail {}", "refuse {}"]
     said = {
         name: python("print(os.getxattr(sys.argv[1], 'user.bbfs.error').decode())", tools.tool / name).text.strip()
-        for name in ("echo?text=x&times=many", "fail?")
+        for name in ("echo?text=x&times=many", "write?text=x", "fail?")
     }
     assert said == {
         "echo?text=x&times=many": "tool 'echo': argument 'times' should be an integer, not 'many'",
+        "write?text=x": (
+            refusal
+            := "the option tools of this source does not allow tool 'write' by path; `bbfs call t write` calls it"
+        ),
         "fail?": "the disk is full",
     }
     assert "the disk is full" in tools.mount.log()
+    assert refusal in tools.mount.log()
+    shell('test -e "$1" && ls -d "$1"; ! grep -q . "$1"', tools.tool / "write?text=x")
     assert len(tools.calls()) == 2
 
 
@@ -248,7 +258,7 @@ def test_tools_that_are_named_are_run_whatever_they_say(mounted: Mounts, tmp_pat
     assert {"echo", "silent", "write"} < set(run("ls", named.tool).text.split())
     assert run("ls", named.root).text.split() == ["doc", "tool"]
     assert named.cat("write?text=x") == b"write 1"
-    assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", named.tool / "echo?text=x") == "ENOENT"
+    assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", named.tool / "echo?text=x") == "EACCES"
 
 
 @pytest.mark.semantics("S31")
@@ -256,7 +266,8 @@ def test_no_tool_has_a_path_if_they_are_off(mounted: Mounts, tmp_path: Path) -> 
     off = Calls(mounted, tmp_path / "calls.log", tools="off", prompts=False)
     assert run("ls", off.root).text.split() == ["doc", "tool"]
     assert run("ls", "-R", off.tool).text.split()[1:] == ["echo", f"{off.tool}/echo:", "input.schema.json"]
-    assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", off.tool / "count?") == "ENOENT"
+    assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", off.tool / "count?") == "EACCES"
+    assert errno_of("os.open(sys.argv[1], os.O_RDONLY)", off.tool / "count") == "ENOENT"
     assert not (tmp_path / "calls.log").exists()
 
 

@@ -275,7 +275,7 @@ class FlatCatalog:
         return self._templated.given_at(path)
 
     def all_templates(self) -> tuple[ResourceTemplate, ...]:
-        return self._templates
+        return tuple(template for template in self._templates if not template.refused)
 
     def expire(self) -> None:
         """Invalidate the listing: ask again at the next use, and now if it was ever used."""

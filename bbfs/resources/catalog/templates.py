@@ -257,6 +257,7 @@ class Templated:
         self._recalled = recalled
         self._templates: tuple[_Template, ...] = ()
         self._index = _Index(())
+        self._refused = _Index(())
         self._names: LRUCache[Path, _Names] = LRUCache(MAX_NAMES, lambda names: names.size)
         self._problems = ProblemLog(source.id, context.clock)
         self._opened: LRUCache[Path, float] = LRUCache(DIRECTORIES_KEPT)
@@ -276,7 +277,9 @@ class Templated:
         self.problem = "; ".join([*(shown(each, 100) for each in problems[:_NAMED]), *more]) or None
         if [each.given for each in made] != [each.given for each in self._templates]:
             self._names.clear()
-        self._templates, self._index = tuple(made), _Index(made)
+        self._templates = tuple(made)
+        self._index = _Index([each for each in made if not each.given.refused])
+        self._refused = _Index([each for each in made if each.given.refused])
 
     # -- without waiting ---------------------------------------------------------------------------------------------
 
@@ -286,16 +289,22 @@ class Templated:
         A listed resource becomes one only if it is of a template (`db://{table}`) that another goes on from
         (`db://{table}/rows/{id}`); that any name could stand in its place says nothing of the resource itself.
         """
-        always = [template.pattern.literal for template in self._templates]
+        always = [template.pattern.literal for template in self._templates if not template.given.refused]
         return [*always, *(path for path in paths if self._is_both(path))]
 
     def _is_both(self, path: Path) -> bool:
         files, leading = _sorted_out(self._places(path))
         return bool(files and leading)
 
-    def _places(self, path: Path) -> list[tuple[_Template, Position]]:
-        found = ((template, template.pattern.place(path)) for template in self._index.fitting(path))
+    def _places(self, path: Path, index: _Index | None = None) -> _Placed:
+        fitting = (index or self._index).fitting(path)
+        found = ((template, template.pattern.place(path)) for template in fitting)
         return [(template, place) for template, place in found if place is not None]
+
+    def _refused_places(self, path: Path) -> _Placed:
+        """Return the places of a name with a query in refused templates, or of a directory above such names."""
+        places = self._places(path, self._refused)
+        return [each for each in places if "?" in path[-1] or each[1].match is None]
 
     def node(self, path: Path) -> Node | None:
         """Return the node at an unlisted path as far as cached, or None where no template fits.
@@ -309,8 +318,11 @@ class Templated:
         if (call := self._slashed(path)) is not None:
             return call
         places = self._places(path)
-        if not places or is_probe(path[-1]):
-            return self._own_content(path) if not places else None
+        if places and is_probe(path[-1]):
+            return None
+        if not places and (own := self._own_content(path)) is not None:
+            return own
+        places = places or self._refused_places(path)
         files, certain = _sorted_out(places)
         both = [(template, place) for template, place in places if place.leads and place.match is not None]
         for template, place in () if certain else (*both, *files):
@@ -330,7 +342,7 @@ class Templated:
         A name that may lead on is a directory until a program opens it.
         """
         first = next((depth for depth, name in enumerate(path) if "?" in name), len(path))
-        for template in self._index.fitting(path[: first + 1]):
+        for template in (*self._index.fitting(path[: first + 1]), *self._refused.fitting(path[: first + 1])):
             given = template.given
             found = slashed(path, given) if given.slashed or given.choices else None
             place = template.pattern.place((*path[:first], found.name)) if found is not None else None

@@ -136,7 +136,7 @@ class McpHandler:
             raise end
         if nursery.cancel_scope.cancelled_caught:
             problems.append("/list, ".join(("resources/templates", *self._call_lists)) + "/list: no answer in time")
-        offer = await self._make_offer(rows.descriptions if self._call_lists else ())
+        offer = await self._make_offer(rows.descriptions)
         for metadata in offer.resources:
             rows.add_metadata(metadata)
         templates = tuple(template for template in self._templates if not _add_fixed(template, rows))
@@ -206,7 +206,7 @@ class McpHandler:
 
     async def load(self, native_uri: str) -> Loaded:
         """Load a resource, run a tool once, or render a prompt. Raises BbfsError."""
-        if self._call_lists and native_uri.startswith(mcp_calls.BEGINNINGS):
+        if native_uri.startswith(mcp_calls.BEGINNINGS):
             loaded = await self._load_call(native_uri)
             if loaded is not None:
                 return loaded
@@ -232,6 +232,8 @@ class McpHandler:
         if asked.kind == "prompt" and (prompt := offer.prompts.get(asked.name)) is not None:
             texts = mcp_arguments.prompt_arguments(prompt, asked.query)
             return await _read(prompt_result, await self._manager.get_prompt(self.source.id, prompt.name, texts))
+        if asked.kind == "tool" and (refusal := mcp_calls.refusal(offer, self.source, asked.name)) is not None:
+            raise refusal
         return None
 
     async def tools(self) -> tuple[Tool, ...]:

@@ -7,20 +7,22 @@
     tool://NAME?                     runs it without any
     prompt://NAME/…, prompt://NAME{?a,b}: the same for a prompt; reading an expansion renders it
 
-NAME is percent-encoded where it would not be one segment of a URI. All tools are described; only those that the option
-`tools` allows have a template. If a server lists a resource of its own with such a URI, the URI means that resource.
+NAME is percent-encoded where it would not be one segment of a URI. All tools are described. The templates of those that
+the option `tools` does not allow are refused: opening an expansion fails, with the reason. If a server lists a resource
+of its own with such a URI, the URI means that resource.
 """
 
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from bbfs.model import uri_paths
+from bbfs.model.errors import BbfsError, Denied, NotSupported
 from bbfs.model.uri import source_uri
 from bbfs.model.values import DataSource, Part, ResourceMetadata, ResourceTemplate, Tool, ToolArgument, Tools
 from bbfs.sources.content.memory import MemoryContent
@@ -48,6 +50,8 @@ _MAX_DESCRIBED = 200
 """Arguments of a tool that its description shows; its schema has all."""
 _MAX_TEXT = 2000
 """Characters of the description of one argument, and of a value in it."""
+_REFUSED_CALL = ResourceTemplate("tool://{call}", "call", on_open=True, refused=True)
+"""Makes the names of calls if tools are off: `?` is part of its variable, so no URI of a server is meant."""
 _LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
 
 
@@ -63,8 +67,8 @@ class Asked(NamedTuple):
 class Offer:
     """The tools and prompts of a server that have paths, by name, and the files that describe them.
 
-    tools: those that may be run. listed: all. documents: the contents of the listed files, by native URI. own: URIs
-    that the server itself lists as resources. problem: a text that says what is missing.
+    tools: those that may be run by path. refused: the others. documents: the contents of the listed files, by native
+    URI. own: URIs that the server itself lists as resources. problem: a text that says what is missing.
     """
 
     tools: Mapping[str, ToolEntry] = field(default_factory=dict)
@@ -74,7 +78,7 @@ class Offer:
     templates: tuple[ResourceTemplate, ...] = ()
     own: Collection[str] = frozenset()
     problem: str | None = None
-    listed: tuple[ToolEntry, ...] = ()
+    refused: Mapping[str, ToolEntry] = field(default_factory=dict)
 
 
 def asked(native_uri: str) -> Asked | None:
@@ -88,10 +92,24 @@ def asked(native_uri: str) -> Asked | None:
 
 def completed_prompt(offer: Offer, uri_template: str) -> str | None:
     """Return the name of the prompt whose template this is, or None."""
-    for prompt, template in zip(offer.prompts, offer.templates[len(offer.tools) :], strict=True):
+    templates = offer.templates[len(offer.tools) : len(offer.tools) + len(offer.prompts)]
+    for prompt, template in zip(offer.prompts, templates, strict=True):
         if template.uri_template == uri_template:
             return prompt
     return None
+
+
+def refusal(offer: Offer, source: DataSource, name: str) -> BbfsError | None:
+    """Return the error of a call by path of a tool that may not be run so; None for any other tool."""
+    if source.tools == "off":  # only the names of `_REFUSED_CALL` have their query in here
+        return Denied("the tools of this source are off (its option tools)") if "?" in name else None
+    tool = offer.refused.get(name)
+    if tool is None:
+        return None
+    if tool.needs_task:
+        return NotSupported(f"tool {name!r} runs as a task only")
+    command = shlex.join(["bbfs", "call", source.name, name])
+    return Denied(f"the option tools of this source does not allow tool {name!r} by path; `{command}` calls it")
 
 
 def allowed(option: Tools, tools: Iterable[ToolEntry]) -> tuple[list[ToolEntry], str | None]:
@@ -143,8 +161,11 @@ def offer(
                     etag=content.version,
                 )
             )
-    templates = (*map(tool_template, runnable), *map(prompt_template, shown.values()))
-    return Offer(by_name, shown, documents, tuple(resources), templates, own, problem, there)
+    refused = {tool.name: tool for tool in there if tool.name not in by_name}
+    templates = [*map(tool_template, runnable), *map(prompt_template, shown.values())]
+    templates += [replace(tool_template(tool), refused=True) for tool in refused.values()]
+    templates += [_REFUSED_CALL] if source.tools == "off" else []
+    return Offer(by_name, shown, documents, tuple(resources), tuple(templates), own, problem, refused)
 
 
 def tool_template(tool: ToolEntry) -> ResourceTemplate:
@@ -247,7 +268,10 @@ def describe_tool(tool: ToolEntry, source: str, is_allowed: bool) -> str:
         lines += ["It runs as a task only, which bbfs cannot do.", ""]
     else:
         allow = shlex.join(["bbfs", "mount", "--tools", f"{source}=all"])
-        lines += [f"It has no path: the option `tools` of the source does not allow it (`{allow}` allows all).", ""]
+        lines += [
+            f"It cannot be called by path: the option `tools` of the source does not allow it (`{allow}` allows all).",
+            "",
+        ]
     if not tool.needs_task:
         lines += ["On the command line:", "", f"    {_command(tool, source)}"]
     return "\n".join([*lines, *_arguments(tool.input_schema), *_how_to_call(tool.input_schema)]).rstrip() + "\n"

@@ -42,6 +42,21 @@ async def test_an_unlisted_resource_is_opened_by_its_name(nursery: trio.Nursery)
         ]
 
 
+@pytest.mark.semantics("S31")
+async def test_a_refused_template_makes_names_that_nothing_shows(nursery: trio.Nursery) -> None:
+    source = CompletingSource(contents={"x://listed": b"1"}, values={"call": ["write"]})
+    source.template("call://{call}", refused=True)
+    async with World(nursery, source) as world:
+        kernel = world.kernel
+        assert await kernel.ls(ROOT) == ["x"]
+        assert (await kernel.walk(f"{ROOT}/call/write?text=x")).kind == "file"
+        with pytest.raises(NotFound):
+            await kernel.walk(f"{ROOT}/call/write")
+        assert await kernel.ls(f"{ROOT}/call") == []
+        assert world.manager.sources[ROOT].catalog.all_templates() == ()
+        assert source.completions == []
+
+
 @pytest.mark.semantics("S12")
 async def test_an_absent_name_costs_one_request_in_its_time(nursery: trio.Nursery) -> None:
     source = FlatSource()

@@ -11,7 +11,7 @@ import pytest
 from odd_servers import until
 from repository import SERVERS
 
-from bbfs.model.errors import BbfsError, InvalidUri, NotFound, NotSupported, Unreachable
+from bbfs.model.errors import BbfsError, Denied, InvalidUri, NotFound, NotSupported, Unreachable
 from bbfs.model.values import Change, DataSource, Loaded, McpServer, Policy, Tools
 from bbfs.sources import CanComplete, CanLoad, Services
 from bbfs.sources.factory import build
@@ -57,7 +57,7 @@ def server(manager: MCPManager, tmp_path: Path) -> Any:
 async def test_only_what_is_allowed_is_listed(server: Any) -> None:
     read_only, named, off = server(), server(("write", "echo", "missing"), False, "n"), server("off", False, "o")
     listing = await read_only.handler.list()
-    tools = [t.name for t in listing.templates if t.on_open]
+    tools = [t.name for t in listing.templates if t.on_open and not t.refused]
     names = ["echo", "count", "convert", "page", "picture", "record", "several", "fail", "refuse", "keep"]
     assert tools == [*names, "crash", "wait", "odd/name %41"]
     assert [t.uri_template for t in listing.templates if t.uri_template.startswith("prompt:")] == [
@@ -68,7 +68,7 @@ async def test_only_what_is_allowed_is_listed(server: Any) -> None:
     assert listing.problem == "1 invalid entry left out"
     assert read_only.log("tools") == ["tools"] * 3  # pages
     listing = await named.handler.list()
-    assert [t.name for t in listing.templates if t.on_open] == ["write", "echo"]
+    assert [t.name for t in listing.templates if t.on_open and not t.refused] == ["write", "echo"]
     assert listing.problem == "1 invalid entry left out; no such tool: missing"
     listing = await off.handler.list()
     assert {r.native_uri for r in listing.resources} == {"doc://guide", "tool://echo/input.schema.json"}
@@ -101,11 +101,18 @@ async def test_what_is_not_allowed_is_not_run(server: Any) -> None:
         await s.handler.load("tool://echo?txt=1")
     with pytest.raises(InvalidUri, match="needed but not given: text"):
         await s.handler.load("tool://echo")
-    # What is none of the tools that may be run may be a resource: the server is asked for that.
-    for uri in ("tool://write?text=x", "tool://contradiction?", "tool://silent?", "tool://nobody?", "tool://echo/x"):
+    for name in ("write", "contradiction", "silent"):
+        with pytest.raises(
+            Denied, match=rf"^the option tools of .* tool '{name}' by path; `bbfs call s {name}` calls it$"
+        ):
+            await s.handler.load(f"tool://{name}?text=x")
+    # What is none of the tools may be a resource: the server is asked for that.
+    for uri in ("tool://nobody?", "tool://echo/x"):
         assert await s.text(uri) == f"content of {uri}\n".encode()
     off = server("off", False, "o")
     assert await off.text("tool://echo?text=x") == b"content of tool://echo?text=x\n"
+    with pytest.raises(Denied, match=r"tools of this source are off \(its option tools\)$"):
+        await off.handler.load("tool://echo%3Ftext%3Dx")
     assert s.log() == off.log() == []
     assert await server(("silent",), False, "n").text("tool://silent?") == b"silent 1"
 

@@ -125,13 +125,15 @@ def test_the_schemas_are_as_the_server_gave_them() -> None:
 
 
 @pytest.mark.semantics("S31")
-def test_a_tool_that_is_not_allowed_is_described_and_has_no_template() -> None:
+def test_a_tool_that_is_not_allowed_is_described_and_its_template_is_refused() -> None:
     made = offer(source(), [ToolEntry("write", annotations={"destructiveHint": True})], [], [])
     text = (made.documents["tool://write/description.md"].content.read(0, 10_000) or b"").decode()
     assert "declares to change or destroy something" in text
     assert "`bbfs mount --tools s=all`" in text
     assert "bbfs call s write --yes\n" in text
-    assert made.templates == ()
+    assert [(each.uri_template, each.on_open, each.refused) for each in made.templates] == [
+        ("tool://write?", True, True)
+    ]
     assert not made.tools
     assert not offer(source("off"), [ToolEntry("t", annotations=READ_ONLY)], [], []).resources
 
