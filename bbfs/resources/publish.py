@@ -141,6 +141,8 @@ class Publisher:
         was_invalidated, before = record.invalidated, content_key(record)
         if source.watches is not None:
             source.watches.interested(record.metadata.native_uri)
+        if source.unsized == record.metadata.native_uri:
+            source.unsized = None
         changed: list[Path] = []
         if len(loaded.parts) == 1 and loaded.parts[0].link is None:
             content = loaded.parts[0].content

@@ -1,11 +1,13 @@
 """A data source at work: its state in the ResourceManager."""
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b, scrypt
 from typing import Any
 
+from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, LoginRequired, NotFound, Outdated, Unreachable
 from bbfs.model.values import DataSource, SourceState
 from bbfs.resources.catalog import Catalog
 from bbfs.resources.requests import RequestSlots, Waiters
@@ -21,8 +23,13 @@ from bbfs.sources import (
     TellsMore,
 )
 
+log = logging.getLogger(__name__)
+
 REFRESHES_KEPT = 1000
 """Refreshed paths that are kept; beyond that, the whole source counts as refreshed."""
+_UNSIZED = (
+    'stat fails for {}, whose size only a load tells: the option sizes = "lazy" (-o {}.sizes=lazy) shows 0 instead'
+)
 
 
 @dataclass(slots=True)
@@ -30,6 +37,7 @@ class Source:
     """A running data source: its handler, its catalog, its request slots, and its state.
 
     misstates_sizes: a content did not have its stated size.
+    unsized: the URI of the last resource whose `stat` failed, since its content could not be loaded.
     loads, revalidates, watches: the handler, if it has the ability. Checking each time would slow a load.
     refreshed: when a user refreshed a path of the catalog (seconds since the epoch). No tier serves what was fetched
         before.
@@ -43,6 +51,7 @@ class Source:
     fingerprint: str
     error: str | None = None
     misstates_sizes: bool = False
+    unsized: str | None = None
     refreshed: dict[tuple[str, ...], float] = field(default_factory=dict)
     waiters: Waiters = field(init=False)
     loads: CanLoad | None = field(init=False)
@@ -56,6 +65,14 @@ class Source:
         self.revalidates = self.handler if isinstance(self.handler, CanLoadIfChanged) else None
         self.watches = self.handler if isinstance(self.handler, CanWatch) else None
         self.loads_while_wanted = isinstance(self.handler, LoadsWhileWanted) and self.handler.loads_while_wanted
+
+    def note_unsized(self, native_uri: str, error: BbfsError) -> None:
+        """Note that a `stat` has failed, and log the option that avoids that once. An outage is no reason to use it."""
+        if isinstance(error, NotFound | Unreachable | DeadlineExceeded | LoginRequired | Outdated | Busy):
+            return
+        if self.unsized is None:
+            log.info("%s: %s (%s)", self.data.id, _UNSIZED.format(native_uri, self.data.name), error)
+        self.unsized = native_uri
 
     def refreshed_at(self, path: tuple[str, ...], now: float) -> None:
         """Serve nothing at and below a path from now on that was fetched before."""
@@ -90,7 +107,9 @@ class Source:
     def problem(self) -> str | None:
         """The last error, if no request has succeeded since. For people."""
         state = self.state
-        return self.error or self.catalog.problem or (state.reason if state.state == "down" else None)
+        problem = self.error or self.catalog.problem or (state.reason if state.state == "down" else None)
+        unsized = _UNSIZED.format(self.unsized, self.data.name) if self.unsized is not None else None
+        return "; ".join(filter(None, (problem, unsized))) or None
 
     @property
     def may_search(self) -> CanSearch | None:

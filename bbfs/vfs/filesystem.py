@@ -161,7 +161,12 @@ class FileSystem:
     async def _load(self, path: Path, record: Record) -> None:
         """Learn the size, and load siblings ahead where a program walks through them."""
         self._used(path, record, wanted=True)
-        await self._manager.learn(record)
+        try:
+            await self._manager.learn(record)
+        except BbfsError as error:
+            if not record.provisional:
+                self._manager.source_of(record).note_unsized(record.metadata.native_uri, error)
+            raise
 
     def _require_version(self, path: Path, version: str, node: Node) -> None:
         """Raise Outdated unless `version` is that of the node now. A stand-in gives way once that is certain."""

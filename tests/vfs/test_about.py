@@ -1,10 +1,12 @@
 """The files that describe the sources (S35)."""
 
+import logging
+
 import pytest
 import trio
 from fakes import FlatSource, TreeSource, World, data_source
 
-from bbfs.model.errors import Unreachable
+from bbfs.model.errors import BbfsError, Unreachable
 from bbfs.model.values import ResourceTemplate, SourceState
 from bbfs.resources.documents import ABOUT
 from bbfs.vfs.about import AboutHandler
@@ -54,6 +56,25 @@ async def test_a_source_that_is_down_says_why(nursery: trio.Nursery) -> None:
         await described(world)
         assert "Down. Last error: no such program" in await text(world, f"{DOCS}/{ABOUT}")
         assert "no such host" in await text(world, f"{TREE}/{ABOUT}")
+
+
+@pytest.mark.semantics("S35", "S9")
+async def test_a_size_that_no_load_tells_names_the_option_that_avoids_the_load(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = FlatSource(contents={f"x://{name}": BbfsError("no kubeconfig") for name in "abc"})
+    with caplog.at_level(logging.INFO, "bbfs.resources.source"):
+        async with World(nursery, source) as world:
+            await described(world)
+            for name in "abc":
+                with pytest.raises(BbfsError, match="no kubeconfig"):
+                    await world.kernel.stat(f"{DOCS}/x/{name}")
+            assert "-o docs.sizes=lazy" in await text(world, f"{DOCS}/{ABOUT}")
+            assert len(caplog.records) == 1
+            world.clock.advance(10)
+            source.contents["x://c"] = b"1"
+            assert (await world.kernel.stat(f"{DOCS}/x/c")).size == 1
+            assert "sizes=lazy" not in await text(world, f"{DOCS}/{ABOUT}")
 
 
 @pytest.mark.semantics("S35")
