@@ -42,6 +42,9 @@ STATUS_EVERY = 10.0
 THREADS_TAKE_TURNS = 0.001
 """Seconds after which a thread that computes lets another one run; Python's default is five times as long. An answer of
 a local folder crosses threads several times, and each crossing may wait so long for a thread that parses."""
+FULL_COLLECTIONS = 100
+"""Collections of younger objects before the garbage collector walks through all; Python's default is 10. A walk stops
+every thread for 0.1 s where a source has listed 10^5 names, and finds next to nothing: no cycle holds a listing."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that unmount: Ctrl-C, a service manager, and the terminal that goes away."""
 
@@ -78,6 +81,7 @@ def mount(
         told = forked
     gc.collect()  # now, while no request waits
     sys.setswitchinterval(THREADS_TAKE_TURNS)
+    gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTIONS)
     early: list[int] = []
     for number in ENDING:
         signal.signal(number, lambda number, _frame: early.append(number))  # until and after the loop handles them
