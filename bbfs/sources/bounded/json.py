@@ -6,7 +6,6 @@ parses, and parses a document of many values piece by piece. The largest documen
 thread for documents of more than `SHORT` bytes.
 """
 
-import gc
 import json
 import re
 import threading
@@ -117,8 +116,7 @@ class _LongDocument:
     """A parser that gives values of at most a piece to the standard parser, and walks through longer ones itself.
 
     So other threads can run between two values. The time is linear in the text: a value that a window does not hold to
-    its end is tried once, and again in a window of its own if it begins in the second half. No garbage collection runs
-    meanwhile: it would find nothing, and stop every thread.
+    its end is tried once, and again in a window of its own if it begins in the second half.
     """
 
     def __init__(self, text: str) -> None:
@@ -132,16 +130,10 @@ class _LongDocument:
 
     def parsed(self) -> Any:
         """Return the value of the document. Raises ValueError if it is no JSON, RecursionError if it is too deep."""
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            value, end = self._value(self._after_space(0))
-            if self._after_space(end) != len(self._text):
-                raise json.JSONDecodeError("Extra data", self._text, end)
-            return value
-        finally:
-            if was_enabled:
-                gc.enable()
+        value, end = self._value(self._after_space(0))
+        if self._after_space(end) != len(self._text):
+            raise json.JSONDecodeError("Extra data", self._text, end)
+        return value
 
     def _after_space(self, at: int) -> int:
         return at if self._text[at : at + 1] > " " else _SPACE.match(self._text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
