@@ -170,6 +170,7 @@ class FileTable(ConfigTable):
 
     mount: MountTable = MountTable()
     cache: CacheTable = CacheTable()
+    embeddings: dict[str, Any] | None = None
     log_level: LogLevel = "info"
     sources: list[dict[str, Any]] = []
 

@@ -42,6 +42,7 @@ LARGEST_FILE = 16 << 20
 _MCP_TYPES = ("server", "mcp")
 MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", "search", "shared")
 """Keys of a source that only MCP servers have."""
+EMBEDDINGS = "embeddings"
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
 
 
@@ -64,9 +65,10 @@ class Config:
     """A whole configuration. path: its file, if any.
 
     cache_bytes: the memory budget of contents. disk_bytes: their budget on disk; 0 turns that cache off. index_bytes:
-    the budget of the local index; 0 turns it off. shared: the cache that machines share. lines: for each source of the
-    file, by its id, the line (from 1) of each of its keys, such as `config.root`, and of the source itself under the
-    empty key.
+    the budget of the local index; 0 turns it off. shared: the cache that machines share. embeddings: options of what
+    makes vectors, where a source names none of its own. lines: for each source of the file, by its id, the line (from
+    1) of each of its keys, such as `config.root`, and of the source itself under the empty key. Under the empty id it
+    has those of the embeddings.
     """
 
     sources: tuple[DataSource, ...] = ()
@@ -75,16 +77,20 @@ class Config:
     disk_bytes: int = DEFAULT_DISK_BYTES
     index_bytes: int = DEFAULT_INDEX_BYTES
     shared: SharedCache | None = None
+    embeddings: Mapping[str, Any] | None = None
     log_level: LogLevel = "info"
     path: str | None = None
     lines: Mapping[str, Mapping[str, int]] = field(default_factory=dict, repr=False, compare=False)
 
     def located(self, source_id: str, problems: str) -> str:
-        """Return a handler's message about options of a source (`sources[ID].config.KEY: …; …`) with file and line."""
+        """Return a message about options of a source (`sources[ID].config.KEY: …; …`) with file and line.
+
+        source_id: empty for the options of embeddings.
+        """
         lines = self.lines.get(source_id)
         if self.path is None or lines is None:
             return problems
-        beginning = f"sources[{source_id}]."
+        beginning = f"sources[{source_id}]." if source_id else f"{EMBEDDINGS}."
         told: list[str] = []
         for problem in re.split(rf"; (?={re.escape(beginning)})", problems):
             key = problem.removeprefix(beginning).partition(":")[0] if problem.startswith(beginning) else ""
@@ -206,9 +212,13 @@ class _Loader:
             disk_bytes=file.cache.disk,
             index_bytes=file.cache.index,
             shared=self._shared_cache(file.cache),
+            embeddings=self._embeddings(file.embeddings),
             log_level=file.log_level,
             path=self._path,
-            lines={source.id: self._problems.lines_below(("sources", index)) for index, source in sources.items()},
+            lines={
+                "": self._problems.lines_below((EMBEDDINGS,)),
+                **{source.id: self._problems.lines_below(("sources", index)) for index, source in sources.items()},
+            },
         )
 
     def _problem(self, path: KeyPath, message: str) -> None:
@@ -355,6 +365,14 @@ class _Loader:
         if len(self._problems) > before:
             return None
         return shared_cache(table, resolved, lambda inner, message: self._problem(("cache", *inner), message))
+
+    def _embeddings(self, table: dict[str, Any] | None) -> Mapping[str, Any] | None:
+        if table is None:
+            return None
+        given = self._references.resolve_all(table, (EMBEDDINGS,), self._problem)
+        if isinstance(given.get("folder"), str):
+            given["folder"] = as_path(given["folder"], self._base, self._environ)
+        return MappingProxyType(given)
 
     def _refuse_conflicts(self, sources: dict[int, DataSource]) -> None:
         order = list(sources)

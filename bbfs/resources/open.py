@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 import trio
 
 from bbfs.config import Config
 from bbfs.config.schema import DEFAULT_CACHE_BYTES
+from bbfs.config.toml import EMBEDDINGS
 from bbfs.model.errors import ConfigError
 from bbfs.model.values import DataSource
 from bbfs.resources.cache.disk import DiskCache
@@ -28,6 +29,10 @@ from bbfs.resources.search.index.local import LocalIndex
 from bbfs.sources import CanClose, Handler, Services
 from bbfs.sources.content.spool import Spools
 from bbfs.sources.factory import build
+from bbfs.sources.options import parse_table
+
+if TYPE_CHECKING:
+    from bbfs.sources.embeddings.embedder import Embedder
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +60,14 @@ class Composition:
     """The handlers of a configuration and the parts they share. Nothing runs yet.
 
     mcp: the MCPManager, if a source needs one. shared: the cache shared between machines. spools: for streams.
+    embedder: makes vectors of texts, if configured.
     """
 
     handlers: tuple[Handler, ...]
     mcp: Any = None
     shared: SharedTier | None = None
     spools: Spools = field(default_factory=lambda: Spools(DEFAULT_CACHE_BYTES))
+    embedder: "Embedder | None" = None
 
 
 def compose(config: Config, mount_point: str | None = None, *, lasting: bool = False) -> Composition:
@@ -76,13 +83,29 @@ def compose(config: Config, mount_point: str | None = None, *, lasting: bool = F
         from bbfs.sources.mcp.login.token_store import TokenStore  # noqa: PLC0415 - as above
 
         mcp = MCPManager(tokens=TokenStore.of_user(os.environ), spool=spools)
-    services = Services(mcp=mcp, mount_point=mount_point, spool=spools)
+    embedder = _embedder(config)
+    services = Services(mcp=mcp, mount_point=mount_point, spool=spools, embedder=embedder)
     shared: SharedTier | None = None
     if config.shared is not None and lasting:
         from bbfs.resources.cache.shared.valkey_tier import ValkeyTier  # noqa: PLC0415 - optional
 
         shared = ValkeyTier(config.shared, clock=steady_time)
-    return Composition(tuple(_handler(config, source, services) for source in config.sources), mcp, shared, spools)
+    handlers = tuple(_handler(config, source, services) for source in config.sources)
+    return Composition(handlers, mcp, shared, spools, embedder)
+
+
+def _embedder(config: Config) -> "Embedder | None":
+    """Return the embedder that all sources and the index share. Raise ConfigError with the line of a wrong option."""
+    if config.embeddings is None:
+        return None
+    from bbfs.sources.embeddings.embedder import made  # noqa: PLC0415 - its HTTP client costs start-up time
+    from bbfs.sources.embeddings.options import EmbeddingOptions  # noqa: PLC0415 - as above
+
+    try:
+        options = parse_table(EmbeddingOptions, config.embeddings, EMBEDDINGS)
+        return made(DataSource(EMBEDDINGS, EMBEDDINGS, EMBEDDINGS, "bb", EMBEDDINGS), options, EMBEDDINGS)
+    except ConfigError as error:
+        raise ConfigError(config.located("", str(error))) from None
 
 
 def _handler(config: Config, source: DataSource, services: Services) -> Handler:
@@ -110,6 +133,8 @@ async def resource_manager(
             stack.push_async_callback(trio.to_thread.run_sync, disk.close)
             disk.lend(composition.spools)
         stack.push_async_callback(_close_handlers, composition.handlers)
+        if composition.embedder is not None:
+            stack.push_async_callback(composition.embedder.aclose)
         local = None
         if index is not None and config.index_bytes > 0:
             local = LocalIndex(index, config.index_bytes, clock=steady_time)

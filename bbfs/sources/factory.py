@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bbfs.model import source_types
 from bbfs.model.errors import ConfigError
@@ -12,6 +12,9 @@ from bbfs.sources.bounded.workers import WorkerPool
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.content.stall_guard import Crowd
 
+if TYPE_CHECKING:
+    from bbfs.sources.embeddings.embedder import Embedder
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -19,7 +22,7 @@ class Services:
 
     mcp: the shared MCP connections. mount_point: the directory that bbfs mounts on. spool: makes a spool, for a content
     that comes as a stream. crowd: the reads that wait for servers while files are open. workers: processes for parsers
-    without bounds.
+    without bounds. embedder: makes vectors of texts for all sources that name no model of their own.
     """
 
     mcp: Any = None
@@ -27,6 +30,7 @@ class Services:
     spool: Callable[[], Spool] = Spool
     crowd: Crowd = field(default_factory=Crowd)
     workers: WorkerPool = field(default_factory=WorkerPool)
+    embedder: "Embedder | None" = None
 
 
 def build(source: DataSource, services: Services) -> Handler:

@@ -453,6 +453,22 @@ def test_what_a_handler_refuses_is_told_with_its_line(tmp_path: Path) -> None:
         compose(load_config(str(file), environ={}))
 
 
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('folder = "m"\nbacth = 3', r":3: embeddings\.bacth: unknown option; did you mean 'batch'\?"),
+        ("", r":1: embeddings: needs either url and model, or folder"),
+        ('url = "${env:NONE}"', r":2: embeddings\.url: .*NONE"),
+        ('url = "http://h/v1"\nmodel = 3', r":3: embeddings\.model: should be a text"),
+    ],
+)
+def test_what_is_wrong_with_the_embeddings_is_told_with_its_line(tmp_path: Path, lines: str, message: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f"[embeddings]\n{lines}\n")
+    with pytest.raises(ConfigError, match=message):
+        compose(load_config(str(file), environ={}))
+
+
 @pytest.mark.parametrize("kind", ['type = "memory"', 'type = "filesystem"\nconfig = { root = "/srv" }'])
 def test_secrets_that_nobody_reads_are_refused(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "config.toml"

@@ -40,8 +40,8 @@ _SNIPPET = 200
 _FUSED = 60
 """The constant of reciprocal rank fusion, for hits of several collections."""
 _CONFIGURE = (
-    'set embeddings = { url = "http://localhost:11434/v1", model = "…" } or embeddings = { folder = "…" } in the'
-    " options of the source"
+    'set [embeddings] to url = "http://localhost:11434/v1" and model = "…", or to folder = "…", for all sources, or'
+    " embeddings in the options of the source"
 )
 
 
@@ -58,7 +58,8 @@ class VectorSearchHandler:
         self._entries = VectorEntries(source.base_prefix, source.scheme or scheme)
         self._backend = backend(source, options)
         where = f"sources[{source.id}].config.embeddings"
-        self._embedder = None if options.embeddings is None else made(source, options.embeddings, where)
+        self._own = None if options.embeddings is None else made(source, options.embeddings, where)
+        self._embedder = self._own or services.embedder
         self._has_texts: bool | None = None
         self._health = Health(Unreachable)
         if scheme == "sqlite":
@@ -94,8 +95,8 @@ class VectorSearchHandler:
     async def aclose(self) -> None:
         """End the processes and connections."""
         await self._backend.aclose()
-        if self._embedder is not None:
-            await self._embedder.aclose()
+        if self._own is not None:
+            await self._own.aclose()
 
     async def list_directory(self, path: Path) -> Listing:
         """Return the entries of a directory. path: segments of the native URI."""

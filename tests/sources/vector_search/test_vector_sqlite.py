@@ -12,6 +12,7 @@ import pytest
 from embedding_endpoint import KEY, MODEL, Endpoint, config, endpoint
 from vectors import DIMENSIONS, NOTES, embedded, found, loaded, notes_file, packed, vector_file, vectors_of
 
+from bbfs.config import load_config
 from bbfs.model.errors import (
     BbfsError,
     ConfigError,
@@ -23,6 +24,7 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.values import DataSource, Policy
+from bbfs.resources.open import compose
 from bbfs.sources import Services
 from bbfs.sources.factory import build
 from bbfs.sources.vector_search.handler import VectorSearchHandler
@@ -92,7 +94,28 @@ async def test_without_a_model_words_are_searched_for_and_nothing_is_refused(tmp
         assert await found(made, "notes/search?text=nowhere.json") == []
         assert (made.searches, made.by_meaning) == (True, False)
         assert [hit.snippet for hit in await made.search("certificate", 5)] == ["renew certificate"]
-        assert "embeddings = {" in " ".join(made.notes)
+        assert "set [embeddings] to url" in " ".join(made.notes)
+
+
+async def test_the_embeddings_of_the_configuration_serve_sources_that_name_none(
+    tmp_path: Path, running: Endpoint
+) -> None:
+    file = tmp_path / "config.toml"
+    url = notes_file(tmp_path / "v.db")
+    file.write_text(
+        f'[embeddings]\nurl = "{running.url}"\nmodel = "{MODEL}"\nkey = "${{env:KEY}}"\n'
+        f'[[sources]]\nname = "v"\ntype = "vector_search"\nconfig = {{ url = "{url}" }}\n'
+    )
+    composed = compose(load_config(str(file), environ={"KEY": KEY}))
+    made = composed.handlers[0]
+    assert isinstance(made, VectorSearchHandler)
+    assert made.by_meaning
+    assert (await found(made, "notes/search?text=expired certificate.json"))[0] == "1"
+    assert running.keys == [f"Bearer {KEY}"]
+    await made.aclose()
+    assert composed.embedder is not None
+    assert len(await composed.embedder.embed(["a handler leaves what all share open"])) == 1
+    await composed.embedder.aclose()
 
 
 async def test_vectors_alone_need_a_model_and_the_refusal_says_how(tmp_path: Path, running: Endpoint) -> None:
@@ -101,9 +124,9 @@ async def test_vectors_alone_need_a_model_and_the_refusal_says_how(tmp_path: Pat
         connection.execute("CREATE VIRTUAL TABLE bare USING vec0(e float[4])")
         connection.execute("INSERT INTO bare(rowid, e) VALUES (1, ?)", (packed(1, 2, 3, 4),))
     async with over(f"sqlite:///{path}") as made:
-        with pytest.raises(NotSupported, match=r"bare: nothing makes vectors of texts.*set embeddings = "):
+        with pytest.raises(NotSupported, match=r"bare: nothing makes vectors of texts.*set \[embeddings\] to url = "):
             await loaded(made, "bare/search?text=x.json")
-        with pytest.raises(NotSupported, match="set embeddings"):
+        with pytest.raises(NotSupported, match=r"set \[embeddings\]"):
             await made.search("x", 3)
         assert not made.searches
     async with over(f"sqlite:///{path}", embeddings=config(running)) as made:
