@@ -137,7 +137,7 @@ async def resource_manager(
             stack.push_async_callback(composition.embedder.aclose)
         local = None
         if index is not None and config.index_bytes > 0:
-            local = LocalIndex(index, config.index_bytes, clock=steady_time)
+            local = LocalIndex(index, config.index_bytes, clock=steady_time, embedder=composition.embedder)
             stack.push_async_callback(local.aclose)
         async with trio.open_nursery() as nursery:
             if composition.mcp is not None:

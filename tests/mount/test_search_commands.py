@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from harness import Mount, Mounts, folder
 from programs import Done, Program, run, wait_until
+from vectors import static_model
 
 from bbfs.resources.search.index.store import IndexStore
 
@@ -37,9 +38,18 @@ def mount(module_mounted: Mounts, tmp_path_factory: pytest.TempPathFactory) -> M
     (root / "binary").write_bytes(b"certificate\0\n")
     (root / "latin").write_bytes("certificate f\xfcr\n".encode("latin-1"))
     (root / "link").symlink_to("guide")
-    made = module_mounted(folder("notes", root), tables={"mount": {"agents": True}})
+    model = static_model(tmp_path_factory.mktemp("model"))
+    made = module_mounted(
+        folder("notes", root), tables={"mount": {"agents": True}, "embeddings": {"folder": str(model)}}
+    )
     bbfs(made, "index", "notes")
     return made
+
+
+def test_the_index_finds_by_meaning_what_has_none_of_the_words(mount: Mount) -> None:
+    (found,) = json.loads(bbfs(mount, "search", "--json", "-n", "1", "--mode", "meaning", "expired").out)
+    assert "certificate" in found["snippet"]
+    assert bbfs(mount, "search", "--mode", "words", "expired", status=1).out == b""
 
 
 SAME = [

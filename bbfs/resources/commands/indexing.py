@@ -84,6 +84,10 @@ async def walk(
         for begin in range(0, len(gone), 500):
             await index.write(gone[begin : begin + 500])
     await index.walking(source, None)
+    try:
+        await index.embed()
+    except BbfsError as error:
+        walked.error = walked.error or f"no vectors: {error}"
     return walked
 
 

@@ -37,19 +37,20 @@ LONGEST_URI, LONGEST_TITLE, LONGEST_SNIPPET, LONGEST_PROBLEM = 8192, 200, 500, 3
 """Characters of the texts of a hit, and of what is said of a source that failed."""
 _DAMPING = 60
 
-Mode: TypeAlias = Literal["words", "meaning", "both"]
+Way: TypeAlias = Literal["words", "meaning"]
+Mode: TypeAlias = Way | Literal["both"]
 
 
 class Searcher(Protocol):
-    """An index of the contents of some sources."""
+    """An index of the contents of some sources. without_meaning: why it finds nothing by meaning, or None."""
+
+    without_meaning: str | None
 
     def covers(self, source_id: str) -> bool:
         """Return whether the index has, or is getting, the contents of a source."""
         ...
 
-    async def search(
-        self, query: str, limit: int, *, sources: Collection[str], mode: Mode
-    ) -> Sequence[tuple[str, Hit]]:
+    async def search(self, query: str, limit: int, *, sources: Collection[str], mode: Way) -> Sequence[tuple[str, Hit]]:
         """Return at most `limit` hits in the sources with these ids, each with its source's id, the best first."""
         ...
 
@@ -118,9 +119,9 @@ class Search:
                 nursery.start_soon(self._of_source, asked, source)
             for index in self.searchers:
                 covered = {source.data.id: source for source in sources if index.covers(source.data.id)}
-                if covered:
-                    asked.rankings[index] = []
-                    nursery.start_soon(self._of_index, asked, index, covered)
+                for way in self._ways(asked, index, covered):
+                    asked.rankings[index, way] = []
+                    nursery.start_soon(self._of_index, asked, index, covered, way)
         return SearchAnswer(_merged(asked), (*asked.problems.values(), *self._left_out(asked, sources)))
 
     @staticmethod
@@ -128,6 +129,20 @@ class Search:
         handler = source.may_search
         by_meaning = isinstance(handler, SearchesByMeaning) and handler.by_meaning
         return handler if mode == "both" or by_meaning == (mode == "meaning") else None
+
+    @staticmethod
+    def _ways(asked: _Asked, index: Searcher, covered: Collection[str]) -> Iterable[Way]:
+        """Return how to search an index that has some sources."""
+        if not covered:
+            return ()
+        if asked.mode == "words" or (asked.mode == "both" and index.without_meaning is not None):
+            return ("words",)
+        if asked.mode == "both":
+            return ("words", "meaning")
+        if index.without_meaning is None:
+            return ("meaning",)
+        asked.problems["index"] = f"the index, by meaning: {index.without_meaning}"
+        return ()
 
     def _left_out(self, asked: _Asked, sources: Sequence[Source]) -> list[str]:
         """Return a sentence about the sources that nothing could be found in."""
@@ -171,18 +186,19 @@ class Search:
             return
         asked.rankings[name] = await self._existing(asked, hits)
 
-    async def _of_index(self, asked: _Asked, index: Searcher, covered: dict[str, Source]) -> None:
+    async def _of_index(self, asked: _Asked, index: Searcher, covered: dict[str, Source], way: Way) -> None:
+        name = "the index" if way == "words" else "the index, by meaning"
         most = MOST if asked.below else asked.limit
         with trio.move_on_at(asked.deadline) as bound:
             try:
-                found = await index.search(asked.query, most, sources=covered.keys(), mode=asked.mode)
+                found = await index.search(asked.query, most, sources=covered.keys(), mode=way)
             except BbfsError as error:
-                asked.problems["index"] = _problem("the index", error)
+                asked.problems[name] = _problem(name, error)
                 return
             hits = ((covered[source_id], hit) for source_id, hit in found if source_id in covered)
-            asked.rankings[index] = await self._existing(asked, [*_usable(hits, most)])
+            asked.rankings[index, way] = await self._existing(asked, [*_usable(hits, most)])
         if bound.cancelled_caught:
-            asked.problems["index"] = _problem("the index", _late(asked))
+            asked.problems[name] = _problem(name, _late(asked))
 
     # -- what exists -------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from bbfs.model.errors import BbfsError, InvalidUri, NotFound, NotSupported, Pro
 from bbfs.sources.database.names import shown
 from bbfs.sources.database.sqlite.database import SqliteDatabase
 from bbfs.sources.database.tables import quoted
+from bbfs.sources.vector_search import vec0
 from bbfs.sources.vector_search.stored import as_document, match_json, matches, point_json, vector_json
 from bbfs.sources.vector_search.values import MOST_COLLECTIONS, score_of
 from bbfs.sources.vector_search.vec0 import LONGEST, Declaration, Vector, declaration
@@ -37,14 +38,11 @@ class VectorFile(SqliteDatabase):
         return VectorTables(self.connected(), self._payload)
 
     def extend(self, connection: sqlite3.Connection) -> None:
-        """Load sqlite-vec, and nothing that the file names."""
-        import sqlite_vec  # noqa: PLC0415 - of the extra "vector", and only in this process
-
-        if not hasattr(connection, "enable_load_extension"):
-            raise NotSupported("this Python's SQLite loads no extensions, so it cannot read vectors (vec0)")
-        connection.enable_load_extension(True)
-        sqlite_vec.load(connection)
-        connection.enable_load_extension(False)
+        """Load sqlite-vec."""
+        try:
+            vec0.extend(connection)
+        except AttributeError:
+            raise NotSupported("this Python's SQLite loads no extensions, so it cannot read vectors (vec0)") from None
         connection.create_function("bbfs_matches", 2, _matches, deterministic=True)
 
     def fault(self, error: Exception) -> BbfsError | None:

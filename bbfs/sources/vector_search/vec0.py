@@ -1,10 +1,11 @@
-"""The declaration of a table of sqlite-vec, read from its SQL. Pure.
+"""sqlite-vec: the extension, and the declaration of a table, read from its SQL.
 
 `CREATE VIRTUAL TABLE t USING vec0(id integer primary key, e float[768] distance_metric=cosine, genre text, +body text)`
 (https://alexgarcia.xyz/sqlite-vec/features/vec0.html). All names of columns are plain words.
 """
 
 import re
+import sqlite3
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -56,6 +57,15 @@ class Declaration:
     @property
     def payload(self) -> tuple[str, ...]:
         return (*self.filtered, *self.others)
+
+
+def extend(connection: sqlite3.Connection) -> None:
+    """Load sqlite-vec, and nothing that a file names. Raise ImportError, or AttributeError where SQLite loads none."""
+    import sqlite_vec  # noqa: PLC0415 - of the extra "vector"
+
+    connection.enable_load_extension(True)
+    sqlite_vec.load(connection)
+    connection.enable_load_extension(False)
 
 
 def declaration(sql: str) -> Declaration | None:

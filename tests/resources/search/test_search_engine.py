@@ -10,7 +10,7 @@ from fakes import FlatSource, SearchingSource, TreeSource, World, data_source
 
 from bbfs.model.errors import InvalidUri, NotFound, TooLarge, Unreachable
 from bbfs.model.values import Hit
-from bbfs.resources.search.engine import LONGEST_SNIPPET, MOST, Mode, SearchAnswer
+from bbfs.resources.search.engine import LONGEST_SNIPPET, MOST, SearchAnswer, Way
 
 
 def searching(name: str, *names: str, hits: Sequence[Any] | None = None, **fields: Any) -> SearchingSource:
@@ -30,14 +30,13 @@ class Index:
     def __init__(self, covered: Collection[str], *hits: tuple[str, Hit]) -> None:
         self._covered = covered
         self._hits = hits
-        self.asked: list[tuple[set[str], Mode]] = []
+        self.asked: list[tuple[set[str], Way]] = []
+        self.without_meaning: str | None = "it has words only"
 
     def covers(self, source_id: str) -> bool:
         return source_id in self._covered
 
-    async def search(
-        self, query: str, limit: int, *, sources: Collection[str], mode: Mode
-    ) -> Sequence[tuple[str, Hit]]:
+    async def search(self, query: str, limit: int, *, sources: Collection[str], mode: Way) -> Sequence[tuple[str, Hit]]:
         self.asked.append((set(sources), mode))
         return self._hits
 
@@ -130,6 +129,22 @@ async def test_a_mode_leaves_out_what_searches_otherwise(nursery: trio.Nursery) 
         assert shown(answer) == ["mcp-server+meaning/x/1"]
         assert answer.problems == ("not searched: words (by words only)",)
         assert len((await world.manager.search("word")).hits) == 2
+
+
+@pytest.mark.semantics("S36")
+async def test_an_index_is_asked_for_words_and_for_meaning_and_both_ranks_count(nursery: trio.Nursery) -> None:
+    a = searching("a", "1", "2", hits=[])
+    index = Index(("a",), ("a", Hit("x://2")), ("a", Hit("x://1")))
+    async with World(nursery, a) as world:
+        world.manager.searchers.append(index)
+        answer = await world.manager.search("word", mode="meaning")
+        assert (answer.hits, index.asked) == ((), [])
+        assert answer.problems[0] == "the index, by meaning: it has words only"
+        assert [hit.score for hit in (await world.manager.search("word")).hits] == [0.016393, 0.016129]
+        index.without_meaning = None
+        assert shown(await world.manager.search("word", mode="meaning")) == ["mcp-server+a/x/2", "mcp-server+a/x/1"]
+        assert [hit.score for hit in (await world.manager.search("word")).hits] == [0.032786, 0.032258]
+        assert sorted(way for _, way in index.asked) == ["meaning", "meaning", "words", "words"]
 
 
 @pytest.mark.semantics("S36")

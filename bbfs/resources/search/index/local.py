@@ -1,5 +1,7 @@
 """The local index at work: it learns what passes through the cache, follows changes, and searches.
 
+Words are indexed first; then come the vectors of the chunks, if something makes them.
+
 The database is opened at the first use. Reading and writing happen in threads of their own; between two awaits a task
 is alone. Without a usable database everything else still works.
 """
@@ -12,17 +14,21 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path as FilePath
-from typing import TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import trio
 
-from bbfs.model.errors import BbfsError, DeadlineExceeded, NotFound, Unreachable
+from bbfs.model.errors import BbfsError, DeadlineExceeded, NotFound, NotSupported, Unreachable
 from bbfs.model.values import Change, Content, Hit, ResourceMetadata
 from bbfs.resources.catalog.record import Node, Path, Record
 from bbfs.resources.search.index.store import Document, Entry, Indexed, IndexStore, IndexUsage, Remove, Seen, Stale
 from bbfs.resources.search.index.text import LARGEST_TEXT, decoded
+from bbfs.resources.search.index.vectors import MOST_DIMENSIONS
 from bbfs.resources.search.literals import Query
 from bbfs.resources.source import Source
+
+if TYPE_CHECKING:
+    from bbfs.sources.embeddings.embedder import Embedder
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +45,16 @@ MOST_PATHS = 1000
 """Paths of one change that are looked up."""
 LOOKED_EVERY = 5.0
 """Seconds between two looks for sources that other processes have indexed."""
+EMBEDDED_AT_ONCE = 64
+"""Chunks whose vectors are asked for at once."""
+EMBEDDED_WITHIN = 60.0
+"""Seconds for the vectors of so many chunks."""
+AGAIN_AFTER, AGAIN_AT_LATEST = 5.0, 300.0
+"""Seconds to the next attempt after a failure to make vectors: the first, and at most."""
+WITHOUT_MODEL = (
+    'nothing makes vectors of texts: set [embeddings] to url = "http://localhost:11434/v1" and model = "…", or to'
+    ' folder = "…"'
+)
 _COMPLAINED_EVERY = 60.0
 
 
@@ -62,10 +78,13 @@ class _Learnt:
 class LocalIndex:
     """The index of one process, for all its sources but those that forbid it.
 
-    path: the database. max_bytes: its budget; 0 turns the index off. clock: seconds since the epoch.
+    path: the database. max_bytes: its budget; 0 turns the index off. clock: seconds since the epoch. embedder: makes
+    vectors; the caller closes it.
     """
 
-    def __init__(self, path: FilePath, max_bytes: int, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, path: FilePath, max_bytes: int, *, clock: Callable[[], float], embedder: "Embedder | None" = None
+    ) -> None:
         self._path = path
         self._max_bytes = max_bytes
         self._clock = clock
@@ -74,11 +93,17 @@ class LocalIndex:
         self._store: IndexStore | None = None
         self._opening = trio.Lock()
         self._flushing = trio.Lock()
+        self._embedder = embedder
+        self._embedding = trio.Lock()
+        self._has_put = False
+        self.without_meaning = WITHOUT_MODEL if embedder is None else None
+        """Why there is no search by meaning, or None."""
         self._reading = trio.CapacityLimiter(1)
         self._writing = trio.CapacityLimiter(1)
         self._waiting: deque[_Learnt | Entry] = deque()
         self._waiting_bytes = 0
         self._filled = trio.Event()
+        self._written = trio.Event()
         self._left: Counter[tuple[str, str]] = Counter()
         self._having: frozenset[str] = frozenset()
         self._complained = -_COMPLAINED_EVERY
@@ -113,6 +138,12 @@ class LocalIndex:
                     self._store = await trio.to_thread.run_sync(IndexStore, self._path, self._max_bytes)
                 except (OSError, sqlite3.Error) as error:
                     raise Unreachable(f"the index: {error}") from error
+                if not self._store.has_vectors and self.without_meaning is None:
+                    self.without_meaning = (
+                        "it needs the extra 'vector' (pip install 'bbfs[vector]'), and a Python whose"
+                    )
+                    self.without_meaning += " SQLite loads extensions"
+                    self._complain(f"the index has no vectors: {self.without_meaning}")
                 await self._look()
         return self._store
 
@@ -190,7 +221,13 @@ class LocalIndex:
         self._filled.set()
 
     async def run(self) -> None:
-        """Write what was learnt, again and again, until cancelled."""
+        """Write what was learnt, and make its vectors, again and again, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            if self._embedder is not None:
+                nursery.start_soon(self._keep_embedding)
+            await self._keep_writing()
+
+    async def _keep_writing(self) -> None:
         try:
             await self.open()
         except Unreachable as error:
@@ -205,6 +242,52 @@ class LocalIndex:
             except BbfsError as error:
                 self._complain(str(error))
 
+    async def _keep_embedding(self) -> None:
+        pause = AGAIN_AFTER
+        while True:
+            written = self._written
+            try:
+                await self.embed()
+            except BbfsError as error:
+                self._complain(f"no vectors for the index: {error}; the next attempt is in {pause:g} s")
+                await trio.sleep(pause)
+                pause = min(pause * 2, AGAIN_AT_LATEST)
+            else:
+                pause = AGAIN_AFTER
+                with trio.move_on_after(LOOKED_EVERY):
+                    await written.wait()
+
+    async def embed(self) -> None:
+        """Make the vectors that are missing, unless documents wait to be written. Raise BbfsError."""
+        store = await self.open()
+        if store is None or self.without_meaning is not None:
+            return
+        async with self._embedding:
+            while not self._waiting and await self._embed_some(store):
+                pass
+
+    async def _embed_some(self, store: IndexStore) -> bool:
+        """Make the next vectors. Return whether there were any to make."""
+        embedder = self._embedder
+        assert embedder is not None
+        chunks = await self._writer(partial(store.pending, embedder.name, EMBEDDED_AT_ONCE))
+        if not chunks.texts:
+            return False
+        vectors: Sequence[bytes] | None = None
+        with trio.move_on_after(EMBEDDED_WITHIN):
+            vectors = await embedder.embed([*chunks.texts.values()])
+        if vectors is None:
+            raise DeadlineExceeded(f"embeddings: no answer within {EMBEDDED_WITHIN:g} s")
+        if embedder.dimensions is None or embedder.dimensions > MOST_DIMENSIONS:
+            raise NotSupported(f"vectors of {embedder.dimensions} dimensions; there may be {MOST_DIMENSIONS}")
+        work = partial(store.put_vectors, embedder.name, chunks, vectors, first=not self._has_put)
+        other = await self._writer(work)
+        self._has_put = True
+        if other is not None:
+            self.without_meaning = f"another process has taken it over with vectors of the model {other!r}"
+            self._complain(f"the index: {self.without_meaning}")
+        return other is None
+
     async def flush(self) -> None:
         """Write all that waits. Raise BbfsError."""
         async with self._flushing:  # one at a time: a mark must come after the document that it is about
@@ -217,6 +300,8 @@ class LocalIndex:
                 self._left.subtract((each.source, each.uri) for each in taken if isinstance(each, Stale | Remove))
                 self._left = +self._left
             self._filled = trio.Event()
+            written, self._written = self._written, trio.Event()
+            written.set()
 
     async def _write(self, taken: Sequence[_Learnt | Entry]) -> None:
         store = await self.open(make=any(isinstance(each, _Learnt) for each in taken))
@@ -273,19 +358,40 @@ class LocalIndex:
                 self._follow()
 
     async def search(
-        self, query: str, limit: int, *, sources: Collection[str], mode: str = "words"
+        self, query: str, limit: int, *, sources: Collection[str], mode: Literal["words", "meaning"] = "words"
     ) -> list[tuple[str, Hit]]:
         """Return at most `limit` hits in the sources with these ids, each with its source's id, the best first.
 
-        Raise BbfsError. mode: the index has words only; it finds nothing by meaning.
+        Raise BbfsError.
         """
-        store = None if mode == "meaning" else await self.open()
+        store = await self.open()
         if store is None:
             return []
         asked = [self._sources[each].fingerprint for each in sources if each in self._sources]
-        left = sum(self._left.values())
-        found = await self._read(partial(store.search, query, limit + min(left, limit), asked, SEARCH_WITHIN))
+        most = limit + min(sum(self._left.values()), limit)
+        if mode == "meaning":
+            found = await self._nearest(store, query, most, asked)
+        else:
+            found = await self._read(partial(store.search, query, most, asked, SEARCH_WITHIN))
         return [(self._ids[key], hit) for key, hit in found if not self._left[key, hit.native_uri]][:limit]
+
+    async def _nearest(
+        self, store: IndexStore, query: str, limit: int, fingerprints: Sequence[str]
+    ) -> list[tuple[str, Hit]]:
+        embedder = self._embedder
+        if embedder is None or self.without_meaning is not None:
+            raise NotSupported(self.without_meaning or WITHOUT_MODEL)
+        (vector,) = await embedder.embed([query])
+        try:
+            found = await self._read(
+                partial(store.nearest, embedder.name, vector, query, limit, fingerprints, SEARCH_WITHIN)
+            )
+        except Unreachable as error:
+            await self._writer(store.forget_vectors)
+            raise Unreachable(f"{error}: its vectors are made again") from error
+        if found is None:
+            raise Unreachable(f"it has no vectors of the model {embedder.name!r} yet")
+        return found
 
     async def excluded(self, source: Source, query: Query) -> Mapping[str, str]:
         """Return the documents of a source that cannot match a pattern, by URI: their versions. Raise BbfsError."""

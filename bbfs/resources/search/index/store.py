@@ -20,14 +20,16 @@ from typing import TypeVar
 
 from bbfs.model.values import Hit
 from bbfs.resources.cache.sqlite import BUSY_TIMEOUT, as_text, connect, set_aside
+from bbfs.resources.search.index import vectors
 from bbfs.resources.search.index.text import chunks, folds_to_ascii, query_words, snippet, terms
+from bbfs.resources.search.index.vectors import Pending
 from bbfs.resources.search.literals import And, Anything, Or, Query, Run
 from bbfs.serving.private_files import own_directory
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_VERSION = 2
+_VERSION = 3
 MOST_TERMS = 1000
 """Terms with one substring; of a more frequent one, all documents are candidates."""
 SHORTEST_RUN = 3
@@ -43,7 +45,7 @@ _TERMS_KNOWN = 500_000
 _SCHEMA = (
     *(
         f"DROP TABLE IF EXISTS {table}"
-        for table in ("words", "grams", "termgrams", "chunk", "document", "source", "generation")
+        for table in ("words", "grams", "termgrams", "chunk", "document", "source", "generation", *vectors.TABLES)
     ),
     *(f"DROP {kind} IF EXISTS {name}" for kind, name in (("VIEW", "passage"), ("TABLE", "term"))),
     "CREATE TABLE generation (number INTEGER NOT NULL)",  # of `term`: it grows when terms are removed
@@ -52,7 +54,8 @@ _SCHEMA = (
     "CREATE TABLE document (id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL, uri TEXT NOT NULL,"
     " version TEXT NOT NULL, stamp TEXT, title TEXT NOT NULL, size INTEGER NOT NULL, indexed_at REAL NOT NULL,"
     " stale INTEGER NOT NULL, folds INTEGER NOT NULL, UNIQUE (source, uri))",
-    "CREATE TABLE chunk (id INTEGER PRIMARY KEY, document INTEGER NOT NULL, place TEXT NOT NULL, text TEXT NOT NULL)",
+    "CREATE TABLE chunk (id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, place TEXT NOT NULL,"
+    " text TEXT NOT NULL)",
     "CREATE INDEX chunk_document ON chunk (document)",
     "CREATE VIEW passage AS SELECT chunk.id AS id, document.title AS title, chunk.text AS text"
     " FROM chunk JOIN document ON document.id = chunk.document",
@@ -63,6 +66,7 @@ _SCHEMA = (
     "CREATE TABLE term (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE)",
     "CREATE VIRTUAL TABLE termgrams USING fts5(term, content = 'term', content_rowid = 'id', detail = 'none',"
     " tokenize = 'trigram')",
+    *vectors.SCHEMA,
 )
 
 
@@ -164,6 +168,8 @@ class IndexStore:
         self._db.execute("SELECT count(*) FROM source").fetchone()
         self._reader = sqlite3.connect(self._path, timeout=BUSY_TIMEOUT, check_same_thread=False)
         self._reader.execute("PRAGMA query_only = 1")
+        self.has_vectors = vectors.extended(self._db) and vectors.extended(self._reader)
+        """Whether vectors can be written and searched."""
         self._known: set[str] = set()
         self._generation = -1
 
@@ -251,6 +257,7 @@ class IndexStore:
 
     def _shrink(self) -> None:
         with self._changing():
+            vectors.fold_up(self._db, extended=self.has_vectors)
             self._db.execute("UPDATE generation SET number = number + 1")
             self._known.clear()
             self._db.execute("INSERT INTO termgrams (termgrams) VALUES ('delete-all')")
@@ -260,6 +267,9 @@ class IndexStore:
             for table in ("words", "grams"):  # a segment of FTS5 keeps removed words until it is merged
                 self._db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
         self._db.execute("VACUUM")
+        if self.has_vectors:
+            with self._changing():
+                vectors.unfold(self._db)
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log has what was removed
 
     def _source(self, fingerprint: str) -> int:
@@ -308,8 +318,30 @@ class IndexStore:
                 self._db.execute(query, (at, title, text))
             found = " ".join(terms("".join(text for _, text in rows)))
             self._db.execute("INSERT INTO grams (grams, rowid, terms) VALUES ('delete', ?, ?)", (number, found))
+            vectors.remove(self._db, [at for at, _ in rows], extended=self.has_vectors)
             self._db.execute("DELETE FROM chunk WHERE document = ?", (number,))
             self._db.execute("DELETE FROM document WHERE id = ?", (number,))
+
+    def put_vectors(self, model: str, chunks: Pending, made: Sequence[bytes], *, first: bool) -> str | None:
+        """Write vectors of chunks. Return the model of another process that has taken the index over, or None.
+
+        first: these are the first of this process, and replace those of another model or of other dimensions.
+        """
+
+        def work() -> str | None:
+            with self._changing():
+                return vectors.put(self._db, model, chunks, made, first=first)
+
+        return self._mending(work)
+
+    def forget_vectors(self) -> None:
+        """Remove all vectors, to be made again."""
+
+        def work() -> None:
+            with self._changing():
+                vectors.clear(self._db)
+
+        self._mending(work)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -336,13 +368,6 @@ class IndexStore:
         return full
 
     # -- reading -----------------------------------------------------------------------------------------------------
-
-    def bytes(self) -> int:
-        """Return the size of the database in bytes, without pages that are free again."""
-        pages, free, size = (
-            self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-        )
-        return (pages - free) * size
 
     @contextmanager
     def _bounded(self, seconds: float) -> Iterator[sqlite3.Connection]:
@@ -398,6 +423,38 @@ class IndexStore:
                     break
             text = "SELECT text FROM chunk WHERE id = ?"
             return [(*row, db.execute(text, (chunk,)).fetchone()[0]) for chunk, row in best.values()]
+
+    def pending(self, model: str, limit: int) -> Pending:
+        """Return at most `limit` chunks that need vectors of a model; none if the index is full."""
+        if self._full():
+            return Pending(0, {})
+
+        def work() -> Pending:
+            with self._bounded(LONG) as db:
+                return vectors.pending(db, model, limit)
+
+        return self._mending(work)
+
+    def nearest(
+        self, model: str, vector: bytes, query: str, limit: int, sources: Collection[str], seconds: float
+    ) -> list[tuple[str, Hit]] | None:
+        """Return at most `limit` hits nearest to the vector of a query; None without vectors of the model.
+
+        Raise TimeoutError.
+        """
+
+        def work() -> list[tuple[str, Hit]] | None:
+            with self._bounded(seconds) as db:
+                if not vectors.usable(db, model, len(vector) // 4):
+                    return None
+                rows = vectors.nearest(db, vector, limit, sources) if any(memoryview(vector).cast("f")) else []
+            words = query_words(query)
+            return [
+                (source, Hit(uri, 1 - distance, title or None, snippet(text, words), place))
+                for source, uri, title, place, distance, text in rows
+            ]
+
+        return self._mending(work)
 
     def excluded(self, source: str, query: Query, seconds: float) -> dict[str, str]:
         """Return the documents of a source that cannot match, by URI: their versions. Raise TimeoutError."""
@@ -488,6 +545,13 @@ class IndexStore:
                 " GROUP BY source.id ORDER BY fingerprint"
             )
             return [IndexUsage(*row) for row in rows]
+
+    def bytes(self) -> int:
+        """Return the size of the database in bytes, without pages that are free again."""
+        pages, free, size = (
+            self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+        return (pages - free) * size
 
 
 def _title(text: str) -> str:
