@@ -10,6 +10,7 @@ from hostile_postgres import ATTACKS, hostile_server
 
 from bbfs.model.errors import BbfsError, ProtocolViolation, TooLarge
 from bbfs.model.values import Policy
+from bbfs.sources.database import backend
 
 ENDS = {
     "a row of a gigabyte",
@@ -32,11 +33,14 @@ def children() -> set[str]:
 
 @pytest.mark.parametrize("name", ATTACKS)
 @pytest.mark.semantics("S15", "S22", "S23")
-async def test_what_a_server_sends_is_bounded_and_ends_with_the_request(tmp_path: Path, name: str) -> None:
+async def test_what_a_server_sends_is_bounded_and_ends_with_the_request(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "STOPPING", 0.5)
     url = hostile_server(tmp_path, name)
     before, others = resident(), children()
     errors: list[type[BbfsError]] = []
-    patience = 9 if name in ENDS else 2
+    patience = 9 if name in ENDS else 1
     async with handler(source_of(url, Policy(timeout=patience), queries={"q": "SELECT 1"})) as made:
         for ask in (lambda: made.list_directory(()), lambda: made.load("postgres://query/q.csv")):
             with trio.move_on_after(patience):

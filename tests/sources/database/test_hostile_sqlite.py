@@ -34,7 +34,7 @@ async def test_a_view_costs_nothing_to_list_and_ends_when_it_is_opened(tmp_path:
             entries = (await made.list_directory(("main", "bad"))).resources
             assert {each.name for each in entries} == {"columns.json", "schema.sql"}
             for file in ("rows.csv", "rows.ndjson", "count"):
-                with trio.move_on_after(1.5):
+                with trio.move_on_after(0.5):
                     try:
                         await made.load(f"sqlite://main/bad/{file}")
                     except BbfsError as error:

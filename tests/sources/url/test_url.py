@@ -26,6 +26,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.values import Content, DataSource, Loaded, Policy, Unchanged
 from bbfs.sources import Services
+from bbfs.sources.bounded.workers import WorkerPool
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.ranges import BLOCK, RangedContent
 from bbfs.sources.content.spool import Spool
@@ -403,12 +404,15 @@ async def test_renderings(site: WebSite, make: Make) -> None:
 
 
 @pytest.mark.timeout(600)  # 10 s of CPU time take minutes on a busy machine
-async def test_a_page_that_takes_too_long_to_render_fails_alone(site: WebSite, make: Make) -> None:
+async def test_a_page_that_takes_too_long_to_render_fails_alone(
+    site: WebSite, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(WorkerPool.run.__kwdefaults__, "seconds", 2)
     page = site.write("a.html", '<a b="' * 200_000, content_type="text/html")
     large = site.write("b.html", "<p>" + "x" * 5000, content_type="text/html")
     small = site.write("c.html", "<p>text", content_type="text/html")
     handler = make(urls=[page, large, small], markdown=True, maxMarkdown=4 << 20)
-    with pytest.raises(TooLarge, match=r"a\.html: takes more than 10 s or 192 MiB to read"):
+    with pytest.raises(TooLarge, match=r"a\.html: takes more than 2 s or 192 MiB to read"):
         await handler.load(f"{page}.md")
     assert await data_of(await handler.load(f"{small}.md")) == b"text\n"
     handler = make(urls=[large], markdown=True, maxMarkdown="4KiB")
