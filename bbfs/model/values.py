@@ -171,6 +171,20 @@ class SharedCache:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentBounds:
+    """The bounds of documents that are read as text.
+
+    max_size: bytes of a document. max_unpacked: bytes of all members of an archive, as most kinds are one. max_text:
+    bytes of the text. seconds: CPU time for one document.
+    """
+
+    max_size: int = 64 << 20
+    max_unpacked: int = 512 << 20
+    max_text: int = 16 << 20
+    seconds: int = 30
+
+
+@dataclass(frozen=True, slots=True)
 class ResourceMetadata:
     """The description of one resource, available before its content is read.
 

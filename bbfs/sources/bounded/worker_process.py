@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 JOBS = {
-    "html_markdown": ("bbfs.sources.url.html_markdown", "job"),
+    "document": ("bbfs.sources.documents.markdown", "job"),
+    "html_markdown": ("bbfs.sources.documents.html_markdown", "job"),
     "notion": ("bbfs.sources.notion.markdown", "job"),
     "yaml": ("bbfs.sources.api.yaml_document", "job"),
 }

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bbfs.model.errors import Busy, ConfigError, ProtocolViolation, Unreachable
 from bbfs.model.values import DataSource
 from bbfs.sources import Services
+from bbfs.sources.documents.html_markdown import job
 from bbfs.sources.http.headers import (
     Validators,
     may_be_kept,
@@ -27,7 +28,6 @@ from bbfs.sources.http.pacing import Pace, Pause, retry_after
 from bbfs.sources.http.redirects import origin
 from bbfs.sources.http.responses import BodyDecoder, number_in
 from bbfs.sources.url.handler import UrlHandler
-from bbfs.sources.url.html_markdown import job
 from bbfs.sources.url.listing import Link, link_in, portioned, with_renderings
 from bbfs.sources.url.pages import WebPage, page_url, rendering_uri
 from bbfs.sources.url.robots import rules_for

@@ -1,0 +1,88 @@
+"""Which resources are documents, and their texts by the worker processes."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+from bbfs.model.errors import NotSupported, TooLarge
+from bbfs.model.values import Content, DocumentBounds, ResourceMetadata
+from bbfs.sources.bounded.workers import WorkerPool
+
+MEMORY = 384 << 20
+"""Address space of a worker that reads documents (bytes): the tree of a page or of a sheet takes most of it."""
+TEXT_SUFFIX = ".md"
+"""Ends the name of the text of a document, after the document's own name."""
+_EXTENSIONS: Mapping[str, str] = {
+    "pdf": "pdf",
+    "docx": "word",
+    "pptx": "powerpoint",
+    "xlsx": "excel",
+    "epub": "epub",
+    "html": "html",
+    "htm": "html",
+    "xhtml": "html",
+}
+_OFFICE = "application/vnd.openxmlformats-officedocument."
+_MIME_TYPES: Mapping[str, str] = {
+    "application/pdf": "pdf",
+    f"{_OFFICE}wordprocessingml.document": "word",
+    f"{_OFFICE}presentationml.presentation": "powerpoint",
+    f"{_OFFICE}spreadsheetml.sheet": "excel",
+    "application/epub+zip": "epub",
+    "text/html": "html",
+    "application/xhtml+xml": "html",
+}
+_MODULES: Mapping[str, tuple[str, ...]] = {
+    "pdf": ("pypdf",),
+    "word": ("mammoth", "bs4", "markdownify"),
+    "powerpoint": ("pptx",),
+    "excel": ("openpyxl",),
+    "epub": ("bs4", "markdownify"),
+    "html": ("bs4", "markdownify"),
+}
+"""The modules that read each kind of document, in a worker process."""
+
+
+def kind_of(metadata: ResourceMetadata) -> str | None:
+    """Return the kind of document of a resource, by its MIME type or else its name, or None if it is none."""
+    if metadata.kind != "resource" or metadata.on_open:
+        return None
+    mime_type = (metadata.mime_type or "").partition(";")[0].strip().lower()
+    name = metadata.native_uri if "." not in metadata.name else metadata.name
+    return _MIME_TYPES.get(mime_type) or _EXTENSIONS.get(name.rpartition(".")[2].lower())
+
+
+def is_binary(kind: str) -> bool:
+    """Return whether the words of a document cannot be seen in its bytes."""
+    return kind != "html"
+
+
+class DocumentReader:
+    """The conversion of documents to text, in a pool of worker processes of its own."""
+
+    def __init__(self, bounds: DocumentBounds | None = None) -> None:
+        self.bounds = DocumentBounds() if bounds is None else bounds
+        self._workers = WorkerPool(memory=MEMORY)
+
+    async def text(self, content: Content, kind: str, *, owner: str, what: str) -> bytes:
+        """Return the text of a document, as Markdown in UTF-8.
+
+        kind: by `kind_of`. owner: the source, which has one conversion at a time. what: begins the texts of errors.
+        Raise TooLarge, ProtocolViolation, NotSupported where the extra is not installed, and what a read raises.
+        """
+        bounds = self.bounds
+        if not all(map(find_spec, _MODULES[kind])):
+            raise NotSupported(f"{what}: its text needs the extra 'documents' (pip install 'bbfs[documents]')")
+        if content.size > bounds.max_size:
+            raise TooLarge(f"{what}: more than {bounds.max_size} bytes are not read as text ([documents] max_size)")
+        data = content.read(0, content.size)
+        if data is None:
+            data = await content.read_waiting(0, content.size)
+        return await self._workers.run(
+            "document",
+            data,
+            {"kind": kind, "max_unpacked": bounds.max_unpacked, "max_text": bounds.max_text},
+            owner=owner,
+            what=what,
+            seconds=bounds.seconds,
+            max_result=bounds.max_text,
+        )

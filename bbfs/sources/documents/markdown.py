@@ -1,0 +1,163 @@
+"""Documents as Markdown: a job of worker processes, since the libraries take what time and memory a document wants.
+
+The same document gives the same text. The members of an archive are counted, with their sizes, before anything reads
+them; zipfile then reads no more of a member than the size that was counted.
+"""
+
+import posixpath
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import BytesIO
+from typing import Any
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+from bbfs.model.errors import ProtocolViolation, TooLarge
+from bbfs.sources.documents import html_markdown
+
+MOST_MEMBERS = 10_000
+"""Members of an archive; a large workbook has some hundreds."""
+MOST_PAGES = 10_000
+"""Pages of a PDF file."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_BLANK_LINES = re.compile(r"\n{3,}")
+_CONTAINER = "META-INF/container.xml"
+
+
+def job(document: bytes, options: Mapping[str, Any]) -> bytes:
+    """Return a document as Markdown in UTF-8.
+
+    options: `kind`, a key of `READERS`; `max_unpacked` and `max_text`, in bytes. Raise TooLarge, ProtocolViolation.
+    """
+    if document[:4] == b"PK\3\4":
+        _require_bounded(document, options["max_unpacked"])
+    pieces: list[str] = []
+    size = 0
+    for piece in READERS[options["kind"]](document):
+        pieces.append(piece)
+        size += len(piece)
+        if size > options["max_text"]:
+            raise TooLarge(f"its text has more than {options['max_text']} bytes ([documents] max_text)")
+    text = _BLANK_LINES.sub("\n\n", _CONTROL.sub("", "".join(pieces))).strip()
+    return (text + "\n").encode("utf-8", "replace") if text else b""
+
+
+def _require_bounded(document: bytes, max_unpacked: int) -> None:
+    try:
+        with zipfile.ZipFile(BytesIO(document)) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, NotImplementedError) as error:
+        raise ProtocolViolation("is a damaged archive") from error
+    if len(members) > MOST_MEMBERS:
+        raise TooLarge(f"has more than {MOST_MEMBERS} members")
+    if sum(member.file_size for member in members) > max_unpacked:
+        raise TooLarge(f"unpacks to more than {max_unpacked} bytes ([documents] max_unpacked)")
+
+
+def _pdf(document: bytes) -> Iterator[str]:
+    """Yield each page below a heading with its number. Pages without text are left out."""
+    from pypdf import PdfReader  # noqa: PLC0415 - of the extra "documents", and each job needs one library only
+
+    reader = PdfReader(BytesIO(document))
+    if reader.is_encrypted and not reader.decrypt(""):
+        raise ProtocolViolation("is encrypted")
+    for number, page in enumerate(reader.pages, 1):
+        if number > MOST_PAGES:
+            raise TooLarge(f"has more than {MOST_PAGES} pages")
+        text = page.extract_text().strip()
+        if text:
+            yield f"## Page {number}\n\n{text}\n\n"
+
+
+def _word(document: bytes) -> Iterator[str]:
+    import mammoth  # noqa: PLC0415 - as above
+
+    html = mammoth.convert_to_html(BytesIO(document), convert_image=lambda _image: []).value
+    yield _of_html(html.encode("utf-8", "replace"))
+
+
+def _powerpoint(document: bytes) -> Iterator[str]:
+    """Yield each slide below a heading with its number, and the notes of its speaker."""
+    from pptx import Presentation  # noqa: PLC0415 - as above
+
+    for number, slide in enumerate(Presentation(BytesIO(document)).slides, 1):
+        yield f"## Slide {number}\n\n"
+        yield from _of_shapes(slide.shapes)
+        if slide.has_notes_slide and (frame := slide.notes_slide.notes_text_frame) is not None and frame.text.strip():
+            yield f"### Notes of slide {number}\n\n{frame.text}\n\n"
+
+
+def _of_shapes(shapes: Iterable[Any]) -> Iterator[str]:
+    """Yield the texts of shapes in their order, those in groups too."""
+    for shape in shapes:
+        if hasattr(shape, "shapes"):
+            yield from _of_shapes(shape.shapes)
+        elif shape.has_text_frame:
+            yield f"{shape.text_frame.text}\n\n"
+        elif getattr(shape, "has_table", False):
+            yield from _table([cell.text for cell in row.cells] for row in shape.table.rows)
+
+
+def _excel(document: bytes) -> Iterator[str]:
+    """Yield each sheet below a heading with its name: the values of its cells as a table, without empty rows."""
+    from openpyxl import load_workbook  # noqa: PLC0415 - as above
+
+    workbook = load_workbook(BytesIO(document), read_only=True, data_only=True, keep_links=False)
+    for sheet in workbook.worksheets:
+        yield f"## {sheet.title}\n\n"
+        yield from _table(sheet.iter_rows(values_only=True))
+
+
+def _table(rows: Iterable[Iterable[Any]]) -> Iterator[str]:
+    """Yield the lines of a table in Markdown. The first row with a value is its head."""
+    is_first = True
+    for row in rows:
+        cells = ["" if value is None else " ".join(str(value).replace("|", "\\|").split()) for value in row]
+        while cells and not cells[-1]:
+            cells.pop()
+        if cells:
+            yield f"| {' | '.join(cells)} |\n"
+            if is_first:
+                yield f"|{' --- |' * len(cells)}\n"
+            is_first = False
+    yield "\n"
+
+
+def _epub(document: bytes) -> Iterator[str]:
+    """Yield the chapters in the order of the spine (EPUB 3.3, section 5.7)."""
+    with zipfile.ZipFile(BytesIO(document)) as archive:
+        rootfile = _xml(archive.read(_CONTAINER)).find(".//{*}rootfile")
+        if rootfile is None:
+            raise ProtocolViolation("names no package document")
+        package = rootfile.get("full-path", "")
+        described = _xml(archive.read(package))
+        places = {item.get("id"): item.get("href", "") for item in described.iterfind("{*}manifest/{*}item")}
+        for reference in described.iterfind("{*}spine/{*}itemref"):
+            href = places.get(reference.get("idref"), "")
+            yield _of_html(archive.read(posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(href)))))
+
+
+def _xml(text: bytes) -> ElementTree.Element:
+    if b"<!ENTITY" in text:
+        raise ProtocolViolation("declares entities")
+    return ElementTree.fromstring(text)
+
+
+def _html(document: bytes) -> Iterator[str]:
+    yield _of_html(document)
+
+
+def _of_html(page: bytes) -> str:
+    return html_markdown.job(page, {}).decode() + "\n"
+
+
+READERS: Mapping[str, Callable[[bytes], Iterator[str]]] = {
+    "pdf": _pdf,
+    "word": _word,
+    "powerpoint": _powerpoint,
+    "excel": _excel,
+    "epub": _epub,
+    "html": _html,
+}
+"""The reader of each kind of document. It yields pieces of the text."""

@@ -1,0 +1,156 @@
+"""Documents as text: what each kind becomes, and what is refused."""
+
+import os
+import zipfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from io import BytesIO
+
+import office_documents as made
+import pytest
+
+from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
+from bbfs.model.values import DocumentBounds, ResourceMetadata
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.documents import converter
+from bbfs.sources.documents.converter import DocumentReader, kind_of
+
+MIB = 1 << 20
+
+
+async def text(document: bytes, kind: str, reader: DocumentReader | None = None) -> str:
+    reader = reader or DocumentReader()
+    return (await reader.text(MemoryContent(document), kind, owner="docs", what="report")).decode()
+
+
+async def test_each_kind_becomes_markdown() -> None:
+    reader = DocumentReader()
+    assert await text(made.pdf("Renew it", "", "Then wait"), "pdf", reader) == (
+        "## Page 1\n\nRenew it\n\n## Page 3\n\nThen wait\n"
+    )
+    assert await text(made.word("Renew it", "a &lt;b&gt;"), "word", reader) == "Renew it\n\na <b>\n"
+    assert await text(made.powerpoint("Plan", "first", "say so"), "powerpoint", reader) == (
+        "## Slide 1\n\nPlan\n\nfirst\n\n### Notes of slide 1\n\nsay so\n"
+    )
+    table = made.excel("Costs", ("what", "sum"), (), ("a|b", 1.5, None), (None, "x\ny"))
+    assert await text(table, "excel", reader) == (
+        "## Costs\n\n| what | sum |\n| --- | --- |\n| a\\|b | 1.5 |\n|  | x y |\n"
+    )
+    book = made.epub("<h1>One</h1><p>first</p>", "<h1>Two</h1>")
+    assert await text(book, "epub", reader) == "# One\n\nfirst\n\n# Two\n"
+    assert await text(b"<h1>a</h1><script>b</script>", "html", reader) == "# a\n"
+    assert await text(made.pdf(""), "pdf", reader) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "mime_type", "kind"),
+    [
+        ("report.pdf", None, "pdf"),
+        ("REPORT.PDF", "application/octet-stream", "pdf"),
+        ("report", "application/pdf; version=1", "pdf"),
+        ("notes.docx", None, "word"),
+        ("a.html", None, "html"),
+        ("report", None, None),
+        ("pdf", None, None),
+        ("a.txt", "text/plain", None),
+    ],
+)
+def test_the_type_or_the_name_says_what_a_document_is(name: str, mime_type: str | None, kind: str | None) -> None:
+    assert kind_of(ResourceMetadata(f"x://{name}", f"x://{name}", name, mime_type=mime_type)) == kind
+
+
+async def test_without_the_extra_a_sentence_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(converter, "_MODULES", {"pdf": ("bbfs_no_such_module",)})
+    with pytest.raises(NotSupported, match=r"report: its text needs .*pip install 'bbfs\[documents\]'"):
+        await text(made.pdf("a"), "pdf")
+
+
+BOUNDS: Mapping[str, tuple[DocumentBounds, bytes, str, str]] = {
+    "size": (DocumentBounds(max_size=10), made.pdf("a"), "pdf", "max_size"),
+    "unpacked": (DocumentBounds(max_unpacked=MIB), made.word("a", more={"x": bytes(2 * MIB)}), "word", "max_unpacked"),
+    "text": (DocumentBounds(max_text=100), made.word("a" * 200), "word", "max_text"),
+    "members": (DocumentBounds(), made.archive({str(n): b"" for n in range(10_001)}), "epub", "10000 members"),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+async def test_a_bound_names_its_option(name: str) -> None:
+    bounds, document, kind, option = BOUNDS[name]
+    with pytest.raises(TooLarge, match=rf"^report: .*{option}"):
+        await text(document, kind, DocumentReader(bounds))
+
+
+def deep(depth: int) -> str:
+    return "<w:tbl><w:tr><w:tc>" * depth + "</w:tc></w:tr></w:tbl>" * depth
+
+
+def entities() -> str:
+    levels = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 12))
+    return f'<!DOCTYPE a [<!ENTITY e0 "x">{levels}]><container>&e11;</container>'
+
+
+def loop() -> bytes:
+    """Return a PDF file whose tree of pages has itself as a branch."""
+    return made.pdf_of(["<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 2 >>"])
+
+
+def many_pages() -> bytes:
+    """Return a PDF file that has one page half a million times."""
+    kids = "3 0 R " * 500_000
+    page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] >>"
+    pages = f"<< /Type /Pages /Kids [{kids}] /Count 500000 >>"
+    return made.pdf_of(["<< /Type /Catalog /Pages 2 0 R >>", pages, page])
+
+
+def understated(document: bytes) -> bytes:
+    """Return an archive whose last member says to have 1000 bytes."""
+    changed = bytearray(document)
+    for signature, place in ((b"PK\3\4", 22), (b"PK\1\2", 24)):
+        at = changed.rindex(signature) + place
+        changed[at : at + 4] = (1000).to_bytes(4, "little")
+    return bytes(changed)
+
+
+def sheet() -> bytes:
+    """Return an Excel file with one sheet of 100 MB, which has cells in the last column and the last row."""
+    small = made.excel("a", ("x",))
+    with zipfile.ZipFile(BytesIO(small)) as opened:
+        members: dict[str, str | bytes] = {name: opened.read(name) for name in opened.namelist()}
+    row = '<row r="{0}"><c r="XFD{0}" t="inlineStr"><is><t>{1}</t></is></c></row>'
+    rows = "".join(row.format(number, "x" * 100_000) for number in (*range(1, 1000), 1_048_576))
+    beginning = '<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>'
+    members["xl/worksheets/sheet1.xml"] = f"{beginning}{rows}</sheetData></worksheet>"
+    return made.archive(members)
+
+
+HOSTILE: Mapping[str, tuple[str, Callable[[], bytes]]] = {
+    "a bomb that states a small size": ("word", lambda: understated(made.word(body="<w:p/>" * 500_000))),
+    "blank paragraphs": ("word", lambda: made.word(body="<w:p/>" * 500_000)),
+    "deep XML": ("word", lambda: made.word(body=deep(100_000))),
+    "deep XML in a book": ("epub", lambda: made.epub("x", container="<a>" * 1_000_000)),
+    "entities": ("epub", lambda: made.epub("x", container=entities())),
+    "a tree of pages with a loop": ("pdf", loop),
+    "half a million pages": ("pdf", many_pages),
+    "a sheet of 100 MB": ("excel", sheet),
+    "no archive": ("excel", lambda: b"PK\3\4" + os.urandom(1000)),
+    "garbage": ("pdf", lambda: b"%PDF-1.7\n" + bytes(range(256)) * 1000),
+    "an empty file": ("powerpoint", lambda: b""),
+    "an archive of another kind": ("powerpoint", lambda: made.word("a")),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_hostile_document_is_refused_in_bounded_time(name: str) -> None:
+    kind, document = HOSTILE[name]
+    reader = DocumentReader(DocumentBounds(seconds=1))
+    with pytest.raises((TooLarge, ProtocolViolation), match=r"^report: "):
+        await text(document(), kind, reader)
+
+
+@pytest.mark.parametrize("kind", ["pdf", "word", "excel", "epub"])
+async def test_a_cut_document_is_refused_or_read(kind: str) -> None:
+    whole = {"pdf": made.pdf, "word": made.word, "epub": made.epub, "excel": lambda each: made.excel("a", (each,))}
+    reader, document = DocumentReader(DocumentBounds(seconds=3)), whole[kind]("a")
+    for cut in (len(document) // 3, len(document) - 30):
+        with suppress(TooLarge, ProtocolViolation):
+            await text(document[:cut], kind, reader)
