@@ -6,7 +6,6 @@ every few milliseconds; meanwhile they see the previous listing.
 """
 
 import gc
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -33,20 +32,19 @@ from bbfs.resources.catalog.record import (
     usable_size,
     usable_time,
 )
+from bbfs.sources.bounded.turns import Turn
 
 _T = TypeVar("_T")
 GONE_KEPT = 100_000
 """Resources that left the listing whose version is kept, lest they come back changed under the same inode."""
-AT_ONCE = 1000
-"""Resources that are processed before other tasks get their turn; about 3 ms at most."""
+AT_ONCE = 500
+"""Resources that are processed before other tasks get their turn; about 2 ms at most."""
 IN_PLACE = 1000
 """Changes that are made in a tree, without another task in between; more make a new tree."""
 IN_PLACE_STEPS = 10_000
 """Slashes in the URIs of these changes: each may make a directory."""
 MAX_DIRECTORIES = 500_000
 """Directories that a listing may make; each takes 250 bytes of memory."""
-TURN = 0.003
-"""Seconds of folding before other tasks get their turn."""
 FROZEN_FROM = 50_000
 """Size of a listing from which the garbage collector skips it; a million take it 50 ms and more."""
 NAMED_APART = 10_000
@@ -342,19 +340,19 @@ class Inventory:
     async def _keeps_directories(self, difference: _Difference, directories: Directories | None) -> bool:
         """Return whether the changes are few and small, and `directories` makes none of the new resources one."""
         assert self.tree is not None
+        if len(difference.added) + len(difference.removed) > IN_PLACE:
+            return False
         steps = sum(uri.count("/") for uri in difference.added)
-        if len(difference.added) + len(difference.removed) > IN_PLACE or steps > IN_PLACE_STEPS:
+        if steps > IN_PLACE_STEPS:
             return False
         if self.tree.directories + steps > MAX_DIRECTORIES:
             return False
         if directories is not None:
-            always, since = len(directories([])), time.perf_counter()
+            always, turn = len(directories([])), Turn()
             for uri in difference.added:
                 if len(directories([uri_paths.plain_path(uri).path])) > always:
                     return False
-                if time.perf_counter() - since > TURN:
-                    await trio.lowlevel.checkpoint()
-                    since = time.perf_counter()
+                await turn.give_way()
         return True
 
     def _change_in_place(self, rows: Rows, difference: _Difference) -> list[Path] | None:
@@ -468,29 +466,27 @@ async def _folded(rows: Rows, directories: Directories | None) -> Tree:
     """Fold a listing. Raises TooLarge for too many directories."""
     folding = Folding()
     always = [] if directories is None else directories([])
-    fixed, since = len(always), time.perf_counter()
+    fixed, turn = len(always), Turn()
     descriptions = rows.descriptions
 
-    async def turn() -> None:
-        nonlocal since
+    async def give_way() -> None:
         if folding.directories > MAX_DIRECTORIES:
             raise TooLarge(f"the listed URIs make more than {MAX_DIRECTORIES} directories")
-        await trio.lowlevel.checkpoint()
-        since = time.perf_counter()
+        await turn.give_way()
 
     for items in _portions_of(descriptions):
         for uri, _ in items:
             folding.add(uri)
             if directories is not None:
                 always += directories([uri_paths.plain_path(uri).path])[fixed:]
-            if time.perf_counter() - since > TURN:
-                await turn()
-        await turn()
+            if turn.is_over:
+                await give_way()
+        await give_way()
     for path in always:
         folding.add_directory(path)
-        if time.perf_counter() - since > TURN:
-            await turn()
-    await turn()
+        if turn.is_over:
+            await give_way()
+    await give_way()
 
     def mime_type(uri: str) -> str | None:
         return value(descriptions[uri], MIME_TYPE)

@@ -7,7 +7,6 @@ completes (`completion/complete`), within bounds.
 Between two awaits a task is alone; nothing here locks.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,7 @@ from bbfs.resources.catalog.lookups import is_probe
 from bbfs.resources.catalog.record import DIRECTORY, Node, Path, Record, record_node
 from bbfs.resources.catalog.slashes import slashed
 from bbfs.sources import CanComplete
+from bbfs.sources.bounded.turns import Turn
 
 MAX_UNLISTED = 10_000
 """Unlisted resources whose record is kept; beyond that, only their versions."""
@@ -48,8 +48,6 @@ MAX_VALUE_BYTES = 8 << 20
 REQUESTS_AT_ONCE = 8
 OPENED_FOR = 1.0
 """Seconds for which a name is a file for a program that opens it, and no directory above others."""
-TURN = 0.003
-"""Seconds of work on templates and values before other tasks get their turn."""
 _NAMED = 3
 """Templates without paths that a problem names; it counts the others."""
 _RECORD = 2000
@@ -92,18 +90,6 @@ class _Template:
 
     given: ResourceTemplate
     pattern: Pattern
-
-
-class _Turn:
-    """One task's turn: after `TURN` seconds of work it gives way to others."""
-
-    def __init__(self) -> None:
-        self._since = time.perf_counter()
-
-    async def give_way(self) -> None:
-        if time.perf_counter() - self._since > TURN:
-            await trio.lowlevel.checkpoint()
-            self._since = time.perf_counter()
 
 
 @dataclass(slots=True)
@@ -266,7 +252,7 @@ class Templated:
         """Take over the templates of a new listing. One that makes no paths is left out, and `problem` says so."""
         made: list[_Template] = []
         problems: list[str] = []
-        turn = _Turn()
+        turn = Turn()
         for given in templates:
             await turn.give_way()
             try:
@@ -586,7 +572,7 @@ class Templated:
     async def _gather(self, path: Path) -> None:
         """Ask for the names of a directory, within bounds, and cache them."""
         names, places = _Names(self._context.clock()), self._places(path)
-        inside, turn = _Below(path, places), _Turn()
+        inside, turn = _Below(path, places), Turn()
         for template, place, segment, variable in self._completing(places):
             prefix = ""
             if segment.many and len(path) > (start := template.pattern.many_from):

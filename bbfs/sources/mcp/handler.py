@@ -1,6 +1,6 @@
 """The handler of MCP servers: the resources of one server, under the URI schemes that the server uses."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from bbfs.model.values import (
 )
 from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY
+from bbfs.sources.bounded.turns import Turn
 from bbfs.sources.mcp import arguments as mcp_arguments
 from bbfs.sources.mcp import tools as mcp_calls
 from bbfs.sources.mcp.client.decode import Entries
@@ -136,7 +137,7 @@ class McpHandler:
             raise end
         if nursery.cancel_scope.cancelled_caught:
             problems.append("/list, ".join(("resources/templates", *self._call_lists)) + "/list: no answer in time")
-        offer = await self._make_offer(rows.descriptions)
+        offer = await self._make_offer(rows)
         for metadata in offer.resources:
             rows.add_metadata(metadata)
         templates = tuple(template for template in self._templates if not _add_fixed(template, rows))
@@ -184,12 +185,16 @@ class McpHandler:
         problems.append(entries.problem)
         ttls.append(entries.ttl)
 
-    async def _make_offer(self, listed: Iterable[str]) -> Offer:
+    async def _make_offer(self, listed: Rows) -> Offer:
         """Return the offer, in a thread: the files that describe it may be large. Keep the one that still holds."""
-        own = frozenset(uri for uri in listed if uri.startswith(mcp_calls.BEGINNINGS))
-        wanted = (self._tools, self._prompts, own)
+        own: set[str] = set()
+        turn = Turn()
+        for portion in listed.descriptions.portions():
+            own.update(uri for uri, _ in portion if uri.startswith(mcp_calls.BEGINNINGS))
+            await turn.give_way()
+        wanted = (self._tools, self._prompts, frozenset(own))
         if self._offer is None or wanted != self._offered:
-            make = partial(mcp_calls.offer, self.source, self._tools, self._prompts, own)
+            make = partial(mcp_calls.offer, self.source, *wanted)
             self._offer = await trio.to_thread.run_sync(make, abandon_on_cancel=True)
             self._offered = wanted
         return self._offer

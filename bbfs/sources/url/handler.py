@@ -15,6 +15,7 @@ from bbfs.model.errors import ConfigError, NotFound, NotSupported, ProtocolViola
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState, Unchanged
 from bbfs.sources import Services
+from bbfs.sources.bounded.turns import in_turns
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import BLOCK, Blocks, RangedContent
 from bbfs.sources.content.spool import IN_MEMORY
@@ -33,7 +34,7 @@ from bbfs.sources.http.ranges import LargeBody, Ranges, is_pinned, whole_size
 from bbfs.sources.http.responses import shown_url
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.options import parse_options
-from bbfs.sources.url.listing import Search, Where, portioned
+from bbfs.sources.url.listing import Search, Where
 from bbfs.sources.url.options import (
     Credentials,
     UrlOptions,
@@ -105,7 +106,7 @@ class UrlHandler:
         for uri in (self._validators.keys() | self._large.keys()) - found.pages.keys():
             self._validators.pop(uri, None)
             self._large.pop(uri, None)
-        resources = tuple([self._listed(uri, page) async for uri, page in portioned(found.pages.items())])
+        resources = tuple([self._listed(uri, page) async for uri, page in in_turns(found.pages.items())])
         return Listing(resources, problem=found.problem)
 
     def _listed(self, uri: str, page: WebPage) -> ResourceMetadata:

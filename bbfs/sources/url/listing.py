@@ -1,15 +1,15 @@
 """The pages of a URL source: those that its configuration names, and those that an llms.txt or a sitemap names."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from io import StringIO
 from itertools import accumulate, islice, takewhile
-from typing import TypeVar
 
 import trio
 
 from bbfs.model.errors import NotFound, ProtocolViolation
+from bbfs.sources.bounded.turns import in_turns
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.responses import shown_url
 from bbfs.sources.options import open_regular
@@ -23,11 +23,6 @@ _TARGET = re.compile(r"<?([^)\s>]+)>?")
 _LONGEST_TITLE, _LONGEST_WORDS = 500, 1000
 MAX_TEXT = 32 << 20
 """Characters of the URLs of all pages of a source."""
-PORTION = 500
-"""Pages between two checkpoints."""
-_HEAVY = 16
-"""Characters of a URL that weigh as much as a page: some URLs take milliseconds to normalise."""
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +105,7 @@ class Search:
 
     async def _add_links(self, pages: dict[str, WebPage], problems: list[str], text: bytes, base: str | None) -> None:
         unusable = 0
-        async for line in portioned(StringIO(text.decode("utf-8", "replace"), "\n"), len):
+        async for line in in_turns(StringIO(text.decode("utf-8", "replace"), "\n")):
             link = link_in(line)
             if link is None:
                 continue
@@ -129,7 +124,7 @@ class Search:
     async def _add_sitemap(self, pages: dict[str, WebPage], problems: list[str], sitemap: str) -> None:
         found = await read_sitemap(self._client, sitemap, self._headers, self._where.max_urls)
         unusable = 0
-        async for entry in portioned(found.entries, lambda entry: len(entry.url)):
+        async for entry in in_turns(found.entries):
             url = page_url(entry.url)
             if url is None:
                 unusable += 1
@@ -143,28 +138,17 @@ class Search:
             problems.append(f"and {len(found.problems) - 3} more")
 
 
-async def portioned(items: Iterable[T], length: Callable[[T], int] = lambda _: 0) -> AsyncIterator[T]:
-    """Yield the items, with a checkpoint after each portion. length: characters of an item."""
-    weight = PORTION
-    for item in items:
-        if weight >= PORTION:
-            await trio.lowlevel.checkpoint()
-            weight = 0
-        yield item
-        weight += 1 + length(item) // _HEAVY
-
-
 async def with_renderings(pages: Mapping[str, WebPage]) -> dict[str, WebPage]:
     """Return the pages by URI. The rendering of each page that may be HTML follows it, under an unused URI."""
     taken = set(pages)
     uris: dict[str, str] = {}
     # Sorted: the URI of a rendering must not depend on the order of the listing.
-    async for uri in portioned(sorted(pages)):
+    async for uri in in_turns(sorted(pages)):
         if may_be_html(uri):
             uris[uri] = rendering_uri(uri, taken)
             taken.add(uris[uri])
     found: dict[str, WebPage] = {}
-    async for uri, page in portioned(pages.items()):
+    async for uri, page in in_turns(pages.items()):
         found[uri] = page
         if uri in uris:
             found[uris[uri]] = replace(page, rendering=True)

@@ -27,8 +27,8 @@ _LONGEST_TEXT = 8192
 """Limit for one URL (characters)."""
 _LONGEST_TOKEN = 1 << 16
 """Limit for one tag with its attributes, comment or the like (bytes). expat holds it, and reads it again and again."""
-_PORTION = 1 << 15
-"""Bytes to parse between two checkpoints: some milliseconds."""
+_PORTION = 1 << 13
+"""Bytes that are parsed at once, for about a millisecond."""
 _GZIP = b"\x1f\x8b"
 
 

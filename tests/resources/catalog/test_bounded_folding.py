@@ -9,11 +9,12 @@ from fakes import FlatSource, TreeSource, World, data_source
 from bbfs.model.errors import TooLarge
 from bbfs.model.listing import Rows
 from bbfs.model.values import ResourceTemplate
-from bbfs.resources.catalog import directory, inventory, templates
+from bbfs.resources.catalog import directory, inventory
 from bbfs.resources.catalog.flat import FlatCatalog
 from bbfs.resources.catalog.folding import Folding
 from bbfs.resources.catalog.inventory import Inventory
 from bbfs.resources.catalog.record import Path
+from bbfs.sources.bounded import turns as turns_of_tasks
 
 
 async def turns(uris: list[str], directories: inventory.Directories | None = None) -> int:
@@ -51,7 +52,7 @@ async def turns(uris: list[str], directories: inventory.Directories | None = Non
 async def test_folding_a_listing_gives_other_tasks_their_turn(
     uris: list[str], seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inventory, "TURN", seconds)
+    monkeypatch.setattr(turns_of_tasks, "TURN", seconds)
     assert await turns(uris) > 40
 
 
@@ -97,7 +98,7 @@ def test_directories_are_counted() -> None:
 async def test_compiling_templates_gives_other_tasks_their_turn(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(templates, "TURN", 0.0)
+    monkeypatch.setattr(turns_of_tasks, "TURN", 0.0)
     source = FlatSource(contents={"x://a": b"a"})
     source.templates = [
         ResourceTemplate(f"x://{n}/" + "/".join(f"{{a{k}}}" for k in range(150)), f"{n}") for n in range(50)

@@ -441,7 +441,7 @@ async def test_a_listing_of_values_matches_few_templates_and_gives_way(
     async with World(nursery, source) as world:
         await world.kernel.ls(f"{ROOT}/x")
         monkeypatch.setattr(Pattern, "place", counted)
-        monkeypatch.setattr("bbfs.resources.catalog.templates.TURN", 0.0)
+        monkeypatch.setattr("bbfs.sources.bounded.turns.TURN", 0.0)
         trio.lowlevel.add_instrument(steps)
         await world.kernel.ls(f"{ROOT}/x/c")
         trio.lowlevel.remove_instrument(steps)

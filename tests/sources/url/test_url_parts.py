@@ -5,8 +5,6 @@ from collections.abc import Mapping
 
 import httpx2
 import pytest
-import trio
-import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +26,7 @@ from bbfs.sources.http.pacing import Pace, Pause, retry_after
 from bbfs.sources.http.redirects import origin
 from bbfs.sources.http.responses import BodyDecoder, number_in
 from bbfs.sources.url.handler import UrlHandler
-from bbfs.sources.url.listing import Link, link_in, portioned, with_renderings
+from bbfs.sources.url.listing import Link, link_in, with_renderings
 from bbfs.sources.url.pages import WebPage, page_url, rendering_uri
 from bbfs.sources.url.robots import rules_for
 from bbfs.sources.url.sitemaps import SitemapEntry, SitemapParser
@@ -136,17 +134,6 @@ def test_the_links_of_an_llms_txt() -> None:
 def test_a_line_of_an_llms_txt_takes_linear_time(line: str) -> None:
     for _ in range(10):
         assert link_in(line) is None
-
-
-async def test_long_urls_and_many_lines_let_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = 0
-    async for _ in portioned(["x" * 8000] * 50, len):
-        turns += 1
-    text = "\n" * 20_000
-    with trio.testing.assert_checkpoints():
-        async for _ in portioned(text.split("\n"), len):
-            turns += 1
-    assert turns == 20_051
 
 
 def feed(document: bytes) -> SitemapParser:

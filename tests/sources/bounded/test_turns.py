@@ -1,0 +1,36 @@
+"""Turns are bounded by time, not by the number of items."""
+
+import pytest
+import trio
+import trio.testing
+
+from bbfs.sources.bounded import turns
+from bbfs.sources.bounded.turns import Turn, in_turns
+
+
+async def runs_beside(done: trio.Event, ran: list[int]) -> None:
+    """Count the turns of this task."""
+    while not done.is_set():
+        ran[0] += 1
+        await trio.lowlevel.checkpoint()
+
+
+async def test_items_that_take_their_time_let_others_run_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN", 0.0)
+    done, ran, taken = trio.Event(), [0], 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(runs_beside, done, ran)
+        async for _ in in_turns(range(100)):
+            taken += 1
+        done.set()
+    assert taken == 100
+    assert ran[0] >= 90
+
+
+async def test_quick_items_share_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN", 60.0)
+    with trio.testing.assert_no_checkpoints():
+        assert [item async for item in in_turns(range(100))] == list(range(100))
+        turn = Turn()
+        assert not turn.is_over
+        await turn.give_way()
