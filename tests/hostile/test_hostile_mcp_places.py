@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness import Mounts
-from hostile import Case
+from hostile import Case, walk_part
 from hostile_messages import (
     ID,
     PLACES,
@@ -104,7 +104,7 @@ def listings() -> Iterator[Case]:
     values = b",".join(b'"@N@%04d"' % number for number in range(100))
     more = ID + b'"result":{"completion":{"values":[' + values + b'],"hasMore":true}}}\n'
     completing = {"resources/templates/list": Reply(one), "completion/complete": Reply(more)}
-    yield case("values for ever, over stdio", stdio(completing))
+    yield Case("values for ever, over stdio", stdio(completing), DIRECTORY, walk_part)  # 10 000 names, a read for each
     yield from completions()
     changing = page(500, key="resourceTemplates", uri="hostile://@N@/%d/" + "y" * 900)
     replies = {
