@@ -32,10 +32,15 @@ class Turn:
             self._since = time.perf_counter()
 
 
-async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield the items, and let other tasks run in between."""
-    turn = Turn()
-    for item in items:
-        if turn.is_over:
-            await turn.give_way()
-        yield item
+class InTurns(AsyncIterator[T]):
+    """The items of an iterable, with turns of other tasks in between. Unlike a generator it may be left at any item."""
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items = iter(items)
+        self._turn = Turn()
+
+    async def __anext__(self) -> T:
+        await self._turn.give_way()
+        for item in self._items:
+            return item
+        raise StopAsyncIteration

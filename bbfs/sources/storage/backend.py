@@ -17,8 +17,6 @@ from bbfs.sources.storage.options import Configured
 T = TypeVar("T")
 ATTEMPTS = 4
 """Reads of an object that is replaced meanwhile, before it is Busy."""
-A_TURN = 1000
-"""Entries of a listing between two turns of other tasks."""
 LISTED_BYTES = 16 << 20
 """Limit on the bytes of the URIs in one listing, together, and on those of the other texts of its entries."""
 LONGEST_FACT = 255

@@ -9,18 +9,17 @@ import os
 from collections.abc import Awaitable
 from typing import TypeVar
 
-import trio
-
 from bbfs.model.errors import ConfigError, DeadlineExceeded, IsADirectory, LoginRequired, Unreachable
 from bbfs.model.uri import source_uri
 from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
 from bbfs.sources import Services
+from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.content.ranges import LARGEST
 from bbfs.sources.health import Health
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.storage.addresses import Names, name_of
 from bbfs.sources.storage.archives.backend import ArchiveBackend
-from bbfs.sources.storage.backend import A_TURN, StorageBackend, StoredItem
+from bbfs.sources.storage.backend import StorageBackend, StoredItem
 from bbfs.sources.storage.filesystems import FilesystemBackend
 from bbfs.sources.storage.objects import ObjectBackend
 from bbfs.sources.storage.options import Configured, StorageOptions, configure
@@ -65,12 +64,8 @@ class StorageHandler:
         if listed.problem is not None and listed.problem != self._told:
             _log.warning("%s: %s", self.source.id, listed.problem)
             self._told = listed.problem
-        entries: list[ResourceMetadata] = []
-        for number, item in enumerate(listed.items, 1):
-            entries.append(self._metadata(item))
-            if number % A_TURN == 0:
-                await trio.lowlevel.checkpoint()
-        return Listing(tuple(entries), problem=listed.problem)
+        entries = tuple([self._metadata(item) async for item in InTurns(listed.items)])
+        return Listing(entries, problem=listed.problem)
 
     async def stat(self, native_uri: str) -> ResourceMetadata:
         names, is_directory = self._place.names(native_uri)

@@ -15,7 +15,7 @@ from bbfs.model.errors import ConfigError, NotFound, NotSupported, ProtocolViola
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Content, DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState, Unchanged
 from bbfs.sources import Services
-from bbfs.sources.bounded.turns import in_turns
+from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import BLOCK, Blocks, RangedContent
 from bbfs.sources.content.spool import IN_MEMORY
@@ -106,7 +106,7 @@ class UrlHandler:
         for uri in (self._validators.keys() | self._large.keys()) - found.pages.keys():
             self._validators.pop(uri, None)
             self._large.pop(uri, None)
-        resources = tuple([self._listed(uri, page) async for uri, page in in_turns(found.pages.items())])
+        resources = tuple([self._listed(uri, page) async for uri, page in InTurns(found.pages.items())])
         return Listing(resources, problem=found.problem)
 
     def _listed(self, uri: str, page: WebPage) -> ResourceMetadata:

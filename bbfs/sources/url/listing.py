@@ -9,7 +9,7 @@ from itertools import accumulate, islice, takewhile
 import trio
 
 from bbfs.model.errors import NotFound, ProtocolViolation
-from bbfs.sources.bounded.turns import in_turns
+from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.responses import shown_url
 from bbfs.sources.options import open_regular
@@ -105,7 +105,7 @@ class Search:
 
     async def _add_links(self, pages: dict[str, WebPage], problems: list[str], text: bytes, base: str | None) -> None:
         unusable = 0
-        async for line in in_turns(StringIO(text.decode("utf-8", "replace"), "\n")):
+        async for line in InTurns(StringIO(text.decode("utf-8", "replace"), "\n")):
             link = link_in(line)
             if link is None:
                 continue
@@ -124,7 +124,7 @@ class Search:
     async def _add_sitemap(self, pages: dict[str, WebPage], problems: list[str], sitemap: str) -> None:
         found = await read_sitemap(self._client, sitemap, self._headers, self._where.max_urls)
         unusable = 0
-        async for entry in in_turns(found.entries):
+        async for entry in InTurns(found.entries):
             url = page_url(entry.url)
             if url is None:
                 unusable += 1
@@ -143,12 +143,12 @@ async def with_renderings(pages: Mapping[str, WebPage]) -> dict[str, WebPage]:
     taken = set(pages)
     uris: dict[str, str] = {}
     # Sorted: the URI of a rendering must not depend on the order of the listing.
-    async for uri in in_turns(sorted(pages)):
+    async for uri in InTurns(sorted(pages)):
         if may_be_html(uri):
             uris[uri] = rendering_uri(uri, taken)
             taken.add(uris[uri])
     found: dict[str, WebPage] = {}
-    async for uri, page in in_turns(pages.items()):
+    async for uri, page in InTurns(pages.items()):
         found[uri] = page
         if uri in uris:
             found[uris[uri]] = replace(page, rendering=True)

@@ -1,11 +1,13 @@
 """Turns are bounded by time, not by the number of items."""
 
+import gc
+
 import pytest
 import trio
 import trio.testing
 
 from bbfs.sources.bounded import turns
-from bbfs.sources.bounded.turns import Turn, in_turns
+from bbfs.sources.bounded.turns import InTurns, Turn
 
 
 async def runs_beside(done: trio.Event, ran: list[int]) -> None:
@@ -20,7 +22,7 @@ async def test_items_that_take_their_time_let_others_run_in_between(monkeypatch:
     done, ran, taken = trio.Event(), [0], 0
     async with trio.open_nursery() as nursery:
         nursery.start_soon(runs_beside, done, ran)
-        async for _ in in_turns(range(100)):
+        async for _ in InTurns(range(100)):
             taken += 1
         done.set()
     assert taken == 100
@@ -30,7 +32,14 @@ async def test_items_that_take_their_time_let_others_run_in_between(monkeypatch:
 async def test_quick_items_share_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN", 60.0)
     with trio.testing.assert_no_checkpoints():
-        assert [item async for item in in_turns(range(100))] == list(range(100))
+        assert [item async for item in InTurns(range(100))] == list(range(100))
         turn = Turn()
         assert not turn.is_over
         await turn.give_way()
+
+
+async def test_the_rest_of_the_items_may_be_left() -> None:
+    async for item in InTurns(range(100)):
+        if item == 3:
+            break
+    gc.collect()  # an abandoned generator would warn

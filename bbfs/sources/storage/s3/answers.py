@@ -8,8 +8,6 @@ from typing import Any
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 
-import trio
-
 from bbfs.model.errors import (
     BbfsError,
     Busy,
@@ -22,11 +20,12 @@ from bbfs.model.errors import (
     ProtocolViolation,
     Unreachable,
 )
+from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.http.responses import number_in
 from bbfs.sources.http.statuses import STORAGE_ERRORS, status_error
 from bbfs.sources.storage import web_objects
 from bbfs.sources.storage.addresses import shown
-from bbfs.sources.storage.backend import A_TURN, short
+from bbfs.sources.storage.backend import short
 from bbfs.sources.storage.web_objects import Facts, etag_in
 from bbfs.sources.storage.xml import local_name, parse_small_xml, parse_xml
 
@@ -95,14 +94,12 @@ async def page_of(body: bytes) -> Page:
 
     objects: list[ListedObject] = []
     prefixes: list[str] = []
-    for number, element in enumerate(root, 1):
+    async for element in InTurns(root):
         name = local_name(element)
         if name == "CommonPrefixes":
             prefixes.append(key(_texts(element).get("Prefix", "")))
         elif name == "Contents":
             objects.append(_object(_texts(element), key))
-        if number % A_TURN == 0:
-            await trio.lowlevel.checkpoint()
     truncated, token = listing.get("IsTruncated") == "true", listing.get("NextContinuationToken")
     if truncated and (not token or len(token) > _LONGEST_TOKEN):
         raise ProtocolViolation("a listing that goes on, without a usable token that asks for more")

@@ -13,11 +13,12 @@ from urllib.parse import quote, urlencode, urlsplit
 import trio
 
 from bbfs.model.errors import BbfsError, Denied, IsADirectory, NotADirectory, NotFound
+from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.content.ranges import LARGEST
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.responses import WebStream
 from bbfs.sources.storage.addresses import Names
-from bbfs.sources.storage.backend import A_TURN, ListedItems, StoredItem
+from bbfs.sources.storage.backend import ListedItems, StoredItem
 from bbfs.sources.storage.options import Configured
 from bbfs.sources.storage.s3.answers import ListedObject, Page, error_of, facts_of, page_of, region_of
 from bbfs.sources.storage.s3.signing import Account, Accounts
@@ -83,7 +84,7 @@ class S3Backend(WebBackend):
                 query["continuation-token"] = token
             page = await self._page(query, self._what(path))
             before = len(found)
-            for number, each in enumerate(page.objects, 1):
+            async for each in InTurns(page.objects):
                 if each.key == prefix:
                     is_there = True
                     marker = [self._item(each, (*path, ""))] if each.size else []  # an empty one marks a directory
@@ -91,14 +92,10 @@ class S3Backend(WebBackend):
                     is_below = "/" in each.key[len(prefix) :]
                     item = StoredItem((*path, name), "directory") if is_below else self._item(each, (*path, name))
                     found.add(item)
-                if number % A_TURN == 0:
-                    await trio.lowlevel.checkpoint()
-            for number, directory in enumerate(page.prefixes, 1):
+            async for directory in InTurns(page.prefixes):
                 name = self._name_below(prefix, directory)
                 if name is not None and directory.endswith("/"):
                     found.add(StoredItem((*path, name), "directory"))
-                if number % A_TURN == 0:
-                    await trio.lowlevel.checkpoint()
             token = page.token
             idle = idle + 1 if len(found) == before else 0
             if token is not None and found.problem is None:
