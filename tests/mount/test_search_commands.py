@@ -46,12 +46,6 @@ def mount(module_mounted: Mounts, tmp_path_factory: pytest.TempPathFactory) -> M
     return made
 
 
-def test_the_index_finds_by_meaning_what_has_none_of_the_words(mount: Mount) -> None:
-    (found,) = json.loads(bbfs(mount, "search", "--json", "-n", "1", "--mode", "meaning", "expired").out)
-    assert "certificate" in found["snippet"]
-    assert bbfs(mount, "search", "--mode", "words", "expired", status=1).out == b""
-
-
 SAME = [
     ["certificate"],
     ["-i", "CERTIFICATE"],
@@ -193,3 +187,9 @@ def test_an_index_run_that_is_killed_goes_on_without_a_duplicate_or_a_hole(tmp_p
     said = run(*command, env=env, timeout=60).text
     assert said == f"bb-filesystem+texts+file: {count - before} documents indexed, {before} unchanged\n"
     assert documents() == count
+
+
+def test_the_index_finds_by_meaning_what_has_none_of_the_words(mount: Mount) -> None:
+    (found,) = json.loads(bbfs(mount, "search", "--json", "-n", "1", "--mode", "meaning", "expired").out)
+    assert "certificate" in found["snippet"]
+    assert bbfs(mount, "search", "--mode", "words", "expired", status=1).out == b""
