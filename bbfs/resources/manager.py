@@ -735,7 +735,11 @@ class ResourceManager:
     def source_document(self, path: Path) -> dict[str, Any]:
         """Return the description of the source whose directory is at `path`, as one JSON object."""
         source, _ = self.place(path)
-        return documents.source_document(source.data, source.state, source.problem, source.capabilities, source.offers)
+        document = documents.source_document(
+            source.data, source.state, source.problem, source.capabilities, source.offers
+        )
+        proposed = source.proposed_search
+        return document if proposed is None else {**document, "proposedSearch": proposed}
 
     async def load_resources(
         self,

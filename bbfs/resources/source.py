@@ -20,6 +20,7 @@ from bbfs.sources import (
     CanWatch,
     Handler,
     LoadsWhileWanted,
+    ProposesSearch,
     TellsMore,
 )
 
@@ -110,6 +111,12 @@ class Source:
         problem = self.error or self.catalog.problem or (state.reason if state.state == "down" else None)
         unsized = _UNSIZED.format(self.unsized, self.data.name) if self.unsized is not None else None
         return "; ".join(filter(None, (problem, unsized))) or None
+
+    @property
+    def proposed_search(self) -> str | None:
+        """The line of TOML that would let searches ask the source, if the configuration grants that."""
+        grants = self.data.capabilities.search and isinstance(self.handler, ProposesSearch)
+        return self.handler.proposed_search if grants and isinstance(self.handler, ProposesSearch) else None
 
     @property
     def may_search(self) -> CanSearch | None:

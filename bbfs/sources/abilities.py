@@ -185,6 +185,16 @@ class SearchesByMeaning(CanSearch, Protocol):
 
 
 @runtime_checkable
+class ProposesSearch(Protocol):
+    """Knows a search that its source plainly has, but that its options do not name."""
+
+    @property
+    def proposed_search(self) -> str | None:
+        """Return the line of TOML that lets searches ask the source, or None. Asks the source nothing."""
+        ...
+
+
+@runtime_checkable
 class CanPut(Protocol):
     """Stores whole resources from the owner of the mount (`bbfs put`), and reports them at once (`CanWatch`)."""
 

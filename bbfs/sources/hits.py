@@ -1,5 +1,6 @@
 """The hits in the JSON that a source answers to a search. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
@@ -13,12 +14,18 @@ LIMITS = (
     "limit", "max_results", "maxResults", "num_results", "top_k", "topK", "n", "count", "k", "page_size", "per_page",
 )  # fmt: skip
 """Names of arguments that take the number of hits."""
+_SEARCH = re.compile(r"(?:^|[^a-z])(?:search|find|query|retrieve)(?:[^a-z]|$)|^(?:search|find|query|retrieve)[A-Z]")
 _TITLE = ("title", "name")
 _SNIPPET = ("snippet", "excerpt", "highlight", "summary", "description", "text", "content")
 _SCORE = ("score", "relevance", "similarity")
 _WHERE = ("where", "heading", "section")
 _LONGEST = {"title": 300, "snippet": 500, "where": 300}
 """Characters of the texts of a hit."""
+
+
+def looks_like_search(name: str) -> bool:
+    """Return whether the name of a tool or an operation is that of a search."""
+    return _SEARCH.search(name) is not None
 
 
 def hit_of(native_uri: str, row: Mapping[str, Any]) -> Hit:

@@ -297,17 +297,27 @@ def test_doctor_tells_what_a_source_that_is_up_speaks_and_lacks(bbfs: Run, tmp_p
         "openapi": "3.0.3",
         "info": {"title": "x", "version": "1"},
         "servers": [{"url": "https://api.example.com"}],
-        "paths": {"/x": {"get": {"responses": {}}}},
+        "paths": {
+            "/x": {"get": {}},
+            "/pets/search": {"get": {"parameters": [{"name": "q", "in": "query", "required": True}]}},
+            "/pets/{id}": {"get": {"parameters": [{"name": "id", "in": "path", "required": True}]}},
+        },
     }
     (tmp_path / "openapi.json").write_text(json.dumps(document), "utf-8")
     config = tmp_path / "config.toml"
     source = '[[sources]]\nname = "x"\ntype = "api"\nconfig.document = "openapi.json"\nauth.zzz = "k"\n'
     source += 'config.server = "https://api.example.com"\n'
     config.write_text(source, "utf-8")
-    checks = {check["check"]: check for check in json.loads(bbfs("doctor", "--json", "--config", config).stdout)}
-    assert checks["source x"]["level"] == "warn"
-    said = "up, 1 resource, OpenAPI 3.0.3; auth.zzz: no security scheme"
-    assert checks["source x"]["finding"].startswith(said), checks["source x"]["finding"]
+    told = [
+        each for each in json.loads(bbfs("doctor", "--json", "--config", config).stdout) if "source x" in each.values()
+    ]
+    assert [check["level"] for check in told] == ["warn", "ok"]
+    assert told[0]["finding"].startswith("up, 1 resource, 2 templates, OpenAPI 3.0.3; auth.zzz: no security scheme")
+    line = 'search = { operation = "/pets/search", query = "q", resource = "/pets/{id}" }'
+    assert told[1]["remedy"].endswith(line)
+    config.write_text(f"{source}[sources.config]\n{line}\n".replace("[sources.config]\n", "config."))
+    told = json.loads(bbfs("doctor", "--json", "--config", config).stdout)
+    assert len([check for check in told if check["check"] == "source x"]) == 1, "it is taken as it was proposed"
 
 
 def test_doctor_and_a_failed_unmount_say_that_the_table_of_mounts_is_missing(

@@ -52,6 +52,15 @@ def test_add_and_remove(bbfs: Run, home: Path, config: Path, folder: Path) -> No
     assert config.read_text().rstrip().endswith("# the end")
 
 
+def test_add_contacts_a_source_that_is_to_be_checked(bbfs: Run, config: Path, folder: Path) -> None:
+    added = bbfs("add", "notes", folder, "--check")
+    assert (added.exit_code, added.stdout) == (0, "ok    source notes: up, 2 resources\n")
+    added = bbfs("add", "gone", "--check", "-q", "--", "false")
+    assert added.exit_code == 1
+    assert added.stdout.startswith("FAIL  source gone: ")
+    assert config.read_text().count("[[sources]]") == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -182,7 +182,7 @@ def _mounts(timeout: float | None) -> Iterator[Check]:
         else:
             yield Check("mount", "ok", f"{path}, {output.count(len(rows), 'source')}")
             for row in rows if timeout is not None else ():
-                yield _source(row, f"source {row['id']} at {path}")
+                yield from _source(row, f"source {row['id']} at {path}")
 
 
 def _asked(mounts: list[str], timeout: float | None) -> dict[str, list[dict[str, Any]] | MountError]:
@@ -223,8 +223,23 @@ def _configuration(choice: SourceChoice, config: "Config", timeout: float) -> It
     except BbfsError as error:
         yield Check("sources", "FAIL", str(error), "correct the file or option named")
         return
+    yield from _of_sources(config, rows)
+
+
+def _of_sources(config: "Config", rows: list[dict[str, Any]]) -> Iterator[Check]:
     for source, row in zip(config.sources, rows, strict=True):
-        yield _source(row, f"source {row['id']}", source.mcp.command if source.mcp is not None else None)
+        yield from _source(row, f"source {row['id']}", source.mcp.command if source.mcp is not None else None)
+
+
+def check_sources(choice: SourceChoice, config: "Config", timeout: float) -> bool:
+    """Contact the sources of a configuration and print the findings. Return whether none fails. Raise BbfsError.
+
+    timeout: seconds.
+    """
+    found = [*_of_sources(config, _contact(choice, config, timeout))]
+    for check in found:
+        _print(check)
+    return all(check.level != "FAIL" for check in found)
 
 
 def _shared_cache(shared: "SharedCache", sources: "Sequence[DataSource]") -> Check:
@@ -257,7 +272,15 @@ def _contact(choice: SourceChoice, config: "Config", timeout: float) -> list[dic
     return operand.run(choice, work, config)
 
 
-def _source(row: dict[str, Any], name: str, command: str | None = None) -> Check:
+def _source(row: dict[str, Any], name: str, command: str | None = None) -> Iterator[Check]:
+    yield _contacted(row, name, command)
+    if isinstance(line := row.get("proposedSearch"), str):
+        table = "[sources.config]" if row.get("accessMethod") == "bb" else "[[sources]]"
+        remedy = f"to let 'bbfs search' ask it, add to its {table} in the configuration: {line}"
+        yield Check(name, "ok", "has something that looks like a search, and is not searched by it", remedy)
+
+
+def _contacted(row: dict[str, Any], name: str, command: str | None) -> Check:
     error = row.get("error")
     if command is not None and shutil.which(command) is None:
         kind = "is no program that can be run" if "/" in command else "is not on the PATH"

@@ -23,7 +23,8 @@ Examples:
 \b
 JSON: an array of objects with id, name, uriPrefix, accessMethod, type, capabilities, state (idle,
 connecting, up, down), resources (a number, or null where it was not counted), mount (a path, or
-null), and where known title, protocolVersion, server, templates, tools, prompts (numbers), error.
+null), and where known title, protocolVersion, server, templates, tools, prompts (numbers), proposedSearch
+(an option for the configuration), error.
 """
 
 

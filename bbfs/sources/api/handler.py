@@ -37,7 +37,7 @@ from bbfs.sources.api.options import ApiOptions, ValuesFrom, document_url, made_
 from bbfs.sources.api.pages import BOUNDS, page_of
 from bbfs.sources.api.parameters import Parameter
 from bbfs.sources.api.requests import Answer, ApiRequests, NotModified
-from bbfs.sources.api.search.operation import hits, search_call
+from bbfs.sources.api.search.operation import hits, proposal, search_call
 from bbfs.sources.api.security import Keyring, check
 from bbfs.sources.api.values import Lister, answers_for, hinted, lister, values_in, variable_at
 from bbfs.sources.health import Health
@@ -119,6 +119,8 @@ class ApiHandler:
         ]
         if self._read.schemes and not self.source.auth:
             notes.append("Requests have no credentials. The option `auth` of this source gives some.")
+        if (line := self.proposed_search) is not None and "`" not in line:
+            notes.append(f"A search does not ask this API. The option `{line}` lets it.")
         return notes
 
     @property
@@ -227,6 +229,11 @@ class ApiHandler:
     def searches(self) -> bool:
         """Return whether the option `search` names an operation."""
         return self._options.search is not None
+
+    @property
+    def proposed_search(self) -> str | None:
+        """Return the line that names an operation which looks like a search, if the option names none."""
+        return None if self._read is None or self.searches else proposal(self._read)
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """Return the resources among the items of the operation's first answer. Raise BbfsError."""

@@ -37,7 +37,7 @@ from bbfs.sources.mcp.client.paging import End
 from bbfs.sources.mcp.client.tool_entries import PromptEntry, ToolEntry
 from bbfs.sources.mcp.login.refresh import ClientSettings
 from bbfs.sources.mcp.results import call_size, prompt_result, tool_result
-from bbfs.sources.mcp.search import hits, proposed, server_search
+from bbfs.sources.mcp.search import hits, proposal, proposed, server_search
 from bbfs.sources.mcp.tools import Offer
 
 T = TypeVar("T")
@@ -112,6 +112,11 @@ class McpHandler:
         elif not self.source.prompts:
             notes.append("Prompts are off. `prompts = true` in the configuration turns them on.")
         return notes
+
+    @property
+    def proposed_search(self) -> str | None:
+        """Return the line that names a tool which looks like a search, if no search asks this server."""
+        return None if self.searches else proposal(self._tools)
 
     @property
     def offers(self) -> dict[str, int]:

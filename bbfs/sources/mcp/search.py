@@ -1,6 +1,6 @@
 """The search of an MCP server by one of its tools: which tool, its arguments, and the hits in its result. Pure."""
 
-import re
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -8,7 +8,7 @@ from typing import Any
 
 from bbfs.model.errors import ToolFailed
 from bbfs.model.values import Hit, SearchTool
-from bbfs.sources.hits import LIMITS, QUERIES, hit_of, ranked
+from bbfs.sources.hits import LIMITS, QUERIES, hit_of, looks_like_search, ranked
 from bbfs.sources.mcp.arguments import properties, required, resolved, takes_text
 from bbfs.sources.mcp.client.decode import usable_text
 from bbfs.sources.mcp.client.tool_entries import ToolEntry, require_complete
@@ -17,7 +17,6 @@ from bbfs.sources.mcp.results import parsed_result, tool_result
 _MAX_NESTED = 1000
 """Values that are looked through for the list of hits."""
 _MAX_PROPOSED = 3
-_WORD = re.compile(r"(?:^|[^a-z])(?:search|find|query|retrieve)(?:[^a-z]|$)|^(?:search|find|query|retrieve)[A-Z]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,11 @@ def proposed(tools: Iterable[ToolEntry]) -> tuple[str, ...]:
     return tuple(islice(found, _MAX_PROPOSED))
 
 
+def proposal(tools: Iterable[ToolEntry]) -> str | None:
+    """Return the option that names the first of those tools, as a line of TOML, or None."""
+    return next((f"search = {{ tool = {json.dumps(name)} }}" for name in proposed(tools)), None)
+
+
 def hits(result: Mapping[str, Any], search: ServerSearch, limit: int) -> list[Hit]:
     """Return the hits of a result: of its structured content, else of its text, if that is JSON, else its links.
 
@@ -86,7 +90,7 @@ def _by_option(option: SearchTool, tool: ToolEntry) -> ServerSearch | None:
 
 def _looks_like_search(tool: ToolEntry) -> ServerSearch | None:
     query = _argument(tool, QUERIES, text=True)
-    if not tool.read_only or tool.needs_task or query is None or not _WORD.search(tool.name):
+    if not tool.read_only or tool.needs_task or query is None or not looks_like_search(tool.name):
         return None
     if set(required(tool.input_schema)) - {query}:
         return None

@@ -1,6 +1,7 @@
 """The search of an API by one of its operations."""
 
 import json
+import tomllib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -105,6 +106,9 @@ async def test_an_answer_without_hits_or_without_a_list(site: WebSite, tmp_path:
             await made.search("dog", 10)
     async with api(site, tmp_path, None) as made:
         assert not made.searches
+        assert made.proposed_search is None, "nothing is asked for it"
+        await made.list()
+        assert tomllib.loads(made.proposed_search or "") == {"search": {"operation": "/files/search", "query": "q"}}
         with pytest.raises(NotSupported):
             await made.search("dog", 10)
     with pytest.raises(ConfigError, match="search"):

@@ -1,5 +1,6 @@
 """The search of a server by one of its tools."""
 
+import tomllib
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from bbfs.model.errors import ToolFailed
 from bbfs.model.values import Hit, SearchTool
 from bbfs.sources.mcp.client.tool_entries import ToolEntry
-from bbfs.sources.mcp.search import ServerSearch, hits, proposed, server_search
+from bbfs.sources.mcp.search import ServerSearch, hits, proposal, proposed, server_search
 
 READ_ONLY = {"readOnlyHint": True}
 QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
@@ -58,6 +59,9 @@ def test_no_other_tool_is_a_search_by_itself(other: ToolEntry) -> None:
 
 def test_a_tool_that_only_looks_like_a_search_is_proposed() -> None:
     assert proposed([tool(output=None), tool("search_all"), tool("write", output=None)]) == ("search_docs",)
+    line = proposal([tool('search_"all"', output=None)])
+    assert tomllib.loads(line or "") == {"search": {"tool": 'search_"all"'}}
+    assert proposal([tool("write", output=None)]) is None
 
 
 def test_the_option_names_any_tool_and_its_arguments() -> None:

@@ -1,12 +1,15 @@
 """`bbfs add`, `bbfs remove`, `bbfs import`: sources in the configuration file, whose comments stay."""
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from bbfs.cli import output
+from bbfs.cli.commands.doctor import check_sources
 from bbfs.cli.options import (
+    SourceChoice,
     Verbosity,
     assignment_options,
     assignments,
@@ -37,6 +40,8 @@ Examples:
 \b
 References such as ${env:NAME} are written as they are. The file is ~/.config/bbfs/config.toml, or that of --config.
 """
+_CONTACTED_WITHIN = 30.0
+"""Seconds for a source that is checked: a program may have to start."""
 _REMOVE_EXAMPLES = """\b
 Examples:
   bbfs remove git
@@ -58,6 +63,7 @@ config_option = click.option("--config", "config_file", metavar="FILE", type=cli
 @click.argument("name")
 @click.argument("target", nargs=-1, required=True)
 @click.option("--as", "kind", type=click.Choice(["mcp", "dir", "source"]), help="The kind of the target.")
+@click.option("--check", is_flag=True, help="Contact the source, and say how it fares. Exit status 1 if it fails.")
 @assignment_options
 @config_option
 @verbosity_options
@@ -66,6 +72,7 @@ def add(
     name: str,
     target: tuple[str, ...],
     kind: Literal["mcp", "dir", "source"] | None,
+    check: bool,
     set_options: tuple[str, ...],
     headers: tuple[str, ...],
     tools: tuple[str, ...],
@@ -87,6 +94,11 @@ def add(
     file.save()
     if not verbosity.quiet:
         output.message(f"{name} is in {file.path} now")
+    if check:
+        config = file.config()
+        config = replace(config, sources=tuple(source for source in config.sources if source.name == name))
+        well = check_sources(SourceChoice.none(verbosity), config, _CONTACTED_WITHIN)
+        click.get_current_context().exit(0 if well else 1)
 
 
 def _complete_name(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -1,5 +1,6 @@
 """The operation that searches an API: its request, and the hits among the items of its answer. Pure."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urljoin
@@ -13,10 +14,38 @@ from bbfs.sources.api.options import SearchOptions
 from bbfs.sources.api.pages import ListPage
 from bbfs.sources.api.parameters import Parameter, text_of
 from bbfs.sources.api.values import member, text_at
-from bbfs.sources.hits import LIMITS, QUERIES, hit_of, ranked
+from bbfs.sources.hits import LIMITS, QUERIES, hit_of, looks_like_search, ranked
 
 _URIS = ("uri", "url", "href", "self", "link")
 """Members of an item that may have the URL of its resource."""
+
+
+def proposal(api: Api) -> str | None:
+    """Return the option that names an operation which plainly searches, as a line of TOML, or None.
+
+    Such an operation is named like a search and needs its words only.
+    """
+    for operation in api.operations:
+        names = [parameter.name for parameter in operation.in_query]
+        words = next((name for name in QUERIES if name in names), None)
+        needed = {parameter.name for parameter in operation.required}
+        segments = [part for part in operation.path.split("/") if part]
+        named = any(looks_like_search(name) for name in (*segments, operation.operation_id or ""))
+        if named and words is not None and needed <= {words} and not operation.in_path:
+            given = {"operation": operation.path, "query": words, "resource": _found_by(api, operation, segments)}
+            texts = (f"{key} = {json.dumps(text)}" for key, text in given.items() if text is not None)
+            return f"search = {{ {', '.join(texts)} }}"
+    return None
+
+
+def _found_by(api: Api, search: Operation, segments: Sequence[str]) -> str | None:
+    """Return the path of the operation that takes the key of a hit: `/pets/{id}` for `/pets/search`, or None."""
+    for operation in api.operations:
+        above, _, last = operation.path.rpartition("/")
+        takes_key = len(operation.in_path) == 1 and last.startswith("{") and not operation.required
+        if takes_key and above.rpartition("/")[2] in segments and operation.path != search.path:
+            return operation.path
+    return None
 
 
 def search_call(api: Api, option: SearchOptions, query: str, limit: int) -> Call:
