@@ -50,6 +50,10 @@ class Searcher(Protocol):
         """Return whether the index has, or is getting, the contents of a source."""
         ...
 
+    def has_none_of(self, source_id: str) -> bool:
+        """Return whether a source that the index covers has no document in it yet."""
+        ...
+
     async def search(self, query: str, limit: int, *, sources: Collection[str], mode: Way) -> Sequence[tuple[str, Hit]]:
         """Return at most `limit` hits in the sources with these ids, each with its source's id, the best first."""
         ...
@@ -157,7 +161,19 @@ class Search:
         other = ", ".join(source.data.id for source in left if source.may_search is not None)
         said = [f"cannot be searched: {none} (no search of their own, not indexed)"] if none else []
         by = {"words": "meaning", "meaning": "words"}.get(asked.mode)
-        return said + ([f"not searched: {other} (by {by} only)"] if other else [])
+        if other:
+            said.append(f"not searched: {other} (by {by} only)")
+        if empty := ", ".join(self._empty(sources)):
+            said.append(f"nothing is indexed yet of: {empty} ('bbfs index' reads all of it)")
+        return said
+
+    def _empty(self, sources: Sequence[Source]) -> Iterator[str]:
+        """Yield the sources that only an index can search, and that have nothing in it."""
+        for source in sources:
+            name = source.data.id
+            covering = [index for index in self.searchers if index.covers(name)]
+            if source.may_search is None and covering and all(index.has_none_of(name) for index in covering):
+                yield name
 
     # -- one ranking -------------------------------------------------------------------------------------------------
 

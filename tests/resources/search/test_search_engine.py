@@ -25,16 +25,20 @@ def shown(answer: SearchAnswer) -> list[str]:
 
 
 class Index:
-    """An index that has answers. asked: the sources and the mode of each search."""
+    """An index that has answers. asked: the sources and the mode of each search. empty: it covers these for nothing."""
 
-    def __init__(self, covered: Collection[str], *hits: tuple[str, Hit]) -> None:
+    def __init__(self, covered: Collection[str], *hits: tuple[str, Hit], empty: Collection[str] = ()) -> None:
         self._covered = covered
+        self._empty = empty
         self._hits = hits
         self.asked: list[tuple[set[str], Way]] = []
         self.without_meaning: str | None = "it has words only"
 
     def covers(self, source_id: str) -> bool:
         return source_id in self._covered
+
+    def has_none_of(self, source_id: str) -> bool:
+        return source_id in self._empty
 
     async def search(self, query: str, limit: int, *, sources: Collection[str], mode: Way) -> Sequence[tuple[str, Hit]]:
         self.asked.append((set(sources), mode))
@@ -145,6 +149,14 @@ async def test_an_index_is_asked_for_words_and_for_meaning_and_both_ranks_count(
         assert shown(await world.manager.search("word", mode="meaning")) == ["mcp-server+a/x/2", "mcp-server+a/x/1"]
         assert [hit.score for hit in (await world.manager.search("word")).hits] == [0.032786, 0.032258]
         assert sorted(way for _, way in index.asked) == ["meaning", "meaning", "words", "words"]
+
+
+async def test_a_source_of_which_nothing_is_indexed_yet_is_named(nursery: trio.Nursery) -> None:
+    a, b, c = (searching(name, "1", searches=name == "c") for name in "abc")
+    async with World(nursery, a, b, c) as world:
+        world.manager.searchers.append(Index(("a", "b", "c"), ("a", Hit("x://1")), empty=("b", "c")))
+        answer = await world.manager.search("word")
+        assert answer.problems == ("nothing is indexed yet of: b ('bbfs index' reads all of it)",)
 
 
 @pytest.mark.semantics("S36")

@@ -130,6 +130,11 @@ class LocalIndex:
         source = self._sources.get(source_id)
         return source is not None and (source.data.index is True or source.fingerprint in self._having)
 
+    def has_none_of(self, source_id: str) -> bool:
+        """Return whether no document of a source is in the index, as far as it was looked at."""
+        source = self._sources.get(source_id)
+        return source is None or source.fingerprint not in self._having
+
     async def open(self, *, make: bool = False) -> IndexStore | None:
         """Return the database, or None if there is none yet. make: make it. Raise Unreachable."""
         async with self._opening:
@@ -307,11 +312,16 @@ class LocalIndex:
         store = await self.open(make=any(isinstance(each, _Learnt) for each in taken))
         if store is not None:
             await self._writer(partial(_write, store, taken, self._clock()))
+            self._having |= {each.entry.source for each in taken if isinstance(each, _Learnt)}
 
     async def write(self, entries: Sequence[Entry]) -> int:
         """Write entries now. Return the number of documents left out because the index is full. Raise BbfsError."""
         store = await self.open(make=True)
-        return 0 if store is None else await self._writer(partial(store.write, entries, self._clock()))
+        if store is None:
+            return 0
+        left_out = await self._writer(partial(store.write, entries, self._clock()))
+        self._having |= {entry.source for entry in entries if isinstance(entry, Document)}
+        return left_out
 
     @property
     def waiting(self) -> int:
