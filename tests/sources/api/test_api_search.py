@@ -21,6 +21,7 @@ PATHS = {
     "/files/search": {"get": {"parameters": [*QUERY, {"name": "kind", "in": "query"}]}},
     "/files/other": {"get": {"parameters": [{"name": "words", "in": "query"}]}},
     "/files/plain": {"get": {"parameters": QUERY}},
+    "/files/strange": {"get": {"parameters": QUERY}},
     "/pets/{petId}": {"get": {"parameters": [{"name": "petId", "in": "path", "schema": {"type": "integer"}}]}},
     "/shops/{shop}/pets/{petId}": {"get": {}},
 }
@@ -114,3 +115,21 @@ async def test_an_answer_without_hits_or_without_a_list(site: WebSite, tmp_path:
     with pytest.raises(ConfigError, match="search"):
         async with api(site, tmp_path, {"query": "q"}):
             pass
+
+
+STRANGE = [
+    "http://[", "\ud800", "x" * 20_000, "/pets/" + "7" * 5000, 5, None, {"a": 1}, [], "", "?q=1", "//[::1",
+    "javascript:1", "/pets/%00", "/pets/..", "/pets/7#fragment", "/pets/7?x=1", "/pets/7/", "/pets/a/b", "/pets/7\n", "file:///etc/passwd",
+]  # fmt: skip
+
+
+async def test_strange_urls_are_no_hits(site: WebSite, tmp_path: Path) -> None:
+    items = [{"url": url, "id": url, "name": url, "score": 10**400} for url in STRANGE]
+    site.write("strange", json.dumps({"items": [*items, {"url": "/pets/9", "id": 9}]}), content_type="application/json")
+    async with api(site, tmp_path, {"operation": "/files/strange", "query": "q"}) as made:
+        found = [hit.native_uri for hit in await made.search("dog", 100)]
+        assert found == [f"{site.url}/pets/{each}" for each in ("%00", "7", "9")]
+    async with api(site, tmp_path, {"operation": "/files/strange", "resource": "/pets/{petId}"}) as made:
+        for hit in await made.search("dog", 100):
+            assert hit.native_uri.startswith(f"{site.url}/pets/")
+            assert (await made._api()).call(hit.native_uri).operation.path == "/pets/{petId}"

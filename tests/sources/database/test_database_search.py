@@ -146,3 +146,17 @@ async def test_rows_of_an_index_come_before_those_of_a_scan(tmp_path: Path) -> N
 async def test_an_option_that_names_no_column_is_refused(option: Any) -> None:
     with pytest.raises(ConfigError, match="search"):
         build(source_of("sqlite:////a.db", search=option), Services())
+
+
+async def test_odd_values_of_a_stranger_are_scanned(tmp_path: Path) -> None:
+    script = """
+        CREATE TABLE t (id text PRIMARY KEY, body text);
+        INSERT INTO t VALUES ('blob', x'00ff'), ('invalid', 'alpha ' || CAST(x'ff' AS text)), ('null', NULL);
+        INSERT INTO t VALUES ('zero', 'alpha' || char(0) || 'beta'), ('number', 7), (x'ff', 'alpha'), (NULL, 'alpha');
+        INSERT INTO t VALUES ('only a blob', CAST('alpha' AS blob));
+    """
+    async with handler(source_of(sqlite_file(tmp_path / "a.db", script), search=["t.body"])) as made:
+        found = await finds(made, "alpha")
+        assert {"t/row/invalid.json", "t/row/zero.json", "t/row/~xff.json", "t/row/only%20a%20blob.json"} <= {*found}
+        for hit in await made.search("alpha", 10):
+            await made.load(hit.native_uri)

@@ -89,7 +89,7 @@ def hits(api: Api, option: SearchOptions, call: Call, page: ListPage, limit: int
     items = [item for item in page.parsed(limit) if isinstance(item, dict)]
     found: dict[str, Hit] = {}
     for item, candidates in zip(items, _candidates(api, option, call, items), strict=True):
-        uri = next((uri for uri in candidates if _is_resource(api, uri)), None)
+        uri = next((uri for uri in candidates if _is_resource(api, uri, call.operation)), None)
         if uri is not None:
             found.setdefault(uri, hit_of(uri, item))
     if items and not found:
@@ -121,8 +121,14 @@ def _candidates(
             text = text_of(option.arguments.get(parameter.name)) if text is None else text
             if text is not None:
                 values[variable] = _value(parameter, text)
-        whole = len(values) == len(members)
-        yield iter([expand_template(operation.base, values)] if whole else [])
+        yield iter(_expanded(operation, values) if len(values) == len(members) else ())
+
+
+def _expanded(operation: Operation, values: Mapping[str, Any]) -> Sequence[str]:
+    try:
+        return (expand_template(operation.base, values),)
+    except InvalidUri:
+        return ()
 
 
 def _joined(url: str, text: str) -> str:
@@ -132,8 +138,9 @@ def _joined(url: str, text: str) -> str:
         return ""
 
 
-def _is_resource(api: Api, uri: str) -> bool:
+def _is_resource(api: Api, uri: str, search: Operation) -> bool:
+    """Return whether a URL is one of another operation than the search."""
     try:
-        return bool(api.call(uri))
+        return api.call(uri).operation is not search
     except NotFound:
         return False

@@ -253,7 +253,8 @@ class SqliteSession:
         return []
 
     def scan(self, table: Table, columns: Sequence[str], words: Sequence[str], limit: int) -> list[RowHit]:
-        text = " || ' ' || ".join(f"coalesce({quoted(column)}, '')" for column in columns)
+        # A blob as well: whether LIKE takes one for a text depends on how SQLite was built.
+        text = " || ' ' || ".join(f"coalesce(CAST({quoted(column)} AS text), '')" for column in columns)
         places = [f"?{number}" for number in range(1, len(words) + 1)]
         key = [quoted(column) for column in table.primary_key]
         sql = scan.statement(table.sql_name, text, key, "LIKE", places, limit)
