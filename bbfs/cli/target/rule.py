@@ -6,7 +6,6 @@ only the listing knows the path. Otherwise the rule and the listing agree.
 
 from bbfs.model import uri_paths
 from bbfs.model.errors import InvalidUri
-from bbfs.model.source_types import find
 from bbfs.model.uri import parse_data_source_uri, parse_uri_prefix, source_uri
 
 Path = tuple[str, ...]
@@ -20,6 +19,8 @@ def path_by_rule(uri: str) -> Path:
 
 def uri_by_rule(path: Path) -> str:
     """Return the bbfs URI of a path. Raise InvalidUri for a bare URI prefix, and for a path without one."""
+    from bbfs.model.source_types import find  # noqa: PLC0415 - the whole model
+
     if not path:
         raise InvalidUri("the root of a mount, which has the directories of all data sources: no URI stands for it")
     prefix = parse_uri_prefix(path[0])
