@@ -93,7 +93,11 @@ class SourceChoice:
         left_out: gets these reports instead of standard error.
         """
 
+        refusals: dict[str, str] = {}
+
         def refused(error: ConfigError) -> None:
+            if isinstance(error, config.RefusedServer):
+                refusals[error.name] = str(error)
             if left_out is None:
                 output.messages(f"left out: {error}")
             else:
@@ -133,7 +137,7 @@ class SourceChoice:
         groups += [("--source", [config.source_from_url_argument(text)]) for text in self.others]
         given = assignments(self.set_options, self.headers, self.tools)
         sources = config.with_options(config.merge(*groups), given, environ=os.environ)
-        return replace(loaded, sources=sources)
+        return replace(loaded, sources=sources, left_out=refusals)
 
     def _found(self) -> list[str]:
         """Return the files of hosts to look for. Those of a project may start programs of strangers, so name them."""

@@ -7,7 +7,7 @@ its place and a remedy. No module here starts or reaches a source.
 from bbfs.config.command_line.arguments import source_from_dir_argument, source_from_mcp_argument
 from bbfs.config.command_line.assignments import Assignment, assignment, header, tools, with_options
 from bbfs.config.command_line.urls import source_from_url_argument
-from bbfs.config.hosts.files import NoServers, import_mcp_hosts
+from bbfs.config.hosts.files import NoServers, RefusedServer, import_mcp_hosts
 from bbfs.config.naming import give_way, merge
 from bbfs.config.toml import Config, MountOptions, default_config_path, load_config
 
@@ -16,6 +16,7 @@ __all__ = [
     "Config",
     "MountOptions",
     "NoServers",
+    "RefusedServer",
     "assignment",
     "default_config_path",
     "give_way",

@@ -68,7 +68,7 @@ class Config:
     the budget of the local index; 0 turns it off. shared: the cache that machines share. embeddings: options of what
     makes vectors, where a source names none of its own. lines: for each source of the file, by its id, the line (from
     1) of each of its keys, such as `config.root`, and of the source itself under the empty key. Under the empty id it
-    has those of the embeddings.
+    has those of the embeddings. left_out: why servers of hosts' files are no sources, by name.
     """
 
     sources: tuple[DataSource, ...] = ()
@@ -81,6 +81,7 @@ class Config:
     log_level: LogLevel = "info"
     path: str | None = None
     lines: Mapping[str, Mapping[str, int]] = field(default_factory=dict, repr=False, compare=False)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def located(self, source_id: str, problems: str) -> str:
         """Return a message about options of a source (`sources[ID].config.KEY: …; …`) with file and line.

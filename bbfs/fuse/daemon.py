@@ -185,9 +185,9 @@ async def _serve(
         config.mount.umask or 0,
     )
     async with _stoppable(early) as stop, resource_manager(config, composition, store_path(), index_path()) as manager:
-        status = StatusHandler(manager, manager.clock())
+        status = StatusHandler(manager, manager.clock(), config.left_out)
         await manager.add(status.source, status, hidden=True)
-        about = AboutHandler(manager, agents=config.mount.agents)
+        about = AboutHandler(manager, agents=config.mount.agents, left_out=config.left_out)
         await manager.add_description(ABOUT, about.source, about)
         searches = SearchHandler(manager)
         await manager.add_searches(searches.source, searches)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY
@@ -28,11 +29,12 @@ _SOURCE = DataSource(
 class StatusHandler:
     """The source of the one file, which is made for each read."""
 
-    def __init__(self, manager: ResourceManager, started: float) -> None:
-        """started: seconds since the epoch."""
+    def __init__(self, manager: ResourceManager, started: float, left_out: Mapping[str, str]) -> None:
+        """started: seconds since the epoch. left_out: why configured servers are no sources, by name."""
         self.source = _SOURCE
         self._manager = manager
         self._started = started
+        self._left_out = left_out
         self._own = 0
 
     @property
@@ -50,6 +52,7 @@ class StatusHandler:
         self._own += 1
         said = document(self._manager, self._started)
         said["loads"] -= self._own
+        said["left_out"] = dict(self._left_out)
         text = json.dumps(said, indent=1, ensure_ascii=False) + "\n"
         return Loaded((Part(None, "application/json", MemoryContent(text.encode("utf-8", "replace")), "text"),))
 

@@ -4,7 +4,7 @@ They are a source of their own, which no configuration names.
 """
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import trio
 
@@ -39,9 +39,14 @@ _KINDS = {
 
 
 class AboutHandler:
-    """The source of the descriptions; each is made when it is read. agents: the root's has the name `AGENTS.md` too."""
+    """The source of the descriptions; each is made when it is read.
 
-    def __init__(self, manager: ResourceManager, *, agents: bool = False) -> None:
+    agents: the root's has the name `AGENTS.md` too. left_out: why configured servers are no sources, by name.
+    """
+
+    def __init__(
+        self, manager: ResourceManager, *, agents: bool = False, left_out: Mapping[str, str] | None = None
+    ) -> None:
         self.source = DataSource(
             id="about",
             name="about",
@@ -51,6 +56,7 @@ class AboutHandler:
             policy=Policy(listing_ttl=1e9, content_ttl=FRESH_FOR, max_stale=0.0, disk=False),
         )
         self._manager = manager
+        self._left_out = left_out or {}
         self._root_names = (ABOUT, AGENTS) if agents else (ABOUT,)
 
     @property
@@ -68,7 +74,7 @@ class AboutHandler:
         """Make one of the descriptions. That of a source waits for its first listing, two seconds at most."""
         prefix, _, name = native_uri.rpartition("/")
         if not prefix and name in self._root_names:
-            text = root_description(self._manager)
+            text = root_description(self._manager, self._left_out)
         elif prefix in self._prefixes() and name == ABOUT:
             await self._first_listing(prefix)
             text = description(self._manager.place((prefix,))[0])
@@ -91,8 +97,8 @@ def _file(uri: str) -> ResourceMetadata:
     return ResourceMetadata(uri, uri, uri.rpartition("/")[2], mime_type="text/markdown")
 
 
-def root_description(manager: ResourceManager) -> str:
-    """Describe all sources of a mount. Asks none of them."""
+def root_description(manager: ResourceManager, left_out: Mapping[str, str]) -> str:
+    """Describe all sources of a mount, and name the servers that are none. Asks no source."""
     lines = [
         "# Data sources",
         "",
@@ -104,6 +110,7 @@ def root_description(manager: ResourceManager) -> str:
         prefix = source.data.uri_prefix
         has = "".join(f"; {counted(number, what)}" for what, number in _counts(source) if number)
         lines.append(f"- [{prefix}]({prefix}/{ABOUT}): {_kind(source)}{has}. {_state(source)}")
+    lines += [f"- {_text(name)}: left out, not a source of this mount. {_text(why)}" for name, why in left_out.items()]
     lines += [
         "",
         *_searching(manager),

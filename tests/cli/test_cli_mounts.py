@@ -252,6 +252,26 @@ def test_sources_and_doctor_see_the_mount(mount: Mount, process: Process, folder
     assert f"source seen at {point}" not in process("doctor", "--json", "--dir", folder).stdout.decode()
 
 
+@pytest.mark.semantics("S35")
+def test_a_server_that_a_mount_has_left_out_is_named_with_the_reason(
+    mount: Mount, process: Process, tmp_path: Path
+) -> None:
+    host = tmp_path / "host.json"
+    servers = {"nokey": {"command": "true", "env": {"KEY": "${NO_SUCH_KEY}"}}, "good": {"command": "false"}}
+    host.write_text(json.dumps({"mcpServers": servers}))
+    point, _ = mount("--mcp-config", str(host))
+    reason = f"left out: {host}: mcpServers.nokey.env.KEY: environment variable NO_SUCH_KEY is not set"
+    for command in ("tools", "ls", "sources"):
+        done = process(command, "nokey")
+        assert done.returncode == 1
+        assert f"no source 'nokey' at {point}: {reason}\n" in done.stderr.decode()
+    for command in (("sources", "--offline", str(point)), ("tools", str(point))):
+        assert f"bbfs: nokey: {reason}" in process(*command).stderr.decode()
+    found = [check for check in json.loads(process("doctor", "--json").stdout) if reason in check["finding"]]
+    assert [(check["level"], check["check"]) for check in found] == [("warn", f"source nokey at {point}")]
+    assert "NO_SUCH_KEY is not set" in (point / ".about.md").read_text()
+
+
 def test_ls_as_json_loads_nothing_without_l(mount: Mount, process: Process, tmp_path: Path) -> None:
     server = ScriptedServer(tmp_path / "server")
     server.add("test://a.md", "text", mimeType="text/markdown")

@@ -170,9 +170,9 @@ async def test_names_of_links_are_safe_and_unique(nursery: trio.Nursery, title: 
 async def test_the_description_of_the_root_says_how_to_search_if_something_can(nursery: trio.Nursery) -> None:
     source = docs()
     async with World(nursery, source) as world:
-        assert "`ls '.search/some words'`" in root_description(world.manager)
+        assert "`ls '.search/some words'`" in root_description(world.manager, {})
         source.searches = False
-        assert ".search" not in root_description(world.manager)
+        assert ".search" not in root_description(world.manager, {})
 
 
 async def test_hits_of_a_directory_are_bounded(nursery: trio.Nursery) -> None:

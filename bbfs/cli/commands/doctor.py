@@ -282,6 +282,8 @@ def _source(row: dict[str, Any], name: str, command: str | None = None) -> Itera
 
 def _contacted(row: dict[str, Any], name: str, command: str | None) -> Check:
     error = row.get("error")
+    if "uriPrefix" not in row:
+        return Check(name, "warn", str(error), "correct it in its file, or disable the server there, and mount again")
     if command is not None and shutil.which(command) is None:
         kind = "is no program that can be run" if "/" in command else "is not on the PATH"
         return Check(name, "FAIL", f"{command} {kind}", "install it, or write its whole path")

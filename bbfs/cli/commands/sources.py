@@ -25,6 +25,7 @@ JSON: an array of objects with id, name, uriPrefix, accessMethod, type, capabili
 connecting, up, down), resources (a number, or null where it was not counted), mount (a path, or
 null), and where known title, protocolVersion, server, templates, tools, prompts (numbers), proposedSearch
 (an option for the configuration), error.
+A server that the mount has left out has id, state, error and mount alone.
 """
 
 
@@ -107,7 +108,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
             "-" if resources is None else str(resources),
             *(str(row.get(name, "-")) for name in output.OFFERS),
             ",".join(row.get("capabilities", ())),
-            row.get("uriPrefix", "?"),
+            row.get("uriPrefix", "-"),
             row.get("mount") or "-",
         ),
     )

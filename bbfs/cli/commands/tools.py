@@ -117,6 +117,8 @@ def tools(choice: SourceChoice, source: str | None, as_json: bool) -> None:
 
     async def of_all(tree: "SourceTree") -> None:
         for each in await tree.sources(None):
+            if "uriPrefix" not in each:
+                output.message(f"{each['id']}: {each['error']}")
             if each.get("accessMethod") != "mcp":
                 continue
             try:

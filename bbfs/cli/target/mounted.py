@@ -17,6 +17,7 @@ import trio
 from bbfs.cli.target.access import Target, TreeEntry
 from bbfs.cli.target.rule import Path, path_by_rule
 from bbfs.fuse import mountpoint
+from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
 from bbfs.model.uri import parse_uri_prefix
 
@@ -211,7 +212,24 @@ class MountedTree:
                 nursery.start_soon(contact, name)
         if any("error" in row for row in rows.values()):
             await self._names()  # raises if the mount died: then its sources are not down
-        return [rows[name] for name in names]
+        left_out = {"state": "down", "mount": self._root}
+        return [
+            *(rows[name] for name in names),
+            *({"id": name, "error": f"left out: {why}", **left_out} for name, why in self.left_out().items()),
+        ]
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the mount; nothing where it cannot be read. The daemon answers from memory."""
+        try:
+            with open(self._at((STATUS_DIRECTORY, STATUS)), encoding="utf-8") as file:
+                document: dict[str, Any] = json.load(file)
+                return document
+        except (OSError, ValueError):
+            return {}
+
+    def left_out(self) -> dict[str, str]:
+        """Return why servers of the mount's configuration are no sources of it, by name, each in one line."""
+        return {name: why.replace("\n", "; ") for name, why in self.status().get("left_out", {}).items()}
 
     async def _names(self) -> list[str]:
         """Return the names at the root. Raise MountError, DeadMount if the daemon is gone."""

@@ -1,7 +1,6 @@
 """The operands of a command: a path inside a mount, a bbfs URI, or a source with a path below it."""
 
 import errno
-import json
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -18,7 +17,7 @@ from bbfs.cli.target.direct import DirectTree
 from bbfs.cli.target.mounted import MountedTree
 from bbfs.cli.target.rule import Path, components, path_by_rule
 from bbfs.fuse import mountpoint
-from bbfs.fuse.mountpoint import STATUS, STATUS_DIRECTORY, DeadMount, ForeignMount, MountError
+from bbfs.fuse.mountpoint import DeadMount, ForeignMount, MountError
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
 from bbfs.model.uri import parse_data_source_uri
 
@@ -62,11 +61,7 @@ class Trees:
             return progress.of_sources(document(self._direct.manager, 0.0)["sources"])
         found: list[dict[str, Any]] = []
         for mount in dict.fromkeys(self._used):
-            try:
-                with open(os.path.join(mount, STATUS_DIRECTORY, STATUS), encoding="utf-8") as file:
-                    found += json.load(file)["sources"]
-            except (OSError, ValueError):
-                continue
+            found += MountedTree(mount).status().get("sources", ())
         return progress.of_sources(found)
 
     async def target(self, operand: str) -> Target:
@@ -147,11 +142,15 @@ class Trees:
             return having[0]
         try:
             tree = await self.direct()
-        except NoSources as error:
-            if not self._choice.given and (answering := [mount for mount, _ in self._mounts()]):
+            return tree, await tree.source_directory(source)
+        except (NoSources, NoSuchSource) as error:
+            answering = [mount for mount, _ in self._mounts()] if not self._choice.given else []
+            for mount in answering:
+                if (why := MountedTree(mount).left_out().get(source.removeprefix("mcp-server+"))) is not None:
+                    raise NoSuchSource(f"no source {source!r} at {mount}: left out: {why}") from error
+            if answering and isinstance(error, NoSources):
                 raise NoSuchSource(f"no source {source!r} at {', '.join(answering)}") from error
             raise
-        return tree, await tree.source_directory(source)
 
 
 async def _of_several(having: Sequence[tuple[MountedTree, Path]], below: Path, uri: str | None) -> Target:

@@ -53,6 +53,14 @@ class NoServers(ConfigError):
     """The file has none of the keys under which hosts keep their servers."""
 
 
+class RefusedServer(ConfigError):
+    """A server of a host's file cannot be used. name: that its source would have."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(problem)
+        self.name = name
+
+
 @dataclass(frozen=True, slots=True)
 class Imported:
     """One server of a host's file. table: as a table `[[sources]]`, with references instead of variables."""
@@ -66,7 +74,7 @@ def host_servers(
     *,
     environ: Mapping[str, str],
     cwd: str | None = None,
-    on_refused: Callable[[ConfigError], None] | None = None,
+    on_refused: Callable[[RefusedServer], None] | None = None,
     on_elsewhere: Callable[[Mapping[str, int]], None] | None = None,
     read_yaml: ReadYaml | None = None,
 ) -> tuple[Imported, ...]:
@@ -100,7 +108,7 @@ def host_servers(
         elif on_refused is None:
             problems.extend(own)
         else:
-            on_refused(ConfigError("\n".join(own)))
+            on_refused(RefusedServer(name, "\n".join(own)))
     problems.raise_if_any()
     return tuple(found)
 
