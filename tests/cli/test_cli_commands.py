@@ -178,6 +178,19 @@ def test_path_and_uri_ask_the_source_or_follow_the_rule(bbfs: Run, only: list[st
     assert (wrong.exit_code, wrong.stdout) == (1, "")
 
 
+@pytest.mark.semantics("S2")
+def test_a_uri_as_its_source_has_it_is_understood_where_one_source_has_it(
+    bbfs: Run, only: list[str], knowledge: list[str]
+) -> None:
+    uri = "resource://knowledge/guides/document/first"
+    assert bbfs("cat", *only, *knowledge, uri).stdout == "# First\n"
+    missing = bbfs("cat", *only, *knowledge, "memo://none")
+    assert (missing.exit_code, missing.stderr.count("SOURCE+URI")) == (1, 1)
+    again = [each.replace("shelf=", "again=") for each in knowledge]
+    several = bbfs("cat", *knowledge, *again, uri)
+    assert (several.exit_code, f"mcp-server+again+{uri}" in several.stderr) == (1, True)
+
+
 def test_a_source_that_is_down_leaves_path_to_the_rule(bbfs: Run, only: list[str], tmp_path: Path) -> None:
     result = bbfs("path", *only, "-o", f"root={tmp_path / 'none'}", "bb-filesystem+notes+file:./a")
     assert (result.exit_code, result.stdout) == (0, "bb-filesystem+notes+file/a\n")
@@ -252,7 +265,6 @@ def test_a_server_is_read_without_a_mount(bbfs: Run, knowledge: list[str]) -> No
     uri = "mcp-server+shelf+resource://knowledge/guides/document/first"
     assert bbfs("ls", *knowledge, "mcp-server+shelf+resource/knowledge/guides/document").stdout == "first\n"
     assert bbfs("cat", *knowledge, uri, "shelf/resource/knowledge/guides/document/first").stdout == "# First\n" * 2
-    assert bbfs("path", *knowledge, uri).stdout == "mcp-server+shelf/resource/knowledge/guides/document/first\n"
 
 
 def test_a_resource_of_several_contents_gives_all_of_them(bbfs: Run) -> None:

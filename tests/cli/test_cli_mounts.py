@@ -51,7 +51,9 @@ def test_paths_uris_and_names_are_read_through_the_mount(
     assert (document["uri"], document["size"], document["mount"]) == (uri, 6, str(point))
     document_uri = "mcp-server+shelf+resource://knowledge/guides/document/first"
     server_path = point / "mcp-server+shelf/resource/knowledge/guides/document/first"
-    assert text(process("cat", document_uri, server_path)) == "# First\n" * 2
+    assert (
+        text(process("cat", document_uri, server_path, "resource://knowledge/guides/document/first")) == "# First\n" * 3
+    )
     assert text(process("uri", server_path)) == f"{document_uri}\n"
     missing = process("cat", point / "mcp-server+shelf/resource/none", "/etc/passwd")
     assert missing.returncode == 1

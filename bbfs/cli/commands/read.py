@@ -21,7 +21,8 @@ An operand is
   a path inside a mount        ~/mnt/mcp-server+docs/resource/guide
   a source and a path below    docs   or   docs/resource/guide   or   mcp-server+docs/resource/guide
   a bbfs URI                   mcp-server+docs+resource://guide
-The last two are read through a mount that has the source, if there is one and no option names sources.
+  a URI as its source has it   resource://guide, if no other source has it
+All but the first are read through a mount that has the source, if there is one and no option names sources.
 """
 _LS_EXAMPLES = f"""{_OPERANDS}
 \b

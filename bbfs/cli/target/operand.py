@@ -2,8 +2,9 @@
 
 import errno
 import os
+import re
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,13 +20,14 @@ from bbfs.cli.target.rule import Path, components, path_by_rule
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import DeadMount, ForeignMount, MountError
 from bbfs.model.errors import BbfsError, ConfigError, InvalidUri, NotFound
-from bbfs.model.uri import parse_data_source_uri
+from bbfs.model.uri import native_scheme, parse_data_source_uri, parse_uri_prefix, source_uri
 
 if TYPE_CHECKING:
     from bbfs.config import Config
 
 T = TypeVar("T")
 MOUNT_VARIABLE = "BBFS_MOUNT"
+_SOURCES_OWN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def _lazy(config: "Config") -> "Config":
@@ -80,6 +82,8 @@ class Trees:
         try:
             source, uri, below = parse_data_source_uri(operand).base_prefix, operand, ()
         except InvalidUri:
+            if _SOURCES_OWN.match(operand):
+                return await self._of_sources_own(operand)
             (source, *below), uri = components(operand), None
         having = self._mounts_with(source) if not self._choice.given else []
         if len(having) > 1:
@@ -88,6 +92,23 @@ class Trees:
             return found
         tree, first = having[0] if having else await self._tree_of(source)
         return Target(tree, (*first, *below) if uri is None else None, uri)
+
+    async def _of_sources_own(self, native_uri: str) -> Target:
+        """Return the target of a URI as its source has it, if one source has it. Raise NotFound, ConfigError."""
+        found: list[Target] = []
+        for tree in await self.roots():
+            for row in await tree.sources(None):
+                prefix = parse_uri_prefix(row["uriPrefix"]) if "uriPrefix" in row else None
+                if prefix is None or prefix.scheme not in (None, native_scheme(native_uri)):
+                    continue
+                uri = source_uri(prefix.base, native_uri)
+                with suppress(BbfsError, OSError):  # of sources that are down, their own URIs tell
+                    found.append(Target(tree, await tree.locate(uri), uri))
+        if not found:
+            raise NotFound("no source has this URI; one that begins with a source, as SOURCE+URI, is always understood")
+        if len(found) > 1:
+            raise ConfigError(f"several sources have {native_uri}: {', '.join(str(each.uri) for each in found)}")
+        return found[0]
 
     def _say_which(self, source: str, found: Target, mounts: list[str]) -> None:
         """Say once which of several mounts with a source is used. (An error names all that were looked at.)"""
