@@ -65,7 +65,12 @@ def mount(
     background: return as soon as the mount answers, and serve on in a process of its own. ready: called in the serving
     process once the mount answers. Raise MountError and ConfigError before anything is mounted.
     """
-    path = mountpoint.prepare(mount_point)
+    with mountpoint.prepared(mount_point) as path:
+        return _mount(config, path, background=background, told=ready or (lambda: None))
+
+
+def _mount(config: Config, path: str, *, background: bool, told: Callable[[], None]) -> int:
+    """Mount at a prepared path; as `mount`."""
     service = ServiceManager(os.environ)
     composition = compose(config, path, lasting=True)
     adapter = _Adapter()
@@ -73,7 +78,6 @@ def mount(
         pyfuse3.init(cast(pyfuse3.Operations, adapter), path, options(config))
     except RuntimeError as error:
         raise MountError(f"{path} could not be mounted: {_why(path, error)}") from error
-    told = ready or (lambda: None)
     if background:
         forked = _fork(path, told)
         if isinstance(forked, int):

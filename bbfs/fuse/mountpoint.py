@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -225,3 +227,19 @@ def prepare(path: str) -> str:
     if not os.path.isdir(path):
         raise MountError(f"{path} is not a directory")
     return os.path.realpath(path)
+
+
+@contextmanager
+def prepared(path: str) -> Iterator[str]:
+    """Prepare `path` and yield its canonical path. If that made the directory, remove it afterwards.
+
+    It stays if it is mounted on or not empty. Raise MountError.
+    """
+    is_made = not os.path.lexists(canonical(path))
+    found = prepare(path)
+    try:
+        yield found
+    finally:
+        if is_made and mount_at(found) is None:
+            with suppress(OSError):
+                os.rmdir(found)

@@ -148,6 +148,7 @@ def test_a_signal_unmounts_and_ends_with_0(mount: Mount, only: list[str], number
     said, _ = daemon.communicate(timeout=20)
     assert (daemon.returncode, said) == (0, b"")
     assert mountpoint.mount_at(str(point)) is None
+    assert not point.exists()  # as before the mount, which made it
 
 
 def test_names_and_umount_do_not_wait_for_a_daemon_that_hangs(

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bbfs.fuse import mountpoint
-from bbfs.fuse.mountpoint import MountError, canonical, is_dead, mount_at, prepare, unmount
+from bbfs.fuse.mountpoint import MountError, canonical, is_dead, mount_at, prepare, prepared, unmount
 from bbfs.fuse.mountpoint import mounts as read_mounts
 
 TABLE = """\
@@ -104,6 +104,18 @@ def test_a_mount_point_is_made_and_a_file_is_refused(tmp_path: Path, monkeypatch
     (tmp_path / "file").write_text("")
     with pytest.raises(MountError, match="is not a directory"):
         prepare(str(tmp_path / "file"))
+
+
+def test_only_a_mount_point_that_was_made_and_is_empty_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mountpoint, "missing", lambda: None)
+    (tmp_path / "existing").mkdir()
+    for name, content in (("made", None), ("filled", "file"), ("existing", None)):
+        with prepared(str(tmp_path / name)) as path:
+            if content is not None:
+                Path(path, content).touch()
+    assert sorted(os.listdir(tmp_path)) == ["existing", "filled"]
 
 
 def test_a_live_mount_of_ours_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
