@@ -212,7 +212,13 @@ def _shown(message: Any) -> str:
     value = {key: getattr(message, key) for key in ("id", "result") if hasattr(message, key)}
     if not isinstance(value.get("id"), int):
         value = {"message": type(message).__name__}
-    return json.dumps(value, default=lambda item: item.text() if isinstance(item, messages.LongText) else str(item))
+    text = json.dumps(value, default=lambda item: item.text() if isinstance(item, messages.LongText) else str(item))
+    return json.dumps(json.loads(text, object_pairs_hook=_shortened))
+
+
+def _shortened(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object without its long names, which bbfs does not know: one that is cut out has another."""
+    return {name if len(name) < 20 else "long": each for name, each in members}
 
 
 def server_events(data: bytes) -> None:
