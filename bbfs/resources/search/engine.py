@@ -7,6 +7,7 @@ its resource now. No content is loaded for that.
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal, Protocol, TypeAlias
@@ -18,7 +19,7 @@ from bbfs.model.errors import BbfsError, DeadlineExceeded, InvalidUri, NotADirec
 from bbfs.model.redaction import printable
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Hit
-from bbfs.resources.catalog import FlatCatalog
+from bbfs.resources.catalog import Catalog, FlatCatalog
 from bbfs.resources.catalog.record import Path, Record
 from bbfs.resources.requests import SingleFlight
 from bbfs.resources.source import Source
@@ -31,6 +32,8 @@ LIMIT = 20
 """Hits of one search, by default."""
 MOST = 200
 """Hits of one search at most, and of each source that is asked."""
+_INDEX_NAMES = 16
+"""Names of the own content of a directory that are tried for one hit."""
 CHECKED_AT_ONCE = 16
 """Hits of one source that are looked up at once."""
 LONGEST_URI, LONGEST_TITLE, LONGEST_SNIPPET, LONGEST_PROBLEM = 8192, 200, 500, 300
@@ -254,13 +257,28 @@ class Search:
             mounted = self._mounted(source, path)
             if not asked.includes(mounted):
                 return None
-            node = await catalog.find(path)
-        record = node.record or node.candidate
-        if record is None or record.metadata.native_uri != hit.native_uri or isinstance(record.error, NotFound):
+            path, record = await _record(catalog, path, hit.native_uri)
+        if record is None or isinstance(record.error, NotFound):
             return None
+        mounted = self._mounted(source, path)
         uri = source_uri(source.data.base_prefix, hit.native_uri)
         title = hit.title or _text(_title(record), LONGEST_TITLE) or path[-1]
         return Found(mounted, uri, hit.native_uri, source.data.id, title, hit.snippet, hit.where, 0.0)
+
+
+async def _record(catalog: Catalog, path: Path, native_uri: str) -> tuple[Path, Record | None]:
+    """Return the record of a resource at a path, or in it if the path is a directory as well. Raise BbfsError."""
+    node = await catalog.find(path)
+    record = node.record or node.candidate
+    if record is not None and record.metadata.native_uri == native_uri:
+        return path, record
+    templates = catalog.all_templates() if isinstance(catalog, FlatCatalog) and node.kind == "directory" else ()
+    for name in islice({uri_paths.index_name(template.mime_type) for template in templates}, _INDEX_NAMES):
+        with suppress(NotFound):
+            inner = (await catalog.find((*path, name))).record
+            if inner is not None and inner.metadata.native_uri == native_uri:
+                return (*path, name), inner
+    return path, None
 
 
 def _title(record: Record) -> str:

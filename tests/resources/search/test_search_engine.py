@@ -125,6 +125,16 @@ async def test_a_resource_of_a_template_is_found_unlisted(nursery: trio.Nursery)
 
 
 @pytest.mark.semantics("S36")
+async def test_a_resource_of_a_template_that_is_a_directory_as_well_is_found(nursery: trio.Nursery) -> None:
+    a = searching("a", hits=[Hit("x://pets/7"), Hit("x://pets/7/photos"), Hit("x://pets/7/none/below")])
+    for template in ("x://pets/{id}", "x://pets/{id}/photos"):
+        a.template(template, mime_type="application/json")
+    async with World(nursery, a) as world:
+        answer = await world.manager.search("word")
+        assert shown(answer) == [f"mcp-server+a/x/pets/7/{name}" for name in ("index.json", "photos")]
+        assert a.loaded == []
+
+
 async def test_a_mode_leaves_out_what_searches_otherwise(nursery: trio.Nursery) -> None:
     words, meaning = searching("words", "1"), searching("meaning", "1", by_meaning=True)
     async with World(nursery, words, meaning) as world:
