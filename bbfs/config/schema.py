@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from bbfs.config.problems import KeyPath, suggestion
 from bbfs.model.quantities import parse_duration, parse_size, parse_umask
+from bbfs.model.values import DocumentBounds, TextFiles
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 DEFAULT_CACHE_BYTES = 256 * 2**20
@@ -94,6 +95,13 @@ class CacheTable(ConfigTable):
     shared_timeout: PositiveDuration = 0.5
 
 
+class DocumentsTable(ConfigTable):
+    max_size: Size = DocumentBounds().max_size
+    max_unpacked: Size = DocumentBounds().max_unpacked
+    max_text: Size = DocumentBounds().max_text
+    seconds: Annotated[int, Field(ge=1, le=3600)] = DocumentBounds().seconds
+
+
 class CapabilitiesTable(ConfigTable):
     read: bool = True
     write: bool = False
@@ -151,6 +159,7 @@ class SourceTable(ConfigTable):
     search: SearchTable | None = None
     shared: bool | None = None
     index: bool | None = None
+    text: TextFiles | None = None
 
     def policy(self) -> dict[str, Any]:
         """Return the given fields of `Policy`."""
@@ -170,6 +179,7 @@ class FileTable(ConfigTable):
 
     mount: MountTable = MountTable()
     cache: CacheTable = CacheTable()
+    documents: DocumentsTable = DocumentsTable()
     embeddings: dict[str, Any] | None = None
     log_level: LogLevel = "info"
     sources: list[dict[str, Any]] = []
@@ -178,6 +188,7 @@ class FileTable(ConfigTable):
 _NESTED: dict[str, type[ConfigTable]] = {
     "mount": MountTable,
     "cache": CacheTable,
+    "documents": DocumentsTable,
     "sources": SourceTable,
     "capabilities": CapabilitiesTable,
     "ttl": TtlTable,

@@ -34,7 +34,7 @@ from bbfs.config.shared_cache import shared_cache
 from bbfs.model.errors import ConfigError, InvalidUri
 from bbfs.model.source_types import find, fixed_scheme, meant, names, policy
 from bbfs.model.uri import build_uri_prefix, parse_uri_prefix
-from bbfs.model.values import AccessMethod, Capabilities, DataSource, McpServer, SearchTool, SharedCache
+from bbfs.model.values import AccessMethod, Capabilities, DataSource, DocumentBounds, McpServer, SearchTool, SharedCache
 
 _T = TypeVar("_T", bound=ConfigTable)
 LARGEST_FILE = 16 << 20
@@ -65,10 +65,11 @@ class Config:
     """A whole configuration. path: its file, if any.
 
     cache_bytes: the memory budget of contents. disk_bytes: their budget on disk; 0 turns that cache off. index_bytes:
-    the budget of the local index; 0 turns it off. shared: the cache that machines share. embeddings: options of what
-    makes vectors, where a source names none of its own. lines: for each source of the file, by its id, the line (from
-    1) of each of its keys, such as `config.root`, and of the source itself under the empty key. Under the empty id it
-    has those of the embeddings. left_out: why servers of hosts' files are no sources, by name.
+    the budget of the local index; 0 turns it off. shared: the cache that machines share. documents: the bounds of those
+    read as text. embeddings: options of what makes vectors, where a source names none of its own. lines: for each
+    source of the file, by its id, the line (from 1) of each of its keys, such as `config.root`, and of the source
+    itself under the empty key. Under the empty id it has those of the embeddings. left_out: why servers of hosts' files
+    are no sources, by name.
     """
 
     sources: tuple[DataSource, ...] = ()
@@ -77,6 +78,7 @@ class Config:
     disk_bytes: int = DEFAULT_DISK_BYTES
     index_bytes: int = DEFAULT_INDEX_BYTES
     shared: SharedCache | None = None
+    documents: DocumentBounds = field(default_factory=DocumentBounds)
     embeddings: Mapping[str, Any] | None = None
     log_level: LogLevel = "info"
     path: str | None = None
@@ -213,6 +215,7 @@ class _Loader:
             disk_bytes=file.cache.disk,
             index_bytes=file.cache.index,
             shared=self._shared_cache(file.cache),
+            documents=DocumentBounds(**file.documents.model_dump()),
             embeddings=self._embeddings(file.embeddings),
             log_level=file.log_level,
             path=self._path,
@@ -294,6 +297,7 @@ class _Loader:
             search=None if table.search is None else SearchTool(**table.search.model_dump()),
             shared=table.shared,
             index=table.index,
+            text=table.text or "by-name",
         )
 
     def _with_options(self, mcp: McpServer | None, table: SourceTable, path: KeyPath) -> McpServer | None:

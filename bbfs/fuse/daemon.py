@@ -33,6 +33,7 @@ from bbfs.resources.open import Composition, compose, index_path, resource_manag
 from bbfs.vfs.about import AboutHandler
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.search import SearchHandler
+from bbfs.vfs.texts import TextHandler
 
 log = logging.getLogger(__name__)
 
@@ -195,6 +196,8 @@ async def _serve(
         await manager.add_description(ABOUT, about.source, about)
         searches = SearchHandler(manager)
         await manager.add_searches(searches.source, searches)
+        texts = TextHandler(manager, manager.documents)
+        await manager.add_texts(texts.source, texts)
         notifications = Notifications()
         files = FileSystem(manager, notifications.invalidate, notifications.invalidate_below)
         adapter.become(Operations(files, owner, interrupts))

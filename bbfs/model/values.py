@@ -94,6 +94,9 @@ class SearchTool:
     arguments: Mapping[str, Any] = field(default_factory=_empty)
 
 
+TextFiles = Literal["off", "by-name", "listed"]
+
+
 @dataclass(frozen=True, slots=True)
 class DataSource:
     """One configured source: data, not an actor.
@@ -108,6 +111,7 @@ class DataSource:
     shared: whether its contents are shared with other machines; None leaves it to `bbfs.resources.shared_tier`.
     index: whether the texts that pass through the cache are indexed; False forbids the index, None leaves it to
         `bbfs index`.
+    text: whether the texts of documents are files beside them: found by their names only, or listed as well.
     base: the directory that relative paths among the options start from: that of the configuration file, or None for
         the one that bbfs was started in.
     """
@@ -128,6 +132,7 @@ class DataSource:
     search: SearchTool | None = None
     shared: bool | None = None
     index: bool | None = None
+    text: TextFiles = "by-name"
     base: str | None = None
 
     @property

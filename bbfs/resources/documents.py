@@ -14,6 +14,8 @@ ABOUT = ".about.md"
 """The name of the file that describes a source, and of the one at the root that describes all."""
 SEARCH = ".search"
 """The name of the directory whose names are queries: at the root and in each directory, and in no listing."""
+TEXT = ".text"
+"""The id of the source of the texts of documents."""
 HIT = re.compile(r"[0-9]{2,} ")
 """The beginning of the name of a hit in the directory of a query: its rank."""
 _LONGEST = 1000

@@ -49,7 +49,7 @@ from bbfs.resources.catalog.record import (
     record_node,
     steady_time,
 )
-from bbfs.resources.documents import SEARCH
+from bbfs.resources.documents import SEARCH, TEXT
 from bbfs.resources.invalidation import Invalidation
 from bbfs.resources.loader import ContentLoader, refuse_repeat
 from bbfs.resources.publish import ABSENT_FOR, Publisher, content_key, require_current
@@ -63,6 +63,7 @@ from bbfs.resources.tiers import DiskTier
 from bbfs.resources.writeback import Memory
 from bbfs.serving.changes import Bus
 from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler
+from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, is_document_name, kind_of
 
 log = logging.getLogger(__name__)
 
@@ -100,14 +101,20 @@ class ResourceManager:
         disk: DiskCache | None = None,
         shared: SharedTier | None = None,
         index: LocalIndex | None = None,
+        documents: DocumentReader | None = None,
         clock: Callable[[], float] = steady_time,
     ) -> None:
-        """Take the memory budget of contents, and the tiers below memory and the index of texts, if configured."""
+        """Take the memory budget of contents, and the tiers below memory and the index of texts, if configured.
+
+        documents: reads documents as text.
+        """
+        self.documents = DocumentReader() if documents is None else documents
         self.sources: dict[str, Source] = {}
         self._by_id: dict[str, Source] = {}
         self._by_prefix: dict[str, Source] = {}
         self._about: tuple[str, Source] | None = None
         self._searches: Source | None = None
+        self._texts: Source | None = None
         self.root_files: tuple[str, ...] = ()
         """The names of the files at the root."""
         self.contents: ContentCache[Content] = ContentCache(cache_bytes)
@@ -221,6 +228,13 @@ class ResourceManager:
     async def add_searches(self, data: DataSource, handler: Handler) -> None:
         """Take in the source of the directories `SEARCH`. They are everywhere but where a source lists that name."""
         self._searches = await self.add(data, handler, hidden=True)
+
+    async def add_texts(self, data: DataSource, handler: Handler) -> None:
+        """Take in the source of the texts of documents. They are beside the documents, where no resource has the name.
+
+        Its id is `TEXT`.
+        """
+        self._texts = await self.add(data, handler, hidden=True)
 
     def _notify(
         self, source: Source, paths: Iterable[Path], event: ChangeEvent = "changed", uri: str | None = None
@@ -349,7 +363,39 @@ class ResourceManager:
         source, below = self.place(path)
         if len(path) == 1 and path[0] not in self.root_files:
             return DIRECTORY
-        return source.catalog.cached(below)
+        try:
+            return source.catalog.cached(below)
+        except NotFound:
+            if self.text_of(path) is None:
+                raise
+        return self._texts.catalog.cached(path) if self._texts is not None else None
+
+    def text_of(self, path: Path) -> Record | None:
+        """Return the document whose text a path names, by what is cached, or None."""
+        name = path[-1].removesuffix(TEXT_SUFFIX)
+        if self._texts is None or name in ("", path[-1]) or len(path) == 1:
+            return None
+        source, below = self._place((*path[:-1], name))
+        try:
+            node = source.catalog.last_cached(below) if source.data.text != "off" else None
+        except (NotFound, NotADirectory):
+            return None
+        record = node.record if node is not None and node.kind == "file" else None
+        return record if record is not None and kind_of(record.metadata) is not None else None
+
+    async def _find_text(self, path: Path) -> Node | None:
+        """Return the node of the text of a document, or None. Raise the error of the document's source."""
+        document = (*path[:-1], path[-1].removesuffix(TEXT_SUFFIX))
+        if self._texts is None or document == path:
+            return None
+        try:
+            if is_document_name(document[-1]):
+                await self.find(document)
+            if self.text_of(path) is not None:
+                return await self._texts.catalog.find(path)
+        except NotFound:
+            pass
+        return None
 
     def last_cached(self, path: Path) -> Node | None:
         """Return the node at a path by the last answer of the source, however old it is, or None.
@@ -362,6 +408,8 @@ class ResourceManager:
             node = source.catalog.last_cached(below)
         except (NotFound, NotADirectory):
             node = None
+        if node is None and self.text_of(path) is not None and self._texts is not None:
+            node = self._texts.catalog.last_cached(path)
         is_hit = source is self._searches and path[-3:-2] == (SEARCH,) and documents.HIT.match(path[-1])
         return Node("symlink", target="") if node is None and is_hit else node
 
@@ -373,7 +421,10 @@ class ResourceManager:
             try:
                 with source.waiters:
                     node = await source.catalog.find(below)
-            except BbfsError:
+            except BbfsError as error:
+                text = await self._find_text(path) if isinstance(error, NotFound) else None
+                if text is not None:
+                    return text
                 beside = self._searches if path[-1] == SEARCH and source is not self._searches else None
                 if self._about is not None and len(path) == 2 and path[1] == self._about[0]:
                     beside = self._about[1]
@@ -403,11 +454,30 @@ class ResourceManager:
             if len(path) > 1:
                 raise
             view = View.of({})  # S6: the directory of a fixed scheme is there, whether or not anything is listed below
+        if self._texts is not None and source.data.text == "listed" and source.data.base_prefix in self.sources:
+            view = view.followed_by(await self._texts_in(path, view))
         if self._about is not None and len(path) == 1 and describes_itself(source.data):
             name, about = self._about
             if self._is_description((*path, name)):
                 return view.beside(name, await about.catalog.find((*path, name)))
         return view
+
+    async def _texts_in(self, path: Path, view: View) -> dict[str, Node]:
+        """Return the texts of the documents in a directory, by name, but for names that it has itself."""
+        found: dict[str, Node] = {}
+        names: set[str] = set()
+        for portion, _ in view.portions():
+            await trio.lowlevel.checkpoint()
+            for name, shown in zip(portion.names, portion.shown, strict=True):
+                metadata = view.metadata(shown)
+                names.add(name)
+                if metadata is not None and kind_of(metadata) is not None:
+                    found[name + TEXT_SUFFIX] = DIRECTORY
+        for name in found.keys() - names:
+            node = await self._find_text((*path, name))
+            if node is not None:
+                found[name] = node
+        return {name: node for name, node in sorted(found.items()) if node is not DIRECTORY}
 
     async def children(self, path: Path) -> dict[str, Node]:
         """Return the names of a directory with their nodes. Makes the records of all resources in it."""
@@ -465,6 +535,11 @@ class ResourceManager:
         """Return the size in bytes that a load, or else the source, told last, however old it is; None if neither."""
         size = self.size_now(record)
         return record.size if size is None else size[0]
+
+    def fresh_for(self, record: Record) -> float:
+        """Return the seconds for which the cached content is served without a request."""
+        now = self.clock()
+        return record.fetched_at + record.ttl - now if record.fetched_at is not None and record.fresh(now) else 0.0
 
     def resolved(self, record: Record) -> bool:
         """Return whether the size is known, or was asked for just now."""
@@ -596,7 +671,8 @@ class ResourceManager:
         Call this if the content is not cached (`wanted`: it is loaded next), or was loaded ahead (`Record.ahead`).
         """
         source, below = self.place(path)
-        self._ahead.accessed(source, below, record, wanted=wanted)
+        if record.source_id != TEXT:
+            self._ahead.accessed(source, below, record, wanted=wanted)
 
     # -- listing and loading by URI ----------------------------------------------------------------------------------
 
@@ -718,11 +794,13 @@ class ResourceManager:
 
     def document(self, path: Path, record: Record) -> dict[str, Any]:
         """Return the metadata of a resource as one JSON object, without a request to its source."""
-        source = self.source_of(record)
+        source, metadata = self.source_of(record), record.metadata
+        if source is self._texts and metadata.properties is not None:
+            metadata = replace(metadata, native_uri=metadata.properties["text_of"])
         fresh = record.fresh(self.clock()) and not record.stale
         error = record.error or (record.parent.error if record.parent is not None else None)
         return documents.resource_document(
-            record.metadata,
+            metadata,
             source.data,
             path="/".join(path),
             size=self.last_size(record),

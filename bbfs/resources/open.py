@@ -28,6 +28,7 @@ from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index.local import LocalIndex
 from bbfs.sources import CanClose, Handler, Services
 from bbfs.sources.content.spool import Spools
+from bbfs.sources.documents.converter import DocumentReader
 from bbfs.sources.factory import build
 from bbfs.sources.options import parse_table
 
@@ -149,6 +150,7 @@ async def resource_manager(
                 disk=disk,
                 shared=composition.shared,
                 index=local,
+                documents=DocumentReader(config.documents),
             )
             try:
                 for handler in composition.handlers:

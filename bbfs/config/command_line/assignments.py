@@ -319,7 +319,8 @@ def changed(source: DataSource, each: Setting, environ: Mapping[str, str], label
         if "roots" in given:
             given["roots"] = tuple(as_path(root, os.getcwd(), environ) for root in given["roots"])
         mcp = replace(mcp, **given)
-    own = {key: getattr(table, key) for key in ("title", "prompts", "shared", "index") if key in table.model_fields_set}
+    plain = ("title", "prompts", "shared", "index", "text")
+    own = {key: getattr(table, key) for key in plain if key in table.model_fields_set}
     if table.search is not None:
         own["search"] = SearchTool(**table.search.model_dump())
     if table.tools is not None:

@@ -199,6 +199,11 @@ class View:
         portions = chain((Portion((name,), (node,)),), (portion for portion, _ in self.portions()))
         return View(portions, self._count + 1, self.listed, self._directory, self.modified_ns)
 
+    def followed_by(self, nodes: Mapping[str, Node]) -> "View":
+        """Return a view that has more names, after the others."""
+        more = chain((portion for portion, _ in self.portions()), portions(nodes, nodes.__getitem__))
+        return View(more, self._count + len(nodes), self.listed, self._directory, self.modified_ns)
+
     @property
     def unchanged(self) -> bool:
         """Return whether the directory is the same as at first, so that the view may be read again. Only while its

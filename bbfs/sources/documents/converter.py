@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from importlib.util import find_spec
 
-from bbfs.model.errors import NotSupported, TooLarge
+from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.values import Content, DocumentBounds, ResourceMetadata
 from bbfs.sources.bounded.workers import WorkerPool
 
@@ -51,6 +51,11 @@ def kind_of(metadata: ResourceMetadata) -> str | None:
     return _MIME_TYPES.get(mime_type) or _EXTENSIONS.get(name.rpartition(".")[2].lower())
 
 
+def is_document_name(name: str) -> bool:
+    """Return whether the extension of a name says that it is a document."""
+    return name.rpartition(".")[2].lower() in _EXTENSIONS
+
+
 def is_binary(kind: str) -> bool:
     """Return whether the words of a document cannot be seen in its bytes."""
     return kind != "html"
@@ -75,8 +80,11 @@ class DocumentReader:
         if content.size > bounds.max_size:
             raise TooLarge(f"{what}: more than {bounds.max_size} bytes are not read as text ([documents] max_size)")
         data = content.read(0, content.size)
-        if data is None:
-            data = await content.read_waiting(0, content.size)
+        while data is None or len(data) < content.size:
+            more = await content.read_waiting(len(data or b""), content.size - len(data or b""))
+            if not more:
+                raise ProtocolViolation(f"{what}: has fewer bytes than its size")
+            data = (data or b"") + more
         return await self._workers.run(
             "document",
             data,

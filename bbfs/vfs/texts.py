@@ -1,0 +1,135 @@
+"""The texts of documents as files: `report.pdf.md` beside `report.pdf`.
+
+They are a source of their own, which no configuration names; the segments of its URIs are those of a path on the mount.
+A text is made when a program asks for its size or opens it, and made again when the document has another version.
+"""
+
+from collections.abc import Callable
+
+from cachetools import LRUCache
+
+from bbfs.model.digest import version_of
+from bbfs.model.errors import NotFound
+from bbfs.model.uri_paths import hide_component, show_component
+from bbfs.model.values import (
+    Change,
+    DataSource,
+    Listing,
+    Loaded,
+    Part,
+    Policy,
+    ResourceMetadata,
+    SourceState,
+    Unchanged,
+)
+from bbfs.resources.catalog.record import Path, Record
+from bbfs.resources.documents import TEXT
+from bbfs.resources.manager import ResourceManager
+from bbfs.sources import MemoryContent
+from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, kind_of
+
+MARKDOWN = "text/markdown"
+_FORM = "1"
+"""Part of the version of a text: another number where the same document becomes another text."""
+_PATIENCE = 60.0
+"""Seconds for loading a document, besides those for its conversion."""
+_KEPT = 10_000
+"""Documents whose changes are followed."""
+
+
+class TextHandler:
+    """The source of the texts. A conversion ends with the last program that waits for it."""
+
+    loads_while_wanted = True
+
+    def __init__(self, manager: ResourceManager, reader: DocumentReader) -> None:
+        timeout = _PATIENCE + 2 * reader.bounds.seconds
+        policy = Policy(timeout=timeout, listing_ttl=10.0, content_ttl=0.0, max_stale=0.0, disk=False)
+        self.source = DataSource(
+            id=TEXT, name="text", type="text", access_method="bb", uri_prefix="", policy=policy, shared=False
+        )
+        self._manager = manager
+        self._reader = reader
+        self._made: LRUCache[Path, str] = LRUCache(_KEPT)
+        self._opening: set[Path] = set()
+        self._sink: Callable[[Change], None] = lambda _change: None
+
+    @property
+    def state(self) -> SourceState:
+        return SourceState("up")
+
+    async def list_directory(self, path: Path) -> Listing:
+        """List nothing: each text is found by its name."""
+        return Listing((), open=True)
+
+    async def find(self, path: Path, name: str) -> ResourceMetadata:
+        """Return the text of this name, or a directory on the way to one."""
+        uri = "/".join((*path, hide_component(name)))
+        record = self._manager.text_of(_shown(uri))
+        return ResourceMetadata(uri, uri, name, kind="directory") if record is None else _described(uri, record)
+
+    async def load(self, native_uri: str) -> Loaded:
+        """Load a document and convert it. Raise BbfsError."""
+        loaded = await self._load(native_uri, None)
+        assert isinstance(loaded, Loaded)
+        return loaded
+
+    async def load_if_changed(self, native_uri: str, version: str) -> Loaded | Unchanged:
+        """Return Unchanged while the document has the version that the text was made from. Raise BbfsError."""
+        return await self._load(native_uri, version)
+
+    async def _load(self, native_uri: str, version: str | None) -> Loaded | Unchanged:
+        path = _shown(native_uri)
+        document = (*path[:-1], path[-1].removesuffix(TEXT_SUFFIX))
+        self._opening.add(document)  # its load may find another version, which is the one that is converted
+        try:
+            record = (await self._manager.find(document)).record
+            kind = None if record is None else kind_of(record.metadata)
+            if record is None or kind is None:
+                raise NotFound("/".join(path))
+            content = await self._manager.open(record)
+        finally:
+            self._opening.discard(document)
+        self._made[document] = native_uri
+        metadata, made = _described(native_uri, record), version_of([_FORM, kind, content.version])
+        ttl = self._manager.fresh_for(record)
+        if made == version:
+            return Unchanged(ttl, metadata)
+        text = await self._reader.text(content, kind, owner=record.source_id, what=document[-1])
+        return Loaded((Part(None, MARKDOWN, MemoryContent(text, made), "text"),), ttl, metadata)
+
+    def watch(self, sink: Callable[[Change], None]) -> None:
+        """Report the changes of documents whose texts were made."""
+        self._sink = sink
+        self._manager.changes.subscribe(self._changed)
+
+    def interested(self, native_uri: str) -> None:
+        """Do nothing: a text is followed once it was made."""
+
+    def _changed(self, change: Change) -> None:
+        if change.source_id == self.source.id or not self._made:
+            return
+        told = [path for path in self._made if change.concerns(path)] if change.below else change.paths
+        for path in told:
+            uri = self._made.get(path)
+            if uri is not None and path not in self._opening:
+                self._sink(Change(self.source.id, "changed", uri))
+
+
+def _shown(native_uri: str) -> Path:
+    return tuple(map(show_component, native_uri.split("/")))
+
+
+def _described(uri: str, document: Record) -> ResourceMetadata:
+    """Return the metadata of a text: the URI is that of its document, which a program can cite."""
+    said = document.metadata
+    return ResourceMetadata(
+        said.uri,
+        uri,
+        f"{said.name}{TEXT_SUFFIX}",
+        title=said.title,
+        mime_type=MARKDOWN,
+        content_type="text",
+        modified_ns=document.modified_ns,
+        properties={"text_of": said.native_uri},
+    )
