@@ -183,9 +183,11 @@ def test_a_uri_as_its_source_has_it_is_understood_where_one_source_has_it(
     bbfs: Run, only: list[str], knowledge: list[str]
 ) -> None:
     uri = "resource://knowledge/guides/document/first"
-    assert bbfs("cat", *only, *knowledge, uri).stdout == "# First\n"
-    missing = bbfs("cat", *only, *knowledge, "memo://none")
+    first = bbfs("cat", *only, *knowledge, uri)
+    assert (first.stdout, first.stderr) == ("# First\n", "")
+    missing = bbfs("cat", *only, *knowledge, "--mcp", "broken=false", "memo://none")
     assert (missing.exit_code, missing.stderr.count("SOURCE+URI")) == (1, 1)
+    assert "; mcp-server+broken: " in missing.stderr
     again = [each.replace("shelf=", "again=") for each in knowledge]
     several = bbfs("cat", *knowledge, *again, uri)
     assert (several.exit_code, f"mcp-server+again+{uri}" in several.stderr) == (1, True)

@@ -4,7 +4,7 @@ import errno
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -96,16 +96,22 @@ class Trees:
     async def _of_sources_own(self, native_uri: str) -> Target:
         """Return the target of a URI as its source has it, if one source has it. Raise NotFound, ConfigError."""
         found: list[Target] = []
+        failed: list[str] = []
         for tree in await self.roots():
             for row in await tree.sources(None):
                 prefix = parse_uri_prefix(row["uriPrefix"]) if "uriPrefix" in row else None
                 if prefix is None or prefix.scheme not in (None, native_scheme(native_uri)):
                     continue
                 uri = source_uri(prefix.base, native_uri)
-                with suppress(BbfsError, OSError):  # of sources that are down, their own URIs tell
+                try:
                     found.append(Target(tree, await tree.locate(uri), uri))
+                except (NotFound, FileNotFoundError, NotADirectoryError):
+                    continue
+                except (BbfsError, OSError) as error:
+                    failed.append(f"; {prefix.base}: {output.reason(error)}")
         if not found:
-            raise NotFound("no source has this URI; one that begins with a source, as SOURCE+URI, is always understood")
+            hint = "one that begins with a source, as SOURCE+URI, is always understood"
+            raise NotFound(f"no source has this URI; {hint}{''.join(failed)}")
         if len(found) > 1:
             raise ConfigError(f"several sources have {native_uri}: {', '.join(str(each.uri) for each in found)}")
         return found[0]
