@@ -264,6 +264,7 @@ def test_a_private_address_that_is_not_allowed_is_said_at_once(bbfs: Run) -> Non
     added = bbfs("add", "web", "http://127.0.0.1:8000/", "--as", "source")
     assert added.exit_code == 0
     assert "web: a private or local address" in added.stderr
-    assert "-o web.allow_private=true" in bbfs("config", "check").stderr
+    checked = bbfs("config", "check").stderr
+    assert "-o web.allow_private=true, or config.allow_private = true in the configuration file" in checked
     other = bbfs("add", "other", "http://localhost:8000/", "--as", "source", "-o", "allow_private=true")
     assert "private or local" not in other.stderr

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bbfs.config import Config
     from bbfs.config.editing import ConfigFile
 
-_URLS = {"api": ("document", "server"), "url": ("urls", "llms_txt", "sitemap")}
+_URLS = {"api": ("document", "server"), "notion": ("base_url",), "url": ("urls", "llms_txt", "sitemap")}
 """The options with URLs of the types that read no private address by themselves."""
 _ADD_EXAMPLES = """\b
 TARGET is a folder, a database or archive file, a URL, or the command line of an MCP server ('--' before it
@@ -189,5 +189,5 @@ def check_options(config: "Config", name: str | None = None) -> None:
         if private and not as_given(source, OPTION):
             output.message(
                 f"warning: {source.name}: a private or local address, which bbfs reads only with"
-                f" -o {source.name}.{OPTION}=true"
+                f" -o {source.name}.{OPTION}=true, or config.{OPTION} = true in the configuration file"
             )
