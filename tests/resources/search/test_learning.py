@@ -1,6 +1,7 @@
 """The local index learns what programs read, and forgets what its source says has changed."""
 
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,12 @@ import pytest
 import trio
 from fakes import Clock, FlatSource
 
+from bbfs.model.errors import Busy
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index import local
 from bbfs.resources.search.index.local import LocalIndex
+from bbfs.resources.search.index.store import Entry, IndexStore
 from bbfs.resources.search.literals import plan
 
 
@@ -143,3 +146,38 @@ async def test_an_index_that_cannot_be_opened_costs_only_searches(tmp_path: Path
     async with indexed(path, {"a": "word"}) as docs:
         loaded = await docs.manager.load_resource(f"{docs.handler.source.base_prefix}+docs://a")
         assert loaded.error is None
+
+
+async def test_what_waits_for_another_process_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bbfs.resources.cache.sqlite.BUSY_TIMEOUT", 0.01)
+    path = tmp_path / "index.sqlite"
+    async with indexed(path, {"a": "oldword", "b": "other"}) as docs:
+        await docs.read("docs://a")
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        docs.announce("docs://a")
+        with pytest.raises(Busy, match="another process"):
+            await docs.read("docs://b")
+        assert await docs.search("oldword") == []
+        other.execute("ROLLBACK")
+        other.close()
+        await docs.index.flush()
+        assert await docs.search("other") == ["docs://b"]
+        assert await docs.search("oldword") == []
+
+
+async def test_few_large_documents_are_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "BATCH_BYTES", 10)
+    batches: list[int] = []
+    write = IndexStore.write
+
+    def counted(store: IndexStore, entries: Sequence[Entry], now: float) -> int:
+        batches.append(len(entries))
+        return write(store, entries, now)
+
+    monkeypatch.setattr(IndexStore, "write", counted)
+    async with indexed(tmp_path / "index.sqlite", {name: f"words of {name}" for name in "abc"}) as docs:
+        for name in "abc":
+            await docs.manager.load_resource(f"{docs.handler.source.base_prefix}+docs://{name}")
+        await docs.index.flush()
+        assert batches == [1, 1, 1]

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import trio
 
-from bbfs.model.errors import BbfsError, DeadlineExceeded, NotFound, NotSupported, Unreachable
+from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, NotFound, NotSupported, Unreachable
 from bbfs.model.values import Change, Content, Hit, ResourceMetadata
+from bbfs.resources.cache.sqlite import BUSY_TIMEOUT
 from bbfs.resources.catalog.record import Node, Path, Record
 from bbfs.resources.search.index.store import Document, Entry, Indexed, IndexStore, IndexUsage, Remove, Seen, Stale
 from bbfs.resources.search.index.text import LARGEST_TEXT, decoded
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-BATCH = 256
-"""Entries of one transaction."""
+BATCH, BATCH_BYTES = 256, 1 << 20
+"""Entries that are written before the index may be closed, and bytes of their texts: the hardest MiB takes seconds."""
 BEHIND = 0.3
 """Seconds from the first entry to its transaction: programs that wait for their sources have the processors first."""
 MOST_WAITING, MOST_WAITING_BYTES = 20_000, 64 << 20
@@ -297,16 +298,29 @@ class LocalIndex:
         """Write all that waits. Raise BbfsError."""
         async with self._flushing:  # one at a time: a mark must come after the document that it is about
             while self._waiting:
-                taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
-                self._waiting_bytes -= sum(len(each.content) for each in taken if isinstance(each, _Learnt))
+                taken = self._batch()
                 with trio.CancelScope(shield=True):  # what was taken would be lost
-                    await self._write(taken)
+                    try:
+                        await self._write(taken)
+                    except Busy:  # another process writes: not lost, but later
+                        self._waiting.extendleft(reversed(taken))
+                        self._waiting_bytes += sum(map(_bytes_of, taken))
+                        raise
                 # After a failure these stay: a changed document must not be found again.
                 self._left.subtract((each.source, each.uri) for each in taken if isinstance(each, Stale | Remove))
                 self._left = +self._left
             self._filled = trio.Event()
             written, self._written = self._written, trio.Event()
             written.set()
+
+    def _batch(self) -> list[_Learnt | Entry]:
+        taken: list[_Learnt | Entry] = []
+        size = 0
+        while self._waiting and len(taken) < BATCH and size < BATCH_BYTES:
+            taken.append(self._waiting.popleft())
+            size += _bytes_of(taken[-1])
+        self._waiting_bytes -= size
+        return taken
 
     async def _write(self, taken: Sequence[_Learnt | Entry]) -> None:
         store = await self.open(make=any(isinstance(each, _Learnt) for each in taken))
@@ -343,6 +357,8 @@ class LocalIndex:
         try:
             return await trio.to_thread.run_sync(work, limiter=self._writing)
         except (OSError, sqlite3.Error) as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+                raise Busy(f"the index: another process has written to it for {BUSY_TIMEOUT:g} s") from error
             raise Unreachable(f"the index cannot be written: {error}") from error
 
     def _complain(self, text: str) -> None:
@@ -420,6 +436,10 @@ class LocalIndex:
         """Return the sources in the index. Raise BbfsError."""
         store = await self.open()
         return [] if store is None else await self._read(store.usage)
+
+
+def _bytes_of(entry: _Learnt | Entry) -> int:
+    return len(entry.content) if isinstance(entry, _Learnt) else 0
 
 
 def _write(store: IndexStore, taken: Sequence[_Learnt | Entry], now: float) -> None:

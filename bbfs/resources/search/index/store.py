@@ -12,11 +12,12 @@ import logging
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from bbfs.model.values import Hit
 from bbfs.resources.cache.sqlite import BUSY_TIMEOUT, as_text, connect, set_aside
@@ -40,6 +41,12 @@ LONG = 60.0
 _LONGEST_TITLE = 200
 _PAGES_IN_LOG = 8000
 """Pages of 4 KiB in the write-ahead log before they go to the database: each time costs waits for the disk."""
+WRITE_FOR = 0.3
+"""Seconds of entries in one transaction, about: other processes that write wait for its end."""
+TERMS_AT_ONCE = 20_000
+"""New terms in one transaction, about 0.2 s. A document of a MiB may have 170 000."""
+_LARGE = 4 * TERMS_AT_ONCE
+"""Characters from which a text may have as many terms."""
 _TERMS_KNOWN = 500_000
 """Terms that the writer remembers to have written, about 80 bytes each."""
 _SCHEMA = (
@@ -195,33 +202,54 @@ class IndexStore:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def write(self, entries: Sequence[Entry], now: float) -> int:
-        """Write entries in one transaction, in their order. Return the number of documents left out (index full)."""
+        """Write entries in their order, in short transactions. Return how many documents were left out (index full)."""
         return self._mending(lambda: self._write(entries, now))
 
     def _write(self, entries: Sequence[Entry], now: float) -> int:
         left_out = 0
-        full = self._full()
-        with self._changing():
-            for entry in entries:
-                key = (self._source(entry.source), as_text(entry.uri))
-                match entry:
-                    case Document():
-                        if not self._confirmed(entry, key, now):
-                            left_out += full
-                            self._remove(self._found(*key))
-                            if not full:
-                                self._put(entry, key, now)
-                    case Stale():
-                        self._db.execute("UPDATE document SET stale = 1 WHERE source = ? AND uri = ?", key)
-                    case Seen():
-                        self._db.execute(
-                            "UPDATE document SET stale = 1 WHERE source = ? AND uri = ?"
-                            " AND (version <> coalesce(?, version) OR coalesce(stamp <> ?, 0))",
-                            (*key, entry.version, entry.stamp),
-                        )
-                    case Remove():
-                        self._remove(self._found(*key))
+        waiting = deque(entries)
+        while waiting:
+            if len(self._known) > _TERMS_KNOWN:
+                self._known.clear()
+            full = self._full()
+            if not full and _is_large(waiting[0]):
+                self._add_terms_ahead(waiting[0])
+            with self._changing():
+                until = time.monotonic() + WRITE_FOR
+                left_out += self._take(waiting.popleft(), now, full=full)
+                while waiting and time.monotonic() < until and not _is_large(waiting[0]):
+                    left_out += self._take(waiting.popleft(), now, full=full)
         return left_out
+
+    def _take(self, entry: Entry, now: float, *, full: bool) -> bool:
+        """Write one entry. Return whether it is a document that was left out."""
+        key = (self._source(entry.source), as_text(entry.uri))
+        match entry:
+            case Document():
+                if self._confirmed(entry, key, now):
+                    return False
+                self._remove(self._found(*key))
+                if full:
+                    return True
+                self._put(entry, key, now)
+            case Stale():
+                self._db.execute("UPDATE document SET stale = 1 WHERE source = ? AND uri = ?", key)
+            case Seen():
+                self._db.execute(
+                    "UPDATE document SET stale = 1 WHERE source = ? AND uri = ?"
+                    " AND (version <> coalesce(?, version) OR coalesce(stamp <> ?, 0))",
+                    (*key, entry.version, entry.stamp),
+                )
+            case Remove():
+                self._remove(self._found(*key))
+        return False
+
+    def _add_terms_ahead(self, entry: Document) -> None:
+        """Write the terms of a large document in transactions of their own. A term without a document harms nothing."""
+        found = [*(terms(entry.text) - self._known)]
+        for begin in range(0, len(found), TERMS_AT_ONCE):
+            with self._changing():
+                self._add_terms(set(found[begin : begin + TERMS_AT_ONCE]))
 
     def _confirmed(self, entry: Document, key: tuple[int, str], now: float) -> bool:
         """Return whether a document is in the index in this version already; then note that it still is."""
@@ -242,14 +270,24 @@ class IndexStore:
         self._mending(lambda: self._clear(source))
 
     def _clear(self, source: str) -> None:
+        while self._clear_some(source):
+            pass
+        with self._changing():
+            self._db.execute("DELETE FROM source WHERE fingerprint = ?", (source,))
+
+    def _clear_some(self, source: str) -> bool:
+        """Remove documents of a source for a while. Return whether there were any."""
         query = (
             "SELECT document.id, title FROM document JOIN source ON source.id = source WHERE fingerprint = ? LIMIT 500"
         )
-        while found := self._db.execute(query, (source,)).fetchall():
-            with self._changing():  # in portions, so that other processes can write in between
-                self._remove(found)
-        with self._changing():
-            self._db.execute("DELETE FROM source WHERE fingerprint = ?", (source,))
+        with self._changing():  # the query too: another process may clear the same source
+            found = self._db.execute(query, (source,)).fetchall()
+            until = time.monotonic() + WRITE_FOR
+            for document in found:
+                self._remove([document])
+                if time.monotonic() > until:
+                    break
+        return bool(found)
 
     def shrink(self) -> None:
         """Remove the terms that no document has any more, and give the space back to the disk."""
@@ -263,6 +301,8 @@ class IndexStore:
             self._db.execute("INSERT INTO termgrams (termgrams) VALUES ('delete-all')")
             self._db.execute("DELETE FROM term")
             for (number,) in self._db.execute("SELECT id FROM document").fetchall():
+                if len(self._known) > _TERMS_KNOWN:
+                    self._known.clear()
                 self._add_terms(terms(self._text(number)))
             for table in ("words", "grams"):  # a segment of FTS5 keeps removed words until it is merged
                 self._db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
@@ -297,8 +337,6 @@ class IndexStore:
         self._add_terms(found)
 
     def _add_terms(self, found: set[str]) -> None:
-        if len(self._known) > _TERMS_KNOWN:
-            self._known.clear()
         for term in found - self._known:
             new = self._db.execute("INSERT OR IGNORE INTO term (term) VALUES (?)", (term,))
             if new.rowcount == 1:
@@ -552,6 +590,10 @@ class IndexStore:
             self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
         )
         return (pages - free) * size
+
+
+def _is_large(entry: Entry) -> TypeGuard[Document]:
+    return isinstance(entry, Document) and len(entry.text) > _LARGE
 
 
 def _title(text: str) -> str:
