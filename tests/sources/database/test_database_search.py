@@ -118,6 +118,8 @@ async def check_scan(url: str, **config: Any) -> None:
     async with handler(source_of(url, search=["other.size", "notes.title"], **config)) as made:
         assert await finds(made, "certificate") == []
         assert sorted(await finds(made, "renew 234")) == ["notes/row/2.json", "other/row/a%2Fb.json"]
+    async with handler(source_of(url, search=["notes.title", "notes.body", "notes.*"], **config)) as made:
+        assert await finds(made, "proxy certificate") == ["notes/row/1.json", "notes/row/2.json"]
     for column in ("notes.none", "none.*", "keyless.name", "none.notes.title"):
         async with handler(source_of(url, search=[column], **config)) as made:
             with pytest.raises(NotSupported, match="is no column of a table"):

@@ -32,43 +32,37 @@ def scanned(
     schemas: those that are shown. row_limit: `SCAN` passes over tables with more rows, by estimate. Raise NotSupported
     for a name that no such table has.
     """
-    names = (f"*.{each}" for each in schemas) if isinstance(option, str) else option
+    tables = [table for schema in schemas for table in session.tables(schema) if table.primary_key]
+    wanted = [(table, _texts(table)) for table in tables] if isinstance(option, str) else _named(tables, option)
     left = MOST_TABLES
-    for name in names:
-        found = list(_of_schema(session, name[2:]) if option == SCAN else _named(session, schemas, name))
-        for table, columns in found:
-            known = session.table(table.schema, table.name)
-            if option == SCAN and (known.estimated_rows is None or known.estimated_rows > row_limit):
-                continue
-            if not left:
-                return
-            left -= 1
-            yield known, columns[:MOST_COLUMNS]
-
-
-def _of_schema(session: DatabaseSession, schema: str) -> Iterator[tuple[Table, list[str]]]:
-    for table in session.tables(schema):
-        if table.primary_key and (columns := _texts(table)):
-            yield table, columns
-
-
-def _named(session: DatabaseSession, schemas: Sequence[str], name: str) -> Iterator[tuple[Table, list[str]]]:
-    """Yield the tables of all schemas that a name of the option means."""
-    parts = _NAMED.fullmatch(name)
-    assert parts is not None
-    there = False
-    for schema in schemas:
-        if parts["schema"] not in (None, schema):
+    for table, columns in wanted:
+        if not columns or not left:
             continue
-        for table in session.tables(schema):
-            if table.name != parts["table"] or not table.primary_key:
+        known = session.table(table.schema, table.name)
+        if option == SCAN and (known.estimated_rows is None or known.estimated_rows > row_limit):
+            continue
+        left -= 1
+        yield known, columns[:MOST_COLUMNS]
+
+
+def _named(tables: Sequence[Table], names: Sequence[str]) -> list[tuple[Table, list[str]]]:
+    """Return the tables that some names of the option mean, each with the columns of all names."""
+    found: dict[tuple[str, str], tuple[Table, list[str]]] = {}
+    for name in names:
+        parts = _NAMED.fullmatch(name)
+        assert parts is not None
+        there = False
+        for table in tables:
+            if parts["table"] != table.name or parts["schema"] not in (None, table.schema):
                 continue
             columns = _texts(table) if parts["column"] == "*" else [parts["column"]]
             if columns and {*columns} <= {column.name for column in table.columns}:
                 there = True
-                yield table, columns
-    if not there:
-        raise NotSupported(f"search: {name!r} is no column of a table that is shown and has a primary key")
+                _, known = found.setdefault((table.schema, table.name), (table, []))
+                known += [column for column in columns if column not in known]
+        if not there:
+            raise NotSupported(f"search: {name!r} is no column of a table that is shown and has a primary key")
+    return [*found.values()]
 
 
 def _texts(table: Table) -> list[str]:
