@@ -626,7 +626,7 @@ def test_what_an_http_server_answers_to_one_read(web: Mount) -> None:
         name: A if expected == "OK" else expected for name, expected in OVER_HTTP.items()
     }
     for name, reason in SAID.items():
-        assert problem(web, name) == f"odd://a: {reason}"
+        assert problem(web, name).partition("; stat fails")[0] == f"odd://a: {reason}"
     assert outcomes(*(odd(web, name, "b") for name in OVER_HTTP)) == [B] * len(OVER_HTTP)
 
 
@@ -653,7 +653,7 @@ def test_a_body_that_inflates_without_end_takes_bounded_memory(mounted: Mounts, 
         ("bomb-of-events", "the server sent a field of more than 16384 bytes"),
     ):
         assert outcome(odd(mount, name, "a")) == "EPROTO"
-        assert problem(mount, name) == f"odd://a: {reason}"
+        assert problem(mount, name).startswith(f"odd://a: {reason};")
     assert resident(mount, "VmHWM") - before < 100 << 10
     assert resident(mount, "VmRSS") - before < 100 << 10
     assert outcome(odd(mount, "none", "b")) == B

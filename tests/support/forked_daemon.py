@@ -5,6 +5,7 @@
 The tests of the command line start `bbfs mount` itself, and so do the tours and the demo.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -89,6 +90,11 @@ class _Forker:
             environ = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
             self._process = subprocess.Popen(line, stdin=subprocess.DEVNULL, env=environ, pass_fds=[its.fileno()])
         self._ended: dict[int, int] = {}
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait(START_TIMEOUT)
 
     def ask(self, request: dict[str, Any], log: int) -> None:
         socket.send_fds(self._socket, [json.dumps(request).encode()], [log])

@@ -48,7 +48,7 @@ def test_looking_around_runs_no_tool(everything: Everything) -> None:
     names = run("ls", everything.root / "tool").text.split()
     assert {"echo", "get-sum", "get-tiny-image"} <= set(names)
     toggle = run("cat", everything.root / "tool/toggle-simulated-logging?", status=1)
-    assert toggle.err.endswith(b"No such file or directory\n")  # it does not declare to be read-only
+    assert toggle.err.endswith(b"Permission denied\n")  # it does not declare to be read-only
     shell(
         'ls -lR "$1" > /dev/null; find "$1" -ls > /dev/null; grep -r "no such text" "$1" || true;'
         ' stat "$1"/tool/*/* "$1/tool/get-env?" "$1/tool/echo?message=x" "$1/tool/get-sum?a=1&b=2" > /dev/null',
