@@ -407,7 +407,9 @@ async def test_renderings(site: WebSite, make: Make) -> None:
 async def test_a_page_that_takes_too_long_to_render_fails_alone(
     site: WebSite, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(WorkerPool.run.__kwdefaults__, "seconds", 2)
+    defaults = WorkerPool.run.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "seconds", 2)
     page = site.write("a.html", '<a b="' * 200_000, content_type="text/html")
     large = site.write("b.html", "<p>" + "x" * 5000, content_type="text/html")
     small = site.write("c.html", "<p>text", content_type="text/html")
