@@ -44,13 +44,16 @@ def walk(directory: Path) -> Sequence[Sequence[str | Path]]:
 
 
 def walk_part(directory: Path) -> Sequence[Sequence[str | Path]]:
-    """Return the programs that list a source, and stat and read the first two thousand of its files.
+    """Return the programs that list 20 000 names of a source, and stat and read the first two hundred.
 
     For a source that lists as many names as its bounds allow and takes a request for each: a walk of all would show how
     long so many requests take, each of which is answered at once.
     """
-    first = f"find '{directory}' | head -n 2000 | tr '\\n' '\\0' | xargs -0"
-    return [("ls", "-R", directory), ("sh", "-c", f"{first} ls -ld"), ("sh", "-c", f"{first} grep -sc x")]
+    first = f"find '{directory}' | head -n 200 | tr '\\n' '\\0' | xargs -0"
+    return [
+        ("sh", "-c", each)
+        for each in (f"ls -R '{directory}' | head -n 20000", f"{first} ls -ld", f"{first} grep -sc x")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
