@@ -40,6 +40,7 @@ from bbfs.sources.api.requests import Answer, ApiRequests, NotModified
 from bbfs.sources.api.search.operation import hits, proposal, search_call
 from bbfs.sources.api.security import Keyring, check
 from bbfs.sources.api.values import Lister, answers_for, hinted, lister, values_in, variable_at
+from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.health import Health
 from bbfs.sources.http.client import WebClient
 from bbfs.sources.http.headers import Validators, may_be_kept, media_type, modified_ns, strong_etag, time_to_live
@@ -94,6 +95,7 @@ class ApiHandler:
         self._validators: LRUCache[str, Validators] = LRUCache(VALIDATORS_KEPT)
         self._reading = trio.Lock()
         self._read: Api | None = None
+        self._proposed: str | None = None
         self._document = Health(BbfsError)
 
     @property
@@ -135,18 +137,21 @@ class ApiHandler:
     async def list(self) -> Listing:
         """Return the operations that need no value, and templates for the others, from the current document."""
         api = await self._api_now()
-        found = {uri: operation for operation in reversed(api.operations) for uri in operation.resources()}
-        resources = [
-            self._resource(operation, uri) for uri, operation in sorted(found.items(), key=lambda each: each[0])
-        ]
-        templates = [template for operation in api.operations for template in _templates(operation)]
+        found: dict[str, Operation] = {}
+        async for operation in InTurns(reversed(api.operations)):
+            found.update(dict.fromkeys(operation.resources(), operation))
+        resources = [self._resource(found[uri], uri) async for uri in InTurns(sorted(found))]
+        templates = [template async for operation in InTurns(api.operations) for template in _templates(operation)]
         return Listing(tuple(resources), problem=self._problem(api), templates=tuple(templates))
 
     async def _api_now(self) -> Api:
         async with self._reading:
             with self._document:
-                self._read = await self._reader.read(self._interpret)
-            return self._read
+                api = await self._reader.read(self._interpret)
+            if api is not self._read and not self.searches:
+                self._proposed = await trio.to_thread.run_sync(proposal, api, abandon_on_cancel=True)
+            self._read = api
+            return api
 
     async def _api(self) -> Api:
         """Return the API as last read from the document."""
@@ -233,7 +238,7 @@ class ApiHandler:
     @property
     def proposed_search(self) -> str | None:
         """Return the line that names an operation which looks like a search, if the option names none."""
-        return None if self._read is None or self.searches else proposal(self._read)
+        return self._proposed
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """Return the resources among the items of the operation's first answer. Raise BbfsError."""
