@@ -50,8 +50,10 @@ Environment:
   NO_COLOR         if set, nothing is coloured
 
 \b
-Shell completion, in ~/.bashrc (also for zsh and fish):
-  eval "$(_BBFS_COMPLETE=bash_source bbfs)"
+Shell completion:
+  eval "$(_BBFS_COMPLETE=bash_source bbfs)"    in ~/.bashrc
+  eval "$(_BBFS_COMPLETE=zsh_source bbfs)"     in ~/.zshrc
+  _BBFS_COMPLETE=fish_source bbfs | source     in ~/.config/fish/config.fish
 """
 INTERRUPTED = 130
 MOUNT_FAILED = 32
@@ -87,6 +89,8 @@ COMMANDS = {
     "unmount": "commands.mount",
 }
 """The module of each command, in the order of a first use. The command has its name there; `import` has `import_`."""
+_COMPLETE = "_BBFS_COMPLETE"
+"""The variable by which a shell asks click for completions."""
 _PRINT_NOTHING = ("mount", "umount", "unmount")
 
 
@@ -98,6 +102,8 @@ class _Commands(click.Group):
     ) -> Any:
         extra["standalone_mode"] = False
         output.set_up_streams()
+        if _COMPLETE in os.environ:
+            import_module("bbfs.cli.completion")  # it registers the completion in bash
         try:
             status = super().main(args, prog_name, **extra)
         except click.ClickException as error:

@@ -17,6 +17,8 @@ from repository import SERVERS
 
 from bbfs.cli import main
 from bbfs.cli.commands import tools
+from bbfs.cli.completion import WholeWords
+from bbfs.fuse import mountpoint
 
 Process = Callable[..., subprocess.CompletedProcess[bytes]]
 PICTURE = b"\x89PNG\r\n\x1a\nno more than a beginning"
@@ -184,6 +186,34 @@ def test_completion_offers_no_word_that_a_shell_reads_otherwise(evil: str, monke
     assert offered() == [("echo", None)]
     assert offered("echo") == [("echo=", "string\\x1b")]
     assert offered("echo", begun="echo=") == [("echo=echo", None)]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("bbfs call t pa", "plain,page"),
+        ("bbfs call t page fo", "plain,format="),
+        ("bbfs call t page format=te", "plain,text/html\nplain,text/plain"),
+        ("bbfs call t page format=text/h", "plain,text/html"),
+        ("bbfs call t page ", "plain,format="),
+        ("bbfs ls no", "plain,notes\nfile,no"),
+        ("bbfs ls ./no", "file,./no"),
+        ("bbfs login no", "plain,notes"),
+    ],
+)
+def test_completion_in_bash_reads_the_line_and_answers_what_follows_the_last_break(
+    line: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    choices = ("text/html", "text/plain")
+    page = {"name": "page", "arguments": [{"name": "format", "type": "string", "choices": choices}]}
+    monkeypatch.setattr(tools, "_known", lambda source: [page])
+    monkeypatch.setattr(mountpoint, "own_mounts", list)
+    config = tmp_path / "config/bbfs/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'[[sources]]\nname = "notes"\ntype = "filesystem"\nconfig = {{ root = "{tmp_path}" }}\n')
+    monkeypatch.setenv("COMP_LINE", line)
+    monkeypatch.setenv("COMP_WORDBREAKS", " \t\n\"'><=;|&(:")
+    assert WholeWords(main, {}, "bbfs", "_BBFS_COMPLETE").complete() == said
 
 
 def test_progress_with_ever_new_texts_prints_a_line_a_second(capsys: pytest.CaptureFixture[str]) -> None:

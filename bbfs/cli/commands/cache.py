@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bbfs.cli import output
+from bbfs.cli.completion import complete_operand, complete_source
 from bbfs.cli.options import SourceChoice, Verbosity, verbosity_options
 from bbfs.cli.target.access import Target
 from bbfs.model.errors import BbfsError, NotFound
@@ -71,7 +72,7 @@ def cache(ctx: click.Context, as_json: bool) -> None:
 
 
 @cache.command(epilog=_CLEAR_EXAMPLES, short_help="Remove contents kept on disk.")
-@click.argument("source", required=False)
+@click.argument("source", required=False, shell_complete=complete_source)
 def clear(source: str | None) -> None:
     """Remove the contents of all sources, or of the one with this name or URI prefix, from the disk.
 
@@ -132,7 +133,7 @@ def _is_called(fingerprint: str, name: str) -> bool:
 
 
 @click.command(epilog=_REFRESH_EXAMPLES, short_help="Have a mount ask its sources again.")
-@click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True)
+@click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True, shell_complete=complete_operand)
 @verbosity_options
 def refresh(verbosity: Verbosity, operands: tuple[str, ...]) -> None:
     """Drop what a mount has cached at and below each path, so that the next use asks the source."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bbfs.cli import output
+from bbfs.cli.completion import complete_source
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.cli.progress import Progress
 from bbfs.cli.target.access import NoSuchSource
@@ -42,7 +43,7 @@ Examples:
 
 
 @click.command(epilog=_LOGIN_EXAMPLES, short_help="Log in to an MCP server.")
-@click.argument("source")
+@click.argument("source", shell_complete=complete_source)
 @click.option("--no-browser", is_flag=True, help="Open no browser; only print the URL to open.")
 @click.option(
     "--port",
@@ -94,7 +95,7 @@ def login(choice: SourceChoice, source: str, no_browser: bool, port: int, scope:
 
 
 @click.command(epilog=_LOGOUT_EXAMPLES, short_help="Forget a login.")
-@click.argument("source")
+@click.argument("source", shell_complete=complete_source)
 @source_options
 def logout(choice: SourceChoice, source: str) -> None:
     """Forget the login of SOURCE, and revoke it at the server where the server offers that."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bbfs.cli import output
+from bbfs.cli.completion import complete_operand
 from bbfs.cli.options import NoSources, SourceChoice, source_options
 from bbfs.cli.target.access import NoSuchSource
 from bbfs.cli.target.rule import components, path_by_rule, uri_by_rule
@@ -36,7 +37,7 @@ Where the source cannot be asked, the rule alone decides and standard error says
 
 
 @click.command(epilog=_PATH_EXAMPLES, short_help="From a URI to its path.")
-@click.argument("uri", metavar="URI")
+@click.argument("uri", metavar="URI", shell_complete=complete_operand)
 @_RULE
 @source_options
 def path(choice: SourceChoice, uri: str, rule: bool) -> None:
@@ -72,7 +73,7 @@ Where the source cannot be asked, the rule alone decides and standard error says
 
 
 @click.command(epilog=_URI_EXAMPLES, short_help="From a path to its URI.")
-@click.argument("path", metavar="PATH")
+@click.argument("path", metavar="PATH", shell_complete=complete_operand)
 @_RULE
 @source_options
 def uri(choice: SourceChoice, path: str, rule: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bbfs.cli import output, progress
+from bbfs.cli.completion import complete_operand
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.cli.target.access import Target, TreeEntry
 from bbfs.model.errors import BbfsError
@@ -154,7 +155,7 @@ def _name(entry: TreeEntry, long: bool) -> str:
 
 
 @click.command(epilog=_LS_EXAMPLES, short_help="List sources and directories.")
-@click.argument("operand", metavar="[URI|PATH]", required=False)
+@click.argument("operand", metavar="[URI|PATH]", required=False, shell_complete=complete_operand)
 @click.option("-l", "long", is_flag=True, help="Size, time and MIME type as well; unknown sizes are learnt.")
 @click.option("-R", "--recursive", is_flag=True, help="The directories below as well.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
@@ -189,7 +190,7 @@ Examples:
 
 
 @click.command(epilog=_CAT_EXAMPLES, short_help="Write contents, byte for byte.")
-@click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True)
+@click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True, shell_complete=complete_operand)
 @source_options
 def cat(choice: SourceChoice, operands: tuple[str, ...]) -> None:
     """Write contents to standard output, byte for byte.
@@ -233,7 +234,7 @@ title, type, accessMethod, uriPrefix, capabilities, state, protocolVersion, serv
 
 
 @click.command(epilog=_STAT_EXAMPLES, short_help="Print all metadata.")
-@click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True)
+@click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True, shell_complete=complete_operand)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @source_options
 def stat(choice: SourceChoice, operands: tuple[str, ...], as_json: bool) -> None:

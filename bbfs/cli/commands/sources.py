@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bbfs.cli import output
+from bbfs.cli.completion import complete_operand
 from bbfs.cli.options import SourceChoice, source_options
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ A server that the mount has left out has id, state, error and mount alone.
 
 
 @click.command(epilog=_EXAMPLES, short_help="List the sources and how they fare.")
-@click.argument("source", required=False)
+@click.argument("source", required=False, shell_complete=complete_operand)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @click.option("--offline", is_flag=True, help="Contact no source.")
 @click.option("--check", is_flag=True, help="Exit with 1 if a source does not answer.")

@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from bbfs.cli import output
+from bbfs.cli.completion import complete_operand
 from bbfs.cli.options import SourceChoice, Verbosity, source_options
 from bbfs.model.errors import BbfsError, InvalidUri, NotFound, ToolFailed
 
@@ -102,7 +103,7 @@ def _offered(items: Iterable[tuple[str, str]], begun: str) -> list[CompletionIte
 
 
 @click.command(epilog=_TOOLS_EXAMPLES, short_help="List the tools of MCP servers.")
-@click.argument("source", required=False)
+@click.argument("source", required=False, shell_complete=complete_operand)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @source_options
 def tools(choice: SourceChoice, source: str | None, as_json: bool) -> None:
@@ -166,7 +167,7 @@ def _summary(tool: dict[str, Any]) -> str:
 
 
 @click.command(epilog=_CALL_EXAMPLES, short_help="Call a tool of an MCP server.")
-@click.argument("source")
+@click.argument("source", shell_complete=complete_operand)
 @click.argument("tool", shell_complete=_complete_tool)
 @click.argument("pairs", metavar="KEY=VALUE…", nargs=-1, shell_complete=_complete_pair)
 @click.option("--json", "given", metavar="ARGS|-", help="Arguments as a JSON object, or from standard input.")

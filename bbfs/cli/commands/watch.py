@@ -4,6 +4,7 @@ from functools import partial
 
 import click
 
+from bbfs.cli.completion import complete_operand
 from bbfs.cli.options import SourceChoice, source_options
 
 _EXAMPLES = """\b
@@ -37,7 +38,7 @@ Exit status 124 says that --timeout was over.
 
 
 @click.command(epilog=_EXAMPLES, short_help="Print what changes.")
-@click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True)
+@click.argument("operands", metavar="URI|PATH…", nargs=-1, required=True, shell_complete=complete_operand)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.option(
     "--exec",

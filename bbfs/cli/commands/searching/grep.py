@@ -3,6 +3,7 @@
 import click
 
 from bbfs.cli import output
+from bbfs.cli.completion import complete_operand
 from bbfs.cli.options import SourceChoice, Verbosity, log_to_stderr
 from bbfs.fuse.mountpoint import MountError
 from bbfs.model.errors import BbfsError
@@ -27,7 +28,7 @@ _FAILED = 2
 
 @click.command(epilog=_EXAMPLES, short_help="Search the files of a mount by a pattern.")
 @click.argument("pattern")
-@click.argument("operands", metavar="[URI|PATH…]", nargs=-1)
+@click.argument("operands", metavar="[URI|PATH…]", nargs=-1, shell_complete=complete_operand)
 @click.option("-E", "--extended-regexp", "syntax", flag_value="extended", default=True, help="An extended pattern.")
 @click.option("-F", "--fixed-strings", "syntax", flag_value="fixed", help="The pattern is plain text.")
 @click.option("-P", "--perl-regexp", "syntax", flag_value="perl", help="A pattern in Perl's syntax.")

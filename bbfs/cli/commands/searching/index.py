@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bbfs.cli import output
+from bbfs.cli.completion import complete_operand
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.cli.progress import amount
 from bbfs.model.errors import NotFound
@@ -30,7 +31,7 @@ documents, bytes (of their texts), stale (documents that have changed since) and
 
 
 @click.command(epilog=_EXAMPLES, short_help="Index the texts of sources, for searches.")
-@click.argument("operands", metavar="[SOURCE…|status|clear [SOURCE]]", nargs=-1)
+@click.argument("operands", metavar="[SOURCE…|status|clear [SOURCE]]", nargs=-1, shell_complete=complete_operand)
 @click.option("-n", "--dry-run", is_flag=True, help="Load nothing; say how much there is to load.")
 @click.option("--json", "as_json", is_flag=True, help="With status: one JSON object.")
 @source_options

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bbfs.cli import output
+from bbfs.cli.completion import complete_operand
 from bbfs.cli.options import SourceChoice, source_options
 from bbfs.model.errors import NotSupported
 
@@ -36,7 +37,7 @@ Exit status 1: no hit.
 
 @click.command(epilog=_EXAMPLES, short_help="Find resources in all sources.")
 @click.argument("query")
-@click.argument("paths", metavar="[PATH]…", nargs=-1)
+@click.argument("paths", metavar="[PATH]…", nargs=-1, shell_complete=complete_operand)
 @click.option("-n", "--limit", type=click.IntRange(1, _MOST), default=_LIMIT, show_default=True, help="Hits at most.")
 @click.option(
     "--mode",
