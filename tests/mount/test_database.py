@@ -1,5 +1,6 @@
 """Databases on a real mount: what tools see of them, and what the server is asked."""
 
+import csv
 import json
 import signal
 import sqlite3
@@ -266,6 +267,38 @@ def test_an_archive_of_a_large_table_has_all_rows_and_no_empty_file(
     assert run("cat", source / "query/slow.csv").text == "n\n7\n"
     assert run("stat", "-c", "%s", source / "query/slow.csv", source / "public/keyless/count").text == "4\n5\n"
     assert "`rows/` has all rows" in run("cat", source / ".about.md").text
+
+
+@pytest.mark.semantics("S9", "S14")
+def test_copies_of_parts_by_keys_that_are_no_numbers_have_each_row_once(
+    mounted: Mounts, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    keyed = {
+        "words": (
+            'k text COLLATE "C" PRIMARY KEY',
+            "CASE i WHEN 1 THEN '' WHEN 2 THEN '..' ELSE chr(33 + i) || '/%~' END",
+        ),
+        "uuids": ("k uuid PRIMARY KEY", "md5(i::text)::uuid"),
+        "dates": ("k date PRIMARY KEY", "CASE i WHEN 1 THEN '-infinity' ELSE date '0001-02-01 BC' + i END"),
+        "pairs": ("k text, n integer, PRIMARY KEY (k, n)", "chr(97 + i % 3), i"),
+    }
+    statements = [f"CREATE TABLE {table} ({columns})" for table, (columns, _) in keyed.items()]
+    statements += [
+        f"INSERT INTO {table} SELECT {row} FROM generate_series(1, 90) AS i" for table, (_, row) in keyed.items()
+    ]
+    name = postgres.create("keyed", (*statements, "ANALYZE"))
+    tables = mounted(over(postgres, name, config={"row_limit": 30})) / BASE / "public"
+    shell('cp -a "$1/." "$2"', tables, tmp_path, timeout=60)
+    for table in keyed:
+        whole = list(csv.reader(run("cat", tables / table / "rows.csv").text.splitlines()))
+        parts = sorted((tmp_path / table / "rows").iterdir())
+        assert [part.stat().st_size for part in sorted((tables / table / "rows").iterdir())] == [
+            part.stat().st_size for part in parts
+        ]
+        rows = [list(csv.reader(part.read_text().splitlines())) for part in parts]
+        assert [len(part) for part in rows] == [31, 31, 31], table
+        assert sorted(row for part in rows for row in part[1:]) == sorted(whole[1:]), table
+        assert {tuple(part[0]) for part in rows} == {tuple(whole[0])}
 
 
 def test_duckdb_and_a_folder_of_data_files_are_databases(mounted: Mounts, tmp_path: Path) -> None:
