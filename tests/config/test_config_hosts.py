@@ -184,6 +184,7 @@ def test_continue_in_yaml():
         "Browser-search": ("stdio", "npx", ["@playwright/mcp@latest"], {"LEVEL": "3", "API_KEY": "s"}, {}),
         "docs": ("http", "https://docs.example.com/mcp", [], {}, {"Authorization": "Bearer d"}),
         "events": ("sse", "https://events.example.com/stream", [], {}, {}),
+        "keyed": ("http", "https://keyed.example.com/mcp", [], {}, {"Authorization": "Bearer s"}),
     }
     assert "mcpServers[0].env.API_KEY: environment variable SEARCH_KEY is not set" in refusal(
         HOSTS / "continue.yaml", DOCS_TOKEN="d"
@@ -201,6 +202,7 @@ def test_goose_in_yaml():
             {"TOKEN": "t0k3n"},
             {"Authorization": "Bearer t0k3n", "X-Other": "o"},
         ),
+        "nested": ("stdio", "npx", ["-y", "@my/tool"], {}, {}),
         "events": ("sse", "http://localhost:8000/sse", [], {}, {}),
     }
     assert "extensions.fetch.env_keys: environment variable FETCH_KEY is not set" in refusal(
@@ -318,6 +320,13 @@ def test_gemini_cli():
     assert sources["pythonTools"].mcp.cwd == str(HOSTS / "mcp-servers/python")
 
 
+def test_an_extension_of_gemini_cli():
+    source = load(HOSTS / "gemini-extension.json")["my-server"]
+    assert reach(source) == ("stdio", "node", [f"{HOSTS}/dist/server.js"], {}, {})
+    assert source.mcp is not None
+    assert source.mcp.cwd == str(HOSTS)
+
+
 def test_lm_studio():
     sources = load(HOSTS / "lmstudio/mcp.json")
     assert {name: reach(source)[:2] for name, source in sources.items()} == {
@@ -350,6 +359,7 @@ ALL_SET = dict.fromkeys(
     "name",
     [
         "codex.toml", "continue.yaml", "goose.yaml", "opencode.json", "opencode2.jsonc", ".gemini/settings.json",
+        "gemini-extension.json",
         "claude.json", "claude_desktop_config.json", "windsurf_mcp_config.json", "zed-settings.json", "continue.json",
         "project/.mcp.json", "project/.cursor/mcp.json", "lmstudio/mcp.json",
     ],

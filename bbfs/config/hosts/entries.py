@@ -180,12 +180,15 @@ class EntryReader:
         return {name: self._expand(item, (key, name), variables) for name, item in value.items() if item is not None}
 
     def _headers(self) -> dict[str, str]:
-        """Return the headers, with those of Continue's `requestOptions` and those that Codex takes from variables."""
+        """Return the headers, with those of Continue's `requestOptions` and `apiKey`, and Codex's from variables."""
         options = self._parts.get("requestOptions")
         nested = options.get("headers") if isinstance(options, dict) else None
         headers = self._table("headers", self._addresses)
         for name, value in (nested if isinstance(nested, dict) else {}).items():
             headers[name] = self._expand(value, ("requestOptions", "headers", name))
+        key = self._parts.get("apiKey")
+        if isinstance(key, str) and "Authorization" not in headers:
+            headers["Authorization"] = self._expand(f"Bearer {key}", ("apiKey",))
         named = self._parts.get("env_http_headers")
         for name, variable in (named if isinstance(named, dict) else {}).items():
             if isinstance(variable, str) and self._environ.get(variable):

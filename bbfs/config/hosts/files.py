@@ -186,8 +186,15 @@ def _own_forms(document: Any, path: str) -> list[tuple[tuple[str, ...], Any]]:
         found += [(("mcp",), servers)] if servers else []
     listed = _get(document, ("extensions",))
     if isinstance(listed, dict) and path.endswith(_YAML):
-        found.append((("extensions",), {k: v for k, v in listed.items() if _get(v, ("type",)) not in _NO_SERVERS}))
+        servers = {name: _unnested(value) for name, value in listed.items()}
+        found.append((("extensions",), {k: v for k, v in servers.items() if _get(v, ("type",)) not in _NO_SERVERS}))
     return found
+
+
+def _unnested(value: Any) -> Any:
+    """Return an extension of Goose with the keys of its `config`, under which some versions have all but `enabled`."""
+    inner = _get(value, ("config",))
+    return value | inner if isinstance(inner, dict) else value
 
 
 def _elsewhere(document: Any, here: str, environ: Mapping[str, str]) -> dict[str, int]:

@@ -2,7 +2,8 @@
 
 `${VAR}` and `${VAR:-default}` (Claude Code), `${env:VAR}` (VS Code, Cursor, Windsurf), `${file:PATH}` (Windsurf),
 `${workspaceFolder}`, `${workspaceFolderBasename}`, `${cwd}`, `${userHome}`, `${pathSeparator}`, `${/}`, `${input:id}`
-(VS Code, Cursor), `${{ secrets.VAR }}` (Continue), `$VAR` (Gemini CLI, Goose), `{env:VAR}`, `{file:PATH}` (opencode).
+(VS Code, Cursor), `${extensionPath}`, `${workspacePath}` (extensions of Gemini CLI), `${{ secrets.VAR }}` (Continue),
+`$VAR` (Gemini CLI, Goose), `{env:VAR}`, `{file:PATH}` (opencode).
 Other text in braces, such as a shell's `${#list}`, stays.
 """
 
@@ -54,6 +55,8 @@ class HostVariables:
         self._fixed = {
             "workspaceFolder": workspace,
             "workspaceRoot": workspace,
+            "workspacePath": workspace,
+            "extensionPath": base,
             "cwd": workspace,
             "workspaceFolderBasename": os.path.basename(workspace),
             "userHome": expand_user("~", environ),
