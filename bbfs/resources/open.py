@@ -136,9 +136,15 @@ async def resource_manager(
         stack.push_async_callback(_close_handlers, composition.handlers)
         if composition.embedder is not None:
             stack.push_async_callback(composition.embedder.aclose)
-        local = None
+        local, documents = None, DocumentReader(config.documents)
         if index is not None and config.index_bytes > 0:
-            local = LocalIndex(index, config.index_bytes, clock=steady_time, embedder=composition.embedder)
+            local = LocalIndex(
+                index,
+                config.index_bytes,
+                clock=steady_time,
+                embedder=composition.embedder,
+                documents=documents,
+            )
             stack.push_async_callback(local.aclose)
         async with trio.open_nursery() as nursery:
             if composition.mcp is not None:
@@ -150,7 +156,7 @@ async def resource_manager(
                 disk=disk,
                 shared=composition.shared,
                 index=local,
-                documents=DocumentReader(config.documents),
+                documents=documents,
             )
             try:
                 for handler in composition.handlers:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 import tarfile
 from io import BytesIO
 from pathlib import Path
@@ -54,6 +55,10 @@ def test_programs_read_the_texts_of_documents(mounted: Mounts, tmp_path: Path) -
         run("getfattr", "--only-values", "-n", "user.xdg.origin.url", here / "report.pdf.md").text
         == "file:./report.pdf"
     )
+    command = (sys.executable, "-m", "bbfs")
+    run(*command, "index", "notes", status=None, env=mount.environ(), timeout=60)  # the bomb fails
+    hits = run(*command, "search", "-l", "ninety days", here, env=mount.environ(), timeout=30).text.splitlines()
+    assert hits[0] == str(here / "notes.docx")
     replaced = tmp_path / "new.pdf"
     replaced.write_bytes(made.pdf("Revoke it at once"))
     replaced.rename(root / "report.pdf")

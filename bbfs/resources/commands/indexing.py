@@ -18,7 +18,6 @@ from bbfs.resources.catalog import FlatCatalog
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index.local import MOST_WAITING, LocalIndex, stamp_of
 from bbfs.resources.search.index.store import Indexed, Remove
-from bbfs.resources.search.index.text import LARGEST_TEXT
 from bbfs.resources.source import Source
 
 CONTINUED_FOR = 86400.0
@@ -68,7 +67,7 @@ async def walk(
         await source.catalog.refresh()  # what was listed a moment ago may be gone
     else:
         source.catalog.expire()
-    listed = [each for each in await manager.list_resources(source.data.id) if _may_be_text(each)]
+    listed = [each for each in await manager.list_resources(source.data.id) if _may_be_text(index, each)]
     wanted = [each for each in listed if not _is_unchanged(known.get(each.native_uri), each, since)]
     walked.resources, walked.to_load = len(listed), len(wanted)
     walked.unchanged, walked.bytes = len(listed) - len(wanted), sum(each.size or 0 for each in wanted)
@@ -91,10 +90,10 @@ async def walk(
     return walked
 
 
-def _may_be_text(metadata: ResourceMetadata) -> bool:
-    if metadata.kind != "resource" or metadata.on_open:
+def _may_be_text(index: LocalIndex, metadata: ResourceMetadata) -> bool:
+    if metadata.kind != "resource" or metadata.on_open or (metadata.size or 0) > index.largest(metadata):
         return False
-    return (metadata.size or 0) <= LARGEST_TEXT and not (metadata.mime_type or "").startswith(_BINARY)
+    return index.kind_of(metadata) is not None or not (metadata.mime_type or "").startswith(_BINARY)
 
 
 def _is_unchanged(known: Indexed | None, metadata: ResourceMetadata, since: float | None) -> bool:
@@ -127,7 +126,7 @@ async def _load(
                     await index.flush()
                 if record is None or len(loaded.parts) != 1:
                     walked.left_out += 1
-                elif index.learn(source, record, loaded.parts[0].content):
+                elif await index.learn_now(source, record, loaded.parts[0].content):
                     walked.loaded += 1
                 else:
                     walked.left_out += 1

@@ -1,6 +1,7 @@
 """Which resources are documents, and their texts by the worker processes."""
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.util import find_spec
 
 from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
@@ -56,9 +57,9 @@ def is_document_name(name: str) -> bool:
     return name.rpartition(".")[2].lower() in _EXTENSIONS
 
 
-def is_binary(kind: str) -> bool:
-    """Return whether the words of a document cannot be seen in its bytes."""
-    return kind != "html"
+@cache
+def _is_installed(kind: str) -> bool:
+    return all(map(find_spec, _MODULES[kind]))
 
 
 class DocumentReader:
@@ -68,6 +69,12 @@ class DocumentReader:
         self.bounds = DocumentBounds() if bounds is None else bounds
         self._workers = WorkerPool(memory=MEMORY)
 
+    @staticmethod
+    def kind_of_binary(metadata: ResourceMetadata) -> str | None:
+        """Return the kind of a document whose bytes do not show its words, if it can be read as text, else None."""
+        kind = kind_of(metadata)
+        return kind if kind is not None and kind != "html" and _is_installed(kind) else None
+
     async def text(self, content: Content, kind: str, *, owner: str, what: str) -> bytes:
         """Return the text of a document, as Markdown in UTF-8.
 
@@ -75,7 +82,7 @@ class DocumentReader:
         Raise TooLarge, ProtocolViolation, NotSupported where the extra is not installed, and what a read raises.
         """
         bounds = self.bounds
-        if not all(map(find_spec, _MODULES[kind])):
+        if not _is_installed(kind):
             raise NotSupported(f"{what}: its text needs the extra 'documents' (pip install 'bbfs[documents]')")
         if content.size > bounds.max_size:
             raise TooLarge(f"{what}: more than {bounds.max_size} bytes are not read as text ([documents] max_size)")

@@ -1,7 +1,7 @@
 """The local index learns what programs read, and forgets what its source says has changed."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +11,16 @@ import trio
 from fakes import Clock, FlatSource
 
 from bbfs.model.errors import Busy
+from bbfs.model.values import Content
 from bbfs.resources.cache.metadata import MetadataStore
+from bbfs.resources.commands.indexing import walk
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index import local
 from bbfs.resources.search.index.local import LocalIndex
 from bbfs.resources.search.index.store import Entry, IndexStore
 from bbfs.resources.search.literals import plan
+from bbfs.sources.documents import converter
+from bbfs.sources.documents.converter import DocumentReader
 
 
 class Indexed:
@@ -39,11 +43,13 @@ class Indexed:
 
 
 @asynccontextmanager
-async def indexed(path: Path, texts: dict[str, str], *, index: bool | None = True) -> AsyncIterator[Indexed]:
+async def indexed(
+    path: Path, texts: dict[str, str], *, index: bool | None = True, documents: DocumentReader | None = None
+) -> AsyncIterator[Indexed]:
     handler = FlatSource(contents={f"docs://{name}": text.encode() for name, text in texts.items()})
     handler.source = replace(handler.source, index=index)
     clock = Clock()
-    made = LocalIndex(path, 1 << 30, clock=clock)
+    made = LocalIndex(path, 1 << 30, clock=clock, documents=documents)
     async with trio.open_nursery() as nursery:
         manager = ResourceManager(nursery, cache_bytes=1 << 24, store=MetadataStore(None), index=made, clock=clock)
         await manager.add(handler.source, handler)
@@ -181,3 +187,57 @@ async def test_few_large_documents_are_written_at_once(tmp_path: Path, monkeypat
             await docs.manager.load_resource(f"{docs.handler.source.base_prefix}+docs://{name}")
         await docs.index.flush()
         assert batches == [1, 1, 1]
+
+
+class Reader(DocumentReader):
+    """A reader that needs no worker process. asked: how often it has read."""
+
+    asked = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_read = trio.Event()
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    async def text(self, content: Content, kind: str, *, owner: str, what: str) -> bytes:
+        self.asked += 1
+        data = content.read(0, content.size)
+        assert data is not None
+        self.meanwhile()
+        self.has_read.set()
+        return b"# Page\n\nwords of " + data
+
+
+async def test_a_document_is_found_by_the_words_of_its_text(tmp_path: Path) -> None:
+    reader = Reader()
+    async with indexed(tmp_path / "index.sqlite", {"a.pdf": "one", "b": "words"}, documents=reader) as docs:
+        source = docs.manager.by_id(docs.handler.source.id)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(docs.index.run)
+            await docs.read("docs://a.pdf")
+            with trio.fail_after(20):
+                await reader.has_read.wait()
+                await docs.index.flush()
+            nursery.cancel_scope.cancel()
+        assert await docs.search("words of one") == ["docs://a.pdf"]
+        assert not await docs.index.excluded(source, plan("nothing", "fixed"))  # its bytes are not its text
+        docs.handler.contents["docs://a.pdf"] = b"two"
+        docs.announce("docs://a.pdf")
+        assert await docs.search("one") == []
+        reader.meanwhile = lambda: docs.announce("docs://a.pdf")
+        await walk(docs.manager, source, lambda _: None)
+        assert await docs.search("two") == []  # it changed while it was read
+        reader.meanwhile = lambda: None
+        walked = await walk(docs.manager, source, lambda _: None)
+        assert (walked.loaded, walked.failed) == (2, 0)
+        assert await docs.search("two") == ["docs://a.pdf"]
+        await walk(docs.manager, source, lambda _: None)
+        assert reader.asked == 3
+
+
+async def test_without_the_extra_documents_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(converter, "_is_installed", lambda _kind: False)
+    reader = Reader()
+    async with indexed(tmp_path / "index.sqlite", {"a.pdf": "%PDF\0"}, documents=reader) as docs:
+        await docs.read("docs://a.pdf")
+        assert (reader.asked, await docs.search("PDF")) == (0, [])

@@ -10,7 +10,7 @@ import logging
 import sqlite3
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path as FilePath
@@ -27,6 +27,7 @@ from bbfs.resources.search.index.text import LARGEST_TEXT, decoded
 from bbfs.resources.search.index.vectors import MOST_DIMENSIONS
 from bbfs.resources.search.literals import Query
 from bbfs.resources.source import Source
+from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader
 
 if TYPE_CHECKING:
     from bbfs.sources.embeddings.embedder import Embedder
@@ -57,6 +58,8 @@ WITHOUT_MODEL = (
     ' folder = "…"'
 )
 _COMPLAINED_EVERY = 60.0
+_TEXT_OF = "text of "
+"""Begins the version of a document that is indexed as text."""
 
 
 def stamp_of(metadata: ResourceMetadata) -> str | None:
@@ -76,15 +79,31 @@ class _Learnt:
         self.content = content
 
 
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """A loaded document that waits to be read as text. owner: the id of its source."""
+
+    entry: Document
+    content: Content
+    kind: str
+    owner: str
+
+
 class LocalIndex:
     """The index of one process, for all its sources but those that forbid it.
 
     path: the database. max_bytes: its budget; 0 turns the index off. clock: seconds since the epoch. embedder: makes
-    vectors; the caller closes it.
+    vectors; the caller closes it. documents: reads documents as text; without it, they are left out.
     """
 
     def __init__(
-        self, path: FilePath, max_bytes: int, *, clock: Callable[[], float], embedder: "Embedder | None" = None
+        self,
+        path: FilePath,
+        max_bytes: int,
+        *,
+        clock: Callable[[], float],
+        embedder: "Embedder | None" = None,
+        documents: DocumentReader | None = None,
     ) -> None:
         self._path = path
         self._max_bytes = max_bytes
@@ -103,6 +122,10 @@ class LocalIndex:
         self._writing = trio.CapacityLimiter(1)
         self._waiting: deque[_Learnt | Entry] = deque()
         self._waiting_bytes = 0
+        self._documents = documents
+        self._unread: deque[_Unread] = deque()
+        self._came = trio.Event()
+        self._being_read: dict[tuple[str, str], Document] = {}
         self._filled = trio.Event()
         self._written = trio.Event()
         self._left: Counter[tuple[str, str]] = Counter()
@@ -168,22 +191,92 @@ class LocalIndex:
 
     def learn(self, source: Source, record: Record, content: Content) -> bool:
         """Queue a loaded content, if it may be text and there is room. Return whether it is queued."""
-        version, size = record.digest, content.size
-        if version is None or size > LARGEST_TEXT or record.on_open or record.parent is not None:
+        entry, kind, size = self._entry(source, record), self.kind_of(record.metadata), content.size
+        if entry is None or (kind is None and size > LARGEST_TEXT):
             return False
-        if len(self._waiting) >= MOST_WAITING or self._waiting_bytes + size > MOST_WAITING_BYTES:
+        waiting = len(self._waiting) + len(self._unread)
+        if waiting >= MOST_WAITING or self._waiting_bytes + size > MOST_WAITING_BYTES:
             self._complain("documents come faster than they can be indexed: some are left out")
             return False
-        data = content.read(0, size)
-        if data is None or len(data) != size:
-            return False
-        metadata = record.metadata
-        title = metadata.title or metadata.name
-        stamp = stamp_of(metadata)
-        entry = Document(source.fingerprint, metadata.native_uri, version, stamp, title, metadata.name, "")
+        if kind is not None:
+            self._unread.append(_Unread(entry, content, kind, source.data.id))
+            self._came.set()
+        else:
+            data = content.read(0, size)
+            if data is None or len(data) != size:
+                return False
+            self._put(_Learnt(entry, data))
         self._waiting_bytes += size
-        self._put(_Learnt(entry, data))
         return True
+
+    async def learn_now(self, source: Source, record: Record, content: Content) -> bool:
+        """As `learn`, but read a document as text before it returns. Raise BbfsError where that fails."""
+        entry, kind = self._entry(source, record), self.kind_of(record.metadata)
+        if entry is None or kind is None:
+            return self.learn(source, record, content)
+        await self._read_document(_Unread(entry, content, kind, source.data.id))
+        return True
+
+    def kind_of(self, metadata: ResourceMetadata) -> str | None:
+        """Return the kind of a document whose text is indexed instead of its bytes, or None for any other resource."""
+        return None if self._documents is None else self._documents.kind_of_binary(metadata)
+
+    def largest(self, metadata: ResourceMetadata) -> int:
+        """Return the bytes of the largest resource of its kind that is indexed."""
+        is_text = self._documents is None or self.kind_of(metadata) is None
+        return LARGEST_TEXT if is_text or self._documents is None else self._documents.bounds.max_size
+
+    def _entry(self, source: Source, record: Record) -> Document | None:
+        """Return the entry of a loaded resource, without its text, or None if it is not indexed."""
+        metadata, version = record.metadata, self._version(record)
+        if version is None or record.on_open or record.parent is not None:
+            return None
+        name = metadata.name if self.kind_of(metadata) is None else metadata.name + TEXT_SUFFIX
+        title = metadata.title or metadata.name
+        return Document(source.fingerprint, metadata.native_uri, version, stamp_of(metadata), title, name, "")
+
+    def _version(self, record: Record) -> str | None:
+        """Return the version of what is indexed of a resource.
+
+        That of a document is no version of its bytes: `bbfs grep` has to read these, whatever words the text has.
+        """
+        is_text = record.digest is None or self.kind_of(record.metadata) is None
+        return record.digest if is_text else f"{_TEXT_OF}{record.digest}"
+
+    async def _keep_reading(self) -> None:
+        """Read the documents that wait as text, one after the other, until cancelled."""
+        while True:
+            await self._came.wait()
+            self._came = trio.Event()
+            while self._unread:
+                document = self._unread.popleft()
+                try:
+                    await self._read_document(document)
+                except BbfsError as error:
+                    log.info("not indexed: %s", error)
+                finally:
+                    self._waiting_bytes -= document.content.size
+
+    async def _read_document(self, document: _Unread) -> None:
+        """Read a document as text and queue that, unless the index has this version already. Raise BbfsError.
+
+        Drop the text if the document changes meanwhile.
+        """
+        entry = document.entry
+        key = entry.source, entry.uri
+        await self.flush()  # a mark that it has changed must come first
+        store = await self.open()
+        if store is not None and await self._writer(partial(store.confirmed, entry, self._clock())):
+            return
+        assert self._documents is not None
+        self._being_read[key] = entry
+        try:
+            text = await self._documents.text(document.content, document.kind, owner=document.owner, what=entry.name)
+        finally:
+            is_current = self._being_read.pop(key, None) is not None
+        if is_current:
+            self._waiting_bytes += len(text)
+            self._put(_Learnt(entry, text))
 
     def changed(self, change: Change, last_cached: Callable[[Path], Node | None]) -> None:
         """Take in a change at a source: documents that may differ are out of the results from now on.
@@ -213,13 +306,19 @@ class LocalIndex:
     def _compare(self, source: Source, record: Record) -> None:
         """Compare a resource whose description or content may have changed with what was indexed."""
         metadata = record.metadata
-        version = None if record.invalidated else record.digest
+        version = None if record.invalidated else self._version(record)
         self._mark(Seen(source.fingerprint, metadata.native_uri, version, stamp_of(metadata)))
 
     def _mark(self, entry: Stale | Seen | Remove) -> None:
         """Queue a mark. Marks are few and small; they are never left out."""
+        key = entry.source, entry.uri
         if not isinstance(entry, Seen):
-            self._left[entry.source, entry.uri] += 1
+            self._left[key] += 1
+        read = self._being_read.get(key)
+        if read is not None and not (
+            isinstance(entry, Seen) and entry.version in (None, read.version) and entry.stamp in (None, read.stamp)
+        ):
+            del self._being_read[key]
         self._put(entry)
 
     def _put(self, entry: _Learnt | Entry) -> None:
@@ -231,6 +330,8 @@ class LocalIndex:
         async with trio.open_nursery() as nursery:
             if self._embedder is not None:
                 nursery.start_soon(self._keep_embedding)
+            if self._documents is not None:
+                nursery.start_soon(self._keep_reading)
             await self._keep_writing()
 
     async def _keep_writing(self) -> None:
@@ -425,7 +526,12 @@ class LocalIndex:
         if store is None:
             return {}
         found = await self._read(partial(store.excluded, source.fingerprint, query, SEARCH_WITHIN))
-        return {uri: version for uri, version in found.items() if not self._left[source.fingerprint, uri]}
+        left = self._left
+        return {
+            uri: version
+            for uri, version in found.items()
+            if not version.startswith(_TEXT_OF) and not left[source.fingerprint, uri]
+        }
 
     async def indexed(self, source: Source) -> Mapping[str, Indexed]:
         """Return the documents of a source by URI. Raise BbfsError."""

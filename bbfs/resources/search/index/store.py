@@ -251,6 +251,14 @@ class IndexStore:
             with self._changing():
                 self._add_terms(set(found[begin : begin + TERMS_AT_ONCE]))
 
+    def confirmed(self, entry: Document, now: float) -> bool:
+        """Return whether a document is in the index in this version already; then note that it still is."""
+        return self._mending(lambda: self._confirm(entry, now))
+
+    def _confirm(self, entry: Document, now: float) -> bool:
+        with self._changing():
+            return self._confirmed(entry, (self._source(entry.source), as_text(entry.uri)), now)
+
     def _confirmed(self, entry: Document, key: tuple[int, str], now: float) -> bool:
         """Return whether a document is in the index in this version already; then note that it still is."""
         query = (
