@@ -34,7 +34,7 @@ from bbfs.resources.search.index.store import Document, IndexStore
 
 BOUND = 600
 SIZE = 2000
-BATCH = 256
+BATCH = 1024
 VOCABULARY = 20_000
 RARE, RARE_TIMES = "zqxneedle", 20
 SOURCE = "bb-filesystem+notes+file"

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bbfs.resources.search.index import store as store_module
 from bbfs.resources.search.index.store import Document, Entry, IndexStore, Remove, Seen, Stale
 from bbfs.resources.search.index.text import CHUNK, LONGEST_PIECE, chunks, decoded
 from bbfs.resources.search.literals import plan
@@ -210,6 +211,22 @@ def test_a_full_index_takes_no_more(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert [record.message for record in caplog.records] == [
         "the index has its 1 bytes ([cache] index): new documents are left out"
     ]
+
+
+def test_a_word_that_is_everywhere_costs_no_hit(store: IndexStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "MOST_RANKED", 3)
+    store.write([document("old", "needle"), document("first", "the", source="two")], 1.0)
+    store.write([document(str(number), f"the number {number} the") for number in range(9)], 1.0)
+    assert set(found(store, "the", limit=3)) <= {"6", "7", "8"}  # the newest
+    assert {*found(store, "the", limit=20)} == {*map(str, range(9))}
+    assert found(store, "the", "two") == ["first"]
+    assert found(store, "needle the", limit=3)[0] == "old"
+    assert {*found(store, "number the absent", limit=20)} == {*map(str, range(9))}
+
+
+def test_a_whole_word_comes_before_the_beginning_of_one(store: IndexStore) -> None:
+    store.write([document("b", "certificates certify certain"), document("a", "a cert and other words")], 1.0)
+    assert found(store, "cert") == ["a", "b"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "garbage", "middle"])

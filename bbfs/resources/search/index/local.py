@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-BATCH, BATCH_BYTES = 256, 1 << 20
+BATCH, BATCH_BYTES = 1024, 1 << 20
 """Entries that are written before the index may be closed, and bytes of their texts: the hardest MiB takes seconds."""
 BEHIND = 0.3
 """Seconds from the first entry to its transaction: programs that wait for their sources have the processors first."""

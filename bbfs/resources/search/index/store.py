@@ -34,6 +34,10 @@ _VERSION = 3
 MOST_TERMS = 1000
 """Terms with one substring; of a more frequent one, all documents are candidates."""
 SHORTEST_RUN = 3
+MOST_RANKED = 5000
+"""Chunks that one question ranks, if the newest of them have enough hits."""
+_HASH = 8 << 20
+"""Bytes of new words that FTS5 gathers before it writes them: each time costs a merge with what is there."""
 _STEPS = 2000
 """Instructions of SQLite between two looks at the clock."""
 LONG = 60.0
@@ -73,6 +77,7 @@ _SCHEMA = (
     "CREATE TABLE term (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE)",
     "CREATE VIRTUAL TABLE termgrams USING fts5(term, content = 'term', content_rowid = 'id', detail = 'none',"
     " tokenize = 'trigram')",
+    *(f"INSERT INTO {table} ({table}, rank) VALUES ('hashsize', {_HASH})" for table in ("words", "grams", "termgrams")),
     *vectors.SCHEMA,
 )
 
@@ -226,9 +231,10 @@ class IndexStore:
         key = (self._source(entry.source), as_text(entry.uri))
         match entry:
             case Document():
-                if self._confirmed(entry, key, now):
+                there = self._found(*key)
+                if there and self._confirmed(entry, key, now):
                     return False
-                self._remove(self._found(*key))
+                self._remove(there)
                 if full:
                     return True
                 self._put(entry, key, now)
@@ -345,11 +351,12 @@ class IndexStore:
         self._add_terms(found)
 
     def _add_terms(self, found: set[str]) -> None:
-        for term in found - self._known:
+        unknown = found - self._known
+        for term in unknown:
             new = self._db.execute("INSERT OR IGNORE INTO term (term) VALUES (?)", (term,))
             if new.rowcount == 1:
                 self._db.execute("INSERT INTO termgrams (rowid, term) VALUES (?, ?)", (new.lastrowid, term))
-        self._known |= found
+        self._known |= unknown
 
     def _text(self, document: int) -> str:
         rows = self._db.execute("SELECT text FROM chunk WHERE document = ? ORDER BY id", (document,))
@@ -433,35 +440,70 @@ class IndexStore:
     def search(self, query: str, limit: int, sources: Collection[str], seconds: float) -> list[tuple[str, Hit]]:
         """Return at most `limit` hits with the fingerprints of their sources, the best first. Raise TimeoutError.
 
-        Documents with all words come first; those with only some follow. The last word may be the beginning of one.
+        Documents with all words come first; then those in which the last word is only the beginning of one; then those
+        with some words. Each more general question is asked only if the ones before have found too little.
         """
         words = query_words(query)
         if not words or not sources or limit < 1:
             return []
-        quoted = [f'"{word}"' for word in words]
-        quoted[-1] += " *"
+        until = time.monotonic() + seconds
         found: dict[tuple[str, str], Hit] = {}
-        for joint in dict.fromkeys((" AND ", " OR ")) if len(words) > 1 else (" AND ",):
-            if len(found) < limit:
-                rows = self._mending(lambda joint=joint: self._ranked(joint.join(quoted), limit, sources, seconds))
-                for source, uri, title, place, rank, text in rows:
-                    found.setdefault((source, uri), Hit(uri, -rank, title or None, snippet(text, words), place))
+        for match in self._matches([f'"{word}"' for word in words], until):
+            rows = self._mending(lambda match=match: self._ranked(match, limit, sources, until))
+            for source, uri, title, place, rank, text in rows:
+                found.setdefault((source, uri), Hit(uri, -rank, title or None, snippet(text, words), place))
+            if len(found) >= limit:
+                break
         return [(source, hit) for (source, _), hit in found.items()][:limit]
 
+    def _matches(self, words: Sequence[str], until: float) -> Iterator[str]:
+        """Yield what to look for, the most particular first: all words, rare ones, any."""
+        yield " AND ".join(words)
+        begun = [*words[:-1], f"{words[-1]} *"]
+        yield " AND ".join(begun)
+        if len(words) > 1:
+            rare = [
+                word
+                for word in dict.fromkeys(begun)
+                if self._mending(lambda word=word: self._newest(word, MOST_RANKED, until)) is None
+            ]
+            if rare:
+                yield " OR ".join(rare)
+            if len(rare) < len(words):
+                yield " OR ".join(begun)
+
+    def _newest(self, match: str, count: int, until: float) -> int | None:
+        """Return the id of the first of the newest `count` chunks that match, or None if there are no more."""
+        query = "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT 1 OFFSET ?"
+        with self._bounded(until - time.monotonic()) as db:
+            row = db.execute(query, (match, count)).fetchone()
+        return None if row is None else row[0] + 1
+
     def _ranked(
-        self, match: str, limit: int, sources: Collection[str], seconds: float
+        self, match: str, limit: int, sources: Collection[str], until: float
+    ) -> list[tuple[str, str, str, str, float, str]]:
+        """Return the best documents of a match; of a very frequent one, at first only of its newest chunks."""
+        newest = self._newest(match, MOST_RANKED, until)
+        rows = self._ranked_since(newest or 0, match, limit, sources, until)
+        if newest is not None and len(rows) < limit:
+            return self._ranked_since(0, match, limit, sources, until)
+        return rows
+
+    def _ranked_since(
+        self, first: int, match: str, limit: int, sources: Collection[str], until: float
     ) -> list[tuple[str, str, str, str, float, str]]:
         # CROSS JOIN: FTS5 ranks only as the outer table. Its own snippet() takes quadratic time if a word is repeated.
         # No LIMIT: a long document may have the best thousand chunks.
         best: dict[int, tuple[int, tuple[str, str, str, str, float]]] = {}
-        with self._bounded(seconds) as db, closing(db.cursor()) as ranked:
+        with self._bounded(until - time.monotonic()) as db, closing(db.cursor()) as ranked:
             ranked.execute(
                 "SELECT document.id, chunk.id, source.fingerprint, uri, document.title, place, words.rank"
                 " FROM words CROSS JOIN chunk ON chunk.id = words.rowid"
                 " CROSS JOIN document ON document.id = chunk.document CROSS JOIN source ON source.id = document.source"
-                " WHERE words MATCH ? AND NOT stale AND fingerprint IN (SELECT value FROM json_each(?))"
+                " WHERE words MATCH ? AND words.rowid >= ? AND NOT stale"
+                " AND fingerprint IN (SELECT value FROM json_each(?))"
                 " ORDER BY words.rank",
-                (match, json.dumps([*sources])),
+                (match, first, json.dumps([*sources])),
             )
             for document, chunk, *row in ranked:
                 best.setdefault(document, (chunk, tuple(row)))
