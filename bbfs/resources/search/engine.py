@@ -100,6 +100,11 @@ class _Asked:
     def __post_init__(self) -> None:
         self.deadline = trio.current_time() + self.within
 
+    @property
+    def most(self) -> int:
+        """Hits to ask for: more where some may be outside of the paths below a source."""
+        return MOST if any(len(path) > 1 for path in self.below) else self.limit
+
     def includes(self, path: Path) -> bool:
         return not self.below or any(path[: len(above)] == above for above in self.below)
 
@@ -186,7 +191,7 @@ class Search:
         handler = self._handler(source, asked.mode)
         if handler is None:
             return
-        most = MOST if any(len(path) > 1 for path in asked.below) else asked.limit
+        most = asked.most
 
         async def request() -> list[tuple[Source, Hit]]:
             async with source.slots.ask():
@@ -207,7 +212,7 @@ class Search:
 
     async def _of_index(self, asked: _Asked, index: Searcher, covered: dict[str, Source], way: Way) -> None:
         name = "the index" if way == "words" else "the index, by meaning"
-        most = MOST if asked.below else asked.limit
+        most = asked.most
         with trio.move_on_at(asked.deadline) as bound:
             try:
                 found = await index.search(asked.query, most, sources=covered.keys(), mode=way)

@@ -10,7 +10,7 @@ from fakes import FlatSource, SearchingSource, TreeSource, World, data_source
 
 from bbfs.model.errors import InvalidUri, NotFound, TooLarge, Unreachable
 from bbfs.model.values import Hit
-from bbfs.resources.search.engine import LONGEST_SNIPPET, MOST, SearchAnswer, Way
+from bbfs.resources.search.engine import LIMIT, LONGEST_SNIPPET, MOST, SearchAnswer, Way
 
 
 def searching(name: str, *names: str, hits: Sequence[Any] | None = None, **fields: Any) -> SearchingSource:
@@ -32,6 +32,7 @@ class Index:
         self._empty = empty
         self._hits = hits
         self.asked: list[tuple[set[str], Way]] = []
+        self.limits: list[int] = []
         self.without_meaning: str | None = "it has words only"
 
     def covers(self, source_id: str) -> bool:
@@ -42,6 +43,7 @@ class Index:
 
     async def search(self, query: str, limit: int, *, sources: Collection[str], mode: Way) -> Sequence[tuple[str, Hit]]:
         self.asked.append((set(sources), mode))
+        self.limits.append(limit)
         return self._hits
 
 
@@ -72,6 +74,8 @@ async def test_what_an_index_finds_as_well_comes_first_and_once(nursery: trio.Nu
         answer = await world.manager.search("word", below=[("bb-scripted+tree+file", "d")])
         assert shown(answer) == ["bb-scripted+tree+file/d/t.md"]
         assert len(a.searched) == 1
+        await world.manager.search("word", below=[("bb-scripted+tree+file",)])
+        assert index.limits == [LIMIT, MOST, LIMIT]
 
 
 @pytest.mark.semantics("S22", "S36")
