@@ -1,16 +1,24 @@
-"""The local index: documents indexed a second, searches, and `bbfs grep` beside `grep -r` and what people would use.
+"""The local index: documents indexed a second, its size and memory, searches, their quality, and `bbfs grep`.
 
 Method: documents of 2 KB from words drawn by Zipf's law with a fixed seed, 20 of them with a rare word. The index is
-written in batches as the daemon does, without reads; beside it FTS5 by hand, with words alone. Searches of one to three
-words, rare and common, are timed one by one. Then the same documents are a folder on a real mount: it is indexed by
-`bbfs index`, and the rare word is looked for by `grep -r` on the warm mount, by `bbfs grep` as a command, by the daemon
-alone, and by `rg` on the plain folder if there is one. Outputs are compared.
+written in batches as the daemon does, without reads, from documents that are made on the way; beside it FTS5 by hand,
+and tantivy, with words alone. Searches of one to three words are timed one by one. Then the same documents are a folder
+on a real mount: `bbfs index` reads them, the daemon is asked for words and for meaning, and the rare word is looked for
+by `grep -r` on the warm mount, by `bbfs grep` as a command, by the daemon alone, and by `rg` on the plain folder. What
+they print is compared.
 
-    python benchmarks/search.py [--documents 20000] [--rounds 5]
+Quality: a second folder of documents made by rule. Each has words of three concepts among common words; a concept has
+four words, its synonyms. A query has one word of each concept of a document, at random: one in four is the document's
+own. The static model (256 dimensions) knows by the same rule that synonyms are near, and that all other words are not.
+So this shows what the search does with a good model, not how good a model is. recall@10: the share of queries whose
+document is among the first ten.
+
+    python benchmarks/search.py [--documents 10000] [--rounds 5] [--rivals benchmarks/rivals/.venv/bin/python]
 """
 
 import argparse
 import itertools
+import json
 import os
 import random
 import shutil
@@ -20,40 +28,87 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import trio
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from harness import Mount, folder
+from vectors import written_model
 
 from bbfs.cli.target import control_client
 from bbfs.resources.search.index.store import Document, IndexStore
 
-BOUND = 600
+BOUND = 3600
 SIZE = 2000
 BATCH = 1024
 VOCABULARY = 20_000
 RARE, RARE_TIMES = "zqxneedle", 20
-SOURCE = "bb-filesystem+notes+file"
+SOURCE, TOPICS = "bb-filesystem+notes+file", "bb-filesystem+topics+file"
+DIMENSIONS = 256
+CONCEPTS, SYNONYMS, OF_DOCUMENT = 400, 4, 3
+TOPIC_DOCUMENTS, TOPIC_QUERIES = 2000, 200
+BESIDE = Path(__file__).parent / "rivals"
 
 
-def texts(count: int) -> tuple[list[str], list[str]]:
-    """Return documents, and the words that they are made of, the most frequent first."""
-    chance = random.Random(1)
+def vocabulary(chance: random.Random, count: int = VOCABULARY) -> list[str]:
     letters = "abcdefghijklmnopqrstuvwxyz"
-    words = ["".join(chance.choices(letters, k=chance.randint(3, 10))) for _ in range(VOCABULARY)]
+    return ["".join(chance.choices(letters, k=chance.randint(3, 10))) for _ in range(count)]
+
+
+def texts(count: int) -> Iterator[str]:
+    """Yield documents of the words of `vocabulary`, the most frequent first."""
+    chance = random.Random(1)
+    words = vocabulary(chance)
     weights = list(itertools.accumulate(1 / (rank + 1) for rank in range(VOCABULARY)))
-    made: list[str] = []
     for number in range(count):
         drawn = chance.choices(words, cum_weights=weights, k=290)
         if number % max(1, count // RARE_TIMES) == 7:
             drawn[100] = RARE
         lines = "\n".join(" ".join(drawn[at : at + 12]) for at in range(0, len(drawn), 12))
-        made.append(f"# Title {number}\n\n{lines}"[:SIZE] + "\n")
-    return made, words
+        yield f"# Title {number}\n\n{lines}"[:SIZE] + "\n"
+
+
+def queries() -> Mapping[str, Sequence[str]]:
+    """Return queries of one to three words, by their kind."""
+    words, chance = vocabulary(random.Random(1)), random.Random(2)
+    kinds = {"rare words": words[2000:], "common words": words[100:1000], "the ten commonest": words[:10]}
+    return {
+        kind: [" ".join(chance.sample(some, count)) for count in (1, 2, 3) for _ in range(20)]
+        for kind, some in kinds.items()
+    }
+
+
+def topics(chance: random.Random) -> tuple[list[list[str]], list[str], list[tuple[str, int]]]:
+    """Return concepts of synonyms, documents, and queries with the numbers of the documents that they mean."""
+    concepts = [["s" + word for word in vocabulary(chance, SYNONYMS)] for _ in range(CONCEPTS)]
+    filler = vocabulary(random.Random(1), 300)
+    chosen = [chance.sample(concepts, OF_DOCUMENT) for _ in range(TOPIC_DOCUMENTS)]
+    made: list[str] = []
+    for some in chosen:
+        words = [chance.choice(concept) for concept in some] * 4 + chance.choices(filler, k=12)
+        chance.shuffle(words)
+        made.append(" ".join(words) + "\n")
+    asked = chance.sample(range(TOPIC_DOCUMENTS), TOPIC_QUERIES)
+    return concepts, made, [(" ".join(chance.choice(concept) for concept in chosen[at]), at) for at in asked]
+
+
+def model(place: Path, concepts: Sequence[Sequence[str]]) -> Path:
+    """Write the static model: a direction for each concept and each other word; synonyms differ a little."""
+    chance = random.Random(3)
+
+    def direction() -> list[float]:
+        return [chance.gauss(0, 1) for _ in range(DIMENSIONS)]
+
+    vectors = {word: direction() for word in (*vocabulary(random.Random(1)), RARE)}
+    for concept in concepts:
+        common = direction()
+        for word in concept:
+            vectors[word] = [a + 0.5 * b for a, b in zip(common, direction(), strict=True)]
+    return written_model(place, vectors)
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -65,85 +120,169 @@ def timed(work: Callable[[], object]) -> float:
 def shown(what: str, samples: Sequence[float]) -> None:
     ordered = sorted(samples)
     last = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-    print(f"{what:<44} median {statistics.median(ordered) * 1e3:8.1f} ms   99 % {last * 1e3:8.1f} ms")
+    print(f"{what:<52} median {statistics.median(ordered) * 1e3:8.1f} ms   99 % {last * 1e3:8.1f} ms", flush=True)
 
 
-def measure_index(directory: Path, made: Sequence[str], words: Sequence[str]) -> None:
-    documents = [Document("s", f"u{at}", "v", None, f"Title {at}", "a.md", text) for at, text in enumerate(made)]
+def memory(process: int) -> float:
+    """Return the resident memory of a process (MB)."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def measure_index(directory: Path, count: int) -> None:
     store = IndexStore(directory / "index.sqlite", 1 << 40)
-    cpu = time.process_time()
-    wall = timed(lambda: [store.write(documents[at : at + BATCH], 1.0) for at in range(0, len(made), BATCH)])
-    cpu = time.process_time() - cpu
-    print(f"indexed: {len(made) / wall:.0f} documents/s, {len(made) / cpu:.0f} a second of processor time")
-    print(f"size: {store.bytes() / 1e6:.1f} MB for {sum(map(len, made)) / 1e6:.1f} MB of text")
-    by_hand = sqlite3.connect(directory / "hand.sqlite")
-    by_hand.execute("CREATE VIRTUAL TABLE f USING fts5(title, text)")
-    rows = ((f"Title {at}", text) for at, text in enumerate(made))
-    wall = timed(lambda: (by_hand.executemany("INSERT INTO f VALUES (?, ?)", rows), by_hand.commit()))
-    print(f"FTS5 by hand, words alone: {len(made) / wall:.0f} documents/s")
-    by_hand.close()
-    chance = random.Random(2)
-    for kind, some in (
-        ("rare words", words[2000:]),
-        ("common words", words[100:1000]),
-        ("the ten commonest", words[:10]),
-    ):
-        queries = [" ".join(chance.sample(some, count)) for count in (1, 2, 3) for _ in range(20)]
-        shown(
-            f"search, {kind}", [timed(lambda query=query: store.search(query, 20, ("s",), BOUND)) for query in queries]
-        )
+    made = enumerate(texts(count))
+    wall, cpu, size, resident = 0.0, 0.0, 0, []
+    while some := [
+        Document("s", f"u{n}", "v", None, f"Title {n}", "a.md", text) for n, text in itertools.islice(made, BATCH)
+    ]:
+        size += sum(len(each.text) for each in some)
+        begun = time.process_time()
+        wall += timed(lambda some=some: store.write(some, 1.0))
+        cpu += time.process_time() - begun
+        resident.append(memory(os.getpid()))
+    print(f"indexed: {count / wall:.0f} documents/s, {count / cpu:.0f} a second of processor time")
+    print(f"memory: {resident[len(resident) // 10]:.0f} MB after a tenth, {max(resident):.0f} MB at most")
+    print(f"size: {store.bytes() / 1e6:.1f} MB for {size / 1e6:.1f} MB of text", flush=True)
+    for kind, asked in queries().items():
+        shown(f"index, {kind}", [timed(lambda query=query: store.search(query, 20, ("s",), BOUND)) for query in asked])
     store.close()
 
 
-def measure_grep(directory: Path, made: Sequence[str], rounds: int) -> None:
+def measure_by_hand(directory: Path, count: int) -> None:
+    """FTS5 as people use it, with the texts in it. A search reads the titles of its best 20."""
+    file = directory / "hand.sqlite"
+    by_hand = sqlite3.connect(file)
+    by_hand.execute("CREATE VIRTUAL TABLE f USING fts5(title, text)")
+    made, wall = enumerate(texts(count)), 0.0
+    while rows := [(f"Title {n}", text) for n, text in itertools.islice(made, BATCH)]:
+        wall += timed(lambda rows=rows: (by_hand.executemany("INSERT INTO f VALUES (?, ?)", rows), by_hand.commit()))
+    print(f"FTS5 by hand, words alone: {count / wall:.0f} documents/s, {file.stat().st_size / 1e6:.1f} MB")
+    best = "SELECT title FROM f WHERE f MATCH ? ORDER BY rank LIMIT 20"
+    for kind, asked in queries().items():
+        samples = [timed(lambda query=query: by_hand.execute(best, (query,)).fetchall()) for query in asked]
+        shown(f"FTS5 by hand, {kind}", samples)
+    by_hand.close()
+
+
+def measure_tantivy(directory: Path, count: int, python: Path) -> None:
+    if not python.exists():
+        print(f"tantivy: left out, as {python} is missing (make .venv/.installed-bench)")
+        return
+    place = directory / "tantivy"
+    place.mkdir()
+    kinds = queries()
+    lines = itertools.chain([count], texts(count), *kinds.values())
+    script = BESIDE / "tantivy_search.py"
+    with subprocess.Popen([python, script, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in lines:
+            process.stdin.write(json.dumps(line) + "\n")
+        process.stdin.close()
+        told = process.stdout.read()
+    if process.returncode != 0:
+        print(f"tantivy: left out, as its process ended with {process.returncode}")
+        return
+    answer = json.loads(told)
+    print(f"tantivy, words alone, two threads: {answer['rate']:.0f} documents/s, {answer['bytes'] / 1e6:.1f} MB")
+    seconds = iter(answer["seconds"])
+    for kind, asked in kinds.items():
+        shown(f"tantivy, {kind}", [next(seconds) for _ in asked])
+
+
+def measure_mount(directory: Path, count: int, rounds: int) -> None:
     root = directory / "texts"
-    for number, text in enumerate(made):
+    for number, text in enumerate(texts(count)):
         place = root / f"{number // 1000:03}"
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{number}.md").write_text(text)
-    mount = Mount([folder("notes", root, ttl="1h")])
+    concepts, documents, asked = topics(random.Random(4))
+    small = directory / "topics"
+    small.mkdir()
+    for number, text in enumerate(documents):
+        (small / f"{number}.txt").write_text(text)
+    tables = {"embeddings": {"folder": str(model(directory / "model", concepts))}}
+    mount = Mount([folder("notes", root, ttl="1h"), folder("topics", small, ttl="1h")], tables=tables)
     try:
         env = mount.environ() | {"LC_ALL": "C.UTF-8", "BBFS_MOUNT": str(mount.path)}
-        where = f"{mount.path}/{SOURCE}"
-
-        def output(*command: str) -> list[str]:
-            ran = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=BOUND)
-            return sorted(ran.stdout.decode().splitlines())
-
-        bbfs = [sys.executable, "-m", "bbfs"]
-        wall = timed(lambda: output(*bbfs, "index", "notes"))
-        print(f"bbfs index, with the reads: {len(made) / wall:.0f} documents/s")
-        ways: dict[str, Callable[[], object]] = {
-            "grep -r on the warm mount": lambda: output("grep", "-rnE", RARE, where),
-            "bbfs grep, the command": lambda: output(*bbfs, "grep", RARE, where),
-            "bbfs grep, the daemon's part": lambda: trio.run(ask, str(mount.path)),
-            "grep -r on the plain folder": lambda: output("grep", "-rnE", RARE, str(root)),
-        }
-        if shutil.which("rg"):
-            ways["ripgrep on the plain folder"] = lambda: output("rg", "-n", RARE, str(root))
-        assert output("grep", "-rnE", RARE, where) == output(*bbfs, "grep", RARE, where)
-        for name, way in ways.items():
-            shown(name, [timed(way) for _ in range(rounds)])
+        wall = timed(lambda: output(env, *BBFS, "index", "notes"))
+        print(f"bbfs index, with the reads and the vectors: {count / wall:.0f} documents/s")
+        output(env, *BBFS, "index", "topics")
+        for kind, some in queries().items():
+            for mode in ("words", "both"):
+                times = [timed(lambda query=query, mode=mode: hits(mount, query, mode, SOURCE)) for query in some]
+                shown(f"search in the daemon, {mode}, {kind}", times)
+        for mode in ("words", "meaning", "both"):
+            well = sum(f"{at}.txt" in hits(mount, query, mode, TOPICS, 10) for query, at in asked)
+            print(f"recall@10, {mode}: {well / len(asked):.3f}")
+        print(f"memory of the daemon: {memory(mount.process.pid):.0f} MB", flush=True)
+        measure_grep(mount, root, env, rounds)
     finally:
         mount.stop()
 
 
-async def ask(mount: str) -> int:
+BBFS = (sys.executable, "-m", "bbfs")
+
+
+def output(env: Mapping[str, str], *command: str) -> list[str]:
+    ran = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=BOUND)
+    return sorted(ran.stdout.decode().splitlines())
+
+
+def measure_grep(mount: Mount, root: Path, env: Mapping[str, str], rounds: int) -> None:
+    where = f"{mount.path}/{SOURCE}"
+    ways: dict[str, Callable[[], object]] = {
+        "grep -r on the warm mount": lambda: output(env, "grep", "-rnE", RARE, where),
+        "bbfs grep, the command": lambda: output(env, *BBFS, "grep", RARE, where),
+        "bbfs grep, the daemon's part": lambda: read_by_grep(mount),
+        "grep -r on the plain folder": lambda: output(env, "grep", "-rnE", RARE, str(root)),
+    }
+    if shutil.which("rg"):
+        ways["ripgrep on the plain folder"] = lambda: output(env, "rg", "-n", RARE, str(root))
+    else:
+        print("ripgrep: left out, as there is no program rg")
+    assert output(env, "grep", "-rnE", RARE, where) == output(env, *BBFS, "grep", RARE, where)
+    for name, way in ways.items():
+        shown(name, [timed(way) for _ in range(rounds)])
+
+
+def answers(mount: Mount, request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the answers of the daemon to a request, as a command gets them."""
+
+    async def work() -> list[dict[str, Any]]:
+        return [answer async for answer in control_client.answers(str(mount.path), request)]
+
+    return trio.run(work)
+
+
+def read_by_grep(mount: Mount) -> int:
     """Return the number of files that the daemon says to read."""
     request = {"request": "grep", "path": SOURCE, "pattern": RARE, "syntax": "extended"}
-    return sum([len(answer.get("read", ())) async for answer in control_client.answers(mount, request)])
+    return sum(len(answer.get("read", ())) for answer in answers(mount, request))
+
+
+def hits(mount: Mount, query: str, mode: str, source: str, limit: int = 20) -> list[str]:
+    """Return the names of the best hits in a source."""
+    request = {"request": "search", "query": query, "paths": [source], "limit": limit, "mode": mode, "within": 60.0}
+    found = answers(mount, request)
+    problems = [answer["problem"] for answer in found if "problem" in answer]
+    assert not problems, problems
+    return [answer["hit"]["path"].rpartition("/")[2] for answer in found if "hit" in answer]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=20_000)
+    parser.add_argument("--documents", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rivals", type=Path, default=BESIDE / ".venv" / "bin" / "python")
     given = parser.parse_args()
-    made, words = texts(given.documents)
-    print(f"{given.documents} documents, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    print(f"{given.documents} documents, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors", flush=True)
     with tempfile.TemporaryDirectory(prefix="bbfs-search-") as directory:
-        measure_index(Path(directory), made, words)
-        measure_grep(Path(directory), made, given.rounds)
+        measure_index(Path(directory), given.documents)
+        measure_by_hand(Path(directory), given.documents)
+        measure_tantivy(Path(directory), given.documents, given.rivals)
+        measure_mount(Path(directory), given.documents, given.rounds)
+    print(f"load {os.getloadavg()[0]:.1f} at the end")
 
 
 if __name__ == "__main__":

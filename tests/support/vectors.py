@@ -3,7 +3,7 @@
 import json
 import sqlite3
 import struct
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,17 @@ def vector_of(word: str, dimensions: int = DIMENSIONS) -> list[float]:
 
 
 def static_model(folder: Path, dimensions: int = DIMENSIONS) -> Path:
-    """Write a static model: a tokenizer of words, and a matrix with a vector for each."""
+    """Write the static model of the tests."""
+    return written_model(folder, {word: vector_of(word, dimensions) for word in words()})
+
+
+def written_model(folder: Path, vectors: Mapping[str, Sequence[float]]) -> Path:
+    """Write a static model: a tokenizer of words, and a matrix with the vector of each."""
     import numpy as np
     from safetensors.numpy import save_file
 
-    tokens = ["[UNK]", *words()]
+    tokens = ["[UNK]", *vectors]
+    unknown = [0.01] * len(next(iter(vectors.values())))
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = {
         "version": "1.0",
@@ -94,8 +100,7 @@ def static_model(folder: Path, dimensions: int = DIMENSIONS) -> Path:
     }
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", "normalize": True}))
-    rows = [[0.01] * dimensions, *(vector_of(token, dimensions) for token in tokens[1:])]
-    save_file({"embeddings": np.array(rows, dtype="float32")}, folder / "model.safetensors")
+    save_file({"embeddings": np.array([unknown, *vectors.values()], dtype="float32")}, folder / "model.safetensors")
     return folder
 
 
