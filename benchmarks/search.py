@@ -13,7 +13,7 @@ own. The static model (256 dimensions) knows by the same rule that synonyms are 
 So this shows what the search does with a good model, not how good a model is. recall@10: the share of queries whose
 document is among the first ten.
 
-    python benchmarks/search.py [--documents 10000] [--rounds 5] [--rivals benchmarks/rivals/.venv/bin/python]
+    python benchmarks/search.py [--documents 10000] [--rounds 5] [--parts index,hand,tantivy,mount]
 """
 
 import argparse
@@ -128,6 +128,12 @@ def memory(process: int) -> float:
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
+def processor_time(process: int) -> float:
+    """Return the processor time of a process (seconds)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def measure_index(directory: Path, count: int) -> None:
     store = IndexStore(directory / "index.sqlite", 1 << 40)
     made = enumerate(texts(count))
@@ -164,7 +170,8 @@ def measure_by_hand(directory: Path, count: int) -> None:
     by_hand.close()
 
 
-def measure_tantivy(directory: Path, count: int, python: Path) -> None:
+def measure_tantivy(directory: Path, count: int) -> None:
+    python = BESIDE / ".venv" / "bin" / "python"
     if not python.exists():
         print(f"tantivy: left out, as {python} is missing (make .venv/.installed-bench)")
         return
@@ -210,8 +217,11 @@ def measure_mount(directory: Path, count: int, rounds: int) -> None:
         output(env, *BBFS, "index", "topics")
         for kind, some in queries().items():
             for mode in ("words", "both"):
+                spent = processor_time(mount.process.pid)
                 times = [timed(lambda query=query, mode=mode: hits(mount, query, mode, SOURCE)) for query in some]
+                spent = (processor_time(mount.process.pid) - spent) / len(some)
                 shown(f"search in the daemon, {mode}, {kind}", times)
+                print(f"{'':<52} {spent * 1e3:.1f} ms of the daemon's processor time each")
         for mode in ("words", "meaning", "both"):
             well = sum(f"{at}.txt" in hits(mount, query, mode, TOPICS, 10) for query, at in asked)
             print(f"recall@10, {mode}: {well / len(asked):.3f}")
@@ -274,14 +284,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rivals", type=Path, default=BESIDE / ".venv" / "bin" / "python")
+    parser.add_argument("--parts", default="index,hand,tantivy,mount")
     given = parser.parse_args()
     print(f"{given.documents} documents, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors", flush=True)
     with tempfile.TemporaryDirectory(prefix="bbfs-search-") as directory:
-        measure_index(Path(directory), given.documents)
-        measure_by_hand(Path(directory), given.documents)
-        measure_tantivy(Path(directory), given.documents, given.rivals)
-        measure_mount(Path(directory), given.documents, given.rounds)
+        parts: dict[str, Callable[[Path, int], None]] = {
+            "index": measure_index,
+            "hand": measure_by_hand,
+            "tantivy": measure_tantivy,
+            "mount": lambda place, count: measure_mount(place, count, given.rounds),
+        }
+        for part in given.parts.split(","):
+            parts[part](Path(directory), given.documents)
     print(f"load {os.getloadavg()[0]:.1f} at the end")
 
 
