@@ -364,11 +364,18 @@ class ResourceManager:
         if len(path) == 1 and path[0] not in self.root_files:
             return DIRECTORY
         try:
-            return source.catalog.cached(below)
+            node = source.catalog.cached(below)
+            if node is None or node.record is None or not self.gives_way(path, node.record):
+                return node
         except NotFound:
             if self.text_of(path) is None:
                 raise
         return self._texts.catalog.cached(path) if self._texts is not None else None
+
+    def gives_way(self, path: Path, record: Record) -> bool:
+        """Return whether a name leads to a text: the source does not have the resource that a template makes of it."""
+        is_absent = record.provisional and self.absent_until(record) is not None
+        return is_absent and self.text_of(path) is not None
 
     def text_of(self, path: Path) -> Record | None:
         """Return the document whose text a path names, by what is cached, or None."""
@@ -421,6 +428,8 @@ class ResourceManager:
             try:
                 with source.waiters:
                     node = await source.catalog.find(below)
+                if node.record is not None and self.gives_way(path, node.record):
+                    node = await self._find_text(path) or node
             except BbfsError as error:
                 text = await self._find_text(path) if isinstance(error, NotFound) else None
                 if text is not None:

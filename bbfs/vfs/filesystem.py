@@ -154,6 +154,8 @@ class FileSystem:
         try:
             return after(ended, self._load, path, record)
         except BbfsError as error:
+            if manager.gives_way(path, record):
+                raise Outdated("/".join(path)) from error  # the next lookup finds the text
             if wanted is not Wanted.XATTRS or isinstance(error, NotFound):
                 raise
             return None

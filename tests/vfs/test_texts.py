@@ -118,6 +118,24 @@ async def test_the_mime_type_makes_a_document_too(nursery: trio.Nursery) -> None
         assert await world.kernel.cat(f"{DOCS}/x/report.md") == b"text of 1"
 
 
+@pytest.mark.semantics("S38", "S34")
+async def test_a_name_that_a_template_makes_leads_to_the_text_if_the_source_has_no_such_resource(
+    nursery: trio.Nursery,
+) -> None:
+    source = flat()
+    source.template("x://{name}")
+    async with World(nursery, source) as world:
+        await with_texts(world)
+        text = f"{DOCS}/x/a.pdf.md"
+        assert (await world.kernel.stat(text)).size == len(b"text of 1")
+        assert await world.kernel.cat(text) == b"text of 1"
+        assert source.loads["x://a.pdf.md"] == 1
+        source.contents["x://b.pdf.md"] = b"its own"
+        assert await world.kernel.cat(f"{DOCS}/x/b.pdf.md") == b"its own"
+        with pytest.raises(NotFound):
+            await world.kernel.stat(f"{DOCS}/x/c.txt.md")
+
+
 @pytest.mark.semantics("S38", "S18")
 async def test_a_change_of_the_document_is_one_of_its_text(nursery: trio.Nursery) -> None:
     source = flat(content_ttl=3600.0)
