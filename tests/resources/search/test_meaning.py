@@ -1,5 +1,6 @@
 """The vectors of the local index: what they find, when they are made again, and what a bad model costs."""
 
+import fcntl
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -185,6 +186,18 @@ async def test_another_model_replaces_the_vectors_and_nothing_else(path: Path, m
         await docs.read("new")
         await docs.index.embed()
         assert {*(await docs.found("brew"))[:2]} == {"cup", "new"}
+
+
+async def test_only_one_process_makes_vectors_at_a_time(path: Path) -> None:
+    model = Model()
+    async with meant(path, model) as docs:
+        with path.with_suffix(".lock").open("w") as lock:
+            path.with_suffix(".lock").chmod(0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            await docs.index.embed()
+            assert model.asked == []
+        await docs.index.embed()
+        assert (await docs.found("expired"))[0] == "tls"
 
 
 async def test_two_processes_with_two_models_do_not_replace_each_other_for_ever(

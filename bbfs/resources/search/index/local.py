@@ -6,10 +6,13 @@ The database is opened at the first use. Reading and writing happen in threads o
 is alone. Without a usable database everything else still works.
 """
 
+import fcntl
 import logging
+import os
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -27,6 +30,7 @@ from bbfs.resources.search.index.text import LARGEST_TEXT, decoded
 from bbfs.resources.search.index.vectors import MOST_DIMENSIONS
 from bbfs.resources.search.literals import Query
 from bbfs.resources.source import Source
+from bbfs.serving.private_files import open_own
 from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader
 
 if TYPE_CHECKING:
@@ -370,8 +374,26 @@ class LocalIndex:
         if store is None or self.without_meaning is not None:
             return
         async with self._embedding:
-            while not self._waiting and await self._embed_some(store):
-                pass
+            with self._alone() as alone:
+                while alone and not self._waiting and await self._embed_some(store):
+                    pass
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Yield whether this process makes the vectors now: a second one would pay for the same ones."""
+        try:
+            lock = open_own(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise Unreachable(f"the index: {error}") from error
+        try:
+            alone = True
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                alone = False
+            yield alone
+        finally:
+            os.close(lock)
 
     async def _embed_some(self, store: IndexStore) -> bool:
         """Make the next vectors. Return whether there were any to make."""

@@ -432,7 +432,7 @@ class IndexStore:
                 yield self._reader
             except sqlite3.OperationalError as error:
                 if time.monotonic() > until:
-                    raise TimeoutError(f"the index did not answer within {seconds:g} s") from error
+                    raise TimeoutError("the index did not answer in time") from error
                 raise
             finally:
                 self._reader.set_progress_handler(None, 0)
