@@ -29,6 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -183,9 +184,10 @@ def measure_tantivy(directory: Path, count: int) -> None:
     with subprocess.Popen([python, script, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        for line in lines:
-            process.stdin.write(json.dumps(line) + "\n")
-        process.stdin.close()
+        with suppress(BrokenPipeError):  # its exit status says it
+            for line in lines:
+                process.stdin.write(json.dumps(line) + "\n")
+            process.stdin.close()
         told = process.stdout.read()
     if process.returncode != 0:
         print(f"tantivy: left out, as its process ended with {process.returncode}")
