@@ -382,8 +382,8 @@ class ResourceManager:
         name = path[-1].removesuffix(TEXT_SUFFIX)
         if self._texts is None or name in ("", path[-1]) or len(path) == 1:
             return None
-        source, below = self._place((*path[:-1], name))
         try:
+            source, below = self._place((*path[:-1], name))
             node = source.catalog.last_cached(below) if source.data.text != "off" else None
         except (NotFound, NotADirectory):
             return None
