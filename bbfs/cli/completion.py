@@ -44,7 +44,10 @@ class WholeWords(BashComplete):
     source_template = _BASH
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        line = os.environ["COMP_LINE"]
+        line = os.environ.get("COMP_LINE")
+        if line is None:  # the shell has the function of an older bbfs
+            words, self._begun = super().get_completion_args()
+            return words, self._begun
         words = split_arg_string(line)[1:]
         self._begun = words.pop() if words and not line[-1:].isspace() else ""
         return words, self._begun

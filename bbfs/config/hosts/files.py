@@ -56,7 +56,7 @@ class NoServers(ConfigError):
 class RefusedServer(ConfigError):
     """A server of a host's file cannot be used. name: that its source would have."""
 
-    def __init__(self, name: str, problem: str) -> None:
+    def __init__(self, problem: str, name: str = "") -> None:
         super().__init__(problem)
         self.name = name
 
@@ -108,7 +108,7 @@ def host_servers(
         elif on_refused is None:
             problems.extend(own)
         else:
-            on_refused(RefusedServer(name, "\n".join(own)))
+            on_refused(RefusedServer("\n".join(own), name))
     problems.raise_if_any()
     return tuple(found)
 
