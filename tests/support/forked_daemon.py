@@ -25,7 +25,7 @@ from typing import Any
 MESSAGE = 1 << 20
 """Bytes of a message at most."""
 IMPORTED = ("bbfs.fuse.daemon", "bbfs.sources.filesystem", "bbfs.sources.mcp", "bbfs.sources.mcp.handler")
-"""What most mounts need; a daemon imports the rest when it needs it."""
+"""The modules that most mounts need. A daemon imports the rest when it needs it."""
 START_TIMEOUT = 60.0
 """Seconds until the process that forks has imported everything and has forked."""
 

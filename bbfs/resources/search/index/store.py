@@ -181,7 +181,7 @@ class IndexStore:
         self._reader = sqlite3.connect(self._path, timeout=BUSY_TIMEOUT, check_same_thread=False)
         self._reader.execute("PRAGMA query_only = 1")
         self.has_vectors = vectors.extended(self._db) and vectors.extended(self._reader)
-        """Whether vectors can be written and searched."""
+        """True if vectors can be written and searched."""
         self._known: set[str] = set()
         self._generation = -1
 
