@@ -25,14 +25,16 @@ from pyfuse3 import (
     PollHandle,
     ReaddirToken,
     RequestContext,
+    SetattrFields,
     StatvfsData,
     XAttrNameT,
 )
 
 from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, wants_out
-from bbfs.model.errors import BbfsError, ReadOnly
+from bbfs.model.errors import BbfsError, NotSupported
 from bbfs.vfs.filesystem import Attributes, FileSystem
 from bbfs.vfs.names import Wait, answered
+from bbfs.vfs.writes import NewAttributes
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +92,7 @@ class Operations(pyfuse3.Operations):
         self._calls = SystemCalls()
         self._files = files
         self._names = files.names
+        self._writes = files.writes
         self._directories = files.directories
         self._uncached = files.uncached
         self._owner = owner
@@ -201,7 +204,9 @@ class Operations(pyfuse3.Operations):
     @answers
     async def open(self, inode: InodeT, flags: int, ctx: RequestContext) -> FileInfo:
         if flags & _WRITING:
-            raise ReadOnly("the mount is read-only")
+            with self.interrupts.watching(ctx.pid):
+                return FileInfo(fh=FileHandleT(await self._writes.open(inode, flags)), keep_cache=True)
+            raise FUSEError(errno.EINTR)
         handle = self._files.open(inode)
         if type(handle) is Wait:
             handle = await self._waited(ctx, handle, self._files.open, inode)
@@ -245,7 +250,95 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def flush(self, fh: FileHandleT) -> None:
-        raise FUSEError(errno.ENOSYS)  # nothing to write back: the kernel stops asking
+        if not self._writes.possible:
+            raise FUSEError(errno.ENOSYS)  # nothing to write back: the kernel stops asking
+        await self._writes.flush(fh)
+
+    @answers
+    async def fsync(self, fh: FileHandleT, datasync: bool) -> None:
+        await self._writes.sync(fh)
+
+    @answers
+    async def fsyncdir(self, fh: FileHandleT, datasync: bool) -> None:
+        """Return at once: a name is at its source, or in the store of pending writes, when its call returns."""
+
+    @answers
+    async def create(
+        self, parent_inode: InodeT, name: FileNameT, mode: int, flags: int, ctx: RequestContext
+    ) -> tuple[FileInfo, EntryAttributes]:
+        with self.interrupts.watching(ctx.pid):
+            handle, found = await self._writes.create(parent_inode, name, flags, mode & ~ctx.umask)
+            return FileInfo(fh=FileHandleT(handle), keep_cache=True), self._entry(found)
+        raise FUSEError(errno.EINTR)
+
+    @answers
+    async def mknod(
+        self, parent_inode: InodeT, name: FileNameT, mode: int, rdev: int, ctx: RequestContext
+    ) -> EntryAttributes:
+        if not stat.S_ISREG(mode):
+            raise NotSupported("no source has devices, pipes and sockets")
+        return self._entry(await self._writes.make_node(parent_inode, name, mode & ~ctx.umask))
+
+    @answers
+    async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
+        return await self._writes.write(fh, off, buf)
+
+    @answers
+    async def setattr(
+        self,
+        inode: InodeT,
+        attr: EntryAttributes,
+        fields: SetattrFields,
+        fh: FileHandleT | None,
+        ctx: RequestContext,
+    ) -> EntryAttributes:
+        wanted = NewAttributes(
+            size=attr.st_size if fields.update_size else None,
+            modified_ns=attr.st_mtime_ns if fields.update_mtime else None,
+            accessed_ns=attr.st_atime_ns if fields.update_atime else None,
+            mode=stat.S_IMODE(attr.st_mode) if fields.update_mode else None,
+            uid=attr.st_uid if fields.update_uid else None,
+            gid=attr.st_gid if fields.update_gid else None,
+        )
+        with self.interrupts.watching(ctx.pid):
+            return self._entry(await self._writes.set_attributes(inode, fh, wanted))
+        raise FUSEError(errno.EINTR)
+
+    @answers
+    async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
+        await self._writes.remove(parent_inode, name)
+
+    @answers
+    async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: int, ctx: RequestContext) -> EntryAttributes:
+        return self._entry(await self._writes.make_directory(parent_inode, name, mode & ~ctx.umask))
+
+    @answers
+    async def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
+        await self._writes.remove_directory(parent_inode, name)
+
+    @answers
+    async def rename(
+        self,
+        parent_inode_old: InodeT,
+        name_old: FileNameT,
+        parent_inode_new: InodeT,
+        name_new: FileNameT,
+        flags: int,
+        ctx: RequestContext,
+    ) -> None:
+        await self._writes.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags)
+
+    @answers
+    async def link(
+        self, inode: InodeT, new_parent_inode: InodeT, new_name: FileNameT, ctx: RequestContext
+    ) -> EntryAttributes:
+        return self._entry(await self._writes.link(inode, new_parent_inode, new_name))
+
+    @answers
+    async def symlink(
+        self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext
+    ) -> EntryAttributes:
+        return self._entry(await self._writes.symlink(parent_inode, name, target))
 
     @answers
     async def getxattr(self, inode: InodeT, name: bytes, ctx: RequestContext) -> bytes:

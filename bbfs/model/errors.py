@@ -76,6 +76,36 @@ class Outdated(BbfsError):
     errno = _errno.ESTALE
 
 
+class Conflict(BbfsError):
+    """The source has another version than the one that a write replaces; the text says which."""
+
+    errno = _errno.ESTALE
+
+
+class Exists(BbfsError):
+    """The name that should be created is there already."""
+
+    errno = _errno.EEXIST
+
+
+class NotEmpty(BbfsError):
+    """A directory that should be removed or replaced has entries."""
+
+    errno = _errno.ENOTEMPTY
+
+
+class NoSpace(BbfsError):
+    """No room for what is written, at the source or on the disk that keeps it; the text says where."""
+
+    errno = _errno.ENOSPC
+
+
+class Rejected(BbfsError):
+    """The source does not accept the content, such as a row that breaks a constraint; the text has its reason."""
+
+    errno = _errno.EINVAL
+
+
 class Busy(BbfsError):
     """Too many programs wait for one source."""
 

@@ -18,6 +18,7 @@ from bbfs.sources import (
     CanLoadIfChanged,
     CanSearch,
     CanWatch,
+    CanWrite,
     Handler,
     LoadsWhileWanted,
     ProposesSearch,
@@ -133,6 +134,11 @@ class Source:
         return handler if handler is not None and handler.searches else None
 
     @property
+    def writes(self) -> CanWrite | None:
+        """The handler, if it writes and the configuration grants it."""
+        return self.handler if self.data.capabilities.write and isinstance(self.handler, CanWrite) else None
+
+    @property
     def capabilities(self) -> list[str]:
         """The capabilities that the configuration grants and the handler has."""
         granted, handler = self.data.capabilities, self.handler
@@ -140,6 +146,7 @@ class Source:
             "read": granted.read and self.loads is not None,
             "list": granted.list and isinstance(handler, CanList | CanListDirectory),
             "search": self.searches is not None,
+            "write": self.writes is not None,
         }
         return [name for name, held in can.items() if held]
 

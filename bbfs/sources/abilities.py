@@ -4,14 +4,16 @@ A handler translates one data source. It caches nothing, retries nothing and has
 all three), and it raises only `BbfsError`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from bbfs.model.values import (
     Call,
     Change,
     Completion,
+    Content,
     DataSource,
+    Expected,
     Hit,
     Listing,
     ListingProgress,
@@ -21,6 +23,7 @@ from bbfs.model.values import (
     SourceState,
     Tool,
     Unchanged,
+    WriteOperation,
 )
 
 
@@ -211,6 +214,72 @@ class CanPut(Protocol):
 
     async def remove(self, where: str) -> None:
         """Remove a resource. Raise NotFound."""
+        ...
+
+
+@runtime_checkable
+class CanWrite(Protocol):
+    """Writes whole resources, where the configuration grants the capability `write`.
+
+    All methods take native URIs: that of a listed resource, or the one that the rule gives an unused name
+    (`uri_paths.native_of`). A method returns once the source has stored the change, and raises BbfsError if it has not:
+    Conflict, Exists, NotEmpty, NoSpace, Rejected, Denied, NotSupported … An error after which the source may have the
+    change all the same is Unreachable, DeadlineExceeded or BbfsError. bbfs bounds the time of each.
+    """
+
+    def writes(self, native_uri: str) -> Collection[WriteOperation]:
+        """Return the operations that the source has for a resource or a name. Asks the source nothing.
+
+        `create` and `replace` are `write`; each other one needs the method of that name.
+        """
+        ...
+
+    @property
+    def detects_conflicts(self) -> bool:
+        """Return whether `write` and `remove` compare `expected` with the source's state in one step with the change.
+
+        If not, bbfs asks for the state just before, and a change of somebody else in between is lost.
+        """
+        ...
+
+    async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
+        """Create a resource or replace its content. Return its metadata as the source has it now, as far as known.
+
+        content: `read_waiting` reads it, in pieces; the handler does not close it.
+        """
+        ...
+
+    async def remove(self, native_uri: str, expected: Expected) -> None:
+        """Remove a resource. Raise NotFound."""
+        ...
+
+
+@runtime_checkable
+class CanRename(CanWrite, Protocol):
+    """Renames resources or directories at the source. Without it, bbfs copies a resource and removes the old one."""
+
+    async def rename(self, native_uri: str, to: str, *, replace: bool) -> ResourceMetadata:
+        """Give a resource another URI. Raise Exists if that is in use and `replace` is false; else as rename(2)."""
+        ...
+
+
+@runtime_checkable
+class CanMakeDirectories(CanWrite, Protocol):
+    """Has directories of its own. Without it, a directory lives in the mount until a resource is below it."""
+
+    async def make_directory(self, native_uri: str) -> ResourceMetadata: ...
+
+    async def remove_directory(self, native_uri: str) -> None:
+        """Remove an empty directory. Raise NotEmpty, NotFound."""
+        ...
+
+
+@runtime_checkable
+class CanSetTime(CanWrite, Protocol):
+    """Keeps a time of modification that a program sets."""
+
+    async def set_time(self, native_uri: str, modified_ns: int) -> ResourceMetadata:
+        """Set the time of modification (nanoseconds since the epoch)."""
         ...
 
 

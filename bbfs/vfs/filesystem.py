@@ -30,6 +30,7 @@ from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles, Opening
 from bbfs.vfs.inode_table import Inode, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
 from bbfs.vfs.names import Ended, Names, Wait, after, as_bytes
+from bbfs.vfs.writes import Writes
 from bbfs.vfs.xattrs import ExtendedAttributes, XattrCache
 
 
@@ -71,6 +72,7 @@ class FileSystem:
         self.held_below = self._kernel.held_below
         self.names = Names(manager, self.inodes, self.files, self._kernel.note_absent)
         self.directories = OpenDirectories(manager, self.inodes, self.files, self.names, self._kernel)
+        self.writes = Writes()
         self.uncached: dict[int, bool] = {}
         """The open files whose bytes the kernel must not keep, by handle; True where a read may wait for the source.
 

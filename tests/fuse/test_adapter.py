@@ -22,7 +22,7 @@ from bbfs.model.errors import BbfsError
 from bbfs.vfs.filesystem import FileSystem
 
 OWNER = Ownership(uid=1234, gid=5678)
-NOBODY = cast(pyfuse3.RequestContext, SimpleNamespace(pid=0))
+NOBODY = cast(pyfuse3.RequestContext, SimpleNamespace(pid=0, umask=0o022))
 """The context of a request whose thread has no number here."""
 
 
@@ -44,6 +44,11 @@ ERRNOS = {
     "ReadOnly": errno.EROFS,
     "NotSupported": errno.EOPNOTSUPP,
     "Outdated": errno.ESTALE,
+    "Conflict": errno.ESTALE,
+    "Exists": errno.EEXIST,
+    "NotEmpty": errno.ENOTEMPTY,
+    "NoSpace": errno.ENOSPC,
+    "Rejected": errno.EINVAL,
     "Busy": errno.EAGAIN,
     "NotADirectory": errno.ENOTDIR,
     "IsADirectory": errno.EISDIR,
@@ -65,12 +70,13 @@ class Failing:
         self._error = error
 
     def __getattr__(self, name: str) -> Any:
-        return self if name in ("names", "directories", "uncached") else self._fail
+        return self if name in ("names", "directories", "uncached", "writes") else self._fail
 
     def _fail(self, *_: Any, **__: Any) -> Any:
         raise self._error
 
 
+UPDATES = [f"update_{name}" for name in ("size", "mtime", "atime", "ctime", "mode", "uid", "gid")]
 REQUESTS: dict[str, tuple[Any, ...]] = {
     "lookup": (1, b"a", NOBODY),
     "getattr": (1, NOBODY),
@@ -85,6 +91,18 @@ REQUESTS: dict[str, tuple[Any, ...]] = {
     "getxattr": (1, b"user.a", NOBODY),
     "listxattr": (1, NOBODY),
     "statfs": (NOBODY,),
+    "create": (1, b"a", 0o644, os.O_WRONLY, NOBODY),
+    "mknod": (1, b"a", stat.S_IFREG | 0o644, 0, NOBODY),
+    "write": (1, 0, b"a"),
+    "setattr": (1, pyfuse3.EntryAttributes(), SimpleNamespace(**dict.fromkeys(UPDATES, False)), None, NOBODY),
+    "flush": (1,),
+    "fsync": (1, False),
+    "unlink": (1, b"a", NOBODY),
+    "mkdir": (1, b"a", 0o755, NOBODY),
+    "rmdir": (1, b"a", NOBODY),
+    "rename": (1, b"a", 1, b"b", 0, NOBODY),
+    "link": (1, 1, b"a", NOBODY),
+    "symlink": (1, b"a", b"b", NOBODY),
 }
 
 
@@ -137,7 +155,7 @@ async def test_what_is_unforeseen_answers_eio_with_a_traceback_in_the_log(
 @pytest.mark.semantics("S27")
 def test_every_request_that_is_answered_here_goes_through_the_one_rule() -> None:
     own = {name for name, value in vars(Operations).items() if callable(value) and not name.startswith("_")}
-    assert own == REQUESTS.keys() | {"forget", "flush"}
+    assert own == REQUESTS.keys() | {"forget", "fsyncdir"}
     for name in own - {"forget"}:
         assert hasattr(getattr(Operations, name), "__wrapped__"), name
 
@@ -152,7 +170,7 @@ async def test_forget_never_raises_and_goes_on(error: Exception, caplog: pytest.
         if ino == 2:
             raise error
 
-    files = cast(FileSystem, SimpleNamespace(forget=forget, names=None, directories=None, uncached={}))
+    files = cast(FileSystem, SimpleNamespace(forget=forget, names=None, directories=None, uncached={}, writes=None))
     inodes = [(pyfuse3.InodeT(2), 1), (pyfuse3.InodeT(3), 4)]
     await Operations(files, OWNER, Interrupts()).forget(inodes)
     assert forgotten == [(2, 1), (3, 4)]
