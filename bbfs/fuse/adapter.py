@@ -118,7 +118,7 @@ class Operations(pyfuse3.Operations):
         entry = EntryAttributes()
         if found.ino == 0:
             return entry
-        bits = {"directory": 0o555, "file": 0o444, "symlink": 0o777}[found.kind]
+        bits = {"directory": 0o555, "file": 0o444, "symlink": 0o777}[found.kind] | (0o200 if found.writable else 0)
         if found.kind != "symlink":
             bits &= ~self._owner.umask
         entry.st_mode = pyfuse3.ModeT(_TYPES[found.kind] | bits)

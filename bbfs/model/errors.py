@@ -94,6 +94,12 @@ class NotEmpty(BbfsError):
     errno = _errno.ENOTEMPTY
 
 
+class CrossesSources(BbfsError):
+    """A name cannot be moved there by renaming; programs copy instead, as between two disks."""
+
+    errno = _errno.EXDEV
+
+
 class NoSpace(BbfsError):
     """No room for what is written, at the source or on the disk that keeps it; the text says where."""
 

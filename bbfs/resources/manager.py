@@ -9,10 +9,10 @@ Two maps hold the metadata: records by URI (`Source.catalog.records` of each sou
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import trio
 
@@ -38,6 +38,7 @@ from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.base import Changes, View, is_directory
 from bbfs.resources.catalog.inventory import ChangedPaths
+from bbfs.resources.catalog.overlay import Overlay
 from bbfs.resources.catalog.record import (
     AWAITED,
     DIRECTORY,
@@ -61,11 +62,14 @@ from bbfs.resources.shared_tier import SharedContents
 from bbfs.resources.source import Source, fingerprint
 from bbfs.resources.tiers import DiskTier
 from bbfs.resources.writeback import Memory
+from bbfs.resources.writing.pending import PendingStore, pending_path
+from bbfs.resources.writing.writer import Writer
 from bbfs.serving.changes import Bus
 from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler
 from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, is_document_name, kind_of
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 LOADS_AT_ONCE = 64
 """Concurrent loads of one `load_resources`, besides the bound of each source."""
@@ -102,11 +106,12 @@ class ResourceManager:
         shared: SharedTier | None = None,
         index: LocalIndex | None = None,
         documents: DocumentReader | None = None,
+        pending: PendingStore | None = None,
         clock: Callable[[], float] = steady_time,
     ) -> None:
         """Take the memory budget of contents, and the tiers below memory and the index of texts, if configured.
 
-        documents: reads documents as text.
+        documents: reads documents as text. pending: keeps what a source did not take; by default, that of this user.
         """
         self.documents = DocumentReader() if documents is None else documents
         self.sources: dict[str, Source] = {}
@@ -115,6 +120,8 @@ class ResourceManager:
         self._about: tuple[str, Source] | None = None
         self._searches: Source | None = None
         self._texts: Source | None = None
+        self.writable_roots: set[str] = set()
+        """The directories at the root whose sources can be written."""
         self.root_files: tuple[str, ...] = ()
         """The names of the files at the root."""
         self.contents: ContentCache[Content] = ContentCache(cache_bytes)
@@ -141,6 +148,15 @@ class ResourceManager:
             clock=clock,
         )
         self._invalidation = Invalidation(self.sources, self._loader, self._notify, clock)
+        self.writer = Writer(
+            self._flights,
+            self._loader,
+            self._publisher,
+            PendingStore(pending_path()) if pending is None else pending,
+            changed=self._notify,
+            mounted=lambda source, path: self._mounted(source, path)[0],
+            clock=clock,
+        )
         self._ahead = LoadAhead(
             self._loader.fetch,
             self._flights,
@@ -188,6 +204,9 @@ class ResourceManager:
         else:
             raise NotSupported(f"{data.id}: a source of type {data.type!r} cannot be listed")
         source = Source(data, handler, catalog, RequestSlots(max(1, data.policy.concurrency)), fingerprint(data))
+        if source.writes is not None and not hidden:
+            source.overlay = Overlay(catalog, self.clock)
+            self.writable_roots.add(data.uri_prefix)
         found = of_source(data)
         if found is None or not found.is_local:  # a local source answers at once
             self._ahead.add(source)
@@ -363,6 +382,8 @@ class ResourceManager:
         source, below = self.place(path)
         if len(path) == 1 and path[0] not in self.root_files:
             return DIRECTORY
+        if source.overlay is not None and (overlaid := source.overlay.find(below)) is not None:
+            return overlaid
         try:
             node = source.catalog.cached(below)
             if node is None or node.record is None or not self.gives_way(path, node.record):
@@ -412,7 +433,8 @@ class ResourceManager:
         """
         source, below = self.place(path)
         try:
-            node = source.catalog.last_cached(below)
+            node = source.overlay.find(below) if source.overlay is not None else None
+            node = source.catalog.last_cached(below) if node is None else node
         except (NotFound, NotADirectory):
             node = None
         if node is None and self.text_of(path) is not None and self._texts is not None:
@@ -444,18 +466,20 @@ class ResourceManager:
 
     def lease(self, record: Record) -> Lease | None:
         """Return the promise that a listed resource stays at its path; None for an unlisted one."""
-        return self.source_of(record).catalog.lease(record) if record.parent is None else None
+        source = self.source_of(record)
+        return source.catalog.lease(record) if record.parent is None and source.overlay is None else None
 
     def names_lease(self, path: Path) -> Lease | None:
         """Return the promise that the names of a directory do not change, or None."""
         source, below = self.place(path)
-        return source.catalog.names_lease(below)
+        return source.catalog.names_lease(below) if source.overlay is None else None
 
     async def view(self, path: Path) -> View:
         """Return the names of a directory in readdir's order (sorted)."""
         source, below = self.place(path)
         try:
-            view = source.catalog.cached_view(below)
+            made = source.overlay is not None and source.overlay.is_made(below)
+            view = View.of({}) if made else source.catalog.cached_view(below)
             if view is not None and not len(view) and (failure := source.catalog.failure(below)) is not None:
                 raise failure  # it is not empty, it could not be asked for
             view = await self.below(source, below) if view is None else view
@@ -463,6 +487,8 @@ class ResourceManager:
             if len(path) > 1:
                 raise
             view = View.of({})  # S6: the directory of a fixed scheme is there, whether or not anything is listed below
+        if source.overlay is not None:
+            view = source.overlay.over(below, view)
         if self._texts is not None and source.data.text == "listed" and source.data.base_prefix in self.sources:
             view = view.followed_by(await self._texts_in(path, view))
         if self._about is not None and len(path) == 1 and describes_itself(source.data):
@@ -528,6 +554,22 @@ class ResourceManager:
         """Return the path of a listed resource from the mount's root."""
         return self._mounted(self.source_of(record), record.path)[0]
 
+    def mounted_at(self, source: Source, path: Path) -> Path:
+        """Return the path from the mount's root of a path in the catalog of a source."""
+        return self._mounted(source, path)[0]
+
+    async def find_below(self, source: Source, below: Path) -> Node:
+        """As `find`, by the path in the catalog of a source."""
+        return await self.find(self.mounted_at(source, below))
+
+    def notify_of(self, source: Source, paths: Iterable[Path]) -> None:
+        """Notify the kernel and all others of paths in a catalog that lead elsewhere now."""
+        self._notify(source, paths)
+
+    def begin(self, work: Callable[[T], Awaitable[None]], argument: T) -> None:
+        """Run something in a task of its own, to the end of the mount at most."""
+        self._nursery.start_soon(work, argument)
+
     def source_of(self, record: Record) -> Source:
         return self._by_id[record.source_id]
 
@@ -565,6 +607,19 @@ class ResourceManager:
     def just_changed(self, record: Record) -> bool:
         """Return whether the kernel may be about to look up the version of the last load."""
         return record.changed_within(JUST_NOW, self.clock())
+
+    def replaceable(self, record: Record) -> bool:
+        """Return whether the content of a resource can be written."""
+        writes = self.source_of(record).writes
+        return writes is not None and not record.on_open and "replace" in writes.writes(record.metadata.native_uri)
+
+    def may_be_new(self, path: Path, node: Node) -> bool:
+        """Return whether a template alone makes a name, and a program may create the resource."""
+        record = node.record
+        if record is None or not record.provisional or record.on_open or path[0] not in self.writable_roots:
+            return False
+        writes = self.source_of(record).writes
+        return writes is not None and "create" in writes.writes(record.metadata.native_uri)
 
     def lazy(self, record: Record) -> bool:
         """Return whether the size is 0 until an open: if only an open loads the resource, or with `sizes = "lazy"`."""

@@ -10,6 +10,7 @@ from typing import Any
 from bbfs.model.errors import BbfsError, Busy, DeadlineExceeded, LoginRequired, NotFound, Outdated, Unreachable
 from bbfs.model.values import DataSource, SourceState
 from bbfs.resources.catalog import Catalog
+from bbfs.resources.catalog.overlay import Overlay
 from bbfs.resources.requests import RequestSlots, Waiters
 from bbfs.sources import (
     CanList,
@@ -44,6 +45,7 @@ class Source:
     refreshed: when a user refreshed a path of the catalog (seconds since the epoch). No tier serves what was fetched
         before.
     loads_while_wanted: a load ends with the last program that waits for it.
+    overlay: the names that the mount has changed, if the source can be written.
     """
 
     data: DataSource
@@ -55,6 +57,7 @@ class Source:
     misstates_sizes: bool = False
     unsized: str | None = None
     refreshed: dict[tuple[str, ...], float] = field(default_factory=dict)
+    overlay: Overlay | None = None
     waiters: Waiters = field(init=False)
     loads: CanLoad | None = field(init=False)
     revalidates: CanLoadIfChanged | None = field(init=False)

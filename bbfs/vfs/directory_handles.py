@@ -251,6 +251,7 @@ class OpenDirectories:
         path, inodes, files, listed = opened.path, self._inodes, self._files, opened.listed
         names_hold = self._names.validity(path)
         listed.entry_timeout, leased = min(names_hold, SHORT), now < opened.lease.until
+        listed.writable = writable = path != ROOT and path[0] in self._manager.writable_roots
         for portion, begin in view.portions(position):
             names, numbers, answers, alike = portion.names, portion.numbers, portion.answers, portion.alike
             sizes_hold = 0.0 if alike else self._manager.stated_validity(path)
@@ -271,6 +272,7 @@ class OpenDirectories:
                         found = self._names.shown(below, None)
                     else:
                         found = listed if alike else _stated(*view.stated(shown), names_hold, sizes_hold)
+                        found.writable = writable
                         found.ino = number
                 yield names[place].encode(), found, position + 2
 

@@ -16,8 +16,8 @@ from bbfs.resources.publish import content_key
 class Attributes:
     """Attributes for stat, with the seconds for which the kernel may cache the name (`entry_timeout`) and the rest.
 
-    ino: 0 for an absent name, which the kernel may cache as well. size: bytes. packed: the adapter's form of the rest
-    without timeouts, kept for the next listing.
+    ino: 0 for an absent name, which the kernel may cache as well. size: bytes. writable: its source accepts changes.
+    packed: the adapter's form of the rest without timeouts, kept for the next listing.
     """
 
     ino: int
@@ -26,6 +26,7 @@ class Attributes:
     modified_ns: int
     entry_timeout: float
     attr_timeout: float
+    writable: bool = False
     packed: Any = field(default=None, repr=False, compare=False)
 
 
@@ -114,14 +115,17 @@ class OpenFiles:
         self._by_path = None
         return handle
 
-    def remove(self, handle: int) -> None:
-        ino = self._files.pop(handle).ino
+    def remove(self, handle: int) -> OpenFile:
+        """Remove an open file and return it."""
+        opened = self._files.pop(handle)
+        ino = opened.ino
         handles = self._by_inode[ino]
         if len(handles) == 1:
             del self._by_inode[ino]
         else:
             handles.remove(handle)
         self._by_path = None
+        return opened
 
     def holds(self, ino: int) -> bool:
         """Return whether an inode is open."""

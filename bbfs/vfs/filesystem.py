@@ -72,7 +72,8 @@ class FileSystem:
         self.held_below = self._kernel.held_below
         self.names = Names(manager, self.inodes, self.files, self._kernel.note_absent)
         self.directories = OpenDirectories(manager, self.inodes, self.files, self.names, self._kernel)
-        self.writes = Writes()
+        self.writes = Writes(manager, self.inodes, self.files, self.names)
+        self._drafts = self.names.drafts
         self.uncached: dict[int, bool] = {}
         """The open files whose bytes the kernel must not keep, by handle; True where a read may wait for the source.
 
@@ -90,7 +91,8 @@ class FileSystem:
 
     def forget(self, ino: int, references: int) -> None:
         """Drop references of the kernel to an inode."""
-        self.inodes.forget(ino, references)
+        if self.inodes.forget(ino, references) and ino in self._drafts and not self.files.holds(ino):
+            del self._drafts[ino]
 
     # -- attributes --------------------------------------------------------------------------------------------------
 
@@ -105,6 +107,9 @@ class FileSystem:
         asker: returns what the program has asked for (None: everything). It is called only where a load would be
         necessary. Without a load, the attributes are as cached and have no validity.
         """
+        draft = self._drafts.get(ino)
+        if draft is not None:
+            return self.writes.attributes(ino, draft)
         pinned = self.files.latest(ino)
         if pinned is not None:
             return pinned.attributes
@@ -201,6 +206,9 @@ class FileSystem:
         Raise Outdated when that is not the version of the inode; the kernel then looks the name up again and opens the
         new inode.
         """
+        written = self.writes.opened(ino) if self._drafts else None
+        if written is not None:
+            return written
         inode = self.inodes.find(ino)
         opening: Opening | None = inode.note if inode is not None else None
         if opening is not None:
@@ -272,7 +280,9 @@ class FileSystem:
 
     def release(self, handle: int) -> None:
         """Unpin the content. One that holds a descriptor closes it with its last reference."""
-        self.files.remove(handle)
+        opened = self.files.remove(handle)
+        if self._drafts:
+            self.writes.released(opened)
         if self.uncached:
             self.uncached.pop(handle, None)
 

@@ -49,6 +49,10 @@ def _table() -> dict[int, Inode | Shown]:
     return table
 
 
+def _path_of(held: Inode | Shown) -> tuple[str, ...]:
+    return held[0] if isinstance(held, tuple) else held.key.path
+
+
 class InodeTable:
     """The inodes that the kernel holds (by lookups), and their numbers. Owned by the mount.
 
@@ -164,6 +168,17 @@ class InodeTable:
         del self._of(ino)[ino]
         del self._numbers[held.key]
         return True
+
+    def rename(self, path: tuple[str, ...], to: tuple[str, ...]) -> None:
+        """Let the held inodes at and below a path be those at and below another one: the kernel has moved its names."""
+        for table in self._held:
+            moved = [ino for ino, held in table.items() if _path_of(held)[: len(path)] == path]
+            for ino in moved:
+                inode = self._find(ino)
+                key = InodeKey((*to, *inode.key.path[len(path) :]), inode.key.version)
+                if key not in self._numbers:
+                    self._numbers.pop(inode.key, None)
+                    self._numbers[key], inode.key, inode.note = ino, key, None
 
     def get(self, ino: int) -> InodeKey:
         """Return the key of an inode number. Raise Outdated when it is not held."""

@@ -16,6 +16,7 @@ from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound
 from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, STAND_IN, Node, Path, inode_version, loads_each_open
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.publish import ABSENT_FOR
+from bbfs.vfs.drafts import Draft
 from bbfs.vfs.file_handles import Attributes, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
 
@@ -94,6 +95,8 @@ class Names:
         self._files = files
         self._note_absent = note_absent
         self.started_ns = int(manager.clock() * NANOSECONDS)
+        self.drafts: dict[int, Draft] = {}
+        """The files that are being written, by inode number."""
 
     def lookup(self, parent: int, raw_name: bytes, ended: Ended = ()) -> Attributes | Wait:
         """Return the attributes of a name, counting one reference, or of its absence. Never waits for content (S12).
@@ -119,6 +122,13 @@ class Names:
         if type(node) is Wait:
             return node
         if node is not None:
+            if self._manager.writable_roots and self._manager.may_be_new(path, node):
+                # A program that creates the file must find that there is none yet.
+                exists = after(ended, self._exists_soon, node)
+                if type(exists) is Wait:
+                    return exists
+                if not exists:
+                    return self._absence(path[:-1], raw_name, 0.0)
             return self.counted(path, node)
         found = self.counted(path, self._manager.last_cached(path) or DIRECTORY)
         found.entry_timeout = found.attr_timeout = 0.0
@@ -129,6 +139,14 @@ class Names:
         with trio.move_on_after(LOOKUP_WAIT):
             return await self._manager.find(path)
         return None
+
+    async def _exists_soon(self, node: Node) -> bool:
+        """Return whether the source has a resource that a template makes, also if it does not say in time."""
+        exists = True
+        if node.record is not None:
+            with trio.move_on_after(LOOKUP_WAIT):
+                exists = await self._manager.exists(node.record)
+        return exists
 
     def find(self, path: Path, ended: Ended = ()) -> Node | Wait:
         """Return the node at a path. Raise NotFound or the source's error."""
@@ -154,7 +172,10 @@ class Names:
 
     def counted(self, path: Path, node: Node) -> Attributes:
         """Return the attributes of an entry for the kernel, counting one reference to its inode."""
-        return self.attributes(self._inodes.remember(path, self._entry_version(path, node)), path, node)
+        ino = self._inodes.remember(path, self._entry_version(path, node))
+        if isinstance(node.draft, Draft):
+            self.drafts[ino] = node.draft
+        return self.attributes(ino, path, node)
 
     def _entry_version(self, path: Path, node: Node) -> str:
         """Return the version part of the inode that a name leads to.
@@ -164,7 +185,7 @@ class Names:
         name is true although the open file keeps its version.
         """
         version = inode_version(node)
-        if node.kind != "file" or node.record is None or not self._files:
+        if node.kind != "file" or node.record is None or node.draft is not None or not self._files:
             return version
         if not self._files.holds(self._inodes.number(path, version)):
             return version
@@ -190,6 +211,8 @@ class Names:
 
     def attributes(self, ino: int, path: Path, node: Node) -> Attributes:
         """Return the attributes as cached. A size that only a load can tell has no validity (S9)."""
+        if node.draft is not None:
+            return Attributes(ino, "file", node.draft.size, node.draft.modified_ns, 0.0, 0.0, writable=True)
         entry_timeout = self.validity(path[:-1]) if path else FOREVER
         record = node.record
         if node.kind == "symlink":
@@ -197,16 +220,18 @@ class Names:
             modified = record.modified_ns if record is not None else self.started_ns
             entry_timeout = entry_timeout if node.candidate is None else 0.0  # it is a directory again in a moment
             return Attributes(ino, "symlink", length, modified, entry_timeout, entry_timeout)
+        writable = bool(path) and path[0] in self._manager.writable_roots
         if node.kind == "directory":
             modified = record.modified_ns if record is not None else self.started_ns
             if node.candidate is not None:  # the next walk decides again, at no cost while the answer is cached
-                return Attributes(ino, "directory", 0, modified, 0.0, 0.0)
-            return Attributes(ino, "directory", 0, modified, entry_timeout, entry_timeout)
+                return Attributes(ino, "directory", 0, modified, 0.0, 0.0, writable)
+            return Attributes(ino, "directory", 0, modified, entry_timeout, entry_timeout, writable)
         assert record is not None
         size, validity = self._manager.size_now(record) or (record.best_size(), 0.0)
         # The name leads to a version, so the kernel is to look it up again when that may have changed.
         entry_timeout = 0.0 if record.provisional else min(entry_timeout, max(validity, SHORT))
-        return Attributes(ino, "file", size, record.modified_ns, entry_timeout, validity)
+        writable = writable and self._manager.replaceable(record)
+        return Attributes(ino, "file", size, record.modified_ns, entry_timeout, validity, writable)
 
     def decide(self, node: Node, ended: Ended) -> Wait | None:
         """Ask the source whether a name is a resource, where it may also be a directory above others.

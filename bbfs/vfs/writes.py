@@ -1,13 +1,54 @@
 """Writing: what a program creates, changes, renames and removes on a mount.
 
-Every method is awaited by the adapter, raises BbfsError, and may wait for a source.
+A file that is written is a `Draft` from its open to its last close. `flush` (each close) and `fsync` hand it over to
+its source; only then they return (S32). Names that programs do not keep live in the mount. Every method is awaited by
+the adapter, raises BbfsError, and may wait for a source.
 """
 
+import os
 from dataclasses import dataclass
-from typing import NoReturn
+from itertools import count
 
-from bbfs.model.errors import ReadOnly
-from bbfs.vfs.file_handles import Attributes
+from bbfs.model import uri_paths
+from bbfs.model.errors import (
+    BbfsError,
+    CrossesSources,
+    Exists,
+    IsADirectory,
+    NameTooLong,
+    NotADirectory,
+    NotEmpty,
+    NotFound,
+    NotSupported,
+    Outdated,
+    ReadOnly,
+)
+from bbfs.model.uri import source_uri
+from bbfs.model.values import Expected, ResourceMetadata
+from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
+from bbfs.resources.catalog.overlay import Overlay
+from bbfs.resources.catalog.record import (
+    DIRECTORY,
+    DIRECTORY_VERSION,
+    STAND_IN,
+    Node,
+    Path,
+    Record,
+    record_node,
+)
+from bbfs.resources.manager import ResourceManager
+from bbfs.resources.source import Source
+from bbfs.resources.writing.buffer import Buffer
+from bbfs.resources.writing.pending import new_id
+from bbfs.resources.writing.temporary import is_temporary
+from bbfs.sources import CanWrite, content_type_of, mime_type_of_name
+from bbfs.vfs.drafts import Draft, state_of
+from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles
+from bbfs.vfs.inode_table import InodeTable
+from bbfs.vfs.names import NAME_MAX, Names, answered
+
+_NOREPLACE, _EXCHANGE = 1, 2
+"""Flags of renameat2(2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,59 +64,546 @@ class NewAttributes:
 
 
 class Writes:
-    """The write side of a file system. Inode numbers and handles are those of the `FileSystem`.
+    """The write side of a file system. Inode numbers and handles are those of the `FileSystem`."""
 
-    possible: whether any source can be written.
-    """
+    def __init__(self, manager: ResourceManager, inodes: InodeTable, files: OpenFiles, names: Names) -> None:
+        self._manager = manager
+        self._writer = manager.writer
+        self._inodes = inodes
+        self._files = files
+        self._names = names
+        self._hidden: dict[Path, Record] = {}  # resources that the source has, renamed to a name in the mount
+        self._numbers = count(1)
 
-    possible = False
+    @property
+    def possible(self) -> bool:
+        """Return whether any source can be written."""
+        return bool(self._manager.writable_roots)
+
+    # -- open files --------------------------------------------------------------------------------------------------
 
     async def create(self, parent: int, raw_name: bytes, flags: int, mode: int) -> tuple[int, Attributes]:
         """Create a file, or open one that is there unless `flags` has O_EXCL. Count one lookup of it."""
-        _refuse()
+        path = self._path(parent, raw_name)
+        source, below = self._place(path)
+        node = await self._found(path)
+        if node is None:
+            draft = await self._new(source, path, below)
+            found = self._names.counted(path, Node("file", draft.record, draft=draft))
+            return self._opened(draft, found.ino), found
+        if flags & os.O_EXCL:
+            raise Exists("/".join(path))
+        if node.kind != "file":
+            raise IsADirectory("/".join(path)) if node.kind == "directory" else NotSupported("a symbolic link")
+        found = self._names.counted(path, node)
+        try:
+            handle = await self.open(found.ino, flags)
+        except BaseException:
+            self._inodes.forget(found.ino)
+            raise
+        return handle, self.attributes(found.ino, self._names.drafts[found.ino])
 
     async def make_node(self, parent: int, raw_name: bytes, mode: int) -> Attributes:
         """Create a regular file without opening it. Count one lookup."""
-        _refuse()
+        handle, found = await self.create(parent, raw_name, os.O_EXCL | os.O_WRONLY, mode)
+        try:
+            await self.flush(handle)
+        finally:
+            self._files.remove(handle)
+            await self._released(self._names.drafts[found.ino])
+        return found
 
     async def open(self, ino: int, flags: int) -> int:
         """Return a handle for writing, and for reading unless `flags` has O_WRONLY."""
-        _refuse()
+        draft = self._names.drafts.get(ino)
+        if draft is None:
+            path, version = self._inodes.get(ino)
+            source, below = self._place(path)
+            node = await answered(self._names.find(path), self._names.find, path)
+            draft = node.draft if isinstance(node.draft, Draft) else self._change(source, path, below, node, version)
+            self._names.drafts[ino] = draft
+        return self._opened(draft, ino)
+
+    def _change(self, source: Source, path: Path, below: Path, node: Node, version: str) -> Draft:
+        """Begin to change a resource. version: of the inode that a program opens."""
+        record = node.record
+        if node.kind == "directory":
+            raise IsADirectory("/".join(path)) if version == DIRECTORY_VERSION else Outdated("/".join(path))
+        if record is None or not self._manager.replaceable(record):
+            raise NotSupported(f"{'/'.join(path)}: the source cannot replace it")
+        if record.inode_version != version.removesuffix(STAND_IN):
+            raise Outdated("/".join(path))
+        draft = self._draft(source, path, below, record.metadata.native_uri, record, state_of(record))
+        draft.version, draft.modified_ns = version, record.modified_ns
+        return self._shown(draft)
+
+    async def _new(self, source: Source, path: Path, below: Path) -> Draft:
+        """Begin a file under a name that leads to nothing."""
+        handler, _ = _writable(source)
+        hidden = self._hidden.get(path)
+        native_uri = await self._native_uri(source, below) if hidden is None else hidden.metadata.native_uri
+        temporary = is_temporary(path[-1])
+        if not temporary and "create" not in handler.writes(native_uri):
+            raise NotSupported(f"{native_uri}: the source cannot create it")
+        if hidden is None:
+            record = source.catalog.record(native_uri) or self._unstored(source, native_uri, path, below)
+            draft = self._draft(source, path, below, native_uri, record, Expected(exists=False))
+        else:
+            draft = self._draft(source, path, below, native_uri, hidden, state_of(hidden))
+        draft.temporary = temporary
+        draft.version = f"+{next(self._numbers)}"
+        draft.emptied()
+        draft.changed()
+        return self._shown(draft)
+
+    def _unstored(self, source: Source, native_uri: str, path: Path, below: Path) -> Record:
+        mime_type = mime_type_of_name(path[-1])
+        metadata = ResourceMetadata(
+            source_uri(source.data.base_prefix, native_uri),
+            native_uri,
+            path[-1],
+            mime_type=mime_type,
+            content_type=content_type_of(mime_type),
+        )
+        return Record(source.data.id, metadata, below, self._manager.clock())
+
+    def _draft(
+        self, source: Source, path: Path, below: Path, native_uri: str, record: Record, expected: Expected
+    ) -> Draft:
+        return Draft(
+            source,
+            path,
+            below,
+            native_uri,
+            record,
+            record.inode_version,
+            expected,
+            self._manager.open,
+            self._writer.pending.directory,
+            self._manager.clock,
+            new_id(),
+        )
+
+    def _shown(self, draft: Draft) -> Draft:
+        """Let the name lead to a draft."""
+        _, overlay = _writable(draft.source)
+        overlay.put(draft.below, Node("file", draft.record, draft=draft))
+        return draft
+
+    def _opened(self, draft: Draft, ino: int) -> int:
+        draft.users += 1
+        draft.ino = ino
+        return self._files.add(
+            OpenFile(ino, draft, draft.modified_ns, draft.path, draft.record, draft.version, True, False)
+        )
+
+    def opened(self, ino: int) -> int | None:
+        """Return a handle for reading a file that is being written, or None if it is not."""
+        draft = self._names.drafts.get(ino)
+        return None if draft is None else self._opened(draft, ino)
+
+    def attributes(self, ino: int, draft: Draft) -> Attributes:
+        return Attributes(ino, "file", draft.size, draft.modified_ns, 0.0, 0.0, writable=True)
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
-        _refuse()
+        draft = self._files[handle].content
+        if not isinstance(draft, Draft):
+            raise ReadOnly("the file was opened for reading")
+        async with draft.lock:
+            (await draft.filled()).write(offset, data)
+            draft.changed()
+        return len(data)
 
     async def flush(self, handle: int) -> None:
         """Hand over what was written: a program has closed one of the file's descriptors."""
+        draft = self._files[handle].content
+        if isinstance(draft, Draft):
+            await self._hand_over(draft)
 
     async def sync(self, handle: int) -> None:
         """Hand over what was written, and wait until the source has stored it."""
+        await self.flush(handle)
+
+    def released(self, opened: OpenFile) -> None:
+        """Note that a handle is closed. What no close has handed over, a task does."""
+        draft = opened.content
+        if isinstance(draft, Draft):
+            if draft.users == 1 and draft.dirty and not draft.temporary and not draft.removed:
+                self._manager.begin(self._released, draft)
+            else:
+                self._closed(draft)
+
+    async def _released(self, draft: Draft) -> None:
+        try:
+            await self._hand_over(draft)
+        except BbfsError:
+            pass  # it is a pending write, and the log has it
+        self._closed(draft)
+
+    def _closed(self, draft: Draft) -> None:
+        """Give up a draft with its last handle: the name leads to what the source has."""
+        draft.users -= 1
+        if draft.users or draft.temporary:
+            return
+        self._names.drafts.pop(draft.ino, None)
+        if draft.removed:
+            return
+        _, overlay = _writable(draft.source)
+        there = overlay.get(draft.below)
+        if there is None or there.node is None or there.node.draft is not draft:
+            return
+        if draft.expected.exists is False:  # the source has never taken it
+            overlay.drop(draft.below)
+        elif draft.dirty or draft.buffer is None:
+            overlay.drop(draft.below)
+            if draft.dirty:
+                draft.record.inode_version += "~"  # the kernel has cached bytes that the source does not have
+        else:
+            overlay.put(draft.below, record_node(draft.record), stored=True)
+        self._manager.notify_of(draft.source, [draft.below])
+
+    async def _hand_over(self, draft: Draft) -> None:
+        """Give the bytes to the source, unless it has them. Raise BbfsError: then they are a pending write."""
+        if not draft.dirty or draft.temporary or draft.removed:
+            return
+        async with draft.lock:
+            if draft.dirty and draft.buffer is not None:
+                await self._store(draft, draft.native_uri, draft.expected, draft.below, draft.buffer)
+
+    async def _store(self, draft: Draft, native_uri: str, expected: Expected, below: Path, buffer: Buffer) -> None:
+        content = buffer.snapshot()
+        record = await self._writer.write(
+            draft.source, native_uri, content, expected, path=below, write_id=draft.write_id
+        )
+        if draft.set_ns is not None:
+            await self._writer.set_time(draft.source, record, draft.set_ns)
+        draft.dirty, draft.record, draft.native_uri = False, record, native_uri
+        draft.expected = state_of(record)
+        self._hidden.pop(self._manager.mounted_at(draft.source, below), None)
+
+    # -- attributes --------------------------------------------------------------------------------------------------
 
     async def set_attributes(self, ino: int, handle: int | None, wanted: NewAttributes) -> Attributes:
-        _refuse()
+        """Set size and time. Modes and owners of sources are not kept: a program that sets one is not refused."""
+        path, _ = self._inodes.get(ino)
+        self._place(path)
+        draft = self._names.drafts.get(ino)
+        if wanted.size is not None:
+            return await self._truncate(ino, handle, wanted.size)
+        if wanted.modified_ns is not None:
+            if draft is not None:
+                draft.modified_ns = draft.set_ns = wanted.modified_ns
+                if not draft.dirty and not draft.temporary and draft.expected.exists:
+                    await self._writer.set_time(draft.source, draft.record, wanted.modified_ns)
+            else:
+                node = await answered(self._names.find(path), self._names.find, path)
+                if node.record is not None and node.kind == "file":
+                    await self._writer.set_time(self._manager.source_of(node.record), node.record, wanted.modified_ns)
+        if draft is not None:
+            return self.attributes(ino, draft)
+        node = await answered(self._names.find(path), self._names.find, path)
+        return self._names.attributes(ino, path, node)
+
+    async def _truncate(self, ino: int, handle: int | None, size: int) -> Attributes:
+        own = await self.open(ino, os.O_WRONLY) if handle is None else handle
+        draft = self._files[own].content
+        assert isinstance(draft, Draft)
+        try:
+            async with draft.lock:
+                if size == 0:
+                    draft.emptied()
+                elif size != draft.size:
+                    (await draft.filled()).truncate(size)
+                draft.changed()
+            if handle is None:
+                await self._hand_over(draft)
+            return self.attributes(ino, draft)
+        finally:
+            if handle is None:
+                self.released(self._files.remove(own))
+
+    # -- names -------------------------------------------------------------------------------------------------------
 
     async def remove(self, parent: int, raw_name: bytes) -> None:
-        _refuse()
+        path = self._path(parent, raw_name)
+        source, below = self._place(path)
+        _, overlay = _writable(source)
+        node = await self._there(path)
+        if node.kind == "directory":
+            raise IsADirectory("/".join(path))
+        draft = node.draft if isinstance(node.draft, Draft) else None
+        if draft is not None and (draft.temporary or draft.expected.exists is False):
+            await self._forget_hidden(draft)
+            overlay.drop(below)
+        else:
+            record = node.record if draft is None else draft.record
+            if record is None:
+                raise NotSupported("/".join(path))
+            await self._writer.remove(source, record.metadata.native_uri, state_of(record), below)
+            self._keep_parent(source, overlay, below)
+        if draft is not None:
+            self._given_up(draft)
+
+    def _given_up(self, draft: Draft) -> None:
+        """End the name of a draft. Programs that have it open go on with it."""
+        draft.removed = True
+        if not draft.users:
+            self._names.drafts.pop(draft.ino, None)
+
+    async def _forget_hidden(self, draft: Draft) -> None:
+        """Remove the resource that was renamed to a draft, unless something has its name again."""
+        if draft.hides is None:
+            return
+        below, record = draft.hides
+        path = self._manager.mounted_at(draft.source, below)
+        if self._hidden.get(path) is record:
+            await self._writer.remove(draft.source, record.metadata.native_uri, state_of(record), below)
+            del self._hidden[path]
+
+    @staticmethod
+    def _keep_parent(source: Source, overlay: Overlay, below: Path) -> None:
+        """Keep a directory that exists by its resources alone, until a program removes it, as on a disk."""
+        if isinstance(source.catalog, FlatCatalog):
+            overlay.keep_directory(below[:-1])
 
     async def make_directory(self, parent: int, raw_name: bytes, mode: int) -> Attributes:
         """Make a directory. Count one lookup."""
-        _refuse()
+        path = self._path(parent, raw_name)
+        source, below = self._place(path)
+        _, overlay = _writable(source)
+        if await self._found(path) is not None:
+            raise Exists("/".join(path))
+        native_uri = await self._native_uri(source, below)
+        if not await self._writer.make_directory(source, native_uri, below):
+            overlay.put(below, DIRECTORY, made=True)
+        node = await self._there(path)
+        return self._names.counted(path, node)
 
     async def remove_directory(self, parent: int, raw_name: bytes) -> None:
-        _refuse()
+        path = self._path(parent, raw_name)
+        source, below = self._place(path)
+        _, overlay = _writable(source)
+        node = await self._there(path)
+        if node.kind != "directory":
+            raise NotADirectory("/".join(path))
+        if len(await self._manager.view(path)):
+            raise NotEmpty("/".join(path))
+        made = overlay.is_made(below)
+        native_uri = node.record.metadata.native_uri if node.record is not None else None
+        if native_uri is None and not made:
+            native_uri = await self._native_uri(source, below)
+        if made or native_uri is None or not await self._writer.remove_directory(source, native_uri, below):
+            overlay.drop(below)
+            if not made:
+                overlay.put(below, None, stored=True)
+        self._keep_parent(source, overlay, below)
 
     async def rename(self, parent: int, raw_name: bytes, to_parent: int, to_name: bytes, flags: int) -> None:
         """Rename. flags: of renameat2(2)."""
-        _refuse()
+        path, to = self._path(parent, raw_name), self._path(to_parent, to_name)
+        (source, below), (to_source, to_below) = self._place(path), self._place(to)
+        if flags & ~_NOREPLACE:
+            raise NotSupported("only a local folder can exchange two names")
+        if source is not to_source:
+            raise CrossesSources(f"{'/'.join(path)} and {'/'.join(to)} are of two sources")
+        node, there = await self._there(path), await self._found(to)
+        if there is not None and flags & _NOREPLACE:
+            raise Exists("/".join(to))
+        if path == to:
+            return
+        if node.kind == "directory":
+            await self._rename_directory(source, node, below, to_below, there)
+        elif there is not None and there.kind == "directory":
+            raise IsADirectory("/".join(to))
+        else:
+            await self._rename_file(source, node, (path, below), (to, to_below), there)
+        self._inodes.rename(path, to)
+
+    async def _rename_directory(
+        self, source: Source, node: Node, below: Path, to_below: Path, there: Node | None
+    ) -> None:
+        if there is not None and there.kind != "directory":
+            raise NotADirectory("/".join(to_below))
+        native_uri = node.record.metadata.native_uri if node.record is not None else None
+        to_uri = await self._native_uri(source, to_below)
+        if native_uri is None or not await self._writer.rename(
+            source, native_uri, to_uri, replace_there=True, path=below, to_path=to_below
+        ):
+            raise CrossesSources("the source cannot rename a directory")  # mv(1) copies then
+
+    async def _rename_file(
+        self, source: Source, node: Node, place: tuple[Path, Path], to_place: tuple[Path, Path], there: Node | None
+    ) -> None:
+        (path, below), (to, to_below) = place, to_place
+        draft = node.draft if isinstance(node.draft, Draft) else None
+        if draft is not None and not draft.temporary:
+            await self._hand_over(draft)
+        if is_temporary(to[-1]):
+            if draft is None or not draft.temporary:
+                draft = await self._set_aside(source, node, path, below)
+            self._move(draft, to, to_below, there)
+        elif draft is not None and draft.temporary:
+            await self._keep(draft, to, to_below, there)
+        else:
+            await self._rename_stored(source, node, draft, place, to_place, there)
+
+    async def _set_aside(self, source: Source, node: Node, path: Path, below: Path) -> Draft:
+        """Make a draft in the mount of a resource that is renamed to a name that is not kept.
+
+        The source keeps the resource until something else has its name, or the draft is removed: a program that saves a
+        file renames the old one first, and the source never lacks it meanwhile.
+        """
+        _, overlay = _writable(source)
+        old = node.draft if isinstance(node.draft, Draft) else None
+        record = node.record if old is None else old.record
+        if record is None:
+            raise NotSupported("/".join(path))
+        draft = self._draft(source, path, below, record.metadata.native_uri, record, state_of(record))
+        draft.modified_ns, draft.temporary, draft.hides = record.modified_ns, True, (below, record)
+        draft.version = f"+{next(self._numbers)}" if old is None else old.version
+        await draft.filled()
+        if old is not None:
+            self._given_up(old)
+        overlay.put(below, None)
+        self._hidden[path] = record
+        return draft
+
+    def _move(self, draft: Draft, to: Path, to_below: Path, there: Node | None) -> None:
+        """Give a draft that lives in the mount another name there."""
+        _, overlay = _writable(draft.source)
+        if there is not None and isinstance(there.draft, Draft):
+            self._given_up(there.draft)
+        was = overlay.get(draft.below)
+        if was is not None and was.node is not None and was.node.draft is draft:
+            overlay.drop(draft.below)
+        draft.path, draft.below = to, to_below
+        overlay.put(to_below, Node("file", draft.record, draft=draft))
+
+    async def _keep(self, draft: Draft, to: Path, to_below: Path, there: Node | None) -> None:
+        """Hand over a draft that lived in the mount under the name that it is renamed to."""
+        source = draft.source
+        handler, overlay = _writable(source)
+        hidden = self._hidden.get(to)
+        record = there.record if there is not None else hidden
+        replaced = there.draft if there is not None and isinstance(there.draft, Draft) else None
+        if record is None:
+            native_uri, expected = await self._native_uri(source, to_below), Expected(exists=False)
+        else:
+            native_uri = record.metadata.native_uri
+            expected = state_of(record) if replaced is None else replaced.expected
+        if ("create" if expected.exists is False else "replace") not in handler.writes(native_uri):
+            raise NotSupported(f"{native_uri}: the source cannot write it")
+        async with draft.lock:
+            buffer = await draft.filled()
+            if hidden is not None and draft.hides is not None and draft.hides[1] is hidden and not draft.dirty:
+                del self._hidden[to]  # it goes back to the name that it had
+                overlay.drop(to_below)
+                draft.record, draft.expected, draft.native_uri = hidden, state_of(hidden), native_uri
+            else:
+                await self._store(draft, native_uri, expected, to_below, buffer)
+        if replaced is not None:
+            self._given_up(replaced)
+        draft.hides = None
+        self._move(draft, to, to_below, None)
+        draft.temporary = False
+        draft.users += 1
+        self._closed(draft)
+
+    async def _rename_stored(
+        self,
+        source: Source,
+        node: Node,
+        draft: Draft | None,
+        place: tuple[Path, Path],
+        to_place: tuple[Path, Path],
+        there: Node | None,
+    ) -> None:
+        """Rename a resource at its source, or copy it there and remove the old one."""
+        (_, below), (to, to_below) = place, to_place
+        record = node.record if draft is None else draft.record
+        if record is None:
+            raise NotSupported("it is no file")
+        native_uri = record.metadata.native_uri
+        replaced = there.record if there is not None else self._hidden.get(to)
+        to_uri = replaced.metadata.native_uri if replaced is not None else await self._native_uri(source, to_below)
+        if not await self._writer.rename(
+            source, native_uri, to_uri, replace_there=replaced is not None, path=below, to_path=to_below
+        ):
+            copy = self._draft(source, to, to_below, to_uri, record, Expected(exists=False))
+            buffer = await copy.filled()
+            expected = state_of(replaced) if replaced is not None else Expected(exists=False)
+            await self._store(copy, to_uri, expected, to_below, buffer)
+            await self._writer.remove(source, native_uri, state_of(record), below)
+        self._hidden.pop(to, None)
+        if there is not None and isinstance(there.draft, Draft):
+            self._given_up(there.draft)
+        if draft is not None:
+            self._given_up(draft)
+        _, overlay = _writable(source)
+        self._keep_parent(source, overlay, below)
 
     async def link(self, ino: int, parent: int, raw_name: bytes) -> Attributes:
-        """Make another name of a file. Count one lookup."""
-        _refuse()
+        """Raise NotSupported: only a local folder has hard links."""
+        self._place(self._path(parent, raw_name))
+        raise NotSupported("only a local folder has hard links")
 
     async def symlink(self, parent: int, raw_name: bytes, target: bytes) -> Attributes:
-        """Make a symbolic link. Count one lookup."""
-        _refuse()
+        """Raise NotSupported: only a local folder has symbolic links of its own."""
+        self._place(self._path(parent, raw_name))
+        raise NotSupported("only a local folder takes symbolic links")
+
+    # -- paths -------------------------------------------------------------------------------------------------------
+
+    def _path(self, parent: int, raw_name: bytes) -> Path:
+        if len(raw_name) > NAME_MAX:
+            raise NameTooLong(f"{len(raw_name)} bytes")
+        try:
+            return (*self._inodes.get(parent).path, raw_name.decode())
+        except UnicodeDecodeError:
+            raise NotSupported("a name that is not UTF-8") from None
+
+    def _place(self, path: Path) -> tuple[Source, Path]:
+        """Return the source that is written at a path, and the path in its catalog. Raise ReadOnly."""
+        if len(path) > 1 and path[0] in self._manager.writable_roots:
+            source, below = self._manager.place(path)
+            if source.overlay is not None:
+                return source, below
+        raise ReadOnly(f"{'/'.join(path)}: nothing can be written there")
+
+    async def _found(self, path: Path) -> Node | None:
+        """Return the node at a path, or None. One that only a template makes counts if the source has it."""
+        try:
+            node = await answered(self._names.find(path), self._names.find, path)
+            if node.kind == "file" and node.record is not None and node.record.provisional and node.draft is None:
+                return node if await self._manager.exists(node.record) else None
+            return node
+        except NotFound:
+            return None
+
+    async def _there(self, path: Path) -> Node:
+        node = await self._found(path)
+        if node is None:
+            raise NotFound("/".join(path))
+        return node
+
+    async def _native_uri(self, source: Source, below: Path) -> str:
+        """Return the native URI for a name that the source does not have: that of its directory, and the name."""
+        if not isinstance(source.catalog, DirectoryCatalog):
+            return uri_paths.native_of(below)
+        segment = uri_paths.hide_component(below[-1], literal=source.data.scheme == "file")
+        if len(below) > 1:
+            directory = await self._manager.find_below(source, below[:-1])
+            if directory.record is not None:
+                return f"{directory.record.metadata.native_uri.rstrip('/')}/{segment}"
+        if source.catalog.beginning is None:
+            await source.catalog.view(())
+        if source.catalog.beginning is not None:
+            return source.catalog.beginning + "/".join(map(uri_paths.hide_component, below))
+        return uri_paths.native_of(below, source.data.scheme)
 
 
-def _refuse() -> NoReturn:
-    raise ReadOnly("no source of this mount can be written")
+def _writable(source: Source) -> tuple[CanWrite, Overlay]:
+    """Return the handler and the overlay of a source that is written. Raise ReadOnly."""
+    if source.writes is None or source.overlay is None:
+        raise ReadOnly(f"{source.data.id}: nothing can be written there")
+    return source.writes, source.overlay

@@ -47,6 +47,7 @@ ERRNOS = {
     "Conflict": errno.ESTALE,
     "Exists": errno.EEXIST,
     "NotEmpty": errno.ENOTEMPTY,
+    "CrossesSources": errno.EXDEV,
     "NoSpace": errno.ENOSPC,
     "Rejected": errno.EINVAL,
     "Busy": errno.EAGAIN,

@@ -7,7 +7,7 @@ URI alone, without a node or a record of its own.
 import logging
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -143,6 +143,12 @@ class Portion:
         self.numbers = array("Q", bytes(8 * len(self.names)))
         self.answers: dict[int, Any] = {}
 
+    def without(self, names: Container[str]) -> "Portion":
+        if not any(name in names for name in self.names):
+            return self
+        left = [child for child in zip(self.names, self.shown, strict=True) if child[0] not in names]
+        return Portion([name for name, _ in left], [shown for _, shown in left], alike=self.alike)
+
 
 class Listed(Protocol):
     """The listing behind merely listed names, by native URI."""
@@ -203,6 +209,11 @@ class View:
         """Return a view that has more names, after the others."""
         more = chain((portion for portion, _ in self.portions()), portions(nodes, nodes.__getitem__))
         return View(more, self._count + len(nodes), self.listed, self._directory, self.modified_ns)
+
+    def without(self, names: Container[str], count: int) -> "View":
+        """Return a view without these names. count: how many of them it has."""
+        left = (portion.without(names) for portion, _ in self.portions())
+        return View((each for each in left if each.names), self._count - count, self.listed, None, self.modified_ns)
 
     @property
     def unchanged(self) -> bool:
@@ -349,6 +360,10 @@ class Catalog(Protocol):
 
     def large(self, path: Path) -> LargeEntries | None:
         """Return the entries of a directory that is too large to go through at once; None for any other."""
+        ...
+
+    def listed_at(self, path: Path) -> float:
+        """Return when the listing of a directory that is shown now was begun; 0 if there is none."""
         ...
 
     async def find(self, path: Path) -> Node: ...

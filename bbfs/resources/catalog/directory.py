@@ -31,8 +31,8 @@ UNLISTED_KEPT = 10_000
 class _Listed:
     """One directory as last listed: name → record, and the raw segments behind the names.
 
-    open: whether other names may exist. problem: why the listing is incomplete. texts: bytes of the texts of all
-    entries. resources: entries that are neither directories nor links.
+    began_at: when the request was sent. open: whether other names may exist. problem: why the listing is incomplete.
+    texts: bytes of the texts of all entries. resources: entries that are neither directories nor links.
     """
 
     fetched_at: float
@@ -42,6 +42,7 @@ class _Listed:
     open: bool = False
     problem: str | None = None
     texts: int = 0
+    began_at: float = 0.0
     resources: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -174,6 +175,10 @@ class DirectoryCatalog:
             return 0.0
         return max(0.0, listed.fetched_at + self.source.policy.listing_ttl - self._context.clock())
 
+    def listed_at(self, path: Path) -> float:
+        listed = self._directories.get(path)
+        return 0.0 if listed is None else listed.began_at
+
     def lease(self, record: Record) -> Lease | None:
         listed = self._fresh(record.path[:-1]) if record.path else None
         return listed.lease if listed is not None and listed.entries.get(record.path[-1]) is record else None
@@ -281,6 +286,7 @@ class DirectoryCatalog:
             return await self._context.flights.do(("list", self.source.id, path), lambda: self._refresh(path), timeout)
 
     async def _refresh(self, path: Path) -> _Listed:
+        began_at = self._context.clock()
         try:
             listing = await self._handler.list_directory(await self._segments(path))
         except BbfsError as error:
@@ -288,7 +294,9 @@ class DirectoryCatalog:
             if isinstance(error, NotFound):
                 self._drop(path)
             raise
-        return await self._install(path, listing)
+        listed = await self._install(path, listing)
+        listed.began_at = began_at
+        return listed
 
     async def _segments(self, path: Path) -> Path:
         segments: list[str] = []
@@ -340,6 +348,9 @@ class DirectoryCatalog:
             texts += _texts(metadata)
             record = old.entries.get(name) if old is not None else None
             if record is None or record.metadata.kind != metadata.kind:
+                unlisted = self._unlisted.pop(metadata.native_uri, None)
+                if unlisted is not None:
+                    self._past.left(unlisted)
                 record = self._past.record(self.source.id, metadata, (*path, name), now)
             elif record.describe(metadata, (*path, name), now):
                 changed.append((*path, name))

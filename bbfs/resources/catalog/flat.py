@@ -52,6 +52,7 @@ class FlatCatalog:
         self._lease = Lease()
         self._confirmed = False  # whether this process has listed the source itself
         self._expiries = 0
+        self._began_at = 0.0  # when the request for the listing was sent
         self._unlisted = Unlisted(self._held.gone.__setitem__)
         self._templated = Templated(
             source,
@@ -137,6 +138,9 @@ class FlatCatalog:
         if isinstance(place, Directory):
             return self._held.view(place, path, beyond)
         return View.of(place, beyond)
+
+    def listed_at(self, path: Path) -> float:
+        return self._began_at
 
     def validity(self, path: Path) -> float:
         """Return the seconds for which names and their absence hold."""
@@ -302,9 +306,10 @@ class FlatCatalog:
     async def _refresh(self) -> None:
         await self._is_recalled()
         for _ in range(CHASES):
-            expiries = self._expiries
+            expiries, began = self._expiries, self._context.clock()
             try:
                 await self._install(await self._handler.list(), self._context.clock(), confirmed=True)
+                self._began_at = began
             except BbfsError as error:
                 self.problem = str(error)
                 raise

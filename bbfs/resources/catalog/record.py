@@ -7,7 +7,7 @@ synchronous; between two awaits a task is alone.
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
@@ -348,12 +348,29 @@ class Lease:
         self.until = 0.0
 
 
+class Draft(Protocol):
+    """What is shown of a file that is being written.
+
+    version: the version part of its inode, which stays while it is written. size: bytes.
+    """
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def modified_ns(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One name of the tree. A directory that follows from URIs has no record; a resource of several parts has one.
 
     candidate: the resource that a directory may be instead, if the source has it; only a load can tell. A link with a
-    candidate is a directory again in a moment. completed: the source itself has named a provisional resource.
+    candidate is a directory again in a moment. completed: the source itself has named a provisional resource. draft:
+    what a program is writing, or has written for the mount alone; the file is this, whatever the record says.
     """
 
     kind: Literal["directory", "file", "symlink"]
@@ -361,6 +378,7 @@ class Node:
     target: str | None = None
     candidate: Record | None = None
     completed: bool = False
+    draft: Draft | None = None
 
 
 DIRECTORY = Node("directory")
@@ -384,6 +402,8 @@ def loads_each_open(record: Record) -> bool:
 
 def inode_version(node: Node) -> str:
     """Return the version part of the inode number of a node."""
+    if node.draft is not None:
+        return node.draft.version
     if node.kind == "directory":
         return DIRECTORY_VERSION
     if node.kind == "symlink":

@@ -11,6 +11,7 @@ import os
 import tempfile
 from hashlib import blake2b
 from pathlib import Path
+from typing import Protocol
 
 import trio
 
@@ -79,7 +80,7 @@ class Spool:
         self._held = 0
         try:
             if self._file is None:
-                self._file = Descriptor(_unnamed(directory))
+                self._file = Descriptor(unnamed(directory))
             while view:
                 view = view[os.write(self._file.number, view) :]
         except OSError as error:
@@ -158,14 +159,18 @@ def _beginning(number: int, size: int, refusal: str) -> bytes:
     return data
 
 
-def name_file(content: StoredContent, path: Path) -> None:
+class HasFile(Protocol):
+    def fileno(self) -> int: ...
+
+
+def name_file(content: HasFile, path: Path) -> None:
     """Give the file of a content a name on the same file system. Raises OSError."""
     # With a directory's descriptor Python calls linkat(2), and only that can follow the link in /proc.
     with Descriptor(os.open("/proc/self/fd", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as descriptors:
         os.link(str(content.fileno()), path, src_dir_fd=descriptors.number, follow_symlinks=True)
 
 
-def _unnamed(directory: Path) -> int:
+def unnamed(directory: Path) -> int:
     """Open a new file without a name, for reading and writing. Raises OSError."""
     try:
         return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,102 @@
+"""The names of one source that the mount has and the source's last listing has not: written, removed, or kept here.
+
+A change lies over the catalog until a listing that began after it shows what the source has. So a change shows at once
+and costs no listing. Between two awaits a task is alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+from bbfs.model.errors import NotADirectory, NotFound
+from bbfs.resources.catalog.base import Catalog, View
+from bbfs.resources.catalog.record import DIRECTORY, Node, Path
+
+
+@dataclass(frozen=True, slots=True)
+class Overlaid:
+    """One name. node: None if it was removed. since: when the source stored it (seconds since the epoch); infinite for
+    what only the mount has.
+
+    made: a directory that the catalog does not have.
+    """
+
+    node: Node | None
+    since: float = inf
+    made: bool = False
+
+
+class Overlay:
+    """The overlaid names of one source, by path in its catalog."""
+
+    def __init__(self, catalog: Catalog, clock: Callable[[], float]) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self._below: dict[Path, dict[str, Overlaid]] = {}
+
+    def get(self, path: Path) -> Overlaid | None:
+        """Return what is overlaid at exactly this path, or None."""
+        names = self._below.get(path[:-1]) if path else None
+        found = names.get(path[-1]) if names else None
+        if found is not None and found.since < self._catalog.listed_at(path[:-1]):
+            self.drop(path)
+            return None
+        return found
+
+    def put(self, path: Path, node: Node | None, *, stored: bool = False, made: bool = False) -> None:
+        """Overlay a name. stored: the source has it so, and its next listing shows it."""
+        self._below.setdefault(path[:-1], {})[path[-1]] = Overlaid(node, self._clock() if stored else inf, made)
+
+    def drop(self, path: Path) -> None:
+        """Show what the catalog has at a path."""
+        names = self._below.get(path[:-1], {})
+        names.pop(path[-1], None)
+        if not names:
+            self._below.pop(path[:-1], None)
+
+    def drop_below(self, path: Path) -> None:
+        for directory in [each for each in self._below if each[: len(path)] == path]:
+            del self._below[directory]
+
+    def find(self, path: Path) -> Node | None:
+        """Return the overlaid node at a path, or None if the catalog has to answer. Raise NotFound, NotADirectory."""
+        if not self._below:
+            return None
+        for depth in range(1, len(path) + 1):
+            found = self.get(path[:depth])
+            if found is None:
+                continue
+            if found.node is None:
+                raise NotFound(f"removed: {'/'.join(path[:depth])}")
+            if depth == len(path):
+                return found.node
+            if found.node.kind != "directory":
+                raise NotADirectory("/".join(path[:depth]))
+            if found.made and self.get(path[: depth + 1]) is None:
+                raise NotFound("/".join(path))
+        return None
+
+    def is_made(self, path: Path) -> bool:
+        """Return whether the catalog does not have a directory, so that all of its names are overlaid."""
+        return any((found := self.get(path[:depth])) is not None and found.made for depth in range(1, len(path) + 1))
+
+    def over(self, path: Path, view: View) -> View:
+        """Return the names of a directory: those of its listing, changed by the overlaid ones."""
+        names = {name: found for name in [*self._below.get(path, ())] if (found := self.get((*path, name)))}
+        if not names:
+            return view
+        listed = sum(self._is_listed((*path, name)) for name in names)
+        return view.without(names, listed).followed_by(
+            {name: each.node for name, each in sorted(names.items()) if each.node}
+        )
+
+    def _is_listed(self, path: Path) -> bool:
+        try:
+            return self._catalog.last_cached(path) is not None
+        except (NotFound, NotADirectory):
+            return False
+
+    def keep_directory(self, path: Path) -> None:
+        """Keep a directory that exists only by what is in it, until a program removes it."""
+        if len(path) > 1 and self.get(path) is None:
+            self.put(path, DIRECTORY)

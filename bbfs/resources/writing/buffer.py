@@ -1,0 +1,138 @@
+"""The bytes of a file that is being written: small ones in memory, others in a file without a name."""
+
+import errno
+import os
+from hashlib import blake2b
+from pathlib import Path
+
+import trio
+
+from bbfs.model.digest import DIGEST_BYTES
+from bbfs.model.errors import BbfsError, NoSpace
+from bbfs.model.values import Content
+from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.spool import IN_MEMORY, unnamed
+
+PIECE = 1 << 20
+"""Bytes that are copied at once."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Buffer:
+    """Bytes with random access. It takes them by `write` and `truncate`, and reads as a `Content` does.
+
+    directory: of the file, beyond `IN_MEMORY` bytes. It is on a disk of this machine: reads and writes go to the page
+    cache and are not worth a thread.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._data = bytearray()
+        self._file: Descriptor | None = None
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write at `offset`; a gap before it reads as zeros. Raise NoSpace, BbfsError."""
+        end = offset + len(data)
+        if self._file is None and end > IN_MEMORY:
+            self._to_file()
+        try:
+            if self._file is None:
+                if offset > self._size:
+                    self._data.extend(bytes(offset - self._size))
+                self._data[offset:end] = data
+            else:
+                view = memoryview(data)
+                while view:
+                    written = os.pwrite(self._file.number, view, offset)
+                    view, offset = view[written:], offset + written
+        except OSError as error:
+            raise self._error(error) from error
+        self._size = max(self._size, end)
+
+    def truncate(self, size: int) -> None:
+        """Cut, or lengthen by zeros. Raise NoSpace, BbfsError."""
+        if self._file is None and size > IN_MEMORY:
+            self._to_file()
+        if self._file is None:
+            del self._data[size:]
+            self._data.extend(bytes(size - len(self._data)))
+        else:
+            try:
+                os.ftruncate(self._file.number, size)
+            except OSError as error:
+                raise self._error(error) from error
+        self._size = size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return the bytes at `offset`, fewer than `length` only at the end."""
+        if self._file is None:
+            return bytes(self._data[offset : offset + length])
+        try:
+            return os.pread(self._file.number, length, offset)
+        except OSError as error:
+            raise self._error(error) from error
+
+    async def fill(self, content: Content) -> None:
+        """Take all bytes of a content. Raise BbfsError."""
+        for offset in range(0, content.size, PIECE):
+            self.write(offset, await content.read_waiting(offset, PIECE))
+
+    def snapshot(self) -> "MemoryContent | Written":
+        """Return the bytes as a content. It holds until the next change."""
+        return MemoryContent(bytes(self._data)) if self._file is None else Written(self, self._file)
+
+    def _to_file(self) -> None:
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = Descriptor(unnamed(self._directory))
+            os.pwrite(file.number, self._data, 0)
+        except OSError as error:
+            raise self._error(error) from error
+        self._file = file
+        self._data = bytearray()
+
+    def _error(self, error: OSError) -> BbfsError:
+        kind = NoSpace if error.errno in _FULL else BbfsError
+        return kind(f"what is written could not be kept in {self._directory}: {error.strerror}")
+
+
+class Written:
+    """The bytes of a buffer in its file, while nothing changes them."""
+
+    def __init__(self, buffer: Buffer, file: Descriptor) -> None:
+        self._buffer = buffer
+        self._file = file
+        self._version: str | None = None
+
+    @property
+    def size(self) -> int:
+        return self._buffer.size
+
+    @property
+    def version(self) -> str:
+        """A hash of the bytes. It reads them all when it is first asked for: call it in a thread."""
+        if self._version is None:
+            digest = blake2b(digest_size=DIGEST_BYTES)
+            for offset in range(0, self.size, PIECE):
+                digest.update(self._buffer.read(offset, PIECE))
+            self._version = digest.hexdigest()
+        return self._version
+
+    def fileno(self) -> int:
+        """Return the descriptor of the file, which stays the buffer's own."""
+        return self._file.number
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._buffer.read(offset, max(0, min(length, self.size - offset)))
+
+    async def read_waiting(self, offset: int, length: int) -> bytes:
+        return await trio.to_thread.run_sync(self.read, offset, length)
+
+    def close(self) -> None:
+        """Do nothing: the buffer has the file."""

@@ -1,0 +1,130 @@
+"""Writes that no source has taken: on disk from before the request until the source has stored the content.
+
+An item is two files, `ID.json` and `ID`, the content. The description is written last and removed first, so an item
+that a kill leaves half written is none; `sweep` removes what it left. Functions block: call them in a thread.
+"""
+
+import errno
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import platformdirs
+
+from bbfs.model.errors import BbfsError, NoSpace, NotFound
+from bbfs.model.values import Expected
+from bbfs.resources.writing.buffer import Written
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.content.spool import name_file
+
+LARGEST_DESCRIPTION = 1 << 16
+"""Bytes of a description that is read."""
+
+
+def pending_path() -> Path:
+    """Return the directory of this user's pending writes."""
+    return Path(platformdirs.user_state_dir("bbfs")) / "pending"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWrite:
+    """A content that a source has not taken.
+
+    at: when it was written (seconds since the epoch). error: why the source did not take it; None while the request is
+    under way, or was when the daemon was killed. path: names from the mount's root.
+    """
+
+    id: str
+    source_id: str
+    native_uri: str
+    uri: str
+    path: tuple[str, ...]
+    expected: Expected
+    size: int
+    at: float
+    error: str | None = None
+
+
+class PendingStore:
+    """The pending writes of this user, in one directory for all mounts."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def keep(self, write: PendingWrite, content: MemoryContent | Written) -> None:
+        """Keep a content, in the place of an earlier one with this id. Raise NoSpace, BbfsError."""
+        path = self.directory / write.id
+        beside = path.with_suffix(".bytes")
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if isinstance(content, MemoryContent):
+                with open(beside, "wb", opener=_private) as file:
+                    file.write(content.data)
+            else:
+                beside.unlink(missing_ok=True)
+                name_file(content, beside)
+            beside.rename(path)
+            self.describe(write)
+        except OSError as error:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+            kind = NoSpace if error.errno in (errno.ENOSPC, errno.EDQUOT) else BbfsError
+            raise kind(f"a write could not be kept in {self.directory}: {error.strerror}") from error
+
+    def describe(self, write: PendingWrite) -> None:
+        """Write the description of an item, or replace it. Raise OSError."""
+        path = self.directory / f"{write.id}.json"
+        beside = path.with_suffix(".new")
+        with open(beside, "w", opener=_private, encoding="utf-8") as file:
+            json.dump(asdict(write), file)
+        beside.rename(path)
+
+    def sync(self, write: PendingWrite) -> None:
+        """Wait until the disk has an item: its program got an error, and may end now. Raise OSError."""
+        for path in (self.directory / write.id, self.directory / f"{write.id}.json", self.directory):
+            number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(number)
+            finally:
+                os.close(number)
+
+    def drop(self, write_id: str) -> None:
+        """Remove an item, if it is there. Raise OSError."""
+        (self.directory / f"{write_id}.json").unlink(missing_ok=True)
+        (self.directory / write_id).unlink(missing_ok=True)
+
+    def items(self) -> Iterator[PendingWrite]:
+        """Yield all items, the oldest first. Files that are no items are passed over."""
+        found: list[PendingWrite] = []
+        with suppress(OSError):
+            for path in self.directory.glob("*.json"):
+                with suppress(OSError, ValueError, TypeError, KeyError):
+                    with open(path, encoding="utf-8") as file:
+                        fields = json.loads(file.read(LARGEST_DESCRIPTION))
+                    fields["expected"] = Expected(**fields["expected"])
+                    fields["path"] = tuple(fields["path"])
+                    if fields["id"] == path.stem:
+                        found.append(PendingWrite(**fields))
+        yield from sorted(found, key=lambda each: each.at)
+
+    def get(self, write_id: str) -> PendingWrite:
+        """Return the item with an id, or the only one whose id begins so. Raise NotFound."""
+        found = [each for each in self.items() if each.id.startswith(write_id)]
+        if len(found) != 1:
+            raise NotFound(f"{'no' if not found else 'more than one'} pending write begins with {write_id!r}")
+        return found[0]
+
+    def content_path(self, write: PendingWrite) -> Path:
+        return self.directory / write.id
+
+
+def new_id() -> str:
+    return secrets.token_hex(6)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

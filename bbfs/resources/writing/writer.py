@@ -1,0 +1,308 @@
+"""Changes at the sources: hands over what was written, and shows at once what a source has now.
+
+A request runs in a task of its own: a program that is killed meanwhile does not stop it halfway. Every content is on
+disk as a pending write before its source is asked, and until it has stored it.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import trio
+
+from bbfs.model.errors import BbfsError, Conflict, NotFound, NotSupported, ReadOnly
+from bbfs.model.uri import source_uri
+from bbfs.model.values import Expected, Loaded, Part, ResourceMetadata, WriteOperation
+from bbfs.resources.catalog.lookups import publish_description
+from bbfs.resources.catalog.record import Path, Record, record_node
+from bbfs.resources.loader import ContentLoader
+from bbfs.resources.publish import Publisher
+from bbfs.resources.requests import SingleFlight
+from bbfs.resources.source import Source
+from bbfs.resources.tiers import Load
+from bbfs.resources.writing.buffer import Written
+from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
+from bbfs.sources import CanLoad, CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite
+from bbfs.sources.content.memory import MemoryContent
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+SLOWEST = 256 << 10
+"""Bytes a second: the time that a write may take grows by its size at this rate."""
+
+
+class Writer:
+    """Writes to the sources of one manager.
+
+    changed: called with a source and the changed paths of its catalog. mounted: the path of a catalog from the mount's
+    root. clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        flights: SingleFlight,
+        loader: ContentLoader,
+        publisher: Publisher,
+        pending: PendingStore,
+        *,
+        changed: Callable[[Source, list[Path]], None],
+        mounted: Callable[[Source, Path], Path],
+        clock: Callable[[], float],
+    ) -> None:
+        self._flights = flights
+        self._loader = loader
+        self._publisher = publisher
+        self.pending = pending
+        self._changed = changed
+        self._mounted = mounted
+        self._clock = clock
+        self._count = 0
+
+    # -- the changes -------------------------------------------------------------------------------------------------
+
+    async def write(
+        self,
+        source: Source,
+        native_uri: str,
+        content: MemoryContent | Written,
+        expected: Expected,
+        *,
+        path: Path | None = None,
+        write_id: str | None = None,
+    ) -> Record:
+        """Hand over a content. Return the record of the resource as the source has it now.
+
+        path: of the resource in the catalog, if a name of the mount leads to it. write_id: of the pending write, the
+        same for all attempts. Raise BbfsError: then the content is a pending write.
+        """
+        handler = self._handler(source, native_uri, "create" if expected.exists is False else "replace")
+        item = PendingWrite(
+            write_id or new_id(),
+            source.data.id,
+            native_uri,
+            source_uri(source.data.base_prefix, native_uri),
+            () if path is None else self._mounted(source, path),
+            expected,
+            content.size,
+            time.time(),
+        )
+        await trio.to_thread.run_sync(self.pending.keep, item, content)
+        ended = False
+
+        async def hand_over() -> Record:
+            nonlocal ended
+            try:
+                async with source.slots.ask():
+                    if not handler.detects_conflicts:
+                        await self._compare(source, native_uri, expected)
+                    metadata = await handler.write(native_uri, content, expected)
+            except BbfsError as error:
+                ended = True
+                await self._failed(source, item, error)
+                raise
+            ended = True
+            await trio.to_thread.run_sync(self.pending.drop, item.id)
+            return await self._stored(source, metadata, content, path)
+
+        try:
+            return await self._do(source, hand_over, content.size)
+        except BbfsError as error:
+            if not ended:  # by the deadline
+                await self._failed(source, item, error)
+            raise
+
+    async def remove(self, source: Source, native_uri: str, expected: Expected, path: Path | None = None) -> None:
+        """Remove a resource. Raise BbfsError."""
+        handler = self._handler(source, native_uri, "remove")
+
+        async def remove() -> None:
+            async with source.slots.ask():
+                if not handler.detects_conflicts and expected.exists is not None:
+                    await self._compare(source, native_uri, expected)
+                await handler.remove(native_uri, expected)
+            self._gone(source, native_uri, path)
+
+        await self._do(source, remove)
+
+    async def rename(
+        self, source: Source, native_uri: str, to: str, *, replace_there: bool, path: Path, to_path: Path
+    ) -> bool:
+        """Rename a resource at its source. Return False if the source cannot; then nothing has changed."""
+        handler = source.writes
+        if not isinstance(handler, CanRename) or "rename" not in handler.writes(native_uri):
+            return False
+
+        async def rename() -> None:
+            async with source.slots.ask():
+                metadata = await handler.rename(native_uri, to, replace=replace_there)
+            self._gone(source, native_uri, path)
+            if metadata.kind == "directory":
+                source.catalog.forget(path[:-1])
+                source.catalog.forget(to_path[:-1])
+                if source.overlay is not None:
+                    source.overlay.drop_below(path)
+                    source.overlay.drop_below(to_path)
+                    source.overlay.drop(to_path)
+                self._changed(source, [path, to_path])
+            else:
+                await self._stored(source, metadata, None, to_path)
+
+        await self._do(source, rename)
+        return True
+
+    async def make_directory(self, source: Source, native_uri: str, path: Path) -> bool:
+        """Make a directory at its source. Return False if the source has none of its own."""
+        handler = source.writes
+        if not isinstance(handler, CanMakeDirectories) or "make_directory" not in handler.writes(native_uri):
+            return False
+
+        async def make() -> None:
+            async with source.slots.ask():
+                metadata = await handler.make_directory(native_uri)
+            record = Record(source.data.id, replace(metadata, kind="directory"), path, self._clock())
+            if source.overlay is not None:
+                source.overlay.put(path, record_node(record), stored=True)
+            self._changed(source, [path])
+
+        await self._do(source, make)
+        return True
+
+    async def remove_directory(self, source: Source, native_uri: str, path: Path) -> bool:
+        """Remove an empty directory at its source. Return False if the source has none of its own."""
+        handler = source.writes
+        if not isinstance(handler, CanMakeDirectories) or "remove_directory" not in handler.writes(native_uri):
+            return False
+
+        async def remove() -> None:
+            async with source.slots.ask():
+                await handler.remove_directory(native_uri)
+            if source.overlay is not None:
+                source.overlay.drop_below(path)
+                source.overlay.put(path, None, stored=True)
+            self._changed(source, [path])
+
+        await self._do(source, remove)
+        return True
+
+    async def set_time(self, source: Source, record: Record, modified_ns: int) -> None:
+        """Set a resource's time of modification, if its source keeps one."""
+        handler, native_uri = source.writes, record.metadata.native_uri
+        if not isinstance(handler, CanSetTime) or "set_time" not in handler.writes(native_uri):
+            return
+
+        async def set_time() -> None:
+            async with source.slots.ask():
+                metadata = await handler.set_time(native_uri, modified_ns)
+            await self._stored(source, metadata, None, record.path or None)
+
+        await self._do(source, set_time)
+
+    # -- at the source -----------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _handler(source: Source, native_uri: str, operation: WriteOperation) -> CanWrite:
+        handler = source.writes
+        if handler is None:
+            raise ReadOnly(f"{source.data.id}: the option capabilities does not grant write, or its type cannot write")
+        if operation not in handler.writes(native_uri):
+            raise NotSupported(f"{native_uri}: the source cannot {operation.replace('_', ' ')} it")
+        return handler
+
+    async def _do(self, source: Source, request: Callable[[], Awaitable[T]], size: int = 0) -> T:
+        """Await a request in a task of its own, with the source's timeout and time for its bytes."""
+        self._count += 1
+        timeout = source.data.policy.timeout + size / SLOWEST
+        with source.waiters:
+            value: T = await self._flights.do(("write", source.data.id, self._count), request, timeout)
+        return value
+
+    async def _compare(self, source: Source, native_uri: str, expected: Expected) -> None:
+        """Raise Conflict unless the source has the expected state now."""
+        if expected == Expected():
+            return
+        found = await state_of(source, native_uri, expected)
+        if found is None or expected.exists is None:
+            return
+        if found.exists != expected.exists:
+            there = "is there" if found.exists else "is gone"
+            raise Conflict(f"{native_uri}: somebody else has changed it: it {there} now")
+        for now, then in ((found.etag, expected.etag), (found.version, expected.version)):
+            if now is not None and then is not None and now != then:
+                raise Conflict(f"{native_uri}: somebody else has changed it")
+
+    # -- afterwards --------------------------------------------------------------------------------------------------
+
+    async def _failed(self, source: Source, item: PendingWrite, error: BbfsError) -> None:
+        source.error = f"{item.native_uri}: not written: {error}"
+        log.warning("%s: %s: not written: %s; `bbfs pending` has it as %s", source.data.id, item.uri, error, item.id)
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(self._keep_failed, replace(item, error=f"{type(error).__name__}: {error}"))
+
+    def _keep_failed(self, item: PendingWrite) -> None:
+        try:
+            self.pending.describe(item)
+            self.pending.sync(item)
+        except OSError as error:
+            log.error("a pending write could not be described in %s: %s", self.pending.directory, error.strerror)
+
+    async def _stored(
+        self, source: Source, metadata: ResourceMetadata, content: MemoryContent | Written | None, path: Path | None
+    ) -> Record:
+        """Show what the source has now: in its catalog, in all caches, to all who follow."""
+        native_uri = metadata.native_uri
+        self._loader.invalidate(source, native_uri, announced=True)
+        record = source.catalog.record(native_uri)
+        if record is None:
+            record = source.catalog.record_of(metadata.uri, native_uri)
+        record.metadata = replace(metadata, mime_type=metadata.mime_type or record.metadata.mime_type)
+        if path is not None:
+            record.path = path
+        record.invalidate()
+        now, ttl = self._clock(), source.data.policy.content_ttl
+        exact = metadata.size is not None and (content is None or metadata.size == content.size)
+        if content is not None and exact and (metadata.etag is not None or isinstance(content, MemoryContent)):
+            part = Part(native_uri, record.metadata.mime_type, content, metadata.content_type)
+            self._publisher.loaded(Load(source, record), Loaded((part,), metadata=metadata), now, ttl)
+        elif content is None and metadata.etag is not None:
+            record.describe(metadata, record.path, now)
+            publish_description(record, metadata, now, ttl)
+        if metadata.modified_ns is not None:
+            record.modified_ns = metadata.modified_ns
+        source.error = None
+        if path is not None:
+            overlaid = source.overlay.get(path) if source.overlay is not None else None
+            written = overlaid is not None and overlaid.node is not None and overlaid.node.draft is not None
+            if source.overlay is not None and not written:
+                source.overlay.put(path, record_node(record), stored=True)
+            self._changed(source, [path])
+        return record
+
+    def _gone(self, source: Source, native_uri: str, path: Path | None) -> None:
+        self._loader.invalidate(source, native_uri, announced=True)
+        record = source.catalog.record(native_uri)
+        if record is not None:
+            record.invalidate()
+        if path is not None:
+            if source.overlay is not None:
+                source.overlay.put(path, None, stored=True)
+            self._changed(source, [path])
+
+
+async def state_of(source: Source, native_uri: str, wanted: Expected) -> Expected | None:
+    """Return the state that a source has now, or None if it does not tell. Raise BbfsError."""
+    handler = source.handler
+    try:
+        if isinstance(handler, CanStat):
+            return Expected(exists=True, etag=(await handler.stat(native_uri)).etag)
+        if isinstance(handler, CanLoad):
+            loaded = await handler.load(native_uri)
+            content = loaded.parts[0].content if len(loaded.parts) == 1 else None
+            etag = loaded.metadata.etag if loaded.metadata is not None else None
+            version = content.version if content is not None and wanted.version is not None else None
+            return Expected(exists=True, etag=etag, version=version)
+    except NotFound:
+        return Expected(exists=False)
+    return None

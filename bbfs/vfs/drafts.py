@@ -1,0 +1,92 @@
+"""Files that a program is writing, or has written under a name that lives in the mount alone.
+
+Between two awaits a task is alone. A draft's lock keeps its bytes unchanged while a source takes them.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path as DirectoryPath
+
+import trio
+
+from bbfs.model.values import Content, Expected
+from bbfs.resources.catalog.record import NANOSECONDS, Path, Record
+from bbfs.resources.source import Source
+from bbfs.resources.writing.buffer import Buffer
+
+
+@dataclass(slots=True, eq=False)
+class Draft:
+    """One file that is being written. It is a content for the programs that read it meanwhile.
+
+    path: from the mount's root. below: in the catalog of its source. native_uri: of the resource. record: the resource
+    as the source has it, or as it is shown until then. version: of the inode, which stays. expected: the state that the
+    next hand-over replaces. load: returns the content that a program changes. temporary: it lives in the mount alone.
+    hides: a resource that the source still has, and that was renamed to this draft.
+    directory: of the file that holds many bytes. clock: seconds since the epoch. write_id: of the pending write.
+    """
+
+    source: Source
+    path: Path
+    below: Path
+    native_uri: str
+    record: Record
+    version: str
+    expected: Expected
+    load: Callable[[Record], Awaitable[Content]]
+    directory: DirectoryPath
+    clock: Callable[[], float]
+    write_id: str
+    temporary: bool = False
+    hides: "tuple[Path, Record] | None" = None
+    modified_ns: int = 0
+    set_ns: int | None = None
+    ino: int = 0
+    buffer: Buffer | None = None
+    dirty: bool = False
+    """Whether the source lacks these bytes."""
+    removed: bool = False
+    """Whether no name leads here any more."""
+    users: int = 0
+    """The number of open handles."""
+    lock: trio.Lock = field(default_factory=trio.Lock)
+
+    @property
+    def size(self) -> int:
+        return self.record.best_size() if self.buffer is None else self.buffer.size
+
+    def read(self, offset: int, length: int) -> bytes | None:
+        return None if self.buffer is None else self.buffer.read(offset, length)
+
+    async def read_waiting(self, offset: int, length: int) -> bytes:
+        return (await self.filled()).read(offset, length)
+
+    def close(self) -> None:
+        """Do nothing: a draft ends when no handle and no name leads to it."""
+
+    async def filled(self) -> Buffer:
+        """Return the bytes, after a load if a program changes a content that it has not replaced."""
+        if self.buffer is None:
+            content = await self.load(self.record)
+            buffer = Buffer(self.directory)
+            await buffer.fill(content)
+            if self.buffer is None:  # another request may have filled or emptied it meanwhile
+                self.buffer, self.expected = buffer, state_of(self.record)
+        return self.buffer
+
+    def emptied(self) -> Buffer:
+        """Return a buffer without bytes: a program replaces the content, whatever it is."""
+        self.buffer = Buffer(self.directory)
+        return self.buffer
+
+    def changed(self) -> None:
+        """Note a change by a program."""
+        self.dirty = True
+        self.set_ns = None
+        self.modified_ns = int(self.clock() * NANOSECONDS)
+
+
+def state_of(record: Record) -> Expected:
+    """Return the state that a write replaces: the last one that the mount has shown."""
+    etag = record.metadata.etag
+    return Expected(exists=True, etag=etag, version=record.digest if etag is None else None)
