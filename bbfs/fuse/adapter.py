@@ -250,7 +250,7 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def flush(self, fh: FileHandleT) -> None:
-        if not self._writes.possible:
+        if not self._files.writable_roots:
             raise FUSEError(errno.ENOSYS)  # nothing to write back: the kernel stops asking
         await self._writes.flush(fh)
 

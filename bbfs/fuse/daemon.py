@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -30,6 +30,7 @@ from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.resources.documents import ABOUT
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.open import Composition, compose, index_path, resource_manager, store_path
+from bbfs.sources import CanWrite, Handler
 from bbfs.vfs.about import AboutHandler
 from bbfs.vfs.filesystem import FileSystem
 from bbfs.vfs.search import SearchHandler
@@ -50,9 +51,11 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that unmount: Ctrl-C, a service manager, and the terminal that goes away."""
 
 
-def options(config: Config) -> set[str]:
-    """Return the mount options (S28): read-only as long as no source can write."""
-    chosen = {"fsname=bbfs", "subtype=bbfs", "default_permissions", "nosuid", "nodev", "noexec", "ro"}
+def options(config: Config, handlers: Iterable[Handler] = ()) -> set[str]:
+    """Return the mount options (S28): read-only unless a source can write, and the configuration grants it."""
+    writes = any(each.source.capabilities.write and isinstance(each, CanWrite) for each in handlers)
+    access = "rw" if writes else "ro"
+    chosen = {"fsname=bbfs", "subtype=bbfs", "default_permissions", "nosuid", "nodev", "noexec", access}
     if config.mount.allow_other:
         chosen.add("allow_other")
     return chosen
@@ -76,7 +79,7 @@ def _mount(config: Config, path: str, *, background: bool, told: Callable[[], No
     composition = compose(config, path, lasting=True)
     adapter = _Adapter()
     try:
-        pyfuse3.init(cast(pyfuse3.Operations, adapter), path, options(config))
+        pyfuse3.init(cast(pyfuse3.Operations, adapter), path, options(config, composition.handlers))
     except RuntimeError as error:
         raise MountError(f"{path} could not be mounted: {_why(path, error)}") from error
     if background:

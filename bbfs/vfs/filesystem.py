@@ -65,6 +65,7 @@ class FileSystem:
         self._manager = manager
         self.inodes = InodeTable()
         self.files = OpenFiles()
+        self.writable_roots = manager.writable_roots
         self.root_attributes: dict[str, bytes] = {}
         """The extended attributes of the mount's root, by name."""
         self._xattr_cache = XattrCache(manager)

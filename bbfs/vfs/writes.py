@@ -75,11 +75,6 @@ class Writes:
         self._hidden: dict[Path, Record] = {}  # resources that the source has, renamed to a name in the mount
         self._numbers = count(1)
 
-    @property
-    def possible(self) -> bool:
-        """Return whether any source can be written."""
-        return bool(self._manager.writable_roots)
-
     # -- open files --------------------------------------------------------------------------------------------------
 
     async def create(self, parent: int, raw_name: bytes, flags: int, mode: int) -> tuple[int, Attributes]:
