@@ -45,6 +45,8 @@ class Draft:
     buffer: Buffer | None = None
     dirty: bool = False
     """Whether the source lacks these bytes."""
+    failed: bool = False
+    """Whether the source has refused exactly these bytes, which are a pending write."""
     removed: bool = False
     """Whether no name leads here any more."""
     users: int = 0
@@ -81,7 +83,7 @@ class Draft:
 
     def changed(self) -> None:
         """Note a change by a program."""
-        self.dirty = True
+        self.dirty, self.failed = True, False
         self.set_ns = None
         self.modified_ns = int(self.clock() * NANOSECONDS)
 

@@ -223,7 +223,7 @@ class Writes:
         """Note that a handle is closed. What no close has handed over, a task does."""
         draft = opened.content
         if isinstance(draft, Draft):
-            if draft.users == 1 and draft.dirty and not draft.temporary and not draft.removed:
+            if draft.users == 1 and draft.dirty and not (draft.failed or draft.temporary or draft.removed):
                 self._manager.begin(self._released, draft)
             else:
                 self._closed(draft)
@@ -252,7 +252,7 @@ class Writes:
         elif draft.dirty or draft.buffer is None:
             overlay.drop(draft.below)
             if draft.dirty:
-                draft.record.inode_version += "~"  # the kernel has cached bytes that the source does not have
+                draft.record.salt += "~"  # the kernel has cached bytes that the source does not have
         else:
             overlay.put(draft.below, record_node(draft.record), stored=True)
         self._manager.notify_of(draft.source, [draft.below])
@@ -267,9 +267,11 @@ class Writes:
 
     async def _store(self, draft: Draft, native_uri: str, expected: Expected, below: Path, buffer: Buffer) -> None:
         content = buffer.snapshot()
+        draft.failed = True
         record = await self._writer.write(
             draft.source, native_uri, content, expected, path=below, write_id=draft.write_id
         )
+        draft.failed = False
         if draft.set_ns is not None:
             await self._writer.set_time(draft.source, record, draft.set_ns)
         draft.dirty, draft.record, draft.native_uri = False, record, native_uri
@@ -389,7 +391,7 @@ class Writes:
             native_uri = await self._native_uri(source, below)
         if made or native_uri is None or not await self._writer.remove_directory(source, native_uri, below):
             overlay.drop(below)
-            if not made:
+            if overlay.is_listed(below):
                 overlay.put(below, None, stored=True)
         self._keep_parent(source, overlay, below)
 

@@ -1,8 +1,10 @@
 """Fakes for tests of the core: scripted sources, a clock that a test turns, and a kernel that counts its lookups."""
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -28,6 +30,7 @@ from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.metadata import MetadataStore
 from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.manager import ResourceManager
+from bbfs.resources.writing.pending import PendingStore
 from bbfs.sources import Handler
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.vfs.filesystem import Attributes, FileSystem
@@ -383,12 +386,14 @@ class World:
         self.handlers = handlers
         self._store = store
         self.store = store or MetadataStore(None)
+        self._pending = tempfile.TemporaryDirectory(prefix="bbfs-pending-")
         self.manager = ResourceManager(
             nursery,
             cache_bytes=memory,
             store=self.store,
             disk=disk,
             shared=shared,
+            pending=PendingStore(Path(self._pending.name)),
             clock=self.clock,
         )
         self.told: list[tuple[int, bytes]] = []
@@ -411,6 +416,7 @@ class World:
             await settled()
         if self._store is None:
             self.store.close()
+        self._pending.cleanup()
 
     def forgotten(self) -> list[str]:
         """The names that the kernel was told to forget since the last call, sorted."""

@@ -7,11 +7,13 @@ URI alone, without a node or a record of its own.
 import logging
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from heapq import merge
 from itertools import chain, islice
 from math import inf
+from operator import itemgetter
 from typing import Any, Protocol, overload
 
 from bbfs.model.errors import BbfsError, DeadlineExceeded
@@ -143,12 +145,6 @@ class Portion:
         self.numbers = array("Q", bytes(8 * len(self.names)))
         self.answers: dict[int, Any] = {}
 
-    def without(self, names: Container[str]) -> "Portion":
-        if not any(name in names for name in self.names):
-            return self
-        left = [child for child in zip(self.names, self.shown, strict=True) if child[0] not in names]
-        return Portion([name for name, _ in left], [shown for _, shown in left], alike=self.alike)
-
 
 class Listed(Protocol):
     """The listing behind merely listed names, by native URI."""
@@ -210,10 +206,17 @@ class View:
         more = chain((portion for portion, _ in self.portions()), portions(nodes, nodes.__getitem__))
         return View(more, self._count + len(nodes), self.listed, self._directory, self.modified_ns)
 
-    def without(self, names: Container[str], count: int) -> "View":
-        """Return a view without these names. count: how many of them it has."""
-        left = (portion.without(names) for portion, _ in self.portions())
-        return View((each for each in left if each.names), self._count - count, self.listed, None, self.modified_ns)
+    def overlaid(self, nodes: Mapping[str, Node | None], count: int) -> "View":
+        """Return a view in which these names have these nodes, or are absent (None). count: of its names."""
+        listed = (child for child in self if child[0] not in nodes)
+        others = ((name, node) for name, node in sorted(nodes.items()) if node is not None)
+        children = merge(listed, others, key=itemgetter(0))
+
+        def portions() -> Iterator[Portion]:
+            while some := list(islice(children, MADE)):
+                yield Portion([name for name, _ in some], [shown for _, shown in some], alike=False)
+
+        return View(portions(), count, self.listed, None, self.modified_ns)
 
     @property
     def unchanged(self) -> bool:

@@ -12,6 +12,9 @@ from bbfs.model.errors import NotADirectory, NotFound
 from bbfs.resources.catalog.base import Catalog, View
 from bbfs.resources.catalog.record import DIRECTORY, Node, Path
 
+COUNTED = 10_000
+"""Names of a listed directory that may be gone through at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Overlaid:
@@ -38,10 +41,12 @@ class Overlay:
         """Return what is overlaid at exactly this path, or None."""
         names = self._below.get(path[:-1]) if path else None
         found = names.get(path[-1]) if names else None
-        if found is not None and found.since < self._catalog.listed_at(path[:-1]):
-            self.drop(path)
+        if found is None:
             return None
-        return found
+        shown = found.since < self._catalog.listed_at(path[:-1]) if not found.made else self.is_listed(path)
+        if shown:
+            self.drop(path)
+        return None if shown else found
 
     def put(self, path: Path, node: Node | None, *, stored: bool = False, made: bool = False) -> None:
         """Overlay a name. stored: the source has it so, and its next listing shows it."""
@@ -85,12 +90,15 @@ class Overlay:
         names = {name: found for name in [*self._below.get(path, ())] if (found := self.get((*path, name)))}
         if not names:
             return view
-        listed = sum(self._is_listed((*path, name)) for name in names)
-        return view.without(names, listed).followed_by(
-            {name: each.node for name, each in sorted(names.items()) if each.node}
-        )
+        nodes = {name: each.node for name, each in names.items()}
+        if len(view) <= COUNTED:
+            listed = sum(name in nodes for name, _ in view)
+        else:
+            listed = sum(self.is_listed((*path, name)) for name in nodes)
+        return view.overlaid(nodes, len(view) - listed + sum(node is not None for node in nodes.values()))
 
-    def _is_listed(self, path: Path) -> bool:
+    def is_listed(self, path: Path) -> bool:
+        """Return whether the catalog has something at a path."""
         try:
             return self._catalog.last_cached(path) is not None
         except (NotFound, NotADirectory):

@@ -58,11 +58,13 @@ class Record:
     changed_at: when a load last found another version.
     ahead: loaded ahead, and not used yet.
     parts: the contents of a resource that answered several, by name: it is a directory then.
+    salt: makes other inodes of the same versions, once the kernel has cached bytes that no version has.
     provisional: the source has not confirmed yet that the resource exists; the first load tells.
     """
 
     __slots__ = (
         "__weakref__",
+        "_inode_version",
         "ahead",
         "awaited_until",
         "changed_at",
@@ -73,7 +75,6 @@ class Record:
         "error_until",
         "fetched_at",
         "hinted_at",
-        "inode_version",
         "invalidated",
         "invalidations",
         "listed_at",
@@ -84,6 +85,7 @@ class Record:
         "parts",
         "path",
         "provisional",
+        "salt",
         "size",
         "source_id",
         "stale",
@@ -97,7 +99,8 @@ class Record:
         self.declared = (metadata.size, metadata.modified_ns, metadata.etag)
         self.size: int | None = None
         self.digest: str | None = None
-        self.inode_version = metadata.native_uri
+        self.salt = ""
+        self._inode_version = metadata.native_uri
         self.invalidated = False
         self.invalidations = 0
         self.modified_ns = metadata.modified_ns if metadata.modified_ns is not None else int(now * NANOSECONDS)
@@ -116,6 +119,14 @@ class Record:
         self.parent: Record | None = None
         self.part = 0
         self.provisional = False
+
+    @property
+    def inode_version(self) -> str:
+        return self._inode_version + self.salt if self.salt else self._inode_version
+
+    @inode_version.setter
+    def inode_version(self, version: str) -> None:
+        self._inode_version = version
 
     @property
     def key(self) -> tuple[str, str]:

@@ -1,0 +1,215 @@
+"""Sources that can be written, and a program that writes: for tests of the write side without a mount."""
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from fakes import FlatSource, Kernel, TreeSource, World, data_source
+
+from bbfs.model.errors import BbfsError, Conflict, Exists, NotEmpty, NotFound
+from bbfs.model.values import Capabilities, Content, DataSource, Expected, ResourceMetadata, WriteOperation
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.vfs.writes import NewAttributes
+
+PIECE = 1 << 16
+
+
+def writable(prefix: str) -> DataSource:
+    return replace(data_source(prefix), capabilities=Capabilities(write=True))
+
+
+class Taking:
+    """What the writable sources share. refused: what the next writes of a URI end with. written: the URIs, in order."""
+
+    contents: dict[str, bytes]
+    refused: dict[str, BbfsError]
+    written: list[str]
+    detects_conflicts = True
+
+    def _check(self, uri: str, expected: Expected) -> None:
+        there = self.contents.get(uri)
+        if expected.exists is not None and expected.exists != (there is not None):
+            raise Conflict(uri)
+        if expected.etag is not None and (there is None or MemoryContent(there).version != expected.etag):
+            raise Conflict(uri)
+        if expected.version is not None and (there is None or MemoryContent(there).version != expected.version):
+            raise Conflict(uri)
+
+    async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
+        self.written.append(native_uri)
+        if native_uri in self.refused:
+            raise self.refused[native_uri]
+        self._check(native_uri, expected)
+        pieces = [await content.read_waiting(offset, PIECE) for offset in range(0, content.size, PIECE)]
+        self.contents[native_uri] = b"".join(pieces)
+        return self._told(native_uri)
+
+    async def remove(self, native_uri: str, expected: Expected) -> None:
+        if native_uri in self.refused:
+            raise self.refused[native_uri]
+        if native_uri not in self.contents:
+            raise NotFound(native_uri)
+        self._check(native_uri, expected)
+        del self.contents[native_uri]
+
+    def _told(self, uri: str) -> ResourceMetadata:
+        raise NotImplementedError
+
+
+@dataclass
+class WritableTree(Taking, TreeSource):  # type: ignore[misc]
+    """A hierarchical source with directories of its own, renames, times and etags."""
+
+    source: DataSource = field(default_factory=lambda: writable("bb-scripted+tree+file"))
+    refused: dict[str, BbfsError] = field(default_factory=dict)
+    written: list[str] = field(default_factory=list)
+    directories: set[str] = field(default_factory=set)
+    times: dict[str, int] = field(default_factory=dict)
+
+    def writes(self, native_uri: str) -> Collection[WriteOperation]:
+        return ("create", "replace", "remove", "rename", "make_directory", "remove_directory", "set_time")
+
+    def _told(self, uri: str) -> ResourceMetadata:
+        return self.metadata(uri)
+
+    def metadata(self, uri: str, **fields: object) -> ResourceMetadata:
+        return super().metadata(uri, modified_ns=self.times.get(uri), **fields)
+
+    async def list_directory(self, path: tuple[str, ...]):  # type: ignore[no-untyped-def]
+        own = self.start + "/".join(path)
+        made = {uri: b"" for uri in self.directories if not any(known.startswith(uri + "/") for known in self.contents)}
+        if own in self.directories and not any(uri.startswith(own + "/") for uri in (*self.contents, *made)):
+            self.listed.append(path)
+            return type(await super().list_directory(()))(())
+        keep = self.contents
+        self.contents = {**keep, **{uri + "/.made": b"" for uri in made}}
+        try:
+            listing = await super().list_directory(path)
+        finally:
+            self.contents = keep
+        return replace(listing, resources=tuple(each for each in listing.resources if each.name != ".made"))
+
+    async def rename(self, native_uri: str, to: str, *, replace: bool) -> ResourceMetadata:
+        below = [uri for uri in self.contents if uri.startswith(native_uri + "/")]
+        if native_uri in self.directories or below:
+            if any(uri.startswith(to + "/") for uri in (*self.contents, *self.directories)):
+                raise NotEmpty(to)
+            self.contents = {_moved(uri, native_uri, to): data for uri, data in self.contents.items()}
+            self.directories = {_moved(uri, native_uri, to) for uri in self.directories}
+            return super().metadata(to, kind="directory")
+        if native_uri not in self.contents:
+            raise NotFound(native_uri)
+        if to in self.contents and not replace:
+            raise Exists(to)
+        self.contents[to] = self.contents.pop(native_uri)
+        return self._told(to)
+
+    async def make_directory(self, native_uri: str) -> ResourceMetadata:
+        if native_uri in self.directories or native_uri in self.contents:
+            raise Exists(native_uri)
+        self.directories.add(native_uri)
+        return super().metadata(native_uri, kind="directory")
+
+    async def remove_directory(self, native_uri: str) -> None:
+        if any(uri.startswith(native_uri + "/") for uri in (*self.contents, *self.directories)):
+            raise NotEmpty(native_uri)
+        self.directories.discard(native_uri)
+
+    async def set_time(self, native_uri: str, modified_ns: int) -> ResourceMetadata:
+        self.times[native_uri] = modified_ns
+        return self._told(native_uri)
+
+
+def _moved(uri: str, old: str, new: str) -> str:
+    return new + uri.removeprefix(old) if uri == old or uri.startswith(old + "/") else uri
+
+
+@dataclass
+class WritableFlat(Taking, FlatSource):  # type: ignore[misc]
+    """A flat source without etags, directories and renames, such as a server with a tool that writes."""
+
+    source: DataSource = field(default_factory=lambda: writable("mcp-server+docs"))
+    refused: dict[str, BbfsError] = field(default_factory=dict)
+    written: list[str] = field(default_factory=list)
+    detects_conflicts = False
+
+    def writes(self, native_uri: str) -> Collection[WriteOperation]:
+        return ("create", "replace", "remove")
+
+    def _told(self, uri: str) -> ResourceMetadata:
+        return self.metadata(uri)
+
+
+class Program(Kernel):
+    """A program that reads and writes files, as the kernel passes its system calls on."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.files)
+        self.writes = world.core.writes
+
+    async def _parent(self, path: str) -> tuple[int, bytes]:
+        directory, _, name = path.rpartition("/")
+        return (await self.walk(directory)).ino, name.encode()
+
+    async def begin(self, path: str, flags: int) -> int:
+        """open(2)."""
+        parent, name = await self._parent(path)
+        found = await self.lookup(parent, name.decode())
+        if found.ino and not flags & os.O_EXCL:
+            handle: int = await self._again(path, lambda ino: self.writes.open(ino, flags))
+        elif flags & os.O_CREAT:
+            handle, created = await self.writes.create(parent, name, flags, 0o644)
+            self.references[created.ino] += 1
+        else:
+            raise NotFound(path)
+        if flags & os.O_TRUNC:
+            ino = self.files.core.files[handle].ino
+            await self.writes.set_attributes(ino, handle, _size(0))
+        return handle
+
+    async def close(self, handle: int) -> None:
+        """close(2): FLUSH, and RELEASE whatever it answered."""
+        try:
+            await self.writes.flush(handle)
+        finally:
+            self.files.core.release(handle)
+
+    async def save(self, path: str, data: bytes, flags: int = os.O_TRUNC) -> None:
+        """Write a whole file, as `>` does."""
+        handle = await self.begin(path, os.O_WRONLY | os.O_CREAT | flags)
+        for offset in range(0, len(data), PIECE):
+            await self.writes.write(handle, offset, data[offset : offset + PIECE])
+        await self.close(handle)
+
+    async def append(self, path: str, data: bytes) -> None:
+        handle = await self.begin(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        size = (await self.files.getattr(self.files.core.files[handle].ino)).size
+        await self.writes.write(handle, size, data)
+        await self.close(handle)
+
+    async def patch(self, path: str, offset: int, data: bytes) -> None:
+        handle = await self.begin(path, os.O_RDWR)
+        await self.writes.write(handle, offset, data)
+        await self.close(handle)
+
+    async def truncate(self, path: str, size: int) -> None:
+        await self._again(path, lambda ino: self.writes.set_attributes(ino, None, _size(size)))
+
+    async def unlink(self, path: str) -> None:
+        await self.writes.remove(*await self._parent(path))
+
+    async def rename(self, path: str, to: str, flags: int = 0) -> None:
+        parent, name = await self._parent(path)
+        await self.lookup(parent, name.decode())
+        await self.writes.rename(parent, name, *await self._parent(to), flags)
+
+    async def mkdir(self, path: str) -> None:
+        made = await self.writes.make_directory(*await self._parent(path), 0o755)
+        self.references[made.ino] += 1
+
+    async def rmdir(self, path: str) -> None:
+        await self.writes.remove_directory(*await self._parent(path))
+
+
+def _size(size: int) -> NewAttributes:
+    return NewAttributes(size=size)

@@ -1,0 +1,222 @@
+"""Writing to a source that takes whole resources, on the file system without a mount (S32, S33)."""
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+from fakes import World
+from writable import Program, WritableFlat, WritableTree
+
+from bbfs.model.errors import Conflict, Exists, NotEmpty, NotFound, NotSupported, ReadOnly, Unreachable
+
+TREE = "bb-scripted+tree+file"
+MEMORY = 64 << 20
+FLAT = "mcp-server+docs/test"
+
+
+@pytest.fixture
+async def tree() -> AsyncIterator[tuple[WritableTree, Program, World]]:
+    source = WritableTree()
+    source.contents = {"file:./a.txt": b"first", "file:./d/b.txt": b"second"}
+    async with trio.open_nursery() as nursery, World(nursery, source, memory=MEMORY) as world:
+        yield source, Program(world), world
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def flat() -> AsyncIterator[tuple[WritableFlat, Program, World]]:
+    source = WritableFlat()
+    source.contents = {"test://a.txt": b"first", "test://d/b.txt": b"second"}
+    async with trio.open_nursery() as nursery, World(nursery, source, memory=MEMORY) as world:
+        yield source, Program(world), world
+        nursery.cancel_scope.cancel()
+
+
+Tree = tuple[WritableTree, Program, World]
+Flat = tuple[WritableFlat, Program, World]
+
+
+@pytest.mark.semantics("S32")
+async def test_the_source_has_what_was_written_when_close_returns(tree: Tree) -> None:
+    source, program, _ = tree
+    await program.save(f"{TREE}/a.txt", b"replaced")
+    assert source.contents["file:./a.txt"] == b"replaced"
+    assert await program.cat(f"{TREE}/a.txt") == b"replaced"
+    assert (await program.stat(f"{TREE}/a.txt")).size == 8
+    await program.save(f"{TREE}/new.txt", b"new")
+    assert source.contents["file:./new.txt"] == b"new"
+    assert await program.ls(TREE) == ["a.txt", "d", "new.txt"]
+    assert await program.cat(f"{TREE}/new.txt") == b"new"
+
+
+@pytest.mark.semantics("S33")
+async def test_parts_of_a_file_are_changed_as_on_a_disk(tree: Tree) -> None:
+    source, program, _ = tree
+    await program.append(f"{TREE}/a.txt", b" and more")
+    assert source.contents["file:./a.txt"] == b"first and more"
+    await program.patch(f"{TREE}/a.txt", 1, b"IRS")
+    assert source.contents["file:./a.txt"] == b"fIRSt and more"
+    await program.truncate(f"{TREE}/a.txt", 4)
+    assert source.contents["file:./a.txt"] == b"fIRS"
+    await program.patch(f"{TREE}/a.txt", 6, b"!")
+    assert source.contents["file:./a.txt"] == b"fIRS\0\0!"
+    large = os.urandom(3 << 20)
+    await program.save(f"{TREE}/large", large)
+    await program.append(f"{TREE}/large", b"end")
+    assert source.contents["file:./large"] == large + b"end"
+    assert await program.cat(f"{TREE}/large") == (large + b"end")[: 3 + (1 << 20)]
+
+
+@pytest.mark.semantics("S33")
+async def test_names_are_removed_and_renamed_as_on_a_disk(tree: Tree) -> None:
+    source, program, _ = tree
+    await program.rename(f"{TREE}/a.txt", f"{TREE}/d/c.txt")
+    assert source.contents == {"file:./d/b.txt": b"second", "file:./d/c.txt": b"first"}
+    assert await program.ls(f"{TREE}/d") == ["b.txt", "c.txt"]
+    assert await program.ls(TREE) == ["d"]
+    await program.rename(f"{TREE}/d/c.txt", f"{TREE}/d/b.txt")
+    assert await program.cat(f"{TREE}/d/b.txt") == b"first"
+    with pytest.raises(NotFound):
+        await program.cat(f"{TREE}/d/c.txt")
+    with pytest.raises(NotEmpty):
+        await program.rmdir(f"{TREE}/d")
+    await program.mkdir(f"{TREE}/e")
+    with pytest.raises(Exists):
+        await program.mkdir(f"{TREE}/e")
+    with pytest.raises(Exists):
+        await program.rename(f"{TREE}/d/b.txt", f"{TREE}/e", flags=1)
+    await program.rename(f"{TREE}/d/b.txt", f"{TREE}/e/f")
+    await program.rename(f"{TREE}/e", f"{TREE}/g")
+    assert await program.cat(f"{TREE}/g/f") == b"first"
+    await program.unlink(f"{TREE}/g/f")
+    await program.rmdir(f"{TREE}/g")
+    assert source.contents == {}
+
+
+@pytest.mark.semantics("S32")
+async def test_a_change_by_somebody_else_is_a_conflict_and_both_versions_stay(tree: Tree) -> None:
+    source, program, world = tree
+    handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR)
+    await program.writes.write(handle, 0, b"mine!")
+    source.contents["file:./a.txt"] = b"theirs"
+    with pytest.raises(Conflict):
+        await program.close(handle)
+    assert source.contents["file:./a.txt"] == b"theirs"
+    [pending] = world.manager.writer.pending.items()
+    assert pending.uri == "bb-scripted+tree+file:./a.txt"
+    assert world.manager.writer.pending.content_path(pending).read_bytes() == b"mine!"
+    assert pending.error == "Conflict: file:./a.txt"
+    world.clock.advance(60)
+    assert await program.cat(f"{TREE}/a.txt") == b"theirs"
+
+
+@pytest.mark.semantics("S32")
+async def test_what_a_source_does_not_take_is_kept_once(tree: Tree) -> None:
+    source, program, world = tree
+    source.refused["file:./a.txt"] = Unreachable("down")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
+    await program.writes.write(handle, 0, b"kept")
+    for _ in range(3):
+        with pytest.raises(Unreachable):
+            await program.writes.sync(handle)
+    assert len([*world.manager.writer.pending.items()]) == 1
+    del source.refused["file:./a.txt"]
+    await program.close(handle)
+    assert source.contents["file:./a.txt"] == b"kept"
+    assert list(world.manager.writer.pending.items()) == []
+
+
+@pytest.mark.semantics("S32")
+async def test_what_a_program_cannot_save_is_not_shown_as_saved(tree: Tree) -> None:
+    source, program, _ = tree
+    before = (await program.stat(f"{TREE}/a.txt")).ino
+    source.refused["file:./a.txt"] = Unreachable("down")
+    with pytest.raises(Unreachable):
+        await program.save(f"{TREE}/a.txt", b"lost?")
+    assert await program.cat(f"{TREE}/a.txt") == b"first"
+    assert (await program.stat(f"{TREE}/a.txt")).ino != before, "the kernel has pages of the inode that was written"
+
+
+@pytest.mark.semantics("S33")
+@pytest.mark.parametrize("name", [".a.txt.swp", "a.txt~", ".#a.txt", "4913", "sedAb12Cd", ".goutputstream-X1"])
+async def test_a_name_that_programs_do_not_keep_lives_in_the_mount(tree: Tree, name: str) -> None:
+    source, program, _ = tree
+    await program.save(f"{TREE}/{name}", b"temporary")
+    assert f"file:./{name}" not in source.contents
+    assert await program.cat(f"{TREE}/{name}") == b"temporary"
+    assert name in await program.ls(TREE)
+    await program.rename(f"{TREE}/{name}", f"{TREE}/a.txt")
+    assert source.contents["file:./a.txt"] == b"temporary"
+    assert await program.ls(TREE) == ["a.txt", "d"]
+    await program.save(f"{TREE}/{name}", b"again")
+    await program.unlink(f"{TREE}/{name}")
+    assert await program.ls(TREE) == ["a.txt", "d"]
+    assert source.written == ["file:./a.txt"]
+
+
+@pytest.mark.semantics("S32")
+async def test_a_file_that_is_renamed_aside_is_at_its_source_until_it_is_replaced(tree: Tree) -> None:
+    """The way of vim: rename the old file, write a new one, remove the old one."""
+    source, program, _ = tree
+    await program.rename(f"{TREE}/a.txt", f"{TREE}/a.txt~")
+    assert source.contents["file:./a.txt"] == b"first"
+    assert await program.ls(TREE) == ["a.txt~", "d"]
+    await program.save(f"{TREE}/a.txt", b"changed")
+    assert source.contents["file:./a.txt"] == b"changed"
+    assert await program.cat(f"{TREE}/a.txt~") == b"first"
+    await program.unlink(f"{TREE}/a.txt~")
+    assert source.contents["file:./a.txt"] == b"changed"
+    assert source.written == ["file:./a.txt"]
+    await program.rename(f"{TREE}/a.txt", f"{TREE}/a.txt~")
+    await program.rename(f"{TREE}/a.txt~", f"{TREE}/a.txt")
+    assert await program.cat(f"{TREE}/a.txt") == b"changed"
+    await program.rename(f"{TREE}/a.txt", f"{TREE}/a.txt~")
+    await program.unlink(f"{TREE}/a.txt~")
+    assert "file:./a.txt" not in source.contents
+
+
+async def test_a_flat_source_without_renames_is_written_too(flat: Flat) -> None:
+    source, program, world = flat
+    await program.save(f"{FLAT}/a.txt", b"changed")
+    await program.save(f"{FLAT}/new/n.txt".replace("new/", ""), b"new")
+    assert source.contents["test://a.txt"] == b"changed"
+    assert source.contents["test://n.txt"] == b"new"
+    await program.mkdir(f"{FLAT}/e")
+    assert await program.ls(f"{FLAT}/e") == []
+    await program.rename(f"{FLAT}/n.txt", f"{FLAT}/e/m.txt")
+    assert source.contents["test://e/m.txt"] == b"new"
+    assert "test://n.txt" not in source.contents
+    world.clock.advance(3600)
+    assert await program.ls(FLAT) == ["a.txt", "d", "e"]
+    assert await program.cat(f"{FLAT}/e/m.txt") == b"new"
+    await program.unlink(f"{FLAT}/e/m.txt")
+    await program.rmdir(f"{FLAT}/e")
+    assert await program.ls(FLAT) == ["a.txt", "d"]
+    source.contents["test://a.txt"] = b"theirs"
+    world.clock.advance(3600)
+    handle = await program.begin(f"{FLAT}/a.txt", os.O_RDWR)
+    await program.writes.write(handle, 0, b"m")
+    source.contents["test://a.txt"] = b"theirs again"
+    with pytest.raises(Conflict):
+        await program.close(handle)
+
+
+async def test_a_file_that_is_removed_while_it_is_open_is_not_written(tree: Tree) -> None:
+    source, program, _ = tree
+    handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR)
+    await program.writes.write(handle, 0, b"F")
+    await program.unlink(f"{TREE}/a.txt")
+    assert await program.read(handle) == b"First"
+    await program.close(handle)
+    assert "file:./a.txt" not in source.contents
+
+
+async def test_what_cannot_be_written_is_refused(tree: Tree) -> None:
+    _, program, _ = tree
+    with pytest.raises(ReadOnly):
+        await program.mkdir("elsewhere")
+    with pytest.raises(NotSupported):
+        await program.writes.symlink((await program.walk(TREE)).ino, b"link", b"a.txt")
+    with pytest.raises(NotFound):
+        await program.unlink(f"{TREE}/absent")
