@@ -205,7 +205,7 @@ class ResourceManager:
             raise NotSupported(f"{data.id}: a source of type {data.type!r} cannot be listed")
         source = Source(data, handler, catalog, RequestSlots(max(1, data.policy.concurrency)), fingerprint(data))
         if source.writes is not None and not hidden:
-            source.overlay = Overlay(catalog, self.clock)
+            source.overlay = Overlay(catalog, self.clock, derived=isinstance(catalog, FlatCatalog))
             self.writable_roots.add(data.uri_prefix)
         found = of_source(data)
         if found is None or not found.is_local:  # a local source answers at once
@@ -484,7 +484,7 @@ class ResourceManager:
                 raise failure  # it is not empty, it could not be asked for
             view = await self.below(source, below) if view is None else view
         except NotFound:
-            if len(path) > 1:
+            if len(path) > 1 and not (source.overlay is not None and source.overlay.is_directory(below)):
                 raise
             view = View.of({})  # S6: the directory of a fixed scheme is there, whether or not anything is listed below
         if source.overlay is not None:

@@ -73,6 +73,7 @@ from bbfs.sources.abilities import (
     LoadsWhileWanted,
     ProposesSearch,
     SearchesByMeaning,
+    StatesBeginning,
     TellsMore,
     TellsProgress,
 )
@@ -90,8 +91,8 @@ __all__ = [
     "IsADirectory", "Listing", "ListingProgress", "Loaded", "LoadsWhileWanted", "LoginRequired", "MemoryContent",
     "NoSpace", "NotADirectory", "NotEmpty", "NotFound", "NotSupported", "Outdated", "Part", "Policy", "Progress",
     "ProposesSearch", "ProtocolViolation", "Rejected", "ResourceMetadata", "ResourceTemplate", "SearchesByMeaning",
-    "Services", "SourceOptions", "SourceState", "Spool", "TellsMore", "TellsProgress", "TooLarge", "Tool",
-    "ToolArgument", "ToolFailed", "Unchanged", "Unreachable", "WriteOperation", "content_type_of", "local_path",
+    "Services", "SourceOptions", "SourceState", "Spool", "StatesBeginning", "TellsMore", "TellsProgress", "TooLarge",
+    "Tool", "ToolArgument", "ToolFailed", "Unchanged", "Unreachable", "WriteOperation", "content_type_of", "local_path",
     "mime_type_of_name", "open_regular", "parse_data_source_uri", "parse_options", "refuse_auth", "show_component",
     "source_uri",
 ]  # fmt: skip

@@ -255,6 +255,16 @@ class CanWrite(Protocol):
 
 
 @runtime_checkable
+class StatesBeginning(CanWrite, Protocol):
+    """A hierarchical source that can be written while it is empty, so that no listing shows how its URIs begin."""
+
+    @property
+    def beginning(self) -> str:
+        """The beginning of the native URIs of the root's entries, such as `s3://bucket/prefix/`."""
+        ...
+
+
+@runtime_checkable
 class CanRename(CanWrite, Protocol):
     """Renames resources or directories at the source. Without it, bbfs copies a resource and removes the old one."""
 

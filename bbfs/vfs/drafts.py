@@ -89,6 +89,7 @@ class Draft:
 
 
 def state_of(record: Record) -> Expected:
-    """Return the state that a write replaces: the last one that the mount has shown."""
+    """Return the state that a write replaces: the last one that the mount has shown, if that is still thought true."""
     etag = record.metadata.etag
-    return Expected(exists=True, etag=etag, version=record.digest if etag is None else None)
+    version = record.digest if etag is None and not record.invalidated else None
+    return Expected(exists=True, etag=etag, version=version)

@@ -110,7 +110,10 @@ class FileSystem:
         """
         draft = self._drafts.get(ino)
         if draft is not None:
-            return self.writes.attributes(ino, draft)
+            # A program that appends goes by this size.
+            unsized = draft.buffer is None and self._manager.size_now(draft.record) is None
+            filled = after(ended, draft.filled) if unsized else None
+            return filled if isinstance(filled, Wait) else self.writes.attributes(ino, draft)
         pinned = self.files.latest(ino)
         if pinned is not None:
             return pinned.attributes

@@ -25,7 +25,7 @@ from bbfs.model.errors import (
 )
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Expected, ResourceMetadata
-from bbfs.resources.catalog import DirectoryCatalog, FlatCatalog
+from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.catalog.overlay import Overlay
 from bbfs.resources.catalog.record import (
     DIRECTORY,
@@ -41,7 +41,7 @@ from bbfs.resources.source import Source
 from bbfs.resources.writing.buffer import Buffer
 from bbfs.resources.writing.pending import new_id
 from bbfs.resources.writing.temporary import is_temporary
-from bbfs.sources import CanWrite, content_type_of, mime_type_of_name
+from bbfs.sources import CanWrite, StatesBeginning, content_type_of, mime_type_of_name
 from bbfs.vfs.drafts import Draft, state_of
 from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
@@ -249,11 +249,10 @@ class Writes:
             return
         if draft.expected.exists is False:  # the source has never taken it
             overlay.drop(draft.below)
-        elif draft.dirty or draft.buffer is None:
-            overlay.drop(draft.below)
+        else:
             if draft.dirty:
                 draft.record.salt += "~"  # the kernel has cached bytes that the source does not have
-        else:
+                draft.record.invalidate()
             overlay.put(draft.below, record_node(draft.record), stored=True)
         self._manager.notify_of(draft.source, [draft.below])
 
@@ -309,7 +308,7 @@ class Writes:
             async with draft.lock:
                 if size == 0:
                     draft.emptied()
-                elif size != draft.size:
+                else:
                     (await draft.filled()).truncate(size)
                 draft.changed()
             if handle is None:
@@ -337,7 +336,6 @@ class Writes:
             if record is None:
                 raise NotSupported("/".join(path))
             await self._writer.remove(source, record.metadata.native_uri, state_of(record), below)
-            self._keep_parent(source, overlay, below)
         if draft is not None:
             self._given_up(draft)
 
@@ -349,19 +347,21 @@ class Writes:
 
     async def _forget_hidden(self, draft: Draft) -> None:
         """Remove the resource that was renamed to a draft, unless something has its name again."""
-        if draft.hides is None:
-            return
-        below, record = draft.hides
-        path = self._manager.mounted_at(draft.source, below)
-        if self._hidden.get(path) is record:
-            await self._writer.remove(draft.source, record.metadata.native_uri, state_of(record), below)
-            del self._hidden[path]
+        hides, draft.hides = draft.hides, None
+        if hides is not None:
+            below, record = hides
+            await self._remove_hidden(draft.source, self._manager.mounted_at(draft.source, below), below, record)
 
-    @staticmethod
-    def _keep_parent(source: Source, overlay: Overlay, below: Path) -> None:
-        """Keep a directory that exists by its resources alone, until a program removes it, as on a disk."""
-        if isinstance(source.catalog, FlatCatalog):
-            overlay.keep_directory(below[:-1])
+    async def _remove_hidden(self, source: Source, path: Path, below: Path, record: Record) -> None:
+        if self._hidden.get(path) is record:
+            await self._writer.remove(source, record.metadata.native_uri, state_of(record), below)
+            self._hidden.pop(path, None)
+
+    async def _remove_hidden_below(self, source: Source, path: Path, below: Path) -> None:
+        """Remove what the source still has in a directory that a program removes or renames."""
+        for hidden, record in [*self._hidden.items()]:
+            if hidden[: len(path)] == path:
+                await self._remove_hidden(source, hidden, (*below, *hidden[len(path) :]), record)
 
     async def make_directory(self, parent: int, raw_name: bytes, mode: int) -> Attributes:
         """Make a directory. Count one lookup."""
@@ -385,6 +385,7 @@ class Writes:
             raise NotADirectory("/".join(path))
         if len(await self._manager.view(path)):
             raise NotEmpty("/".join(path))
+        await self._remove_hidden_below(source, path, below)
         made = overlay.is_made(below)
         native_uri = node.record.metadata.native_uri if node.record is not None else None
         if native_uri is None and not made:
@@ -393,7 +394,6 @@ class Writes:
             overlay.drop(below)
             if overlay.is_listed(below):
                 overlay.put(below, None, stored=True)
-        self._keep_parent(source, overlay, below)
 
     async def rename(self, parent: int, raw_name: bytes, to_parent: int, to_name: bytes, flags: int) -> None:
         """Rename. flags: of renameat2(2)."""
@@ -409,6 +409,7 @@ class Writes:
         if path == to:
             return
         if node.kind == "directory":
+            await self._remove_hidden_below(source, path, below)
             await self._rename_directory(source, node, below, to_below, there)
         elif there is not None and there.kind == "directory":
             raise IsADirectory("/".join(to))
@@ -438,7 +439,10 @@ class Writes:
         if is_temporary(to[-1]):
             if draft is None or not draft.temporary:
                 draft = await self._set_aside(source, node, path, below)
+            replaced = there.draft if there is not None and isinstance(there.draft, Draft) else None
             self._move(draft, to, to_below, there)
+            if replaced is not None:
+                await self._forget_hidden(replaced)
         elif draft is not None and draft.temporary:
             await self._keep(draft, to, to_below, there)
         else:
@@ -500,7 +504,7 @@ class Writes:
                 await self._store(draft, native_uri, expected, to_below, buffer)
         if replaced is not None:
             self._given_up(replaced)
-        draft.hides = None
+        await self._forget_hidden(draft)
         self._move(draft, to, to_below, None)
         draft.temporary = False
         draft.users += 1
@@ -536,8 +540,6 @@ class Writes:
             self._given_up(there.draft)
         if draft is not None:
             self._given_up(draft)
-        _, overlay = _writable(source)
-        self._keep_parent(source, overlay, below)
 
     async def link(self, ino: int, parent: int, raw_name: bytes) -> Attributes:
         """Raise NotSupported: only a local folder has hard links."""
@@ -592,10 +594,12 @@ class Writes:
             directory = await self._manager.find_below(source, below[:-1])
             if directory.record is not None:
                 return f"{directory.record.metadata.native_uri.rstrip('/')}/{segment}"
+        if isinstance(source.handler, StatesBeginning):
+            return source.handler.beginning + segment
         if source.catalog.beginning is None:
             await source.catalog.view(())
         if source.catalog.beginning is not None:
-            return source.catalog.beginning + "/".join(map(uri_paths.hide_component, below))
+            return source.catalog.beginning + segment
         return uri_paths.native_of(below, source.data.scheme)
 
 

@@ -1,11 +1,13 @@
 """Fakes for tests of the core: scripted sources, a clock that a test turns, and a kernel that counts its lookups."""
 
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import trio
 import trio.testing
@@ -386,14 +388,14 @@ class World:
         self.handlers = handlers
         self._store = store
         self.store = store or MetadataStore(None)
-        self._pending = tempfile.TemporaryDirectory(prefix="bbfs-pending-")
+        self._pending = Path(tempfile.gettempdir()) / f"bbfs-pending-{uuid4().hex}"
         self.manager = ResourceManager(
             nursery,
             cache_bytes=memory,
             store=self.store,
             disk=disk,
             shared=shared,
-            pending=PendingStore(Path(self._pending.name)),
+            pending=PendingStore(self._pending),
             clock=self.clock,
         )
         self.told: list[tuple[int, bytes]] = []
@@ -416,7 +418,7 @@ class World:
             await settled()
         if self._store is None:
             self.store.close()
-        self._pending.cleanup()
+        shutil.rmtree(self._pending, ignore_errors=True)
 
     def forgotten(self) -> list[str]:
         """The names that the kernel was told to forget since the last call, sorted."""

@@ -66,6 +66,10 @@ class WritableTree(Taking, TreeSource):  # type: ignore[misc]
     directories: set[str] = field(default_factory=set)
     times: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def beginning(self) -> str:
+        return self.start
+
     def writes(self, native_uri: str) -> Collection[WriteOperation]:
         return ("create", "replace", "remove", "rename", "make_directory", "remove_directory", "set_time")
 
@@ -189,7 +193,8 @@ class Program(Kernel):
 
     async def patch(self, path: str, offset: int, data: bytes) -> None:
         handle = await self.begin(path, os.O_RDWR)
-        await self.writes.write(handle, offset, data)
+        if data:  # the kernel sends no empty write
+            await self.writes.write(handle, offset, data)
         await self.close(handle)
 
     async def truncate(self, path: str, size: int) -> None:

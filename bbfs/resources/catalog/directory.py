@@ -292,7 +292,7 @@ class DirectoryCatalog:
         except BbfsError as error:
             self._failure = None if isinstance(error, NotFound) else str(error)
             if isinstance(error, NotFound):
-                self._drop(path)
+                self.drop(path)
             raise
         listed = await self._install(path, listing)
         listed.began_at = began_at
@@ -370,7 +370,8 @@ class DirectoryCatalog:
         self._failure = None
         return listed
 
-    def _drop(self, path: Path) -> None:
+    def drop(self, path: Path) -> None:
+        """Forget the listings at and below a path: the directory is gone."""
         for known in [p for p in self._directories if p[: len(path)] == path]:
             del self._directories[known]
 

@@ -30,10 +30,15 @@ class Overlaid:
 
 
 class Overlay:
-    """The overlaid names of one source, by path in its catalog."""
+    """The overlaid names of one source, by path in its catalog.
 
-    def __init__(self, catalog: Catalog, clock: Callable[[], float]) -> None:
+    derived: its directories exist by what is in them. One in which a name was changed stays until a program removes it,
+    as on a disk.
+    """
+
+    def __init__(self, catalog: Catalog, clock: Callable[[], float], *, derived: bool = False) -> None:
         self._catalog = catalog
+        self._derived = derived
         self._clock = clock
         self._below: dict[Path, dict[str, Overlaid]] = {}
 
@@ -51,6 +56,8 @@ class Overlay:
     def put(self, path: Path, node: Node | None, *, stored: bool = False, made: bool = False) -> None:
         """Overlay a name. stored: the source has it so, and its next listing shows it."""
         self._below.setdefault(path[:-1], {})[path[-1]] = Overlaid(node, self._clock() if stored else inf, made)
+        if self._derived and len(path) > 2 and self.get(path[:-1]) is None:
+            self.put(path[:-1], DIRECTORY)
 
     def drop(self, path: Path) -> None:
         """Show what the catalog has at a path."""
@@ -62,6 +69,11 @@ class Overlay:
     def drop_below(self, path: Path) -> None:
         for directory in [each for each in self._below if each[: len(path)] == path]:
             del self._below[directory]
+
+    def is_directory(self, path: Path) -> bool:
+        """Return whether a directory is overlaid at a path."""
+        found = self.get(path)
+        return found is not None and found.node is not None and found.node.kind == "directory"
 
     def find(self, path: Path) -> Node | None:
         """Return the overlaid node at a path, or None if the catalog has to answer. Raise NotFound, NotADirectory."""
@@ -103,8 +115,3 @@ class Overlay:
             return self._catalog.last_cached(path) is not None
         except (NotFound, NotADirectory):
             return False
-
-    def keep_directory(self, path: Path) -> None:
-        """Keep a directory that exists only by what is in it, until a program removes it."""
-        if len(path) > 1 and self.get(path) is None:
-            self.put(path, DIRECTORY)

@@ -15,6 +15,7 @@ import trio
 from bbfs.model.errors import BbfsError, Conflict, NotFound, NotSupported, ReadOnly
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Expected, Loaded, Part, ResourceMetadata, WriteOperation
+from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.catalog.lookups import publish_description
 from bbfs.resources.catalog.record import Path, Record, record_node
 from bbfs.resources.loader import ContentLoader
@@ -140,6 +141,9 @@ class Writer:
                 metadata = await handler.rename(native_uri, to, replace=replace_there)
             self._gone(source, native_uri, path)
             if metadata.kind == "directory":
+                if isinstance(source.catalog, DirectoryCatalog):
+                    source.catalog.drop(path)
+                    source.catalog.drop(to_path)
                 source.catalog.forget(path[:-1])
                 source.catalog.forget(to_path[:-1])
                 if source.overlay is not None:
@@ -179,6 +183,8 @@ class Writer:
         async def remove() -> None:
             async with source.slots.ask():
                 await handler.remove_directory(native_uri)
+            if isinstance(source.catalog, DirectoryCatalog):
+                source.catalog.drop(path)
             if source.overlay is not None:
                 source.overlay.drop_below(path)
                 source.overlay.put(path, None, stored=True)
@@ -261,6 +267,7 @@ class Writer:
         if path is not None:
             record.path = path
         record.invalidate()
+        record.awaited_until = record.changed_at = 0.0  # nothing older may be served, not even to one sent by ESTALE
         now, ttl = self._clock(), source.data.policy.content_ttl
         exact = metadata.size is not None and (content is None or metadata.size == content.size)
         if content is not None and exact and (metadata.etag is not None or isinstance(content, MemoryContent)):

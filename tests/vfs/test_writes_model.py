@@ -1,0 +1,152 @@
+"""Random operations on a writable source and on a plain directory: no difference (S33).
+
+`OPERATIONS=100000 pytest tests/vfs/test_writes_model.py` runs as many.
+"""
+
+import errno
+import os
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from fakes import World
+from writable import Program, WritableFlat, WritableTree
+
+from bbfs.model.errors import BbfsError
+
+OPERATIONS = int(os.environ.get("OPERATIONS", "1500"))
+NAMES = ("a", "b.txt", "c~", ".d.swp", "e.tmp")
+DIRECTORIES = ("", "p", "q", "p/r")
+MEMORY = 64 << 20
+
+
+class Plain:
+    """The reference: a directory of this machine's disk."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def save(self, path: str, data: bytes, flags: int = os.O_TRUNC) -> None:
+        with open(os.open(self._root / path, os.O_WRONLY | os.O_CREAT | flags), "wb") as file:
+            file.write(data)
+
+    def append(self, path: str, data: bytes) -> None:
+        with open(self._root / path, "ab") as file:
+            file.write(data)
+
+    def patch(self, path: str, offset: int, data: bytes) -> None:
+        with open(self._root / path, "r+b") as file:
+            file.seek(offset)
+            file.write(data)
+
+    def truncate(self, path: str, size: int) -> None:
+        os.truncate(self._root / path, size)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(self._root / path)
+
+    def rename(self, path: str, to: str) -> None:
+        os.rename(self._root / path, self._root / to)
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(self._root / path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(self._root / path)
+
+    def cat(self, path: str) -> bytes:
+        return (self._root / path).read_bytes()
+
+    def ls(self, path: str = "") -> list[str]:
+        return sorted(os.listdir(self._root / path))
+
+    def all(self) -> dict[str, bytes]:
+        return {
+            str(each.relative_to(self._root)): each.read_bytes() for each in self._root.rglob("*") if each.is_file()
+        }
+
+
+class Prefixed:
+    """A program whose paths begin below the mount's root."""
+
+    def __init__(self, program: Program, prefix: str) -> None:
+        self._program = program
+        self._prefix = prefix
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._program, name)
+
+        async def called(path: str = "", *rest: Any) -> Any:
+            paths = [self._at(each) if name == "rename" else each for each in rest]
+            return await method(self._at(path), *paths)
+
+        return called
+
+    def _at(self, path: str) -> str:
+        return f"{self._prefix}/{path}".rstrip("/")
+
+
+async def outcome(call: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
+    try:
+        answer = call(*arguments)
+        return "answer", answer if answer is None or isinstance(answer, bytes | list) else await answer
+    except BbfsError as error:
+        return "errno", errno.errorcode[error.errno]
+    except OSError as error:
+        return "errno", errno.errorcode[error.errno or 0]
+
+
+def step(random_: random.Random, *, renames_directories: bool) -> tuple[Any, ...]:
+    def path() -> str:
+        return "/".join(filter(None, (random_.choice(DIRECTORIES), random_.choice(NAMES))))
+
+    data = random_.randbytes(random_.choice((0, 1, 10, 5000)))
+    kind = random_.choices(
+        ("save", "append", "patch", "truncate", "unlink", "rename", "mkdir", "rmdir", "cat", "ls", "create"),
+        (6, 3, 3, 2, 3, 5, 2, 2, 6, 3, 2),
+    )[0]
+    if kind in ("save", "append"):
+        return kind, path(), data
+    if kind == "create":
+        return "save", path(), data, os.O_EXCL
+    if kind == "patch":
+        return kind, path(), random_.randrange(6000), data
+    if kind == "truncate":
+        return kind, path(), random_.choice((0, 3, 6000))
+    if kind == "rename":
+        return kind, path(), path()
+    if kind in ("mkdir", "rmdir"):
+        return kind, random_.choice(DIRECTORIES[1:])
+    return (kind, random_.choice(DIRECTORIES)) if kind == "ls" else (kind, path())
+
+
+@pytest.mark.semantics("S33")
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("make", [WritableTree, WritableFlat])
+@pytest.mark.timeout(3600)
+async def test_a_source_is_written_as_a_directory_is(
+    make: type[WritableTree | WritableFlat], seed: int, tmp_path: Path
+) -> None:
+    source = make()
+    prefix = "bb-scripted+tree+file" if make is WritableTree else "mcp-server+docs/test"
+    if make is WritableFlat:
+        source.contents = {"test://keep": b""}
+        (tmp_path / "keep").touch()
+    random_, done = random.Random(seed), []
+    plain = Plain(tmp_path)
+    async with trio.open_nursery() as nursery, World(nursery, source, memory=MEMORY) as world:
+        program = Prefixed(Program(world), prefix)
+        for number in range(OPERATIONS):
+            name, *arguments = step(random_, renames_directories=make is WritableTree)
+            expected = await outcome(getattr(plain, name), *arguments)
+            found = await outcome(getattr(program, name), *arguments)
+            done.append((name, *arguments, expected[1]))
+            assert found == expected, (number, [(*each,) for each in done[-12:]])
+            if random_.random() < 0.02:
+                world.clock.advance(random_.choice((1, 20, 4000)))
+        for relative, data in plain.all().items():
+            assert await program.cat(relative) == data
+        nursery.cancel_scope.cancel()
