@@ -6,16 +6,17 @@ ROOT = 1
 """The inode number of the mount's root, fixed by FUSE (FUSE_ROOT_ID)."""
 
 
+PASSED = 1 << 62
+"""The lowest number of a file in a local folder that the mount passes through. Below are the hashes."""
+
 _FIRST = 2
-
-
-_NUMBERS = (1 << 63) - _FIRST  # programs keep inode numbers in signed 64-bit integers
+_NUMBERS = PASSED - _FIRST
 
 
 def inode_number(path: tuple[str, ...], version: str = "") -> int:
     """Return the number of the inode at `path` (names below the mount's root) in the version `version`.
 
-    1 for the root; otherwise from 2 up to 2**63 - 1, never 0. Names are legal file names (not empty, no NUL); equal
+    1 for the root; otherwise from 2 up to 2**62 - 1, never 0. Names are legal file names (not empty, no NUL); equal
     arguments give equal numbers on every machine and in every release.
     """
     if not path:
