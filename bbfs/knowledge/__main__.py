@@ -69,16 +69,17 @@ def main() -> None:
     show_default=True,
     help="Seconds between two looks for changes.",
 )
-def serve(db: Path, http: HttpChoice | None, create: bool, ttl: float, interval: float) -> None:
+@click.option("--writable", is_flag=True, help="Let clients put and remove documents, by two more tools.")
+def serve(db: Path, http: HttpChoice | None, create: bool, ttl: float, interval: float, writable: bool) -> None:
     """Serve the knowledge base over MCP, on standard input and output or over HTTP."""
     # The MCP SDK takes a second to import, which other commands need not wait for.
     serving = import_module("bbfs.knowledge.server.run")
-    with Store(db, create=create) as store:
+    with Store(db, create=create, durable=writable) as store:
         if http is None:
-            serving.serve_stdio(store, ttl=ttl, interval=interval)
+            serving.serve_stdio(store, ttl=ttl, interval=interval, writable=writable)
         else:
-            with http.listening(_say, open_at_home=True) as listener:
-                serving.serve_http(store, listener, ttl=ttl, interval=interval)
+            with http.listening(_say, open_at_home=not writable) as listener:
+                serving.serve_http(store, listener, ttl=ttl, interval=interval, writable=writable)
 
 
 @main.command("import")

@@ -63,11 +63,14 @@ def parse(text: str) -> Address | None:
     Another spelling of a URI (an unreserved character encoded, lower-case hex) is none: a subscriber to it would never
     be notified.
     """
-    address = _read(text) if len(text) <= _LONGEST else None
+    address = meant(text)
     return address if address is not None and uri(address) == text else None
 
 
-def _read(text: str) -> Address | None:
+def meant(text: str) -> Address | None:
+    """Return the address that any spelling of a URI means, or None."""
+    if len(text) > _LONGEST:
+        return None
     if text == COLLECTIONS_URI:
         return Address("collections")
     if text == HEALTH_URI:

@@ -7,6 +7,7 @@ import mimetypes
 import re
 import unicodedata
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -37,6 +38,10 @@ _TEXTUAL = re.compile(
 _HEADING = re.compile(r"\ufeff?\s*#[ \t]+([^\r\n]*?)[ \t]*#*[ \t]*(?:\r|\n|\Z)")
 BEGINNING = 500
 """Bytes of a content in which its title is looked for."""
+DOCUMENT = f"""d.collection, d.id, d.name, d.mime_type, d.is_text, d.size, d.created_at, d.updated_at,
+       substr(d.content, 1, {BEGINNING}),
+       (SELECT c.seq FROM change AS c WHERE c.collection = d.collection AND c.document = d.id)"""
+"""The columns of a document, for a query whose `document AS d` it is."""
 _SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -59,6 +64,14 @@ class NotFound(KnowledgeError):
 
 class InvalidName(KnowledgeError, ValueError):
     """An id that a collection or document cannot have."""
+
+
+class Conflict(KnowledgeError):
+    """Another version is there than the one to replace. version: of the document that is there; None if none is."""
+
+    def __init__(self, text: str, version: str | None) -> None:
+        super().__init__(text)
+        self.version = version
 
 
 class TooLarge(KnowledgeError):
@@ -90,6 +103,7 @@ class Document:
 
     title: the heading that a Markdown text begins with, else the name.
     is_text: the bytes are UTF-8 and the MIME type is a text's.
+    version: changes whenever the document does, and never comes back.
     """
 
     collection: str
@@ -101,13 +115,16 @@ class Document:
     size: int
     created_at: str
     updated_at: str
+    version: str
 
 
-def document_of(row: tuple[str, str, str, str, int, int, str, str, bytes]) -> Document:
-    """Make a document from the database's columns: `Document`'s fields but the title, and the content's beginning."""
-    collection, id_, name, mime_type, is_text, size, created_at, updated_at, beginning = row
-    title = _heading(beginning) if is_text and mime_type == "text/markdown" else None
-    return Document(collection, id_, name, title or name, mime_type, bool(is_text), size, created_at, updated_at)
+def document_of(row: tuple[str, str, str, str, int, int, str, str, bytes, int]) -> Document:
+    """Make a document from the columns `DOCUMENT`."""
+    collection, id_, name, mime_type, is_text, size, created_at, updated_at, beginning, seq = row
+    title = (_heading(beginning) if is_text and mime_type == "text/markdown" else None) or name
+    # The time too: a database that is restored from a copy counts again from there.
+    version = blake2b(f"{seq} {updated_at}".encode(), digest_size=8).hexdigest()
+    return Document(collection, id_, name, title, mime_type, bool(is_text), size, created_at, updated_at, version)
 
 
 def _heading(beginning: bytes) -> str | None:

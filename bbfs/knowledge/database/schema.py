@@ -76,12 +76,15 @@ END;
 """
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Open a connection to an existing database, in autocommit mode, usable from any one thread at a time."""
+def connect(path: Path, *, durable: bool = False) -> sqlite3.Connection:
+    """Open a connection to an existing database, in autocommit mode, usable from any one thread at a time.
+
+    durable: a commit waits for the disk.
+    """
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
     except sqlite3.Error:
         connection.close()
         raise

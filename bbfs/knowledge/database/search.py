@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import islice
 
-from bbfs.knowledge.documents import BEGINNING, Hit, document_of
+from bbfs.knowledge.documents import DOCUMENT, Hit, document_of
 
 _MAX_TERMS = 32
 _SNIPPET_TOKENS = 24
@@ -20,9 +20,7 @@ WITH best AS (
     ORDER BY score DESC, d.collection, d.id
     LIMIT :limit
 )
-SELECT d.collection, d.id, d.name, d.mime_type, d.is_text, d.size, d.created_at, d.updated_at,
-       substr(d.content, 1, {BEGINNING}),
-       best.score, snippet(search, 1, '**', '**', '…', :tokens)
+SELECT {DOCUMENT}, best.score, snippet(search, 1, '**', '**', '…', :tokens)
 FROM best JOIN document AS d ON d.key = best.key JOIN search ON search.rowid = best.key
 WHERE search MATCH :expression
 ORDER BY best.score DESC, d.collection, d.id
@@ -48,5 +46,5 @@ def find(connection: sqlite3.Connection, query: str, collection: str | None, lim
         values = {"expression": expression, "collection": collection, "limit": limit, "tokens": _SNIPPET_TOKENS}
         rows = connection.execute(_MATCH, values).fetchall()
         if rows:
-            return [Hit(document_of(row[:9]), round(row[9], 6), row[10] or None) for row in rows]
+            return [Hit(document_of(row[:10]), round(row[10], 6), row[11] or None) for row in rows]
     return []

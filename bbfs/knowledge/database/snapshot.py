@@ -4,17 +4,14 @@ import sqlite3
 from collections.abc import Iterable
 
 from bbfs.knowledge.database import search
-from bbfs.knowledge.documents import BEGINNING, ChangeSet, Collection, Document, Hit, MimeTotals, NotFound, document_of
+from bbfs.knowledge.documents import DOCUMENT, ChangeSet, Collection, Document, Hit, MimeTotals, NotFound, document_of
 
 _COLLECTION = """
 SELECT c.id, c.name, (SELECT count(*) FROM document AS d WHERE d.collection = c.id), c.created_at, c.updated_at,
        c.version
 FROM collection AS c
 """
-_DOCUMENT = f"""
-SELECT collection, id, name, mime_type, is_text, size, created_at, updated_at, substr(content, 1, {BEGINNING})
-FROM document
-"""
+_DOCUMENT = f"SELECT {DOCUMENT} FROM document AS d"
 
 
 class Snapshot:

@@ -20,6 +20,8 @@ from bbfs.knowledge.database.snapshot import Snapshot
 from bbfs.knowledge.documents import (
     MAX_DOCUMENT_BYTES,
     ChangeSet,
+    Conflict,
+    Document,
     NotFound,
     Outcome,
     TooLarge,
@@ -57,13 +59,20 @@ class ImportReport:
 class Store:
     """An open knowledge base. Owns its connections; `close` it, or use it in a `with`.
 
+    durable: a change has reached the disk when its method returns, so that it survives a power cut too.
     Raises StoreError when it cannot be opened, sqlite3.Error when the database fails later.
     """
 
     def __init__(
-        self, path: Path, *, create: bool = True, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        path: Path,
+        *,
+        create: bool = True,
+        durable: bool = False,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.path = path
+        self._durable = durable
         self._now = now
         self._lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
@@ -107,15 +116,30 @@ class Store:
     def put(
         self, collection: str, document: str, content: bytes, *, name: str | None = None, mime: str | None = None
     ) -> Outcome:
-        """Add or replace one document; create its collection if needed.
+        """Add or replace one document, whatever version is there. Otherwise as `replace`."""
+        return self.replace(collection, document, content, None, name=name, mime=mime)[0]
 
-        A replaced document keeps its name and MIME type where none is given; a new one is named after its id.
-        Raises InvalidName, TooLarge.
+    def replace(
+        self,
+        collection: str,
+        document: str,
+        content: bytes,
+        version: str | None,
+        *,
+        name: str | None = None,
+        mime: str | None = None,
+    ) -> tuple[Outcome, Document]:
+        """Add or replace one document; create its collection if needed. Return the document as it is now.
+
+        version: of the document that is replaced; "" if there must be none, None for any. A replaced document keeps its
+        name and MIME type where none is given; a new one is named after its id. A document that is there with these
+        very bytes is left: so a repeated request has no other answer. Raises Conflict, InvalidName, TooLarge.
         """
         collection, document = check_id(collection, "collection"), check_id(document, "document")
         with self._writer() as writer:
             writer.ensure_collection(collection)
-            return writer.put(collection, document, content, name, mime, None)
+            outcome = writer.put(collection, document, content, name, mime, None, version)
+            return outcome, writer.snapshot.document(collection, document)
 
     def import_files(
         self, collection: str, files: Iterable[SourceFile], *, title: str | None = None, prune: bool = False
@@ -140,11 +164,11 @@ class Store:
                 writer.remove(collection, document)
         return ImportReport(**counts, removed=len(gone))
 
-    def remove(self, collection: str, document: str) -> None:
-        """Remove one document. Raises NotFound, InvalidName."""
+    def remove(self, collection: str, document: str, version: str | None = None) -> None:
+        """Remove one document. version: that it must have, None for any. Raises Conflict, NotFound, InvalidName."""
         collection, document = check_id(collection, "collection"), check_id(document, "document")
         with self._writer() as writer:
-            writer.remove(collection, document)
+            writer.remove(collection, document, version)
 
     def remove_collection(self, collection: str) -> int:
         """Remove a collection; return the number of its documents. Raises NotFound, InvalidName."""
@@ -163,7 +187,7 @@ class Store:
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         if connection is None:
-            connection = schema.connect(self.path)
+            connection = schema.connect(self.path, durable=self._durable)
         try:
             yield connection
         finally:
@@ -181,7 +205,8 @@ class _Writer:
     def __init__(self, connection: sqlite3.Connection, at: str) -> None:
         self._connection = connection
         self._at = at
-        self._seq = Snapshot(connection).seq() + 1
+        self.snapshot = Snapshot(connection)
+        self._seq = self.snapshot.seq() + 1
 
     def ensure_collection(self, collection: str, title: str | None = None) -> None:
         row = self._connection.execute("SELECT name FROM collection WHERE id = ?", (collection,)).fetchone()
@@ -196,7 +221,14 @@ class _Writer:
             self._record(collection, "", listed=False)
 
     def put(
-        self, collection: str, document: str, content: bytes, name: str | None, mime: str | None, source: str | None
+        self,
+        collection: str,
+        document: str,
+        content: bytes,
+        name: str | None,
+        mime: str | None,
+        source: str | None,
+        version: str | None = None,
     ) -> Outcome:
         if len(content) > MAX_DOCUMENT_BYTES:
             raise TooLarge(
@@ -212,6 +244,8 @@ class _Writer:
         mime = mime or mime_type(name, content)
         if old == (name, mime, 1):
             return "unchanged"
+        if version is not None:
+            self._require(collection, document, version, exists=old is not None)
         self._connection.execute(
             """INSERT INTO document
                    (collection, id, name, mime_type, is_text, size, source, created_at, updated_at, content)
@@ -248,22 +282,35 @@ class _Writer:
         )
         return [row[0] for row in rows.fetchall() if row[1] not in sources]
 
-    def remove(self, collection: str, document: str) -> None:
+    def remove(self, collection: str, document: str, version: str | None = None) -> None:
+        if version is not None:
+            self._require(collection, document, version, exists=True)
         removed = self._connection.execute(
             "DELETE FROM document WHERE collection = ? AND id = ?", (collection, document)
         )
         if removed.rowcount == 0:
-            Snapshot(self._connection).collection(collection)
+            self.snapshot.collection(collection)
             raise NotFound(f"no document {document!r} in the collection {collection!r}")
         self._record(collection, document, listed=True)
 
     def remove_collection(self, collection: str) -> int:
-        documents = Snapshot(self._connection).documents(Snapshot(self._connection).collection(collection).id)
+        documents = self.snapshot.documents(self.snapshot.collection(collection).id)
         for document in documents:
             self.remove(collection, document.id)
         self._connection.execute("DELETE FROM collection WHERE id = ?", (collection,))
         self._record(collection, "", listed=True)
         return len(documents)
+
+    def _require(self, collection: str, document: str, version: str, *, exists: bool) -> None:
+        """Raise Conflict unless the document has this version, or is missing for "". exists: whether it is there."""
+        there = self.snapshot.document(collection, document).version if exists else ""
+        if there != version:
+            wanted = f"version {version!r} is to be replaced" if version else "there must be none"
+            raise Conflict(
+                f"the document {document!r} of {collection!r} "
+                + (f"has version {there!r}; {wanted}" if there else "is not there"),
+                there or None,
+            )
 
     def _exists(self, collection: str, document: str) -> bool:
         row = self._connection.execute("SELECT 1 FROM document WHERE collection = ? AND id = ?", (collection, document))

@@ -30,16 +30,17 @@ def events(changes: ChangeSet) -> Iterator[ServerEvent]:
 
 
 @asynccontextmanager
-async def announcing(store: Store, interval: float) -> AsyncIterator[Subscribers]:
+async def announcing(store: Store, interval: float, written: trio.lowlevel.ParkingLot) -> AsyncIterator[Subscribers]:
     """Watch the database until the `with` ends, and notify subscribers of each change.
 
-    interval: seconds between two looks at the database, and so the longest delay of a notification.
+    interval: seconds between two looks at the database, and so the longest delay of a notification. written: where the
+    watcher parks meanwhile; a write by a client wakes it.
     """
     feed = await trio.to_thread.run_sync(store.feed)
     try:
         async with trio.open_nursery() as nursery:
             subscribers = Subscribers(nursery)
-            nursery.start_soon(_watch, feed, interval, subscribers)
+            nursery.start_soon(_watch, feed, interval, written, subscribers)
             try:
                 yield subscribers
             finally:
@@ -49,10 +50,13 @@ async def announcing(store: Store, interval: float) -> AsyncIterator[Subscribers
         feed.close()
 
 
-async def _watch(feed: ChangeFeed, interval: float, subscribers: Subscribers) -> None:
+async def _watch(
+    feed: ChangeFeed, interval: float, written: trio.lowlevel.ParkingLot, subscribers: Subscribers
+) -> None:
     failing = False
     while True:
-        await trio.sleep(interval)
+        with trio.move_on_after(interval):
+            await written.park()
         try:
             changes = await trio.to_thread.run_sync(feed.poll)
         except sqlite3.Error as error:

@@ -7,7 +7,7 @@ import base64
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import mcp_types as types
 
@@ -21,6 +21,8 @@ from bbfs.knowledge.server import rendering
 PAGE_SIZE = 100
 _LONGEST_CURSOR = 1 << 13
 """Characters: of two ids, escaped, in Base64."""
+ETAG = "etag"
+"""The key of `_meta` that holds the version of a document."""
 _JSON = "application/json"
 
 TEMPLATES = (
@@ -176,6 +178,7 @@ def resource(document: Document) -> types.Resource:
         mime_type=document.mime_type,
         size=document.size,
         annotations=types.Annotations(last_modified=document.updated_at),
+        _meta={ETAG: document.version},
     )
 
 
@@ -205,9 +208,10 @@ def _text(uri: str, text: str) -> types.TextResourceContents:
 
 def _content(document: Document, content: bytes) -> types.TextResourceContents | types.BlobResourceContents:
     uri = addresses.document_uri(document.collection, document.id)
+    described: dict[str, Any] = {"uri": uri, "mime_type": document.mime_type, "_meta": {ETAG: document.version}}
     if document.is_text:
-        return types.TextResourceContents(uri=uri, mime_type=document.mime_type, text=content.decode())
-    return types.BlobResourceContents(uri=uri, mime_type=document.mime_type, blob=base64.b64encode(content).decode())
+        return types.TextResourceContents(**described, text=content.decode())
+    return types.BlobResourceContents(**described, blob=base64.b64encode(content).decode())
 
 
 def _cursor(position: Position) -> str:

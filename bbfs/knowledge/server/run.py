@@ -1,6 +1,7 @@
 """Running the server: over standard input and output, or over Streamable HTTP."""
 
 import signal
+from typing import TypedDict, Unpack
 
 import trio
 
@@ -11,21 +12,29 @@ from bbfs.serving.signals import ending
 from bbfs.serving.stdio import serve_one_client
 
 
-def serve_stdio(store: Store, *, ttl: float, interval: float) -> None:
+class Options(TypedDict):
+    """The options of `KnowledgeServer`."""
+
+    ttl: float
+    interval: float
+    writable: bool
+
+
+def serve_stdio(store: Store, **options: Unpack[Options]) -> None:
     """Serve one client on standard input and output until its input ends.
 
     A signal ends the process at once: SQLite needs no clean-up.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    trio.run(serve_one_client, KnowledgeServer(store, ttl=ttl, interval=interval), trio.Event())
+    trio.run(serve_one_client, KnowledgeServer(store, **options), trio.Event())
 
 
-def serve_http(store: Store, listener: Listener, *, ttl: float, interval: float) -> None:
+def serve_http(store: Store, listener: Listener, **options: Unpack[Options]) -> None:
     """Serve any number of clients until an ending signal comes."""
 
     async def run() -> None:
         async with ending() as stop:
-            await listener.run(KnowledgeServer(store, ttl=ttl, interval=interval), stop)
+            await listener.run(KnowledgeServer(store, **options), stop)
 
     trio.run(run)

@@ -45,11 +45,13 @@ class KnowledgeServer(NotifyingServer[Subscribers]):
     """The server of one store, which the caller keeps open while the server runs.
 
     ttl: seconds for which a client may cache a content, unless notified of a change.
-    interval: seconds between two looks for changes.
+    interval: seconds between two looks for changes. writable: clients may put and remove documents.
     """
 
-    def __init__(self, store: Store, *, ttl: float, interval: float) -> None:
+    def __init__(self, store: Store, *, ttl: float, interval: float, writable: bool = False) -> None:
         self._store = store
+        self._tools = {**tools.READING, **(tools.WRITING if writable else {})}
+        self._written = trio.lowlevel.ParkingLot()
         self._interval = interval
         self._subscribers: set[Subscribers] = set()
         self._catalogue = Catalogue(store)
@@ -79,7 +81,7 @@ class KnowledgeServer(NotifyingServer[Subscribers]):
 
     @asynccontextmanager
     async def _announcing(self, _server: Server[Subscribers]) -> AsyncIterator[Subscribers]:
-        async with announcing(self._store, self._interval) as subscribers:
+        async with announcing(self._store, self._interval, self._written) as subscribers:
             self._subscribers.add(subscribers)
             try:
                 yield subscribers
@@ -132,12 +134,15 @@ class KnowledgeServer(NotifyingServer[Subscribers]):
         return await ctx.lifespan_context.listen(ctx, params)
 
     async def _list_tools(self, _ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[tools.TOOL])
+        return types.ListToolsResult(tools=[tool for tool, _ in self._tools.values()])
 
     async def _call_tool(self, _ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        if params.name != tools.NAME:
+        if params.name not in self._tools:
             raise MCPError(types.INVALID_PARAMS, f"no tool {shortened(params.name)!r}")
-        return await _in_thread(tools.search_knowledge, self._store, params.arguments)
+        result = await _in_thread(self._tools[params.name][1], self._store, params.arguments)
+        if params.name in tools.WRITING:
+            self._written.unpark_all()
+        return result
 
     async def _complete(self, _ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         if not isinstance(params.ref, types.ResourceTemplateReference):
@@ -183,7 +188,7 @@ def _not_found(ctx: Context, uri: str, error: NotFound) -> MCPError:
 
 
 async def _in_thread(function: Callable[[Unpack[_Arguments]], _T], *arguments: *_Arguments) -> _T:
-    """Run a function that reads the database. A database error becomes an internal error of the protocol."""
+    """Run a function that uses the database. A database error becomes an internal error of the protocol."""
     try:
         return await trio.to_thread.run_sync(function, *arguments)
     except sqlite3.Error as error:
