@@ -72,7 +72,9 @@ class Writes:
         self._inodes = inodes
         self._files = files
         self._names = names
-        self._hidden: dict[Path, Record] = {}  # resources that the source has, renamed to a name in the mount
+        self._aside: dict[
+            Path, Draft
+        ] = {}  # by the name that the source still has: what it was renamed to in the mount
         self._numbers = count(1)
 
     # -- open files --------------------------------------------------------------------------------------------------
@@ -135,7 +137,7 @@ class Writes:
     async def _new(self, source: Source, path: Path, below: Path) -> Draft:
         """Begin a file under a name that leads to nothing."""
         handler, _ = _writable(source)
-        hidden = self._hidden.get(path)
+        hidden = self._hidden(path)
         native_uri = await self._native_uri(source, below) if hidden is None else hidden.metadata.native_uri
         temporary = is_temporary(path[-1])
         if not temporary and "create" not in handler.writes(native_uri):
@@ -275,7 +277,7 @@ class Writes:
             await self._writer.set_time(draft.source, record, draft.set_ns)
         draft.dirty, draft.record, draft.native_uri = False, record, native_uri
         draft.expected = state_of(record)
-        self._hidden.pop(self._manager.mounted_at(draft.source, below), None)
+        self._aside.pop(self._manager.mounted_at(draft.source, below), None)
 
     # -- attributes --------------------------------------------------------------------------------------------------
 
@@ -347,21 +349,25 @@ class Writes:
 
     async def _forget_hidden(self, draft: Draft) -> None:
         """Remove the resource that was renamed to a draft, unless something has its name again."""
-        hides, draft.hides = draft.hides, None
-        if hides is not None:
-            below, record = hides
-            await self._remove_hidden(draft.source, self._manager.mounted_at(draft.source, below), below, record)
+        if draft.hides is None:
+            return
+        below, record = draft.hides
+        path = self._manager.mounted_at(draft.source, below)
+        if self._aside.get(path) is draft:
+            await self._writer.remove(draft.source, record.metadata.native_uri, state_of(record), below)
+            self._aside.pop(path, None)
+        draft.hides = None
 
-    async def _remove_hidden(self, source: Source, path: Path, below: Path, record: Record) -> None:
-        if self._hidden.get(path) is record:
-            await self._writer.remove(source, record.metadata.native_uri, state_of(record), below)
-            self._hidden.pop(path, None)
+    def _hidden(self, path: Path) -> Record | None:
+        """Return the resource that the source still has under a name that the mount has given away, or None."""
+        draft = self._aside.get(path)
+        return draft.hides[1] if draft is not None and draft.hides is not None else None
 
-    async def _remove_hidden_below(self, source: Source, path: Path, below: Path) -> None:
+    async def _remove_hidden_below(self, path: Path) -> None:
         """Remove what the source still has in a directory that a program removes or renames."""
-        for hidden, record in [*self._hidden.items()]:
+        for hidden, draft in [*self._aside.items()]:
             if hidden[: len(path)] == path:
-                await self._remove_hidden(source, hidden, (*below, *hidden[len(path) :]), record)
+                await self._forget_hidden(draft)
 
     async def make_directory(self, parent: int, raw_name: bytes, mode: int) -> Attributes:
         """Make a directory. Count one lookup."""
@@ -385,7 +391,7 @@ class Writes:
             raise NotADirectory("/".join(path))
         if len(await self._manager.view(path)):
             raise NotEmpty("/".join(path))
-        await self._remove_hidden_below(source, path, below)
+        await self._remove_hidden_below(path)
         made = overlay.is_made(below)
         native_uri = node.record.metadata.native_uri if node.record is not None else None
         if native_uri is None and not made:
@@ -409,7 +415,7 @@ class Writes:
         if path == to:
             return
         if node.kind == "directory":
-            await self._remove_hidden_below(source, path, below)
+            await self._remove_hidden_below(path)
             await self._rename_directory(source, node, below, to_below, there)
         elif there is not None and there.kind == "directory":
             raise IsADirectory("/".join(to))
@@ -466,7 +472,7 @@ class Writes:
         if old is not None:
             self._given_up(old)
         overlay.put(below, None)
-        self._hidden[path] = record
+        self._aside[path] = draft
         return draft
 
     def _move(self, draft: Draft, to: Path, to_below: Path, there: Node | None) -> None:
@@ -484,7 +490,7 @@ class Writes:
         """Hand over a draft that lived in the mount under the name that it is renamed to."""
         source = draft.source
         handler, overlay = _writable(source)
-        hidden = self._hidden.get(to)
+        hidden = self._hidden(to)
         record = there.record if there is not None else hidden
         replaced = there.draft if there is not None and isinstance(there.draft, Draft) else None
         if record is None:
@@ -496,8 +502,8 @@ class Writes:
             raise NotSupported(f"{native_uri}: the source cannot write it")
         async with draft.lock:
             buffer = await draft.filled()
-            if hidden is not None and draft.hides is not None and draft.hides[1] is hidden and not draft.dirty:
-                del self._hidden[to]  # it goes back to the name that it had
+            if hidden is not None and self._aside[to] is draft and not draft.dirty:
+                del self._aside[to]  # it goes back to the name that it had
                 overlay.drop(to_below)
                 draft.record, draft.expected, draft.native_uri = hidden, state_of(hidden), native_uri
             else:
@@ -525,7 +531,7 @@ class Writes:
         if record is None:
             raise NotSupported("it is no file")
         native_uri = record.metadata.native_uri
-        replaced = there.record if there is not None else self._hidden.get(to)
+        replaced = there.record if there is not None else self._hidden(to)
         to_uri = replaced.metadata.native_uri if replaced is not None else await self._native_uri(source, to_below)
         if not await self._writer.rename(
             source, native_uri, to_uri, replace_there=replaced is not None, path=below, to_path=to_below
@@ -535,7 +541,7 @@ class Writes:
             expected = state_of(replaced) if replaced is not None else Expected(exists=False)
             await self._store(copy, to_uri, expected, to_below, buffer)
             await self._writer.remove(source, native_uri, state_of(record), below)
-        self._hidden.pop(to, None)
+        self._aside.pop(to, None)
         if there is not None and isinstance(there.draft, Draft):
             self._given_up(there.draft)
         if draft is not None:

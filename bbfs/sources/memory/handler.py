@@ -8,15 +8,29 @@ import base64
 import binascii
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
 import trio
 from pydantic import Field, model_validator
 
-from bbfs.model.errors import BbfsError, ConfigError, InvalidUri
-from bbfs.model.values import Change, Content, DataSource, Hit, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.model.errors import BbfsError, ConfigError, Conflict, Exists, InvalidUri, TooLarge
+from bbfs.model.redaction import shown
+from bbfs.model.values import (
+    Change,
+    Content,
+    DataSource,
+    Expected,
+    Hit,
+    Listing,
+    Loaded,
+    Part,
+    ResourceMetadata,
+    SourceState,
+    WriteOperation,
+)
 from bbfs.serving.changes import Bus
 from bbfs.sources import Services
 from bbfs.sources.content.memory import MemoryContent
@@ -29,6 +43,7 @@ from bbfs.sources.options import Bytes, SourceOptions, local_path, open_regular,
 MAX_BYTES = 64 << 20
 MAX_FILE = 1 << 30
 """Largest file among the options in bytes. The default of `max_bytes` is far below it."""
+ANY_STATE = Expected()
 LARGE = 1 << 20
 """Bytes above which the content cache holds no second copy of a content."""
 
@@ -140,13 +155,74 @@ class MemoryHandler:
         await self._change(lambda contents: contents.with_resource(native_uri, held, self._options.max_bytes))
         return held.metadata(self.source.base_prefix, native_uri)
 
-    async def remove(self, where: str) -> None:
-        """Remove a resource, even one of the options. Raise NotFound, and BbfsError as `put`."""
+    async def remove(self, where: str, expected: Expected = ANY_STATE) -> None:
+        """Remove a resource, even one of the options. Raise NotFound, Conflict, and BbfsError as `put`."""
         try:
             native_uri = native_uri_of(where)
         except InvalidUri:
             native_uri = where  # `without` then raises NotFound
-        await self._change(lambda contents: contents.without(native_uri))
+
+        def removed(contents: Contents) -> Contents:
+            after = contents.without(native_uri)
+            _require(contents, native_uri, expected)
+            return after
+
+        await self._change(removed)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def writes(self, native_uri: str) -> Collection[WriteOperation]:
+        return ("create", "replace", "remove", "rename", "set_time")
+
+    @property
+    def detects_conflicts(self) -> bool:
+        return True
+
+    async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
+        """Store a content under its URI. What is described stays described. Raise Conflict, and BbfsError as `put`."""
+        uri = native_uri_of(native_uri)
+        if content.size > self.largest:
+            raise TooLarge(
+                f"a content of {content.size} bytes, more than the limit of {self.largest} bytes (max_bytes)"
+            )
+        data = await content.read_waiting(0, content.size)
+        stored = MemoryContent(data)
+        _ = stored.version  # hash it once, here
+        now = time.time_ns()
+
+        def written(contents: Contents) -> Contents:
+            _require(contents, uri, expected)
+            old = contents.held.get(uri)
+            new = Held(stored, modified_ns=now) if old is None else replace(old, content=stored, modified_ns=now)
+            return contents.with_resource(uri, new, self._options.max_bytes)
+
+        return await self._changed_at(uri, written)
+
+    async def rename(self, native_uri: str, to: str, *, replace: bool) -> ResourceMetadata:
+        """Give a resource another URI. Raise NotFound, Exists."""
+        uri, new_uri = native_uri_of(native_uri), native_uri_of(to)
+
+        def renamed(contents: Contents) -> Contents:
+            held = contents.get(uri)
+            if not replace and new_uri in contents.held:
+                raise Exists(f"{shown(to)}: is there already")
+            return contents.without(uri).with_resource(new_uri, held, self._options.max_bytes)
+
+        return await self._changed_at(new_uri, renamed)
+
+    async def set_time(self, native_uri: str, modified_ns: int) -> ResourceMetadata:
+        uri = native_uri_of(native_uri)
+
+        def timed(contents: Contents) -> Contents:
+            held = replace(contents.get(uri), modified_ns=modified_ns)
+            return contents.with_resource(uri, held, self._options.max_bytes)
+
+        return await self._changed_at(uri, timed)
+
+    async def _changed_at(self, native_uri: str, change: Callable[[Contents], Contents]) -> ResourceMetadata:
+        """Make a change, and return the metadata of a resource after it."""
+        await self._change(change)
+        return self._contents.get(native_uri).metadata(self.source.base_prefix, native_uri)
 
     # -- telling -----------------------------------------------------------------------------------------------------
 
@@ -208,6 +284,16 @@ class MemoryHandler:
 
     async def _in_thread(self, function: Callable[[], Any]) -> Any:
         return await trio.to_thread.run_sync(function, limiter=self._limiter, abandon_on_cancel=True)
+
+
+def _require(contents: Contents, native_uri: str, expected: Expected) -> None:
+    """Raise Conflict unless a resource has the expected state."""
+    held = contents.held.get(native_uri)
+    if expected.exists is not None and expected.exists != (held is not None):
+        raise Conflict(f"{shown(native_uri)}: {'is there' if held is not None else 'is gone'} now")
+    version = expected.etag or expected.version
+    if version is not None and (held is None or held.content.version != version):
+        raise Conflict(f"{shown(native_uri)}: somebody else has changed it")
 
 
 def _configured(source: DataSource, options: MemoryOptions) -> Mapping[str, Held]:
