@@ -29,7 +29,7 @@ from bbfs.model.errors import (
 from bbfs.model.source_types import describes_itself, of_source
 from bbfs.model.uri import parse_data_source_uri
 from bbfs.model.uri_templates.expand import expand_template
-from bbfs.model.values import Change, ChangeEvent, Content, DataSource, Listing, Part, ResourceMetadata
+from bbfs.model.values import Change, ChangeEvent, Content, DataSource, Expected, Listing, Part, ResourceMetadata
 from bbfs.resources import documents
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.memory import ContentCache
@@ -63,9 +63,10 @@ from bbfs.resources.source import Source, fingerprint
 from bbfs.resources.tiers import DiskTier
 from bbfs.resources.writeback import Memory
 from bbfs.resources.writing.pending import PendingStore, pending_path
-from bbfs.resources.writing.writer import Writer
+from bbfs.resources.writing.writer import Writer, record_state
 from bbfs.serving.changes import Bus
 from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler
+from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, is_document_name, kind_of
 
 log = logging.getLogger(__name__)
@@ -818,6 +819,52 @@ class ResourceManager:
             raise NotFound(f"no source {parsed.base_prefix!r}; there are: {there}")
         native = parsed.original_uri
         return source, source.catalog.record_of(str(parsed), native)
+
+    async def write_resource(self, uri: str, data: bytes, expected: Expected) -> ResourceMetadata:
+        """Create a resource, or replace its content, by its bbfs URI. Return its metadata as the source has it now.
+
+        When this returns, the source has the content, and a lookup finds it. Raise BbfsError: ReadOnly if the source is
+        not written, Conflict if it has another state than the expected one. The content is a pending write then.
+        """
+        source, native_uri = self._parsed(uri)
+        known = source.catalog.record(native_uri)
+        path = known.path if known is not None and known.path else None
+        record = await self.writer.write(source, native_uri, MemoryContent(data), expected, path=path)
+        if path is None:
+            await self._relist(source)
+        return self.described(record)
+
+    async def remove_resource(self, uri: str, expected: Expected) -> None:
+        """Remove a resource by its bbfs URI. Raise BbfsError, as `write_resource`."""
+        source, native_uri = self._parsed(uri)
+        known = source.catalog.record(native_uri)
+        path = known.path if known is not None and known.path else None
+        await self.writer.remove(source, native_uri, expected, path)
+        if path is None:
+            await self._relist(source)
+
+    def state_of(self, record: Record) -> Expected:
+        """Return the state of a resource as it was last shown, for a write that replaces exactly this."""
+        return record_state(record)
+
+    @staticmethod
+    async def _relist(source: Source) -> None:
+        """Let the next lookup find what has changed."""
+        if isinstance(source.catalog, FlatCatalog):
+            try:
+                await source.catalog.refresh()
+            except BbfsError:
+                return  # the write succeeded; the next lookup reports the error of the listing
+        else:
+            source.catalog.expire()
+
+    def _parsed(self, uri: str) -> tuple[Source, str]:
+        """Return the source of a bbfs URI, and the native URI. Raise NotFound, InvalidUri."""
+        parsed = parse_data_source_uri(uri)
+        source = self.sources.get(parsed.base_prefix)
+        if source is None:
+            raise NotFound(f"no such source: {parsed.base_prefix}")
+        return source, parsed.original_uri
 
     async def load_resource(self, uri: str) -> LoadedResource:
         """Return content and metadata of one resource, listed or not. Raises InvalidUri or the source's error."""

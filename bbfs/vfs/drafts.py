@@ -13,6 +13,7 @@ from bbfs.model.values import Content, Expected
 from bbfs.resources.catalog.record import NANOSECONDS, Path, Record
 from bbfs.resources.source import Source
 from bbfs.resources.writing.buffer import Buffer
+from bbfs.resources.writing.writer import record_state
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +74,7 @@ class Draft:
             buffer = Buffer(self.directory)
             await buffer.fill(content)
             if self.buffer is None:  # another request may have filled or emptied it meanwhile
-                self.buffer, self.expected = buffer, state_of(self.record)
+                self.buffer, self.expected = buffer, record_state(self.record)
         return self.buffer
 
     def emptied(self) -> Buffer:
@@ -86,10 +87,3 @@ class Draft:
         self.dirty, self.failed = True, False
         self.set_ns = None
         self.modified_ns = int(self.clock() * NANOSECONDS)
-
-
-def state_of(record: Record) -> Expected:
-    """Return the state that a write replaces: the last one that the mount has shown, if that is still thought true."""
-    etag = record.metadata.etag
-    version = record.digest if etag is None and not record.invalidated else None
-    return Expected(exists=True, etag=etag, version=version)

@@ -41,8 +41,9 @@ from bbfs.resources.source import Source
 from bbfs.resources.writing.buffer import Buffer
 from bbfs.resources.writing.pending import new_id
 from bbfs.resources.writing.temporary import is_temporary
+from bbfs.resources.writing.writer import record_state
 from bbfs.sources import CanWrite, StatesBeginning, content_type_of, mime_type_of_name
-from bbfs.vfs.drafts import Draft, state_of
+from bbfs.vfs.drafts import Draft
 from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.names import NAME_MAX, Names, answered
@@ -130,7 +131,7 @@ class Writes:
             raise NotSupported(f"{'/'.join(path)}: the source cannot replace it")
         if record.inode_version != version.removesuffix(STAND_IN):
             raise Outdated("/".join(path))
-        draft = self._draft(source, path, below, record.metadata.native_uri, record, state_of(record))
+        draft = self._draft(source, path, below, record.metadata.native_uri, record, record_state(record))
         draft.version, draft.modified_ns = version, record.modified_ns
         return self._shown(draft)
 
@@ -146,7 +147,7 @@ class Writes:
             record = source.catalog.record(native_uri) or self._unstored(source, native_uri, path, below)
             draft = self._draft(source, path, below, native_uri, record, Expected(exists=False))
         else:
-            draft = self._draft(source, path, below, native_uri, hidden, state_of(hidden))
+            draft = self._draft(source, path, below, native_uri, hidden, record_state(hidden))
         draft.temporary = temporary
         draft.version = f"+{next(self._numbers)}"
         draft.emptied()
@@ -255,7 +256,10 @@ class Writes:
             if draft.dirty:
                 draft.record.salt += "~"  # the kernel has cached bytes that the source does not have
                 draft.record.invalidate()
-            overlay.put(draft.below, record_node(draft.record), stored=True)
+            record = (
+                draft.source.catalog.record(draft.native_uri) or draft.record
+            )  # a listing may have made another one
+            overlay.put(draft.below, record_node(record), stored=True)
         self._manager.notify_of(draft.source, [draft.below])
 
     async def _hand_over(self, draft: Draft) -> None:
@@ -274,9 +278,9 @@ class Writes:
         )
         draft.failed = False
         if draft.set_ns is not None:
-            await self._writer.set_time(draft.source, record, draft.set_ns)
+            record = await self._writer.set_time(draft.source, record, draft.set_ns)
         draft.dirty, draft.record, draft.native_uri = False, record, native_uri
-        draft.expected = state_of(record)
+        draft.expected = record_state(record)
         self._aside.pop(self._manager.mounted_at(draft.source, below), None)
 
     # -- attributes --------------------------------------------------------------------------------------------------
@@ -292,7 +296,7 @@ class Writes:
             if draft is not None:
                 draft.modified_ns = draft.set_ns = wanted.modified_ns
                 if not draft.dirty and not draft.temporary and draft.expected.exists:
-                    await self._writer.set_time(draft.source, draft.record, wanted.modified_ns)
+                    draft.record = await self._writer.set_time(draft.source, draft.record, wanted.modified_ns)
             else:
                 node = await answered(self._names.find(path), self._names.find, path)
                 if node.record is not None and node.kind == "file":
@@ -337,7 +341,7 @@ class Writes:
             record = node.record if draft is None else draft.record
             if record is None:
                 raise NotSupported("/".join(path))
-            await self._writer.remove(source, record.metadata.native_uri, state_of(record), below)
+            await self._writer.remove(source, record.metadata.native_uri, record_state(record), below)
         if draft is not None:
             self._given_up(draft)
 
@@ -354,7 +358,7 @@ class Writes:
         below, record = draft.hides
         path = self._manager.mounted_at(draft.source, below)
         if self._aside.get(path) is draft:
-            await self._writer.remove(draft.source, record.metadata.native_uri, state_of(record), below)
+            await self._writer.remove(draft.source, record.metadata.native_uri, record_state(record), below)
             self._aside.pop(path, None)
         draft.hides = None
 
@@ -465,7 +469,7 @@ class Writes:
         record = node.record if old is None else old.record
         if record is None:
             raise NotSupported("/".join(path))
-        draft = self._draft(source, path, below, record.metadata.native_uri, record, state_of(record))
+        draft = self._draft(source, path, below, record.metadata.native_uri, record, record_state(record))
         draft.modified_ns, draft.temporary, draft.hides = record.modified_ns, True, (below, record)
         draft.version = f"+{next(self._numbers)}" if old is None else old.version
         await draft.filled()
@@ -497,7 +501,7 @@ class Writes:
             native_uri, expected = await self._native_uri(source, to_below), Expected(exists=False)
         else:
             native_uri = record.metadata.native_uri
-            expected = state_of(record) if replaced is None else replaced.expected
+            expected = record_state(record) if replaced is None else replaced.expected
         if ("create" if expected.exists is False else "replace") not in handler.writes(native_uri):
             raise NotSupported(f"{native_uri}: the source cannot write it")
         async with draft.lock:
@@ -505,7 +509,7 @@ class Writes:
             if hidden is not None and self._aside[to] is draft and not draft.dirty:
                 del self._aside[to]  # it goes back to the name that it had
                 overlay.drop(to_below)
-                draft.record, draft.expected, draft.native_uri = hidden, state_of(hidden), native_uri
+                draft.record, draft.expected, draft.native_uri = hidden, record_state(hidden), native_uri
             else:
                 await self._store(draft, native_uri, expected, to_below, buffer)
         if replaced is not None:
@@ -538,9 +542,9 @@ class Writes:
         ):
             copy = self._draft(source, to, to_below, to_uri, record, Expected(exists=False))
             buffer = await copy.filled()
-            expected = state_of(replaced) if replaced is not None else Expected(exists=False)
+            expected = record_state(replaced) if replaced is not None else Expected(exists=False)
             await self._store(copy, to_uri, expected, to_below, buffer)
-            await self._writer.remove(source, native_uri, state_of(record), below)
+            await self._writer.remove(source, native_uri, record_state(record), below)
         self._aside.pop(to, None)
         if there is not None and isinstance(there.draft, Draft):
             self._given_up(there.draft)

@@ -193,18 +193,18 @@ class Writer:
         await self._do(source, remove)
         return True
 
-    async def set_time(self, source: Source, record: Record, modified_ns: int) -> None:
-        """Set a resource's time of modification, if its source keeps one."""
+    async def set_time(self, source: Source, record: Record, modified_ns: int) -> Record:
+        """Set a resource's time of modification, if its source keeps one. Return its record."""
         handler, native_uri = source.writes, record.metadata.native_uri
         if not isinstance(handler, CanSetTime) or "set_time" not in handler.writes(native_uri):
-            return
+            return record
 
-        async def set_time() -> None:
+        async def set_time() -> Record:
             async with source.slots.ask():
                 metadata = await handler.set_time(native_uri, modified_ns)
-            await self._stored(source, metadata, None, record.path or None)
+            return await self._stored(source, metadata, None, record.path or None)
 
-        await self._do(source, set_time)
+        return await self._do(source, set_time)
 
     # -- at the source -----------------------------------------------------------------------------------------------
 
@@ -313,3 +313,10 @@ async def state_of(source: Source, native_uri: str, wanted: Expected) -> Expecte
     except NotFound:
         return Expected(exists=False)
     return None
+
+
+def record_state(record: Record) -> Expected:
+    """Return the state that a write replaces: the last one that the mount has shown, if that is still thought true."""
+    etag = record.metadata.etag
+    version = record.digest if etag is None and not record.invalidated else None
+    return Expected(exists=True, etag=etag, version=version)
