@@ -120,7 +120,12 @@ class Writes:
             node = await answered(self._names.find(path), self._names.find, path)
             draft = node.draft if isinstance(node.draft, Draft) else self._change(source, path, below, node, version)
             self._names.drafts[ino] = draft
-        return self._opened(draft, ino)
+        handle = self._opened(draft, ino)
+        if flags & os.O_TRUNC:  # libfuse has the kernel leave this to the open (FUSE_CAP_ATOMIC_O_TRUNC)
+            async with draft.lock:
+                draft.emptied()
+                draft.changed()
+        return handle
 
     def _change(self, source: Source, path: Path, below: Path, node: Node, version: str) -> Draft:
         """Begin to change a resource. version: of the inode that a program opens."""

@@ -166,9 +166,6 @@ class Program(Kernel):
             self.references[created.ino] += 1
         else:
             raise NotFound(path)
-        if flags & os.O_TRUNC:
-            ino = self.files.core.files[handle].ino
-            await self.writes.set_attributes(ino, handle, _size(0))
         return handle
 
     async def close(self, handle: int) -> None:

@@ -1,0 +1,161 @@
+"""What editors and other programs do to save a file, on a real mount: afterwards the source has it (S32, S33).
+
+The source is one in memory with a file, so that another process can say what is stored.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from harness import Mount, Mounts, SourceTable
+from programs import errno_of, run, shell, wait_until
+
+from bbfs.sources.memory.file import MemoryFile
+
+DIRECTORY = "bb-memory+pad+memory"
+pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
+
+
+def pad(tmp_path: Path, *, capabilities: tuple[str, ...] = ("read", "list", "write")) -> SourceTable:
+    return {
+        "name": "pad",
+        "type": "memory",
+        "capabilities": [*capabilities],
+        "config": {"file": str(tmp_path / "pad.file"), "resources": {"note.md": "one\n"}},
+    }
+
+
+@pytest.fixture
+def mount(mounted: Mounts, tmp_path: Path) -> Mount:
+    return mounted(pad(tmp_path))
+
+
+@pytest.fixture
+def here(mount: Mount) -> Path:
+    return mount / DIRECTORY
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A small tree with an empty file, a large one, an old one, and odd names."""
+    root = tmp_path / "tree"
+    (root / "sub/deeper").mkdir(parents=True)
+    (root / "empty").touch()
+    (root / "large").write_bytes(os.urandom(3 << 20))
+    (root / "sub/a b.txt").write_text("text\n" * 100)
+    (root / "sub/deeper/ü.txt").write_text("ü\n")
+    os.utime(root / "sub/a b.txt", ns=(1_500_000_000_123_456_789, 1_500_000_000_123_456_789))
+    return root
+
+
+def stored(tmp_path: Path, name: str) -> str:
+    """What the source has, as another process reads it."""
+    kept = MemoryFile(str(tmp_path / "pad.file"), 1 << 30).read()
+    return kept.contents.held[f"memory://{name}"].content.data.decode()
+
+
+def test_shells_and_sed_save_in_place(here: Path, tmp_path: Path) -> None:
+    shell("echo two > new.txt; echo three >> new.txt; echo four | tee -a new.txt", directory=here)
+    assert run("cat", here / "new.txt").text == stored(tmp_path, "new.txt") == "two\nthree\nfour\n"
+    shell("sed -i s/three/3/ new.txt && truncate -s 6 new.txt && : > note.md", directory=here)
+    assert stored(tmp_path, "new.txt") == "two\n3\n"
+    assert stored(tmp_path, "note.md") == ""
+    assert shell("ls -A", directory=here).text.split() == ["new.txt", "note.md"]
+    assert shell("stat -c '%s %a' new.txt .", directory=here).text.split() == ["6", "644", "0", "755"]
+
+
+@pytest.mark.parametrize("setting", ["nobackup", "backup backupcopy=no", "backup backupcopy=yes", "nowritebackup"])
+def test_vim_saves(here: Path, setting: str, tmp_path: Path) -> None:
+    edit = ["-c", f"set {setting}", "-c", "normal Goadded", "-c", "wq", "note.md"]
+    run("env", "-C", here, "vim", "-es", "-N", "-u", "NONE", *edit, timeout=30)
+    assert stored(tmp_path, "note.md") == "one\nadded\n"
+    assert {*shell("ls -A", directory=here).text.split()} <= {"note.md", "note.md~"}
+
+
+EDITORS = {
+    # As traced: VS Code writes in place; with its atomic saves, and GNOME's Text Editor, to a file beside.
+    "vscode": "f = os.open(p, os.O_WRONLY | os.O_CREAT | os.O_TRUNC); os.write(f, new); os.fsync(f); os.close(f)",
+    "gnome": "f = os.open(t, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600); os.write(f, new); os.fsync(f); "
+    "os.fchmod(f, 0o644); os.close(f); os.rename(t, p)",
+    "nano": "b = open(p, 'rb').read(); f = os.open(p + '~', os.O_WRONLY | os.O_CREAT | os.O_EXCL); os.write(f, b); "
+    "os.close(f); f = os.open(p, os.O_WRONLY | os.O_CREAT | os.O_TRUNC); os.write(f, new); os.close(f)",
+    "emacs": "os.open('.#note.md', os.O_CREAT | os.O_EXCL); os.rename(p, p + '~'); "
+    "f = os.open(p, os.O_WRONLY | os.O_CREAT | os.O_EXCL); os.write(f, new); os.fsync(f); os.close(f); "
+    "os.unlink('.#note.md')",
+}
+
+
+@pytest.mark.parametrize("editor", EDITORS)
+def test_editors_save_as_they_were_traced(here: Path, editor: str, tmp_path: Path) -> None:
+    program = f"import os; p, t, new = 'note.md', '.goutputstream-X1Y2Z3', b'changed\\n'; {EDITORS[editor]}"
+    run("env", "-C", here, sys.executable, "-c", program, timeout=30)
+    assert stored(tmp_path, "note.md") == "changed\n"
+
+
+def test_trees_are_copied_with_their_times(here: Path, tree: Path, tmp_path: Path) -> None:
+    shell(f"cp -a {tree} cp && diff -r {tree} cp", directory=here)
+    shell(f"rsync -a {tree}/ rs/ && diff -r {tree} rs && echo x >> {tree}/sub/deeper/ü.txt", directory=here)
+    shell(f"rsync -a --inplace {tree}/ rs/ && diff -r {tree} rs", directory=here)
+    assert shell(f"rsync -ai --omit-dir-times {tree}/ rs/", directory=here).text == "", "sizes and times are the same"
+    shell(f"mkdir tar && tar c -C {tree} . | tar x -C tar && diff -r {tree} tar", directory=here)
+    shell(f"(cd {tree} && zip -qr ../t.zip .) && unzip -q {tree}/../t.zip -d zip && diff -r {tree} zip", directory=here)
+    times = shell("stat -c %.Y 'cp/sub/a b.txt' 'rs/sub/a b.txt' 'tar/sub/a b.txt'", directory=here).text.split()
+    assert times[:2] == ["1500000000.123456789"] * 2
+    assert times[2].startswith("1500000000.")
+    assert stored(tmp_path, "cp/sub/a%20b.txt") == "text\n" * 100
+    shell("rm -r cp rs tar zip", directory=here)
+    assert shell("ls -A", directory=here).text == "note.md\n"
+
+
+def test_git_sqlite_and_make_work_in_it(here: Path) -> None:
+    git = "git -c user.name=n -c user.email=e@x -c gc.auto=0"
+    shell(
+        f"git init -q g && cd g && seq 100 > f && {git} add f && {git} commit -qm one && echo x >> f && "
+        f"{git} commit -qam two && {git} checkout -q HEAD~1 && {git} gc -q && {git} fsck --strict",
+        directory=here,
+        timeout=60,
+    )
+    assert shell("cd g && git log --all --format=%s | cat; tail -n 1 f", directory=here).text == "two\none\n100\n"
+    shell("sqlite3 s.db 'create table t(a); insert into t values (1), (2)'", directory=here)
+    assert shell("sqlite3 s.db 'select sum(a) from t'", directory=here).text == "3\n"
+    shell("printf 'out: in\\n\\tcp in out\\n' > Makefile && echo made > in && make -s", directory=here)
+    assert shell("make; cat out", directory=here).text.endswith("up to date.\nmade\n")
+
+
+def test_of_two_writers_one_wins_and_the_other_keeps_its_bytes(here: Path, mounted: Mounts, tmp_path: Path) -> None:
+    other = mounted(pad(tmp_path), expected=["somebody else has changed it"])
+    save = "import os, sys; f = os.open(sys.argv[1], os.O_RDWR); os.pread(f, 9, 0); print(flush=True); input(); "
+    save += "os.ftruncate(f, 0); os.pwrite(f, sys.argv[2].encode(), 0); os.close(f)"
+    script = f"""
+import subprocess, sys
+def begin(path, text):
+    return subprocess.Popen([sys.executable, "-c", {save!r}, path, text], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+writers = [begin({str(here / "note.md")!r}, "first"), begin({str(other / DIRECTORY / "note.md")!r}, "second")]
+for writer in writers:
+    writer.stdout.readline()
+for writer in writers:
+    print(writer.communicate("\\n", timeout=20)[1].strip().splitlines()[-1:])
+"""
+    first, second = run(sys.executable, "-c", script, timeout=60).text.splitlines()
+    assert first == "[]"
+    assert "Stale file handle" in second
+    assert stored(tmp_path, "note.md") == "first"
+    [kept] = other.state.home.rglob("pending/*.json")
+    assert kept.with_suffix("").read_text() == "second"
+    assert "Conflict" in json.loads(kept.read_text())["error"]
+    wait_until(lambda: run("cat", other / DIRECTORY / "note.md").text == "first", "the other mount has it too")
+
+
+def test_what_may_not_be_written_says_so(mounted: Mounts, tmp_path: Path) -> None:
+    mount = mounted(pad(tmp_path), {**pad(tmp_path, capabilities=("read", "list")), "name": "closed"})
+    closed = mount / "bb-memory+closed+memory"
+    assert errno_of("open(sys.argv[1], 'w')", closed / "note.md") == "EROFS"
+    assert errno_of("open(sys.argv[1], 'w')", closed / "other") == "EROFS"
+    assert errno_of("os.mkdir(sys.argv[1])", mount / "directory") == "EROFS"
+    here = mount / DIRECTORY
+    assert errno_of("os.symlink('note.md', sys.argv[1])", here / "link") == "EOPNOTSUPP"
+    assert errno_of("os.link(sys.argv[1], sys.argv[1] + '2')", here / "note.md") == "EOPNOTSUPP"
+    assert shell("stat -c %a .", directory=closed).text == "555\n"
