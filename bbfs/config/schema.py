@@ -8,19 +8,22 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from bbfs.config.problems import KeyPath, suggestion
 from bbfs.model.quantities import parse_duration, parse_size, parse_umask
-from bbfs.model.values import DocumentBounds, TextFiles
+from bbfs.model.uri_templates.patterns import Pattern
+from bbfs.model.values import DocumentBounds, RemoveTool, SearchTool, TextFiles, WriteTool
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 DEFAULT_CACHE_BYTES = 256 * 2**20
 DEFAULT_DISK_BYTES = 2**30
 DEFAULT_INDEX_BYTES = 4 * 2**30
 CAPABILITY_NAMES = ("read", "write", "list", "search")
+SERVER_TOOLS = {"search": SearchTool, "write": WriteTool, "remove": RemoveTool}
+"""The tables of a source that name a tool of its MCP server, with their values."""
 LARGEST_SHARED = 64 << 20
 """Bytes of the largest shared content: it should cross the network within half a second."""
 MAX_CONCURRENCY = 64
@@ -47,6 +50,11 @@ def _tools(value: object) -> object:
         return value
     hint = suggestion(value, ("off", "read-only", "all")) if isinstance(value, str) else ""
     raise ValueError(f"should be 'off', 'read-only', 'all' or an array of names of tools{hint}")
+
+
+def _template(value: str) -> str:
+    Pattern(value)
+    return value
 
 
 def _ttl_table(value: object) -> object:
@@ -132,6 +140,21 @@ class SearchTable(ConfigTable):
     arguments: dict[str, Any] = {}
 
 
+class RemoveTable(ConfigTable):
+    tool: str
+    uri: str = "uri"
+    version: str | None = None
+    template: Annotated[str, AfterValidator(_template)] | None = None
+    arguments: dict[str, Any] = {}
+
+
+class WriteTable(RemoveTable):
+    content: str = "content"
+    blob: str | None = None
+    mime_type: str | None = None
+    max_size: Size = WriteTool("").max_size
+
+
 class SourceTable(ConfigTable):
     name: str
     id: str | None = None
@@ -157,6 +180,8 @@ class SourceTable(ConfigTable):
     tools: Annotated[Literal["off", "read-only", "all"] | list[str] | None, BeforeValidator(_tools)] = None
     prompts: bool | None = None
     search: SearchTable | None = None
+    write: WriteTable | None = None
+    remove: RemoveTable | None = None
     shared: bool | None = None
     index: bool | None = None
     text: TextFiles | None = None
@@ -167,6 +192,11 @@ class SourceTable(ConfigTable):
         for key in ("timeout", "max_stale", "concurrency", "sizes", "disk"):
             given[key] = getattr(self, key)
         return {key: value for key, value in given.items() if value is not None}
+
+    def server_tools(self) -> dict[str, Any]:
+        """Return the given fields of `DataSource` that name tools of the server."""
+        given = {key: getattr(self, key) for key in SERVER_TOOLS}
+        return {key: SERVER_TOOLS[key](**table.model_dump()) for key, table in given.items() if table is not None}
 
     def connection(self) -> dict[str, Any]:
         """Return the given fields of `McpServer` that are keys of the source."""
@@ -194,6 +224,8 @@ _NESTED: dict[str, type[ConfigTable]] = {
     "ttl": TtlTable,
     "mcpConfig": McpTable,
     "search": SearchTable,
+    "write": WriteTable,
+    "remove": RemoveTable,
 }
 
 

@@ -20,6 +20,7 @@ from bbfs.config.schema import (
     DEFAULT_CACHE_BYTES,
     DEFAULT_DISK_BYTES,
     DEFAULT_INDEX_BYTES,
+    SERVER_TOOLS,
     CacheTable,
     ConfigTable,
     FileTable,
@@ -34,13 +35,13 @@ from bbfs.config.shared_cache import shared_cache
 from bbfs.model.errors import ConfigError, InvalidUri
 from bbfs.model.source_types import find, fixed_scheme, meant, names, policy
 from bbfs.model.uri import build_uri_prefix, parse_uri_prefix
-from bbfs.model.values import AccessMethod, Capabilities, DataSource, DocumentBounds, McpServer, SearchTool, SharedCache
+from bbfs.model.values import AccessMethod, Capabilities, DataSource, DocumentBounds, McpServer, SharedCache
 
 _T = TypeVar("_T", bound=ConfigTable)
 LARGEST_FILE = 16 << 20
 """Characters of a configuration file. Hosts keep histories in the same file."""
 _MCP_TYPES = ("server", "mcp")
-MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", "search", "shared")
+MCP_KEYS = ("start", "idle_timeout", "list_limit", "roots", "tools", "prompts", *SERVER_TOOLS, "shared")
 """Keys of a source that only MCP servers have."""
 EMBEDDINGS = "embeddings"
 _MCP_STRINGS = ("command", "args", "env", "cwd", "url", "headers")
@@ -294,10 +295,10 @@ class _Loader:
             title=table.title,
             tools=tuple(table.tools) if isinstance(table.tools, list) else table.tools or "read-only",
             prompts=table.prompts is not False,
-            search=None if table.search is None else SearchTool(**table.search.model_dump()),
             shared=table.shared,
             index=table.index,
             text=table.text or "by-name",
+            **table.server_tools(),
         )
 
     def _with_options(self, mcp: McpServer | None, table: SourceTable, path: KeyPath) -> McpServer | None:

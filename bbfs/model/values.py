@@ -94,6 +94,36 @@ class SearchTool:
     arguments: Mapping[str, Any] = field(default_factory=_empty)
 
 
+@dataclass(frozen=True, slots=True)
+class RemoveTool:
+    """The tool of an MCP server that removes a resource.
+
+    uri, version: the arguments that take the resource, and the version that it must have; without `version`, bbfs
+    compares the content just before. template: of the URIs that the tool is for; None for all. arguments: sent with
+    every call.
+    """
+
+    tool: str
+    uri: str = "uri"
+    version: str | None = None
+    template: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=_empty)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTool(RemoveTool):
+    """The tool of an MCP server that creates a resource or replaces its content.
+
+    content: the argument that takes a text in UTF-8; "" if there is none. blob: the one that takes other bytes in
+    Base64. mime_type: the one that takes the MIME type of the name. max_size: bytes of a content.
+    """
+
+    content: str = "content"
+    blob: str | None = None
+    mime_type: str | None = None
+    max_size: int = 32 << 20
+
+
 TextFiles = Literal["off", "by-name", "listed"]
 
 
@@ -107,7 +137,7 @@ class DataSource:
     config: options of the source's type, validated by its handler, which may hold secrets. auth: secrets, already
         resolved. Neither is ever printed.
     tools, prompts: what of an MCP server has paths besides its resources (`docs/semantics.md` S31). search: the tool
-        that searches it; None is the one that declares to.
+        that searches it; None is the one that declares to. write, remove: the tools that write, if any do.
     shared: whether its contents are shared with other machines; None leaves it to `bbfs.resources.shared_tier`.
     index: whether the texts that pass through the cache are indexed; False forbids the index, None leaves it to
         `bbfs index`.
@@ -130,6 +160,8 @@ class DataSource:
     tools: Tools = "read-only"
     prompts: bool = True
     search: SearchTool | None = None
+    write: WriteTool | None = None
+    remove: RemoveTool | None = None
     shared: bool | None = None
     index: bool | None = None
     text: TextFiles = "by-name"

@@ -927,8 +927,7 @@ class ResourceManager:
         document = documents.source_document(
             source.data, source.state, source.problem, source.capabilities, source.offers
         )
-        proposed = source.proposed_search
-        return document if proposed is None else {**document, "proposedSearch": proposed}
+        return {**document, **source.proposals}
 
     async def load_resources(
         self,

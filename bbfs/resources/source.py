@@ -23,6 +23,7 @@ from bbfs.sources import (
     Handler,
     LoadsWhileWanted,
     ProposesSearch,
+    ProposesWrite,
     TellsMore,
 )
 
@@ -117,10 +118,13 @@ class Source:
         return "; ".join(filter(None, (problem, unsized))) or None
 
     @property
-    def proposed_search(self) -> str | None:
-        """The line of TOML that would let searches ask the source, if the configuration grants that."""
-        grants = self.data.capabilities.search and isinstance(self.handler, ProposesSearch)
-        return self.handler.proposed_search if grants and isinstance(self.handler, ProposesSearch) else None
+    def proposals(self) -> dict[str, Any]:
+        """The lines of TOML that would let searches ask the source, or bbfs write to it, by their keys in JSON."""
+        handler = self.handler
+        grants = self.data.capabilities.search
+        search = handler.proposed_search if grants and isinstance(handler, ProposesSearch) else None
+        write = [*handler.proposed_write] if isinstance(handler, ProposesWrite) else []
+        return {key: found for key, found in (("proposedSearch", search), ("proposedWrite", write)) if found}
 
     @property
     def may_search(self) -> CanSearch | None:

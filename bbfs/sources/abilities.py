@@ -198,6 +198,16 @@ class ProposesSearch(Protocol):
 
 
 @runtime_checkable
+class ProposesWrite(Protocol):
+    """Knows tools of its source that plainly write, but that its options do not name."""
+
+    @property
+    def proposed_write(self) -> tuple[str, ...]:
+        """Return the lines of TOML that let bbfs write to the source, or none. Asks the source nothing."""
+        ...
+
+
+@runtime_checkable
 class CanPut(Protocol):
     """Stores whole resources from the owner of the mount (`bbfs put`), and reports them at once (`CanWatch`)."""
 

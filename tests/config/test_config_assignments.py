@@ -15,7 +15,7 @@ from bbfs.config import (
     with_options,
 )
 from bbfs.model.errors import ConfigError
-from bbfs.model.values import DataSource
+from bbfs.model.values import DataSource, RemoveTool, SearchTool, WriteTool
 
 SECRET = "s3cr3t-value"
 ENVIRON = {"HOME": "/home/someone", "TOKEN": SECRET}
@@ -199,3 +199,15 @@ def test_short_forms():
     with pytest.raises(ConfigError, match=r"expected \[NAME=\]HEADER: VALUE") as caught:
         header(f"{SECRET}")
     assert SECRET not in str(caught.value)
+
+
+def test_the_tools_of_a_server_are_set_key_by_key():
+    one = given("kb.write.tool=put", "kb.write.content=text", "kb.write.maxSize=1MiB", "kb.write.arguments.space=HR")
+    assert one["kb"].write == WriteTool("put", content="text", max_size=1 << 20, arguments={"space": "HR"})
+    assert one["kb"].remove is None
+    other = given("kb.remove={ tool = 'drop', version = 'etag' }", "kb.search.tool=find", "kb.search.query=q")
+    assert (other["kb"].remove, other["kb"].search) == (RemoveTool("drop", version="etag"), SearchTool("find", "q"))
+    assert refused("kb.write.content=text") == "-o kb.write.content: write.tool is required"
+    assert "did you mean 'content'?" in refused("kb.write.tool=put", "kb.write.contnt=text")
+    assert "malformed template" in refused("kb.write.tool=put", "kb.write.template=a:{")
+    assert "belongs to MCP sources" in refused("notes.write.tool=put")

@@ -10,7 +10,7 @@ from bbfs.config import Config, MountOptions, default_config_path, load_config
 from bbfs.model import source_types
 from bbfs.model.errors import ConfigError
 from bbfs.model.quantities import parse_duration, parse_size, parse_umask
-from bbfs.model.values import Capabilities, DataSource, McpServer, Policy
+from bbfs.model.values import Capabilities, DataSource, McpServer, Policy, RemoveTool, WriteTool
 from bbfs.resources.open import compose
 from bbfs.sources.factory import Services, build
 
@@ -401,6 +401,7 @@ def test_what_an_mcp_source_says_of_its_connection_and_of_its_tools(tmp_path: Pa
     text = (
         MCP
         + 'start = "eager"\nidleTimeout = "2m"\nroots = ["~/src", "here"]\ntools = ["search", "get"]\nprompts = true\n'
+        + 'write = { tool = "put", blob = "data", mimeType = "type" }\nremove = { tool = "drop", template = "a:{x}" }\n'
     )
     path = write(tmp_path, text)
     (source,) = load_config(path, environ={"HOME": "/home/ann"}).sources
@@ -408,6 +409,8 @@ def test_what_an_mcp_source_says_of_its_connection_and_of_its_tools(tmp_path: Pa
     assert (source.mcp.start, source.mcp.idle_timeout) == ("eager", 120.0)
     assert source.mcp.roots == ("/home/ann/src", os.path.join(os.path.dirname(path), "here"))
     assert (source.tools, source.prompts) == (("search", "get"), True)
+    assert source.write == WriteTool("put", blob="data", mime_type="type")
+    assert source.remove == RemoveTool("drop", template="a:{x}")
 
 
 @pytest.mark.parametrize(

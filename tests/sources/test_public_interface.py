@@ -12,7 +12,7 @@ PUBLIC = """
     CanLoadIfChanged CanLogIn CanMakeDirectories CanPut CanRename CanSearch CanSetTime CanStat CanWatch CanWrite
     Change Completion ConfigError Conflict Content DataSource DeadlineExceeded Denied Exists Expected Handler Hit
     InvalidUri IsADirectory Listing ListingProgress Loaded LoadsWhileWanted LoginRequired MemoryContent NoSpace
-    NotADirectory NotEmpty NotFound NotSupported Outdated Part Policy Progress ProposesSearch ProtocolViolation
+    NotADirectory NotEmpty NotFound NotSupported Outdated Part Policy Progress ProposesSearch ProposesWrite ProtocolViolation
     Rejected ResourceMetadata ResourceTemplate SearchesByMeaning Services SourceOptions SourceState Spool
     StatesBeginning TellsMore TellsProgress TooLarge Tool ToolArgument ToolFailed Unchanged Unreachable
     WriteOperation content_type_of local_path mime_type_of_name open_regular parse_data_source_uri parse_options

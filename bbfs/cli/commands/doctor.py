@@ -70,7 +70,8 @@ def _print(check: Check) -> None:
     level = click.style(check.level.ljust(4), fg=_COLOURS[check.level], bold=check.level != "ok")
     click.echo(f"{level}  {check.check}: {output.printable(check.finding)}")
     if check.remedy is not None:
-        click.echo(f"      {output.printable(check.remedy)}")
+        for line in check.remedy.splitlines():
+            click.echo(f"      {output.printable(line)}")
 
 
 def _checks(choice: SourceChoice, timeout: float) -> Iterator[Check]:
@@ -278,6 +279,9 @@ def _source(row: dict[str, Any], name: str, command: str | None = None) -> Itera
         table = "[sources.config]" if row.get("accessMethod") == "bb" else "[[sources]]"
         remedy = f"to let 'bbfs search' ask it, add to its {table} in the configuration: {line}"
         yield Check(name, "ok", "has something that looks like a search, and is not searched by it", remedy)
+    if isinstance(lines := row.get("proposedWrite"), list):
+        remedy = "to let bbfs write to it, add to its [[sources]] in the configuration:"
+        yield Check(name, "ok", "has tools that look as if they write, and is read-only", "\n".join([remedy, *lines]))
 
 
 def _contacted(row: dict[str, Any], name: str, command: str | None) -> Check:

@@ -9,7 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -18,13 +18,13 @@ from pydantic.alias_generators import to_camel
 
 from bbfs.config.interpolation import Interpolator, UnresolvedReference, as_path
 from bbfs.config.problems import KeyPath, quote, suggestion
-from bbfs.config.schema import McpTable, SourceTable, explain
+from bbfs.config.schema import SERVER_TOOLS, McpTable, SourceTable, explain
 from bbfs.config.server import make_server
 from bbfs.config.toml import MCP_KEYS
 from bbfs.model.errors import ConfigError, InvalidUri
 from bbfs.model.source_types import find, fixed_scheme
 from bbfs.model.uri import build_uri_prefix, parse_uri_prefix
-from bbfs.model.values import DataSource, McpServer, SearchTool
+from bbfs.model.values import DataSource, McpServer
 
 _ASSIGNMENT = re.compile(r"""((?:"[^"]*"|[^="])+)=(.*)""", re.DOTALL)
 _STEP = re.compile(r'"([^"]*)"|([^."]+)')
@@ -242,13 +242,15 @@ def _check(source: DataSource, path: tuple[str, ...], environ: Mapping[str, str]
     tables = {place: table for place, table in _tables(source).items() if path[: len(place)] == place}
 
     def own(value: Any) -> str | None:
-        raw: dict[str, Any] = {"name": source.name}
-        _put(raw, path, value)
         faults: list[str] = []
+
+        def report(where: KeyPath, message: str) -> None:
+            faults.append(message if _is_below(where, path) else f"{'.'.join(map(str, where))} {message}")
+
         try:
-            SourceTable.model_validate(raw)
+            SourceTable.model_validate(_table(source, path, value))
         except ValidationError as error:
-            explain(error, SourceTable, lambda _, message: faults.append(message))
+            explain(error, SourceTable, report)
         return faults[0] if faults else None
 
     def of_type(value: Any) -> str | None:
@@ -262,6 +264,15 @@ def _check(source: DataSource, path: tuple[str, ...], environ: Mapping[str, str]
 
     place = max(tables, key=len, default=())
     return of_type if tables else own
+
+
+def _table(source: DataSource, path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return a table `[[sources]]` that sets one option. One of a tool keeps what else the source says of the tool."""
+    raw: dict[str, Any] = {"name": source.name}
+    if len(path) > 1 and path[0] in SERVER_TOOLS and (tool := getattr(source, path[0])) is not None:
+        raw[path[0]] = {field.name: _plain(getattr(tool, field.name)) for field in fields(tool)}
+    _put(raw, path, value)
+    return raw
 
 
 def _is_below(where: KeyPath, path: tuple[str, ...]) -> bool:
@@ -306,9 +317,7 @@ def changed(source: DataSource, each: Setting, environ: Mapping[str, str], label
         given: dict[str, Any] = {"config": _plain(source.config), "auth": _plain(source.auth)}
         _put(given, each.path, _resolved(each.value, environ))
         return _with_config(source, given, label)
-    raw: dict[str, Any] = {"name": source.name}
-    _put(raw, each.path, each.value)
-    table = SourceTable.model_validate(raw)
+    table = SourceTable.model_validate(_table(source, each.path, each.value))
     if not table.enabled:
         return None
     mcp = source.mcp
@@ -320,9 +329,7 @@ def changed(source: DataSource, each: Setting, environ: Mapping[str, str], label
             given["roots"] = tuple(as_path(root, os.getcwd(), environ) for root in given["roots"])
         mcp = replace(mcp, **given)
     plain = ("title", "prompts", "shared", "index", "text")
-    own = {key: getattr(table, key) for key in plain if key in table.model_fields_set}
-    if table.search is not None:
-        own["search"] = SearchTool(**table.search.model_dump())
+    own = {key: getattr(table, key) for key in plain if key in table.model_fields_set} | table.server_tools()
     if table.tools is not None:
         own["tools"] = tuple(table.tools) if isinstance(table.tools, list) else table.tools
     abilities = {key: getattr(table.capabilities, key) for key in table.capabilities.model_fields_set}

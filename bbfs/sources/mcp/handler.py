@@ -8,7 +8,16 @@ from urllib.parse import unquote
 
 import trio
 
-from bbfs.model.errors import BbfsError, ConfigError, Denied, NotFound, NotSupported, Unreachable
+from bbfs.model.errors import (
+    BbfsError,
+    ConfigError,
+    Conflict,
+    Denied,
+    NotFound,
+    NotSupported,
+    TooLarge,
+    Unreachable,
+)
 from bbfs.model.listing import Rows
 from bbfs.model.quantities import counted
 from bbfs.model.uri import native_scheme
@@ -16,21 +25,27 @@ from bbfs.model.values import (
     Call,
     Change,
     Completion,
+    Content,
     DataSource,
+    Expected,
     Hit,
     Listing,
     ListingProgress,
     Loaded,
     Progress,
+    RemoveTool,
+    ResourceMetadata,
     ResourceTemplate,
     SourceState,
     Tool,
+    WriteOperation,
 )
 from bbfs.sources import Services
 from bbfs.sources.abilities import LONGEST_QUERY
 from bbfs.sources.bounded.turns import Turn
 from bbfs.sources.mcp import arguments as mcp_arguments
 from bbfs.sources.mcp import tools as mcp_calls
+from bbfs.sources.mcp import writing
 from bbfs.sources.mcp.client.decode import Entries
 from bbfs.sources.mcp.client.manager import MCPManager
 from bbfs.sources.mcp.client.paging import End
@@ -73,6 +88,8 @@ class McpHandler:
         self._prompts: tuple[PromptEntry, ...] = ()
         self._offer: Offer | None = None
         self._offered: tuple[object, ...] = ()
+        self._write_pattern = writing.pattern(source.write)
+        self._remove_pattern = writing.pattern(source.remove)
 
     @property
     def state(self) -> SourceState:
@@ -107,6 +124,10 @@ class McpHandler:
         if not self.searches and (candidates := proposed(self._tools)):
             named = " or ".join(f"`{name}`" for name in candidates)
             notes.append(f"A search does not ask this server. `search = {{ tool = … }}` lets it use the tool {named}.")
+        if self.source.write is not None and not self.source.capabilities.write:
+            notes.append("The option `write` names a tool, but `capabilities` does not grant `write`.")
+        elif self.proposed_write:
+            notes.append("Nothing is written to this server. `write = { tool = … }` lets bbfs use its tools for that.")
         if self._prompts:
             notes.append(f"{counted(len(self._prompts), 'prompt')} in `prompt/`.")
         elif not self.source.prompts:
@@ -117,6 +138,11 @@ class McpHandler:
     def proposed_search(self) -> str | None:
         """Return the line that names a tool which looks like a search, if no search asks this server."""
         return None if self.searches else proposal(self._tools)
+
+    @property
+    def proposed_write(self) -> tuple[str, ...]:
+        """Return the lines that name tools which look like a write and a removal, if none are named."""
+        return () if self.source.write is not None else writing.proposal(self._tools)
 
     @property
     def offers(self) -> dict[str, int]:
@@ -283,6 +309,78 @@ class McpHandler:
         call = search.call(query[:LONGEST_QUERY], limit)
         result = await self._manager.call_tool(self.source.id, search.tool, call)
         return await _read(partial(hits, search=search, limit=limit), result)
+
+    def writes(self, native_uri: str) -> tuple[WriteOperation, ...]:
+        """Return the operations for which the options name a tool, if a resource of the server has this URI."""
+        source = self.source
+        if self._is_call(native_uri):
+            return ()
+        may_write = source.write is not None and writing.fits(self._write_pattern, native_uri)
+        may_remove = source.remove is not None and writing.fits(self._remove_pattern, native_uri)
+        return (*(("create", "replace") if may_write else ()), *(("remove",) if may_remove else ()))
+
+    @property
+    def detects_conflicts(self) -> bool:
+        options = (self.source.write, self.source.remove)
+        return all(each is None or each.version is not None for each in options)
+
+    async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
+        """Create or replace a resource by the tool of the option `write`. Raises BbfsError."""
+        option = self.source.write
+        if option is None:
+            raise NotSupported("the option write names no tool")
+        if content.size > option.max_size:
+            raise TooLarge(f"{native_uri}: {content.size} bytes, more than {option.max_size} (option write.max_size)")
+        tool = await self._named_tool(option.tool, "write")
+        version = await self._version(option, native_uri, expected)
+        data = await content.read_waiting(0, content.size)
+        make = partial(writing.write_call, option, native_uri, data, version)
+        call = await trio.to_thread.run_sync(make) if len(data) > _THREAD_FROM_CHARACTERS else make()
+        result = await self._manager.call_tool(self.source.id, tool, call)
+        return writing.stored(result, self.source, native_uri)
+
+    async def remove(self, native_uri: str, expected: Expected) -> None:
+        """Remove a resource by the tool of the option `remove`. Raises BbfsError."""
+        option = self.source.remove
+        if option is None:
+            raise NotSupported("the option remove names no tool")
+        tool = await self._named_tool(option.tool, "remove")
+        version = await self._version(option, native_uri, expected)
+        call = writing.remove_call(option, native_uri, version)
+        writing.require_done(await self._manager.call_tool(self.source.id, tool, call))
+
+    async def _named_tool(self, name: str, option: str) -> ToolEntry:
+        """Return the tool that an option names, whatever the option `tools` says. Raises BbfsError."""
+        there = self._tools or (await self._manager.list_tools(self.source.id)).entries
+        tool = next((each for each in there if each.name == name), None)
+        if tool is None or tool.needs_task:
+            problem = "the server has no tool" if tool is None else "it runs as a task only:"
+            raise NotSupported(f"option {option}: {problem} {name!r}")
+        return tool
+
+    async def _version(self, option: RemoveTool, native_uri: str, expected: Expected) -> str | None:
+        """Return the server's version of the expected state: "" if it is none, None if any will do.
+
+        The tool compares it in one step with the change. So the content may be compared before. Raises BbfsError.
+        """
+        if option.version is None or expected == Expected():
+            return None
+        if expected.exists is False:
+            return ""
+        if expected.version is None:
+            return None
+        try:
+            loaded, version = await self._manager.load_version(self.source.id, native_uri)
+        except NotFound as error:
+            raise Conflict(f"{native_uri}: somebody else has removed it: {error}") from error
+        if [part.content.version for part in loaded.parts] != [expected.version]:
+            raise Conflict(f"{native_uri}: somebody else has changed it")
+        if version is None:
+            raise NotSupported(
+                f"{native_uri}: read, it has no version (_meta.etag) for the argument {option.version!r} of the tool "
+                f"{option.tool!r}: leave the option version out"
+            )
+        return version
 
     async def _tools_now(self) -> tuple[ToolEntry, ...]:
         """Return the tools of the last listing, or ask the server. Raises BbfsError."""

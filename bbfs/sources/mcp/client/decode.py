@@ -282,6 +282,15 @@ def loaded(result: Mapping[str, Any], ttl: float | None) -> Loaded:
     return Loaded(tuple(content_part(raw) for raw in contents), ttl)
 
 
+def content_version(result: Mapping[str, Any]) -> str | None:
+    """Return the version that the server gives the only content of a resource, in `_meta` of it or of the result."""
+    contents = result.get("contents")
+    only = contents[0] if isinstance(contents, list) and len(contents) == 1 else None
+    metas = (each["_meta"] for each in (only, result) if isinstance(each, dict) and isinstance(each.get("_meta"), dict))
+    found = (usable_text(meta, key) for meta in metas for key in ("etag", "version"))
+    return next((version for version in found if version is not None), None)
+
+
 def completion(result: Mapping[str, Any]) -> Completion:
     """Return the values of `completion/complete` that are texts of a usable length. Raises ProtocolViolation."""
     found = result.get("completion")

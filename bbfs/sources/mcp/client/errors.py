@@ -60,6 +60,8 @@ class HttpFault:
             return LoginRequired(self.reason)
         if self.status == 403:
             return Denied(self.reason)
+        if self.status == 413:
+            return TooLarge(self.reason)
         by_kind: dict[str, type[BbfsError]] = {"format": ProtocolViolation, "size": TooLarge}
         return by_kind.get(self.kind, Unreachable)(self.reason)
 

@@ -35,6 +35,7 @@ from bbfs.sources.mcp.client.decode import (
     ResourceEntry,
     add_resources,
     completion,
+    content_version,
     encodable,
     loaded,
     loaded_size,
@@ -173,6 +174,10 @@ class MCPManager:
 
     async def load_resource(self, server_id: str, native_uri: str) -> Loaded:
         """Load the content of one resource, of one part or more. Raises BbfsError."""
+        return (await self.load_version(server_id, native_uri))[0]
+
+    async def load_version(self, server_id: str, native_uri: str) -> tuple[Loaded, str | None]:
+        """Load as `load_resource` does. Return the server's own version of the content too, if it gives one."""
         connection = self._connection(server_id)
         if not encodable(native_uri):
             raise NotFound("a URI that cannot be written in UTF-8")
@@ -182,8 +187,8 @@ class MCPManager:
         connection.interests.loaded(native_uri)
         ttl = ttl_seconds(result) if session.modern else None
         if loaded_size(result) >= _THREAD_FROM_CHARACTERS:
-            return await trio.to_thread.run_sync(loaded, result, ttl)
-        return loaded(result, ttl)
+            return await trio.to_thread.run_sync(loaded, result, ttl), content_version(result)
+        return loaded(result, ttl), content_version(result)
 
     def watch_lists(self, server_id: str, *lists: str) -> None:
         """Report changes of these lists (`tools`, `prompts`) too, from now on; those of the resources always."""
