@@ -976,14 +976,10 @@ class ResourceManager:
             await self._disk.flush()
 
     async def keep_flushing(self) -> None:
-        """Flush metadata again and again until cancelled, then flush everything."""
-        try:
-            while True:
-                await trio.sleep(FLUSH_EVERY)
-                await self._memory.flush(self.sources.values())
-        finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-                await self.flush()
+        """Flush metadata again and again until cancelled."""
+        while True:
+            await trio.sleep(FLUSH_EVERY)
+            await self._memory.flush(self.sources.values())
 
 
 def _split_scheme(name: str) -> tuple[str, str, str]:

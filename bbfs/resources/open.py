@@ -6,9 +6,10 @@ The mount (`fuse.daemon`), the MCP server (`server.run`) and single commands (`c
 import logging
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from bbfs.resources.cache.tier import SharedTier
 from bbfs.resources.catalog.record import steady_time
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.search.index.local import LocalIndex
+from bbfs.resources.writeback import in_thread
 from bbfs.sources import CanClose, Handler, Services
 from bbfs.sources.content.spool import Spools
 from bbfs.sources.documents.converter import DocumentReader
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CLOSING = 5.0
-"""Seconds in which all handlers together must close."""
+ENDING = 4.0
+"""Seconds from the end of the block of `resource_manager` in which all must be written and closed."""
 
 
 def store_path() -> Path:
@@ -127,15 +129,16 @@ async def resource_manager(
     index: the database of the local index, None for none.
     """
     metadata = await trio.to_thread.run_sync(MetadataStore, store)
+    end = _End()
     async with AsyncExitStack() as stack:
-        stack.enter_context(closing(metadata))
+        stack.push_async_callback(end.run, partial(in_thread, metadata.close))
         disk = await _disk_cache(store, config.disk_bytes)
         if disk is not None:
-            stack.push_async_callback(trio.to_thread.run_sync, disk.close)
+            stack.push_async_callback(end.run, partial(in_thread, disk.close))
             disk.lend(composition.spools)
-        stack.push_async_callback(_close_handlers, composition.handlers)
+        stack.push_async_callback(end.run, partial(_close_handlers, composition.handlers))
         if composition.embedder is not None:
-            stack.push_async_callback(composition.embedder.aclose)
+            stack.push_async_callback(end.run, composition.embedder.aclose)
         local, documents = None, DocumentReader(config.documents)
         if index is not None and config.index_bytes > 0:
             local = LocalIndex(
@@ -145,10 +148,10 @@ async def resource_manager(
                 embedder=composition.embedder,
                 documents=documents,
             )
-            stack.push_async_callback(local.aclose)
-        async with trio.open_nursery() as nursery:
+            stack.push_async_callback(end.run, local.aclose)
+        async with trio.open_nursery() as nursery, trio.open_nursery() as connections:
             if composition.mcp is not None:
-                await nursery.start(composition.mcp.run)
+                await connections.start(composition.mcp.run)
             manager = ResourceManager(
                 nursery,
                 cache_bytes=config.cache_bytes,
@@ -164,18 +167,31 @@ async def resource_manager(
                 await manager.start()
                 yield manager
             finally:
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
-                    await manager.flush()
+                connections.cancel_scope.cancel()  # a server may announce more than can be written
+                await end.run(manager.flush)
                 nursery.cancel_scope.cancel()
 
 
+class _End:
+    """The end of all that runs, step by step: even if cancelled, and within `ENDING` seconds of the first step."""
+
+    def __init__(self) -> None:
+        self._deadline: float | None = None
+
+    async def run(self, step: Callable[[], Awaitable[object]]) -> None:
+        """Run a step. After the deadline it is cut short."""
+        if self._deadline is None:
+            self._deadline = trio.current_time() + ENDING
+        with trio.CancelScope(shield=True, deadline=self._deadline):
+            await step()
+
+
 async def _close_handlers(handlers: Iterable[Handler]) -> None:
-    """Close all handlers at once, within CLOSING seconds."""
-    with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSING):
-        async with trio.open_nursery() as nursery:
-            for handler in handlers:
-                if isinstance(handler, CanClose):
-                    nursery.start_soon(_close, handler.source.id, handler)
+    """Close all handlers at once."""
+    async with trio.open_nursery() as nursery:
+        for handler in handlers:
+            if isinstance(handler, CanClose):
+                nursery.start_soon(_close, handler.source.id, handler)
 
 
 async def _close(source_id: str, handler: CanClose) -> None:

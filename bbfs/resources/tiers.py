@@ -29,6 +29,8 @@ BATCH = 256
 """Resources written in one go, so that an invalidation does not wait long."""
 UNWRITTEN = 64 << 20
 """Bytes that may wait to be written; contents beyond that stay in memory only."""
+UNEXPIRED = 10_000
+"""Invalidations that may wait to be written one by one; with more, whole sources become stale on disk."""
 DISK_PATIENCE = 5.0
 """Seconds that a reader waits for the disk before it asks the source."""
 
@@ -205,6 +207,8 @@ class DiskTier:
         if not self._expired:
             self._nursery.start_soon(self.flush)
         self._expired[fingerprint, uri] = next(self._numbers)
+        if len(self._expired) > UNEXPIRED:
+            self._expired = {(source, None): next(self._numbers) for source, _ in self._expired}
 
 
 def _on_disk(load: Load) -> bool:

@@ -6,6 +6,7 @@ A long listing is written in portions: it delays no request and is never in memo
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from typing import Any, TypeVar
 
 import trio
 
@@ -16,6 +17,7 @@ from bbfs.resources.catalog import Changes, DirectoryCatalog, FlatCatalog
 from bbfs.resources.source import Source
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 RECALLED_AT_ONCE = 20_000
 """Resources of a stored listing that are recalled before a mount serves; a longer listing is recalled behind."""
@@ -40,18 +42,18 @@ class Memory:
     async def recall(self, source: Source, catalog: FlatCatalog) -> None:
         """Recall what earlier mounts stored about a flat source; a long listing in the background."""
         recall = partial(self._recall, source, catalog)
-        if await trio.to_thread.run_sync(self._store.listed, source.fingerprint) > RECALLED_AT_ONCE:
+        if await in_thread(self._store.listed, source.fingerprint) > RECALLED_AT_ONCE:
             self._nursery.start_soon(catalog.recalling, recall)
         else:
             await recall()
 
     async def recall_learnt(self, source: Source, catalog: DirectoryCatalog) -> None:
         """Recall what earlier mounts stored about the resources of a hierarchical source."""
-        rows, _ = await trio.to_thread.run_sync(self._store.recall, source.fingerprint, self._clock())
+        rows, _ = await in_thread(self._store.recall, source.fingerprint, self._clock())
         catalog.recall(rows)
 
     async def _recall(self, source: Source, catalog: FlatCatalog) -> None:
-        rows, listing = await trio.to_thread.run_sync(self._store.recall, source.fingerprint, self._clock())
+        rows, listing = await in_thread(self._store.recall, source.fingerprint, self._clock())
         if listing is not None:
             fetched_at, whole = listing
             await catalog.recall(fetched_at, whole, rows)
@@ -65,7 +67,7 @@ class Memory:
 
         This is written at once: after a crash the next mount would take the listing for fresh (S17).
         """
-        self._writes.append(partial(trio.to_thread.run_sync, partial(self._store.outdate_listing, source.fingerprint)))
+        self._writes.append(partial(in_thread, self._store.outdate_listing, source.fingerprint))
         self._nursery.start_soon(self._write_all)
 
     async def flush(self, sources: Iterable[Source]) -> None:
@@ -78,7 +80,7 @@ class Memory:
                 for record in dirty:
                     record.dirty = False
                 remember = partial(self._store.remember, source.fingerprint, rows)
-                await self._write(partial(trio.to_thread.run_sync, remember))
+                await self._write(partial(in_thread, remember))
 
     async def _write_all(self) -> None:
         async with self._writing:
@@ -113,17 +115,22 @@ class ListingMemory:
                 change = partial(
                     self._store.change_listing, source, at, listing, rows.base_prefix, described, changes.gone
                 )
-                if await trio.to_thread.run_sync(change):
+                if await in_thread(change):
                     return
             begin = partial(self._store.begin_listing, source, at, listing, rows.base_prefix)
-            number = await trio.to_thread.run_sync(begin)
+            number = await in_thread(begin)
             for items in rows.descriptions.portions():
                 for start in range(0, len(items), ROWS_AT_ONCE):
                     some = items[start : start + ROWS_AT_ONCE]
-                    await trio.to_thread.run_sync(self._store.add_listed, number, some)
-            await trio.to_thread.run_sync(self._store.end_listing, source, number)
+                    await in_thread(self._store.add_listed, number, some)
+            await in_thread(self._store.end_listing, source, number)
 
 
 def _present(rows: Rows, uris: Sequence[str]) -> list[tuple[str, Description]]:
     descriptions = rows.descriptions
     return [(uri, descriptions[uri]) for uri in uris if uri in descriptions]
+
+
+async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
+    """Return the result of `work`. If cancelled, leave it to its thread: an end must not wait for the disk."""
+    return await trio.to_thread.run_sync(work, *arguments, abandon_on_cancel=True)

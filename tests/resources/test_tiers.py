@@ -1,5 +1,7 @@
 """What may be served from the tiers below memory, and what must not be."""
 
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from bbfs.model.errors import NotFound, TooLarge, Unreachable
 from bbfs.model.values import Part
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.metadata import MetadataStore
+from bbfs.resources.tiers import UNEXPIRED
 from bbfs.sources.content.memory import MemoryContent
 
 A = "mcp-server+docs/x/a"
@@ -238,3 +241,32 @@ async def test_a_version_that_the_source_still_has_is_not_loaded_again(
     async with await remounted(world, source, nursery, disk) as world:
         with pytest.raises(Unreachable):  # not even its directory is known
             await world.kernel.cat(path)
+
+
+@pytest.mark.semantics("S18")
+async def test_a_flood_of_changes_waits_for_the_disk_in_bounded_memory(
+    nursery: trio.Nursery, disk: DiskCache, store: MetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, portions = threading.Event(), list[int]()
+
+    def expire(changed: Sequence[tuple[str, str | None]]) -> None:
+        portions.append(len(changed))
+        assert goes_on.wait(60)
+        DiskCache.expire(disk, changed)
+
+    source = flat(a=b"old", b=b"other")
+    source.listing_ttl = 100.0
+    async with World(nursery, source, store=store, disk=disk) as world:
+        await world.kernel.cat(A)
+        await world.manager.flush()
+        monkeypatch.setattr(disk, "expire", expire)
+        source.announce("x://unknown/0")
+        await until(lambda: portions)
+        for number in range(1, 3 * UNEXPIRED):
+            source.announce(f"x://unknown/{number}")
+        source.announce("x://a")
+        goes_on.set()
+        source.contents["x://a"] = b"newer"
+        async with await remounted(world, source, nursery, disk) as again:
+            assert await again.kernel.cat(A) == b"newer"
+    assert max(portions) <= UNEXPIRED

@@ -242,9 +242,13 @@ class DiskCache:
 
     def expire(self, changed: Iterable[tuple[str, str | None]]) -> None:
         """Mark resources as stale, by source and URI (None: all of the source)."""
+        by_source: dict[str, list[str | None]] = {}
+        for source, uri in changed:
+            by_source.setdefault(source, []).append(uri)
         with self._guarded(), self._index.changing():
-            for source, uri in changed:
-                self._index.expire(source, uri)
+            for source, uris in by_source.items():
+                single = [uri for uri in uris if uri is not None]
+                self._index.expire(source, None if len(single) < len(uris) else single)
 
     def clear(self, source: str | None = None) -> None:
         """Remove all contents, or those of one source."""

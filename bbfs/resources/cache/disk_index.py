@@ -5,7 +5,7 @@ transaction.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ MOST = 50_000
 """Resources of a source whose URIs are kept in memory, about 150 bytes each; of a larger source, none are."""
 SOURCES = 64
 """Sources whose URIs are kept in memory."""
+EXPIRED_AT_ONCE = 500
+"""Resources marked as stale by one statement; SQLite may be built for 999 values in one."""
 _VERSION = 2
 _BLOCK = 4096
 _SCHEMA = (
@@ -125,12 +127,18 @@ class DiskIndex:
         key = (source, as_text(uri))
         return {row[0] for row in self._db.execute("SELECT digest FROM part WHERE source = ? AND uri = ?", key)}
 
-    def expire(self, source: str, uri: str | None) -> None:
-        """Mark a resource (None: every one of the source) as stale."""
-        if uri is None:
-            self._db.execute("UPDATE resource SET stale = 1 WHERE source = ?", (source,))
-        else:
-            self._db.execute("UPDATE resource SET stale = 1 WHERE source = ? AND uri = ?", (source, as_text(uri)))
+    def expire(self, source: str, uris: Sequence[str] | None) -> None:
+        """Mark resources (None: every one of the source) as stale.
+
+        Each statement gives up the interpreter's lock and may wait for it, so there are few, with many URIs each.
+        """
+        expire = "UPDATE resource SET stale = 1 WHERE source = ?"
+        if uris is None:
+            self._db.execute(expire, (source,))
+            return
+        for start in range(0, len(uris), EXPIRED_AT_ONCE):
+            some = [as_text(uri) for uri in uris[start : start + EXPIRED_AT_ONCE]]
+            self._db.execute(f"{expire} AND uri IN ({', '.join('?' * len(some))})", (source, *some))
 
     def forget(self, digests: Iterable[str]) -> list[str]:
         """Drop contents and the resources that have them. Return all contents that are gone."""

@@ -15,7 +15,7 @@ from bbfs.model.values import Part
 from bbfs.resources.cache import disk as disk_module
 from bbfs.resources.cache import sqlite
 from bbfs.resources.cache.disk import DiskCache, Key
-from bbfs.resources.cache.disk_index import DiskIndex, charge
+from bbfs.resources.cache.disk_index import EXPIRED_AT_ONCE, DiskIndex, charge
 from bbfs.resources.cache.tier import Cached
 from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
@@ -71,7 +71,7 @@ def test_equal_bytes_are_kept_once_and_go_with_the_last_resource(disk: DiskCache
 
 def test_what_changed_is_stale_until_it_is_put_again(disk: DiskCache) -> None:
     disk.put([entry("a", b"1"), entry("b", b"2"), entry("c", b"3", source="s 2")])
-    disk.expire([("s 1", "a")])
+    disk.expire([*(("s 1", f"unknown {number}") for number in range(2 * EXPIRED_AT_ONCE)), ("s 1", "a")])
     stale = [disk.read(source, uri, ALL) for source, uri in (("s 1", "a"), ("s 1", "b"))]
     assert [found and found.stale for found in stale] == [True, False]
     disk.expire([("s 1", None)])

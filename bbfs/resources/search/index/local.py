@@ -182,14 +182,13 @@ class LocalIndex:
 
     async def aclose(self) -> None:
         """Write what waits, and close the database."""
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + SEARCH_WITHIN):
-            try:
-                await self.flush()
-            except BbfsError as error:
-                log.warning("%s", error)
-            if self._store is not None:
-                store, self._store = self._store, None
-                await trio.to_thread.run_sync(store.close)
+        try:
+            await self.flush()
+        except BbfsError as error:
+            log.warning("%s", error)
+        if self._store is not None:
+            store, self._store = self._store, None
+            await trio.to_thread.run_sync(store.close, abandon_on_cancel=True, limiter=self._writing)
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
@@ -422,13 +421,12 @@ class LocalIndex:
         async with self._flushing:  # one at a time: a mark must come after the document that it is about
             while self._waiting:
                 taken = self._batch()
-                with trio.CancelScope(shield=True):  # what was taken would be lost
-                    try:
-                        await self._write(taken)
-                    except Busy:  # another process writes: not lost, but later
-                        self._waiting.extendleft(reversed(taken))
-                        self._waiting_bytes += sum(map(_bytes_of, taken))
-                        raise
+                try:
+                    await self._write(taken)
+                except (Busy, trio.Cancelled):  # another process writes, or this one ends: not lost, but later
+                    self._waiting.extendleft(reversed(taken))
+                    self._waiting_bytes += sum(map(_bytes_of, taken))
+                    raise
                 # After a failure these stay: a changed document must not be found again.
                 self._left.subtract((each.source, each.uri) for each in taken if isinstance(each, Stale | Remove))
                 self._left = +self._left
@@ -478,7 +476,7 @@ class LocalIndex:
 
     async def _writer(self, work: Callable[[], T]) -> T:
         try:
-            return await trio.to_thread.run_sync(work, limiter=self._writing)
+            return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._writing)
         except (OSError, sqlite3.Error) as error:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
                 raise Busy(f"the index: another process has written to it for {BUSY_TIMEOUT:g} s") from error
