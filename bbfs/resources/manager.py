@@ -34,7 +34,7 @@ from bbfs.resources import documents
 from bbfs.resources.cache.disk import DiskCache
 from bbfs.resources.cache.memory import ContentCache
 from bbfs.resources.cache.metadata import MetadataStore
-from bbfs.resources.cache.tier import SharedTier
+from bbfs.resources.cache.tier import Cached, SharedTier
 from bbfs.resources.catalog import SERVED_STALE, Catalog, CatalogContext, DirectoryCatalog, FlatCatalog
 from bbfs.resources.catalog.base import Changes, View, is_directory
 from bbfs.resources.catalog.inventory import ChangedPaths
@@ -587,6 +587,22 @@ class ResourceManager:
         """Return the size in bytes that a load, or else the source, told last, however old it is; None if neither."""
         size = self.size_now(record)
         return record.size if size is None else size[0]
+
+    async def text(self, record: Record, version: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Return the text of a document from the disk cache, or else make it and cache it. Raise what `make` raises.
+
+        version: of the text. What is cached is true for as long as it is there: another text has another version.
+        """
+        source = self._by_id[record.source_id]
+        disk = self._disk if source.data.policy.disk else None
+        key = source.fingerprint, f"{TEXT} {version} {record.metadata.native_uri}"
+        if disk is not None and (cached := await disk.recall(key)) is not None:
+            content = cached.parts[0].content
+            return await content.read_waiting(0, content.size)
+        text = await make()
+        if disk is not None:
+            disk.keep(key, Cached((Part(None, None, MemoryContent(text), "text"),), self.clock(), 0.0))
+        return text
 
     def fresh_for(self, record: Record) -> float:
         """Return the seconds for which the cached content is served without a request."""

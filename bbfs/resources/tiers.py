@@ -103,9 +103,10 @@ class DiskTier:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def get(self, load: Load) -> Cached | None:
-        key = load.key
-        if not _on_disk(load):
-            return None
+        return await self.recall(load.key) if _on_disk(load) else None
+
+    async def recall(self, key: Key) -> Cached | None:
+        """Return what is cached under a key, fresh or stale, or None."""
         if (unwritten := self._unwritten.get(key)) is not None or self._disk.absent(*key):
             return unwritten
         with trio.move_on_after(DISK_PATIENCE):
@@ -136,13 +137,16 @@ class DiskTier:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def put(self, load: Load, cached: Cached) -> None:
-        if not _on_disk(load):
-            return
-        self._forget_unwritten(load.key)
+        if _on_disk(load):
+            self.keep(load.key, cached)
+
+    def keep(self, key: Key, cached: Cached) -> None:
+        """Cache something under a key, behind its reader."""
+        self._forget_unwritten(key)
         size = _in_memory(cached.parts)
         if self._unwritten and self._unwritten_bytes + size > UNWRITTEN:
             return
-        self._unwritten[load.key] = cached
+        self._unwritten[key] = cached
         self._unwritten_bytes += size
         self._put_at = trio.current_time()
         if not self._scheduled:

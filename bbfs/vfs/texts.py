@@ -5,6 +5,7 @@ A text is made when a program asks for its size or opens it, and made again when
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from cachetools import LRUCache
 
@@ -95,7 +96,8 @@ class TextHandler:
         ttl = self._manager.fresh_for(record)
         if made == version:
             return Unchanged(ttl, metadata)
-        text = await self._reader.text(content, kind, owner=record.source_id, what=document[-1])
+        convert = partial(self._reader.text, content, kind, owner=record.source_id, what=document[-1])
+        text = await self._manager.text(record, made, convert)
         return Loaded((Part(None, MARKDOWN, MemoryContent(text, made), "text"),), ttl, metadata)
 
     def watch(self, sink: Callable[[Change], None]) -> None:

@@ -1,7 +1,9 @@
 """The texts of documents as files beside them (S38)."""
 
 import errno
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from fakes import FlatSource, TreeSource, World, data_source
 
 from bbfs.model.errors import NotFound, TooLarge
 from bbfs.model.values import Content
+from bbfs.resources.cache.disk import DiskCache
 from bbfs.sources.documents.converter import DocumentReader
 from bbfs.vfs.texts import TextHandler
 
@@ -177,3 +180,22 @@ async def test_a_document_over_a_bound_fails_with_its_errno(nursery: trio.Nurser
             await world.kernel.stat(f"{TREE}/a.pdf.md")
         assert caught.value.errno == errno.EFBIG
         assert await world.kernel.xattr(f"{TREE}/a.pdf.md", "user.bbfs.error") == "a.pdf: too large"
+
+
+@pytest.mark.semantics("S38", "S17")
+@pytest.mark.parametrize("on_disk", [True, False])
+async def test_the_next_mount_converts_nothing_again(nursery: trio.Nursery, tmp_path: Path, on_disk: bool) -> None:
+    source = flat(disk=on_disk, content_ttl=0.0)
+    text = f"{DOCS}/x/a.pdf.md"
+    with closing(DiskCache(tmp_path / "contents", 1 << 20)) as disk:
+        async with World(nursery, source, disk=disk) as world:
+            reader = await with_texts(world)
+            assert await world.kernel.cat(text) == b"text of 1"
+            await world.manager.flush()
+        for content, converted in ((b"1", not on_disk), (b"two", True)):
+            source.contents["x://a.pdf"] = content
+            async with World(nursery, source, disk=disk) as world:
+                reader = await with_texts(world)
+                assert (await world.kernel.stat(text)).size == len(b"text of " + content)
+                assert await world.kernel.cat(text) == b"text of " + content
+                assert reader.asked == ["a.pdf"] * converted
