@@ -30,7 +30,7 @@ from pyfuse3 import (
     XAttrNameT,
 )
 
-from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, wants_out
+from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, has_open, wants_out
 from bbfs.model.errors import BbfsError, NotSupported
 from bbfs.vfs.filesystem import Attributes, FileSystem
 from bbfs.vfs.names import Wait, answered
@@ -96,6 +96,7 @@ class Operations(pyfuse3.Operations):
         self._directories = files.directories
         self._uncached = files.uncached
         self._owner = owner
+        self._writers: dict[int, int] = {}  # by handle: the thread that opened a file for writing
         self._openers: dict[int, int] = {}  # by handle: the thread that opened a file whose reads wait for the source
 
     async def _waited(self, ctx: RequestContext, answer: T | Wait, ask: Callable[..., T | Wait], *arguments: Any) -> T:
@@ -205,7 +206,9 @@ class Operations(pyfuse3.Operations):
     async def open(self, inode: InodeT, flags: int, ctx: RequestContext) -> FileInfo:
         if flags & _WRITING:
             with self.interrupts.watching(ctx.pid):
-                return FileInfo(fh=FileHandleT(await self._writes.open(inode, flags)), keep_cache=True)
+                written = FileHandleT(await self._writes.open(inode, flags))
+                self._writers[written] = ctx.pid
+                return FileInfo(fh=written, keep_cache=True)
             raise FUSEError(errno.EINTR)
         handle = self._files.open(inode)
         if type(handle) is Wait:
@@ -233,6 +236,8 @@ class Operations(pyfuse3.Operations):
     @answers
     async def release(self, fh: FileHandleT) -> None:
         self._openers.pop(fh, None)
+        if self._writers:
+            self._writers.pop(fh, None)
         self._files.release(fh)
 
     @answers
@@ -252,6 +257,9 @@ class Operations(pyfuse3.Operations):
     async def flush(self, fh: FileHandleT) -> None:
         if not self._files.writable_roots:
             raise FUSEError(errno.ENOSYS)  # nothing to write back: the kernel stops asking
+        blank = self._writes.blank(fh)
+        if blank is not None and has_open(self._writers.get(fh, 0), "/".join(blank)):
+            return  # a shell has opened the file for another program: that one's close hands it over
         await self._writes.flush(fh)
 
     @answers
@@ -268,6 +276,7 @@ class Operations(pyfuse3.Operations):
     ) -> tuple[FileInfo, EntryAttributes]:
         with self.interrupts.watching(ctx.pid):
             handle, found = await self._writes.create(parent_inode, name, flags, mode & ~ctx.umask)
+            self._writers[handle] = ctx.pid
             return FileInfo(fh=FileHandleT(handle), keep_cache=True), self._entry(found)
         raise FUSEError(errno.EINTR)
 

@@ -46,6 +46,8 @@ class Draft:
     buffer: Buffer | None = None
     dirty: bool = False
     """Whether the source lacks these bytes."""
+    blank: bool = False
+    """Whether a program has made or emptied the file, and not written yet."""
     failed: bool = False
     """Whether the source has refused exactly these bytes, which are a pending write."""
     removed: bool = False
@@ -79,7 +81,7 @@ class Draft:
 
     def emptied(self) -> Buffer:
         """Return a buffer without bytes: a program replaces the content, whatever it is."""
-        self.buffer = Buffer(self.directory)
+        self.buffer, self.blank = Buffer(self.directory), True
         return self.buffer
 
     def changed(self) -> None:

@@ -214,8 +214,14 @@ class Writes:
             raise ReadOnly("the file was opened for reading")
         async with draft.lock:
             (await draft.filled()).write(offset, data)
+            draft.blank = False
             draft.changed()
         return len(data)
+
+    def blank(self, handle: int) -> Path | None:
+        """Return the path of a file that a program has made or emptied and not written yet; None for any other."""
+        draft = self._files[handle].content
+        return draft.path if isinstance(draft, Draft) and draft.blank and draft.dirty else None
 
     async def flush(self, handle: int) -> None:
         """Hand over what was written: a program has closed one of the file's descriptors."""

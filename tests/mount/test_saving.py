@@ -5,6 +5,7 @@ The source is one in memory with a file, so that another process can say what is
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -64,6 +65,13 @@ def test_shells_and_sed_save_in_place(here: Path, tmp_path: Path) -> None:
     assert stored(tmp_path, "note.md") == ""
     assert shell("ls -A", directory=here).text.split() == ["new.txt", "note.md"]
     assert shell("stat -c '%s %a' new.txt .", directory=here).text.split() == ["6", "644", "0", "755"]
+
+
+def test_a_redirection_of_a_shell_is_one_write(mounted: Mounts, tmp_path: Path) -> None:
+    mount = mounted(pad(tmp_path), tables={"": {"log_level": "debug"}})
+    shell("echo text > note.md; date > new.txt; touch empty", directory=mount / DIRECTORY)
+    handed_over = re.findall(r"handed over (\S+),", mount.log())
+    assert handed_over == [f"{DIRECTORY}://{name}" for name in ("note.md", "new.txt", "empty")]
 
 
 @pytest.mark.parametrize("setting", ["nobackup", "backup backupcopy=no", "backup backupcopy=yes", "nowritebackup"])

@@ -62,7 +62,7 @@ def toml(value: Any) -> str:
 def config_text(sources: Iterable[SourceTable], tables: Mapping[str, Mapping[str, Any]]) -> str:
     lines: list[str] = []
     for name, table in tables.items():
-        lines += [f"[{name}]", *(f"{key} = {toml(value)}" for key, value in table.items())]
+        lines += [*([f"[{name}]"] if name else []), *(f"{key} = {toml(value)}" for key, value in table.items())]
     for source in sources:
         lines += ["[[sources]]", *(f"{key} = {toml(value)}" for key, value in source.items())]
     return "\n".join(lines) + "\n"

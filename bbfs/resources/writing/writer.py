@@ -105,6 +105,7 @@ class Writer:
                 await self._failed(source, item, error)
                 raise
             ended = True
+            log.debug("%s: handed over %s, %d bytes", source.data.id, item.uri, item.size)
             await trio.to_thread.run_sync(self.pending.drop, item.id)
             return await self._stored(source, metadata, content, path)
 
