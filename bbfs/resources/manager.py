@@ -632,7 +632,7 @@ class ResourceManager:
 
     def may_be_new(self, path: Path, node: Node) -> bool:
         """Return whether a template alone makes a name, and a program may create the resource."""
-        record = node.record
+        record = node.record if node.draft is None else None
         if record is None or not record.provisional or record.on_open or path[0] not in self.writable_roots:
             return False
         writes = self.source_of(record).writes

@@ -202,6 +202,25 @@ async def test_a_flat_source_without_renames_is_written_too(flat: Flat) -> None:
         await program.close(handle)
 
 
+async def test_names_that_templates_make_are_saved_as_programs_save(flat: Flat) -> None:
+    source, program, _ = flat
+    source.template("test://d/{name}")
+    await program.save(f"{FLAT}/d/new.txt", b"new")
+    for name in ("b.txt", "new.txt"):
+        await program.save(f"{FLAT}/d/sedAb12Cd", b"by sed")
+        assert await program.cat(f"{FLAT}/d/sedAb12Cd") == b"by sed"
+        await program.rename(f"{FLAT}/d/sedAb12Cd", f"{FLAT}/d/{name}")
+        assert source.contents[f"test://d/{name}"] == b"by sed"
+        await program.rename(f"{FLAT}/d/{name}", f"{FLAT}/d/{name}~")
+        await program.save(f"{FLAT}/d/{name}", b"by vim")
+        await program.unlink(f"{FLAT}/d/{name}~")
+        assert await program.cat(f"{FLAT}/d/{name}") == b"by vim"
+    assert await program.ls(f"{FLAT}/d") == ["b.txt", "new.txt"]
+    await program.rename(f"{FLAT}/d/new.txt", f"{FLAT}/d/other.txt")
+    await program.unlink(f"{FLAT}/d/other.txt")
+    assert source.contents == {"test://a.txt": b"first", "test://d/b.txt": b"by vim"}
+
+
 async def test_a_file_that_is_removed_while_it_is_open_is_not_written(tree: Tree) -> None:
     source, program, _ = tree
     handle = await program.begin(f"{TREE}/a.txt", os.O_RDWR)
