@@ -30,10 +30,13 @@ from pyfuse3 import (
     XAttrNameT,
 )
 
+from bbfs.fuse.passed import PassedRequests
 from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, has_open, wants_out
-from bbfs.model.errors import BbfsError, NotSupported
+from bbfs.model.errors import BbfsError, NoAttribute, NotSupported
+from bbfs.model.inode_number import PASSED
+from bbfs.resources.catalog.record import DIRECTORY
 from bbfs.vfs.filesystem import Attributes, FileSystem
-from bbfs.vfs.names import Wait, answered
+from bbfs.vfs.names import SHORT, Wait, answered
 from bbfs.vfs.writes import NewAttributes
 
 log = logging.getLogger(__name__)
@@ -45,6 +48,7 @@ BLOCK = 512
 _TYPES = {"directory": stat.S_IFDIR, "file": stat.S_IFREG, "symlink": stat.S_IFLNK}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _XATTR_PREFIX = b"user."
+_OWN_PREFIX = b"user.bbfs."
 READY = select.POLLIN | select.POLLRDNORM | select.POLLOUT | select.POLLWRNORM
 """The answer of poll(2) for a regular file: always ready (POSIX), as the kernel answers without a poll method."""
 CHANGED = select.POLLPRI | select.POLLERR
@@ -96,6 +100,7 @@ class Operations(pyfuse3.Operations):
         self._directories = files.directories
         self._uncached = files.uncached
         self._owner = owner
+        self._passed = PassedRequests(files, interrupts)
         self._writers: dict[int, int] = {}  # by handle: the thread that opened a file for writing
         self._openers: dict[int, int] = {}  # by handle: the thread that opened a file whose reads wait for the source
 
@@ -134,6 +139,9 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def lookup(self, parent_inode: InodeT, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        if parent_inode >= PASSED:
+            passed = await self._passed.lookup(parent_inode, name, ctx)
+            return await self._beside(parent_inode, name, ctx) if passed is None else passed
         found = self._names.lookup(parent_inode, name)
         if type(found) is Wait:
             if wants_out(ctx.pid):
@@ -142,15 +150,39 @@ class Operations(pyfuse3.Operations):
             found = await self._waited(ctx, found, self._names.lookup, parent_inode, name)
         return self._entry(found)
 
+    async def _beside(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        """Return the entry of a name that a passed folder does not have: a description, a search, a text, or none."""
+        absent = EntryAttributes()
+        absent.st_ino, absent.entry_timeout = InodeT(0), SHORT
+        if not self._passed.may_be_beside(parent_inode, name):
+            return absent
+        directory = self._passed.path(parent_inode)
+        ask = partial(self._names.lookup_in, directory)
+        found = ask(name)
+        if type(found) is Wait:
+            found = await self._waited(ctx, found, ask, name)
+        entry = self._entry(found)
+        entry.entry_timeout = min(entry.entry_timeout, SHORT)  # the folder may get an entry of that name
+        return entry
+
+    def _mount_point(self, parent_inode: int, name: bytes) -> EntryAttributes:
+        """Return the entry of the mount point, in the folder where it lies: an empty directory."""
+        return self._entry(self._names.counted((*self._passed.path(parent_inode), name.decode()), DIRECTORY))
+
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         for inode, references in inode_list:
             try:
-                self._files.forget(inode, references)
+                if inode >= PASSED:
+                    self._passed.forget(inode, references)
+                else:
+                    self._files.forget(inode, references)
             except Exception:
                 log.exception("unforeseen error in forget")
 
     @answers
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
+        if inode >= PASSED:
+            return await self._passed.getattr(inode, ctx)
         found = self._files.getattr(inode)
         if type(found) is Wait:
             ask = partial(self._files.getattr, asker=partial(self._calls.wanted, ctx.pid))
@@ -159,6 +191,8 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def readlink(self, inode: InodeT, ctx: RequestContext) -> FileNameT:
+        if inode >= PASSED:
+            return await self._passed.readlink(inode, ctx)
         target = self._files.readlink(inode)
         if type(target) is Wait:
             target = await self._waited(ctx, target, self._files.readlink, inode)
@@ -166,6 +200,8 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
+        if inode >= PASSED:
+            return await self._passed.opendir(inode, ctx)
         handle = self._directories.opendir(inode)
         if type(handle) is Wait:
             handle = await self._waited(ctx, handle, self._directories.opendir, inode)
@@ -173,6 +209,9 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
+        if fh >= PASSED:
+            await self._passed.readdir(fh, start_id, token, self._mount_point)
+            return
         if start_id == 0:
             self._directories.begin(fh)
         ready = self._directories.ready(fh, self._entry)
@@ -194,16 +233,21 @@ class Operations(pyfuse3.Operations):
             else:
                 last, entry = found, self._entry(found)
             if not pyfuse3.readdir_reply(token, FileNameT(name), entry, following):
-                if following > 2:
+                if following > 2 and found.ino < PASSED:
                     self._files.forget(found.ino, 1)
                 break
 
     @answers
     async def releasedir(self, fh: FileHandleT) -> None:
-        self._directories.releasedir(fh)
+        if fh >= PASSED:
+            await self._passed.releasedir(fh)
+        else:
+            self._directories.releasedir(fh)
 
     @answers
     async def open(self, inode: InodeT, flags: int, ctx: RequestContext) -> FileInfo:
+        if inode >= PASSED:
+            return await self._passed.open(inode, flags, ctx)
         if flags & _WRITING:
             with self.interrupts.watching(ctx.pid):
                 written = FileHandleT(await self._writes.open(inode, flags))
@@ -222,6 +266,8 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def read(self, fh: FileHandleT, off: int, size: int) -> bytes:
+        if fh >= PASSED:
+            return await self._passed.read(fh, off, size)
         data = self._files.read(fh, off, size)
         if type(data) is not Wait:
             return data
@@ -235,6 +281,9 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def release(self, fh: FileHandleT) -> None:
+        if fh >= PASSED:
+            await self._passed.release(fh)
+            return
         self._openers.pop(fh, None)
         if self._writers:
             self._writers.pop(fh, None)
@@ -247,6 +296,8 @@ class Operations(pyfuse3.Operations):
         `CHANGED` is added, and wakes waiting programs, once the source has another version than the open one. It stays
         until the program opens the file again.
         """
+        if fh >= PASSED:
+            return READY
         if self._files.changed(fh):
             return READY | CHANGED
         if poll_handle is not None:  # it wakes all programs that wait for one open file, so the latest is enough
@@ -255,8 +306,11 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def flush(self, fh: FileHandleT) -> None:
-        if not self._files.writable_roots:
+        if not self._files.writable_roots and not (self._files.passed and self._passed.flushes):
             raise FUSEError(errno.ENOSYS)  # nothing to write back: the kernel stops asking
+        if fh >= PASSED:
+            await self._passed.flush(fh)
+            return
         blank = self._writes.blank(fh)
         if blank is not None and has_open(self._writers.get(fh, 0), "/".join(blank)):
             return  # a shell has opened the file for another program: that one's close hands it over
@@ -264,16 +318,24 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def fsync(self, fh: FileHandleT, datasync: bool) -> None:
-        await self._writes.sync(fh)
+        if fh >= PASSED:
+            await self._passed.sync(fh, datasync)
+        else:
+            await self._writes.sync(fh)
 
     @answers
     async def fsyncdir(self, fh: FileHandleT, datasync: bool) -> None:
-        """Return at once: a name is at its source, or in the store of pending writes, when its call returns."""
+        """Sync a directory of a passed folder. Elsewhere, a name is at its source, or in the store of pending writes,
+        when its call returns."""
+        if fh >= PASSED:
+            await self._passed.sync(fh, datasync)
 
     @answers
     async def create(
         self, parent_inode: InodeT, name: FileNameT, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
+        if parent_inode >= PASSED:
+            return await self._passed.create(parent_inode, name, mode, flags, ctx)
         with self.interrupts.watching(ctx.pid):
             handle, found = await self._writes.create(parent_inode, name, flags, mode & ~ctx.umask)
             self._writers[handle] = ctx.pid
@@ -284,13 +346,15 @@ class Operations(pyfuse3.Operations):
     async def mknod(
         self, parent_inode: InodeT, name: FileNameT, mode: int, rdev: int, ctx: RequestContext
     ) -> EntryAttributes:
+        if parent_inode >= PASSED:
+            return await self._passed.mknod(parent_inode, name, mode, ctx)
         if not stat.S_ISREG(mode):
             raise NotSupported("no source has devices, pipes and sockets")
         return self._entry(await self._writes.make_node(parent_inode, name, mode & ~ctx.umask))
 
     @answers
     async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
-        return await self._writes.write(fh, off, buf)
+        return await (self._passed.write(fh, off, buf) if fh >= PASSED else self._writes.write(fh, off, buf))
 
     @answers
     async def setattr(
@@ -301,6 +365,8 @@ class Operations(pyfuse3.Operations):
         fh: FileHandleT | None,
         ctx: RequestContext,
     ) -> EntryAttributes:
+        if inode >= PASSED:
+            return await self._passed.setattr(inode, attr, fields, fh, ctx)
         wanted = NewAttributes(
             size=attr.st_size if fields.update_size else None,
             modified_ns=attr.st_mtime_ns if fields.update_mtime else None,
@@ -315,15 +381,23 @@ class Operations(pyfuse3.Operations):
 
     @answers
     async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
-        await self._writes.remove(parent_inode, name)
+        if parent_inode >= PASSED:
+            await self._passed.unlink(parent_inode, name, ctx)
+        else:
+            await self._writes.remove(parent_inode, name)
 
     @answers
     async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: int, ctx: RequestContext) -> EntryAttributes:
+        if parent_inode >= PASSED:
+            return await self._passed.mkdir(parent_inode, name, mode, ctx)
         return self._entry(await self._writes.make_directory(parent_inode, name, mode & ~ctx.umask))
 
     @answers
     async def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
-        await self._writes.remove_directory(parent_inode, name)
+        if parent_inode >= PASSED:
+            await self._passed.rmdir(parent_inode, name, ctx)
+        else:
+            await self._writes.remove_directory(parent_inode, name)
 
     @answers
     async def rename(
@@ -335,18 +409,25 @@ class Operations(pyfuse3.Operations):
         flags: int,
         ctx: RequestContext,
     ) -> None:
-        await self._writes.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags)
+        if parent_inode_old >= PASSED or parent_inode_new >= PASSED:
+            await self._passed.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags, ctx)
+        else:
+            await self._writes.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags)
 
     @answers
     async def link(
         self, inode: InodeT, new_parent_inode: InodeT, new_name: FileNameT, ctx: RequestContext
     ) -> EntryAttributes:
+        if inode >= PASSED or new_parent_inode >= PASSED:
+            return await self._passed.link(inode, new_parent_inode, new_name, ctx)
         return self._entry(await self._writes.link(inode, new_parent_inode, new_name))
 
     @answers
     async def symlink(
         self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext
     ) -> EntryAttributes:
+        if parent_inode >= PASSED:
+            return await self._passed.symlink(parent_inode, name, target, ctx)
         return self._entry(await self._writes.symlink(parent_inode, name, target))
 
     @answers
@@ -354,15 +435,50 @@ class Operations(pyfuse3.Operations):
         if not name.startswith(_XATTR_PREFIX):
             # `ls -l` asks for security.* and system.* of every entry, but only once if the file system has none.
             raise FUSEError(errno.EOPNOTSUPP)
+        if inode >= PASSED:
+            return await self._passed_xattr(inode, name, ctx)
         value = self._files.getxattr(inode, name)
         return await self._waited(ctx, value, self._files.getxattr, inode, name) if type(value) is Wait else value
 
     @answers
     async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
+        if inode >= PASSED:
+            return cast(list[XAttrNameT], await self._passed.listxattr(inode, ctx))
         names = self._files.listxattr(inode)
         if type(names) is Wait:
             names = await self._waited(ctx, names, self._files.listxattr, inode)
         return cast(list[XAttrNameT], names)
+
+    async def _passed_xattr(self, inode: InodeT, name: bytes, ctx: RequestContext) -> bytes:
+        """Return an attribute that a file of a folder has, or else one that describes it."""
+        if not name.startswith(_OWN_PREFIX):
+            try:
+                return await self._passed.getxattr(inode, name, ctx)
+            except FUSEError as error:
+                if error.errno not in (errno.ENODATA, errno.EOPNOTSUPP, errno.EPERM):
+                    raise
+        ask = partial(self._files.described, inode, self._passed.path(inode))
+        found = ask()
+        described = await self._waited(ctx, found, ask) if type(found) is Wait else found
+        value = described.values.get(name)
+        if value is None:
+            raise NoAttribute(name.decode("utf-8", "replace"))
+        return value
+
+    @answers
+    async def setxattr(self, inode: InodeT, name: XAttrNameT, value: bytes, ctx: RequestContext) -> None:
+        self._require_settable(inode, name)
+        await self._passed.setxattr(inode, name, value, ctx)
+
+    @answers
+    async def removexattr(self, inode: InodeT, name: XAttrNameT, ctx: RequestContext) -> None:
+        self._require_settable(inode, name)
+        await self._passed.removexattr(inode, name, ctx)
+
+    @staticmethod
+    def _require_settable(inode: InodeT, name: bytes) -> None:
+        if inode < PASSED or not name.startswith(_XATTR_PREFIX) or name.startswith(_OWN_PREFIX):
+            raise NotSupported("only files of a local folder have extended attributes that can be set")
 
     @answers
     async def statfs(self, ctx: RequestContext) -> StatvfsData:
@@ -373,6 +489,11 @@ class Operations(pyfuse3.Operations):
         answer.f_bfree = answer.f_bavail = 0
         answer.f_files = usage.files
         answer.f_ffree = answer.f_favail = 0
+        room = await self._passed.room(ctx)
+        if room is not None:
+            answer.f_blocks = room.size // BLOCK
+            answer.f_bfree, answer.f_bavail = room.free // BLOCK, room.available // BLOCK
+            answer.f_files = answer.f_ffree = answer.f_favail = room.names_free
         answer.f_namemax = 255
         return answer
 

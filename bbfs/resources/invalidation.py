@@ -6,6 +6,7 @@ Invalidated contents stay in the caches: they are served if the source does not 
 from collections.abc import Callable, Iterable, Mapping
 
 from bbfs.model.values import Change, ChangeEvent
+from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.catalog.record import Path
 from bbfs.resources.loader import ContentLoader
 from bbfs.resources.source import Source
@@ -62,6 +63,16 @@ class Invalidation:
         for record in source.catalog.held():
             if record.invalidated and record.fetched_at is not None:
                 self._loader.invalidate(source, record.metadata.native_uri)
+
+    def written(self, source: Source, path: Path, uri: str) -> None:
+        """Invalidate a name of a catalog that a program has changed in a passed folder."""
+        self._loader.invalidate(source, uri, announced=True)
+        if isinstance(source.catalog, DirectoryCatalog):
+            source.catalog.outdate(path)
+        record = source.catalog.record(uri)
+        if record is not None:
+            record.invalidate()
+        self._notify(source, [path], "changed", uri)
 
     def _expire(self, source: Source, uri: str) -> None:
         """Have a content asked for again that was answered before the source began to report its changes (S18)."""

@@ -205,7 +205,7 @@ class ResourceManager:
         else:
             raise NotSupported(f"{data.id}: a source of type {data.type!r} cannot be listed")
         source = Source(data, handler, catalog, RequestSlots(max(1, data.policy.concurrency)), fingerprint(data))
-        if source.writes is not None and not hidden:
+        if source.writes is not None and not source.is_passed and not hidden:
             source.overlay = Overlay(catalog, self.clock, derived=isinstance(catalog, FlatCatalog))
             self.writable_roots.add(data.uri_prefix)
         found = of_source(data)
@@ -290,6 +290,15 @@ class ResourceManager:
         for source, below in places:
             source.refreshed_at(below, self.clock())
             self._invalidation.refresh(source, below)
+
+    def written(self, source: Source, path: Path, native_uri: str) -> None:
+        """Take note that a program has changed a name in a passed folder. path: in the catalog."""
+        self._invalidation.written(source, path, native_uri)
+
+    @staticmethod
+    def keeps_nothing(source: Source) -> bool:
+        """Return whether no name of a folder is cached."""
+        return isinstance(source.catalog, DirectoryCatalog) and source.catalog.is_empty
 
     # -- the tree, from the mount's root -----------------------------------------------------------------------------
 

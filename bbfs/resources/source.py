@@ -146,6 +146,11 @@ class Source:
         return self.handler if self.data.capabilities.write and isinstance(self.handler, CanWrite) else None
 
     @property
+    def is_passed(self) -> bool:
+        """Return whether a mount passes the source through: a local folder that can be written."""
+        return self.writes is not None and self.data.type == "filesystem"
+
+    @property
     def capabilities(self) -> list[str]:
         """The capabilities that the configuration grants and the handler has."""
         granted, handler = self.data.capabilities, self.handler

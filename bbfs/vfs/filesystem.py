@@ -30,6 +30,7 @@ from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles, Opening
 from bbfs.vfs.inode_table import Inode, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
 from bbfs.vfs.names import Ended, Names, Wait, after, as_bytes
+from bbfs.vfs.passthrough.folders import Passed, passed_folders
 from bbfs.vfs.writes import Writes
 from bbfs.vfs.xattrs import ExtendedAttributes, XattrCache
 
@@ -75,6 +76,9 @@ class FileSystem:
         self.directories = OpenDirectories(manager, self.inodes, self.files, self.names, self._kernel)
         self.writes = Writes(manager, self.inodes, self.files, self.names)
         self._drafts = self.names.drafts
+        self.passed = passed_folders(manager)
+        """The folders that are passed through: requests for their inodes do not come here."""
+        self.names.passed = {each.prefix: each.folder.inodes.root.number for each in self.passed}
         self.uncached: dict[int, bool] = {}
         """The open files whose bytes the kernel must not keep, by handle; True where a read may wait for the source.
 
@@ -89,6 +93,12 @@ class FileSystem:
         """Invalidate everything at and below a path, in the kernel as well (S21). Raise NotFound for no source."""
         self._manager.refresh(path)
         self._kernel.appear(path)
+
+    def note_changes(self, passed: Passed) -> None:
+        """Invalidate what programs have changed in a passed folder."""
+        changes, passed.folder.changes = passed.folder.changes, []
+        for directory, name in changes:
+            passed.written(self._manager, directory, name)
 
     def forget(self, ino: int, references: int) -> None:
         """Drop references of the kernel to an inode."""
@@ -328,12 +338,16 @@ class FileSystem:
         return found if isinstance(found, Wait) else list(found.listed)
 
     def _xattrs(self, ino: int, ended: Ended) -> ExtendedAttributes | Wait:
-        kept = self._xattr_cache.again(ino)
-        if kept is not None:
-            return kept
         path = self.names.path(ino)
         if not path:
             return ExtendedAttributes.of(self.root_attributes)
+        return self.described(ino, path, ended)
+
+    def described(self, ino: int, path: Path, ended: Ended = ()) -> ExtendedAttributes | Wait:
+        """Return the attributes that describe what is at a path below the root."""
+        kept = self._xattr_cache.again(ino)
+        if kept is not None:
+            return kept
         node = self.names.find(path, ended)
         return node if isinstance(node, Wait) else self._xattr_cache.make(ino, path, node)
 

@@ -7,7 +7,7 @@ A request of the file system that may have to wait for a source is a plain funct
 The caller awaits that and asks again with all waits that have ended. So an answer that is cached costs no coroutine.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, TypeVarTuple, final
 
 import trio
@@ -97,6 +97,8 @@ class Names:
         self.started_ns = int(manager.clock() * NANOSECONDS)
         self.drafts: dict[int, Draft] = {}
         """The files that are being written, by inode number."""
+        self.passed: Mapping[str, int] = {}
+        """The inode numbers of the folders that are passed through, by their names at the root."""
 
     def lookup(self, parent: int, raw_name: bytes, ended: Ended = ()) -> Attributes | Wait:
         """Return the attributes of a name, counting one reference, or of its absence. Never waits for content (S12).
@@ -106,7 +108,10 @@ class Names:
         which the kernel sends before it walks through the directory or opens it, waits for the source and raises its
         error, or Outdated where the name is no directory.
         """
-        directory = self.path(parent)
+        return self.lookup_in(self.path(parent), raw_name, ended)
+
+    def lookup_in(self, directory: Path, raw_name: bytes, ended: Ended = ()) -> Attributes | Wait:
+        """As `lookup`, for a directory that is given by its path."""
         if len(raw_name) > NAME_MAX:
             raise NameTooLong(f"{len(raw_name)} bytes")
         try:
@@ -171,7 +176,12 @@ class Names:
         return Node("symlink", target=target)
 
     def counted(self, path: Path, node: Node) -> Attributes:
-        """Return the attributes of an entry for the kernel, counting one reference to its inode."""
+        """Return the attributes of an entry for the kernel, counting one reference to its inode.
+
+        That of a passed folder is always held. GETATTR tells its attributes.
+        """
+        if len(path) == 1 and path[0] in self.passed:
+            return Attributes(self.passed[path[0]], "directory", 0, self.started_ns, SHORT, 0.0, writable=True)
         ino = self._inodes.remember(path, self._entry_version(path, node))
         if isinstance(node.draft, Draft):
             self.drafts[ino] = node.draft

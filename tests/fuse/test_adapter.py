@@ -71,7 +71,7 @@ class Failing:
         self._error = error
 
     def __getattr__(self, name: str) -> Any:
-        return self if name in ("names", "directories", "uncached", "writes") else self._fail
+        return self if name in ("names", "directories", "uncached", "writes", "passed") else self._fail
 
     def _fail(self, *_: Any, **__: Any) -> Any:
         raise self._error
@@ -156,7 +156,7 @@ async def test_what_is_unforeseen_answers_eio_with_a_traceback_in_the_log(
 @pytest.mark.semantics("S27")
 def test_every_request_that_is_answered_here_goes_through_the_one_rule() -> None:
     own = {name for name, value in vars(Operations).items() if callable(value) and not name.startswith("_")}
-    assert own == REQUESTS.keys() | {"forget", "fsyncdir"}
+    assert own == REQUESTS.keys() | {"forget", "fsyncdir", "setxattr", "removexattr"}
     for name in own - {"forget"}:
         assert hasattr(getattr(Operations, name), "__wrapped__"), name
 
@@ -171,7 +171,8 @@ async def test_forget_never_raises_and_goes_on(error: Exception, caplog: pytest.
         if ino == 2:
             raise error
 
-    files = cast(FileSystem, SimpleNamespace(forget=forget, names=None, directories=None, uncached={}, writes=None))
+    unused: dict[str, Any] = dict.fromkeys(("names", "directories", "writes", "note_changes"))
+    files = cast(FileSystem, SimpleNamespace(forget=forget, uncached={}, passed=[], **unused))
     inodes = [(pyfuse3.InodeT(2), 1), (pyfuse3.InodeT(3), 4)]
     await Operations(files, OWNER, Interrupts()).forget(inodes)
     assert forgotten == [(2, 1), (3, 4)]

@@ -278,6 +278,19 @@ class DirectoryCatalog:
             if directory[: len(path)] == path or directory == path[:-1]:
                 listed.expire()
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing of the source is cached here."""
+        return not self._directories and not self._unlisted
+
+    def outdate(self, path: Path) -> None:
+        """Expire the listing that holds a name, and what is below a directory of that name."""
+        listed = self._directories.get(path[:-1])
+        if listed is not None:
+            listed.expire()
+        if path in self._directories:
+            self.forget(path)
+
     async def _list(self, path: Path) -> _Listed:
         """List one directory, its ancestors first where their names are not known."""
         timeout = self.source.policy.timeout

@@ -14,7 +14,21 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bbfs.model.errors import BbfsError, Busy, ConfigError, Denied, IsADirectory, NotFound, NotSupported, Unreachable
+from bbfs.model.errors import (
+    BbfsError,
+    Busy,
+    ConfigError,
+    Denied,
+    Exists,
+    IsADirectory,
+    NoSpace,
+    NotEmpty,
+    NotFound,
+    NotSupported,
+    ReadOnly,
+    TooLarge,
+    Unreachable,
+)
 from bbfs.sources.content.fd import Descriptor
 
 Components = tuple[bytes, ...]
@@ -93,6 +107,12 @@ _ERRORS: dict[int, type[BbfsError]] = {
         Unreachable,
     ),
     errno.EISDIR: IsADirectory,
+    errno.EEXIST: Exists,
+    errno.ENOTEMPTY: NotEmpty,
+    errno.EROFS: ReadOnly,
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), NoSpace),
+    errno.EFBIG: TooLarge,
+    errno.EBUSY: Denied,  # something is mounted there
     errno.EAGAIN: Busy,  # another program holds a lease on the file
 }
 
@@ -161,7 +181,7 @@ class Root:
 
     def __init__(self, path: bytes, mount_point: MountPoint | None) -> None:
         self.path = path
-        self._mount_point = mount_point
+        self.mount_point = mount_point
 
     def open(self, path: Components, flags: int) -> Descriptor:
         """Open `path` beneath the root. A link at its end is opened itself (with O_PATH) or refused (without).
@@ -189,12 +209,12 @@ class Root:
 
     def mount_point_in(self, directory: os.stat_result) -> bytes | None:
         """Return the name of the mount point if it is an entry of a directory, else None."""
-        if self._mount_point is not None and self._mount_point.is_in(directory):
-            return self._mount_point.name
+        if self.mount_point is not None and self.mount_point.is_in(directory):
+            return self.mount_point.name
         return None
 
     def _may_touch_mount_point(self, names: Iterable[bytes]) -> bool:
-        return self._mount_point is not None and any(name.rstrip(b"/") == self._mount_point.name for name in names)
+        return self.mount_point is not None and any(name.rstrip(b"/") == self.mount_point.name for name in names)
 
     def _is_mount_point(self, directory: Descriptor, name: bytes) -> bool:
         return self._may_touch_mount_point((name,)) and self.mount_point_in(os.fstat(directory.number)) is not None
@@ -225,8 +245,8 @@ class Root:
         try:
             while ahead:
                 name = ahead.pop()
-                if self._mount_point is not None and self._is_mount_point(current, name):
-                    raise self._mount_point.refusal(self.path)
+                if self.mount_point is not None and self._is_mount_point(current, name):
+                    raise self.mount_point.refusal(self.path)
                 following = openat2(current.number, name, _LOOK)
                 if not stat.S_ISLNK(os.fstat(following.number).st_mode):
                     current = following

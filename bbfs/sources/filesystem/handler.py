@@ -9,21 +9,32 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import trio
 from pydantic import Field, field_validator
 
-from bbfs.model.errors import ConfigError, Denied, IsADirectory, NotFound, NotSupported, Unreachable
+from bbfs.model.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound, NotSupported, Unreachable
 from bbfs.model.redaction import shown
 from bbfs.model.uri import source_uri
-from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.model.values import (
+    Content,
+    DataSource,
+    Expected,
+    Listing,
+    Loaded,
+    Part,
+    ResourceMetadata,
+    SourceState,
+    WriteOperation,
+)
 from bbfs.sources import Services
 from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.filesystem import writing
 from bbfs.sources.filesystem.beneath import AtMountPoint, Components, MountPoint, Root, error_of
 from bbfs.sources.filesystem.content import etag_of, exact_size, open_content, require_regular
 from bbfs.sources.health import Health
@@ -32,6 +43,8 @@ from bbfs.sources.options import Bytes, SourceOptions, parse_options, refuse_aut
 
 T = TypeVar("T")
 _SUB_DELIMS = "!$&'()*+,;="  # RFC 3986, section 2.2; left alone, as the unreserved characters are
+_PIECE = 1 << 20
+"""Bytes of a content that are written at once."""
 _LOOK = os.O_PATH
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
@@ -79,7 +92,8 @@ class FilesystemHandler:
         mount_point = MountPoint.before_mounting(services.mount_point) if services.mount_point is not None else None
         if mount_point is not None and mount_point.holds(root):
             raise ConfigError(f"sources[{source.id}].config.root: {mount_point.refusal(root)}")
-        self._root = Root(root, mount_point)
+        self.root = Root(root, mount_point)
+        self.shows_hidden = self._options.hidden
         self._limiter = trio.CapacityLimiter(source.policy.concurrency)
         self._health = Health(Unreachable, NotSupported, ConfigError)
 
@@ -103,6 +117,56 @@ class FilesystemHandler:
         """Load a regular file: a snapshot, or the open file if it has more than `max_memory` bytes."""
         return await self._in_thread(self._load, self._components(native_uri))
 
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def detects_conflicts(self) -> bool:
+        """Return True: a file is compared by its etag just before another one takes its name."""
+        return True
+
+    def writes(self, native_uri: str) -> Collection[WriteOperation]:
+        return get_args(WriteOperation)
+
+    async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
+        """Write a file beside the old one, and let it take the name once it is on disk. It keeps the mode."""
+        path = self._components(native_uri)
+        new = await self._in_thread(partial(writing.Replacement, self.root), path)
+        try:
+            offset = 0
+            while offset < content.size:
+                piece = content.read(offset, _PIECE)
+                piece = await content.read_waiting(offset, _PIECE) if piece is None else piece
+                if not piece:
+                    raise BbfsError(f"{shown(native_uri)}: the content ends before its size")
+                await self._in_thread(lambda _, data=piece: new.write(data), path)
+                offset += len(piece)
+            status = await self._in_thread(lambda _: new.take_place(expected), path)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._in_thread(lambda _: new.close(), path)
+        return self._file(path, status)
+
+    async def remove(self, native_uri: str, expected: Expected) -> None:
+        await self._change(writing.remove, native_uri, expected)
+
+    async def rename(self, native_uri: str, to: str, *, replace: bool) -> ResourceMetadata:
+        await self._change(partial(writing.rename, replace=replace), native_uri, self._components(to))
+        return await self.stat(to)
+
+    async def make_directory(self, native_uri: str) -> ResourceMetadata:
+        await self._change(writing.make_directory, native_uri)
+        return await self.stat(native_uri)
+
+    async def remove_directory(self, native_uri: str) -> None:
+        await self._change(writing.remove_directory, native_uri)
+
+    async def set_time(self, native_uri: str, modified_ns: int) -> ResourceMetadata:
+        await self._change(writing.set_time, native_uri, modified_ns)
+        return await self.stat(native_uri)
+
+    async def _change(self, change: Callable[..., None], native_uri: str, *arguments: object) -> None:
+        await self._in_thread(lambda path: change(self.root, path, *arguments), self._components(native_uri))
+
     async def _in_thread(self, function: Callable[[Components], T], path: Components) -> T:
         with self._health:
             # A thread that hangs on a dead network file system is abandoned; what it opens goes with its result.
@@ -124,7 +188,7 @@ class FilesystemHandler:
         segments = [] if rest in ("", ".") else rest.removesuffix("/").split("/")
         names = [file_name(segment) for segment in segments]
         if is_absolute:
-            root = [name for name in os.path.normpath(self._root.path).split(b"/") if name]
+            root = [name for name in os.path.normpath(self.root.path).split(b"/") if name]
             if names[: len(root)] != root:
                 raise NotFound(f"{shown(native_uri)}: not in the folder of this source")
             del names[: len(root)]
@@ -141,14 +205,14 @@ class FilesystemHandler:
 
     def _list(self, path: Components) -> Listing:
         try:
-            directory = self._root.open(path, _LIST)
+            directory = self.root.open(path, _LIST)
         except AtMountPoint as mount_point:
             _refuse_below(mount_point, path)
             return Listing(())
         resources: list[ResourceMetadata] = []
         problems: list[str] = []
         with directory, os.scandir(directory.number) as scan:
-            untouchable = self._root.mount_point_in(os.fstat(directory.number))
+            untouchable = self.root.mount_point_in(os.fstat(directory.number))
             for name, entry in sorted((os.fsencode(entry.name), entry) for entry in scan):
                 if not self._options.hidden and name.startswith(b"."):
                     continue
@@ -182,7 +246,7 @@ class FilesystemHandler:
 
     def _stat(self, path: Components) -> ResourceMetadata:
         try:
-            with self._root.open(path, _LOOK) as found:
+            with self.root.open(path, _LOOK) as found:
                 status = os.fstat(found.number)
                 is_link = stat.S_ISLNK(status.st_mode)
                 target = os.readlink(b"", dir_fd=found.number) if is_link else None
@@ -198,12 +262,12 @@ class FilesystemHandler:
         what = shown(native_uri_of(path))
         try:
             # Check first: opening a device may have effects.
-            with self._root.open(path, _LOOK) as found:
+            with self.root.open(path, _LOOK) as found:
                 status = os.fstat(found.number)
                 if stat.S_ISLNK(status.st_mode):
                     raise Denied(f"{what}: a symbolic link, and links are not followed")
                 require_regular(status, what)
-            descriptor = self._root.open(path, _READ)
+            descriptor = self.root.open(path, _READ)
         except AtMountPoint as mount_point:
             _refuse_below(mount_point, path)
             raise IsADirectory(f"{what}: is a directory") from None
@@ -255,9 +319,14 @@ def file_name(segment: str) -> bytes:
     return name
 
 
+def segment_of(name: bytes) -> str:
+    """Return a file name as a percent-encoded segment of a path."""
+    return quote_from_bytes(name.rstrip(b"/"), safe="-._~" + _SUB_DELIMS)
+
+
 def native_uri_of(path: Components) -> str:
     """Return the native URI of a path below the root, given as raw names."""
-    return "file:./" + "/".join(quote_from_bytes(name.rstrip(b"/"), safe="-._~" + _SUB_DELIMS) for name in path)
+    return "file:./" + "/".join(map(segment_of, path))
 
 
 def _readable(name: bytes) -> str:

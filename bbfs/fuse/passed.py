@@ -1,0 +1,368 @@
+"""pyfuse3's requests for local folders that the mount passes through, translated to calls on the folder.
+
+A folder on a local file system is called in the event loop: a thread would cost more than the call. Calls that wait for
+the disk, and all calls on other file systems, run in threads; a folder that hangs costs its own programs a time-out.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar, cast
+
+import pyfuse3
+import trio
+from pyfuse3 import (
+    EntryAttributes,
+    FileHandleT,
+    FileInfo,
+    FileNameT,
+    FUSEError,
+    InodeT,
+    ReaddirToken,
+    RequestContext,
+    SetattrFields,
+)
+
+from bbfs.fuse.waiting_programs import Interrupts
+from bbfs.model.errors import CrossesSources, DeadlineExceeded, NotSupported, Outdated
+from bbfs.model.inode_number import PASSED, ROOT
+from bbfs.resources.documents import ABOUT, SEARCH
+from bbfs.sources.documents.converter import TEXT_SUFFIX, is_document_name
+from bbfs.sources.filesystem.beneath import AtMountPoint
+from bbfs.vfs.filesystem import FileSystem
+from bbfs.vfs.names import SHORT
+from bbfs.vfs.passthrough.folder import Changed, Creator, PassedDirectory, PassedFile
+from bbfs.vfs.passthrough.folders import Passed
+from bbfs.vfs.passthrough.inodes import PassedInode, folder_of
+
+T = TypeVar("T")
+_BESIDE = (SEARCH.encode(), ABOUT.encode())
+_TEXT = TEXT_SUFFIX.encode()
+_DOTS = 2
+"""Entries of a directory before its names: `.` and `..`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The sizes of the file systems of all folders, in bytes: in all, free, and free for this user."""
+
+    size: int
+    free: int
+    available: int
+    names_free: int
+
+
+class PassedRequests:
+    """The requests for passed folders. Numbers of inodes and handles are from `PASSED` up.
+
+    changed: called with a folder after a program has changed something in it.
+    """
+
+    def __init__(self, files: FileSystem, interrupts: Interrupts) -> None:
+        self._folders = files.passed
+        self._changed = files.note_changes
+        self._interrupts = interrupts
+        self._files: dict[int, tuple[Passed, PassedFile]] = {}
+        self._directories: dict[int, tuple[Passed, PassedDirectory]] = {}
+        self._next = PASSED
+
+    @property
+    def flushes(self) -> bool:
+        """Return whether a close may have an error to tell: on a network file system."""
+        return any(not each.folder.direct for each in self._folders)
+
+    async def _call(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object) -> T:
+        """Call a function of a folder, in a thread unless it ends soon. pid: of the thread that waits."""
+        try:
+            if passed.folder.direct:
+                answer = call(*arguments)
+            else:
+                answer = await self._in_thread(passed, pid, call, *arguments)
+        except OSError as error:
+            raise FUSEError(error.errno or errno.EIO) from None
+        finally:
+            if passed.folder.changes:
+                self._changed(passed)
+        return answer
+
+    async def _in_thread(self, passed: Passed, pid: int, call: Callable[..., T], *arguments: object) -> T:
+        with self._interrupts.watching(pid, until_gone=pid != 0):
+            with trio.move_on_after(passed.timeout):
+                return await trio.to_thread.run_sync(
+                    partial(call, *arguments), abandon_on_cancel=True, limiter=passed.limiter
+                )
+            raise DeadlineExceeded(f"{passed.prefix}: no answer of the folder in {passed.timeout:g} s")
+        raise FUSEError(errno.EINTR)
+
+    def _inode(self, number: int) -> tuple[Passed, PassedInode]:
+        passed = self._folders[folder_of(number)]
+        try:
+            return passed, passed.folder.inodes[number]
+        except KeyError:
+            raise Outdated(f"inode {number} is not held") from None
+
+    def _entry(self, inode: PassedInode, status: os.stat_result) -> EntryAttributes:
+        entry = EntryAttributes()
+        entry.st_ino = InodeT(inode.number)
+        entry.st_mode = pyfuse3.ModeT(status.st_mode)
+        entry.st_nlink = status.st_nlink
+        entry.st_uid = status.st_uid
+        entry.st_gid = status.st_gid
+        entry.st_rdev = status.st_rdev
+        entry.st_size = status.st_size
+        entry.st_blksize = status.st_blksize
+        entry.st_blocks = status.st_blocks
+        entry.st_atime_ns = status.st_atime_ns
+        entry.st_mtime_ns = status.st_mtime_ns
+        entry.st_ctime_ns = status.st_ctime_ns
+        entry.entry_timeout = entry.attr_timeout = SHORT  # other programs may change the folder
+        return entry
+
+    def _new(self, passed: Passed, parent: PassedInode, name: bytes, status: os.stat_result) -> EntryAttributes:
+        return self._entry(passed.folder.counted(parent, name, status), status)
+
+    # -- names and attributes ----------------------------------------------------------------------------------------
+
+    async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes | None:
+        """Return the entry of a name, or None if the folder has none."""
+        passed, parent = self._inode(parent_inode)
+        try:
+            status = await self._call(passed, ctx.pid, passed.folder.lookup, parent, name)
+        except AtMountPoint:
+            return None
+        except FUSEError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+        return self._new(passed, parent, name, status)
+
+    def may_be_beside(self, parent_inode: int, name: bytes) -> bool:
+        """Return whether a name that a folder does not have, or may not look at, can be one that bbfs shows."""
+        passed, parent = self._inode(parent_inode)
+        if name in _BESIDE or passed.folder.is_mount_point(parent, name):
+            return True
+        return name.endswith(_TEXT) and is_document_name(os.fsdecode(name.removesuffix(_TEXT)))
+
+    def path(self, number: int) -> tuple[str, ...]:
+        """Return the path of an inode from the mount's root, as listings of the source have it. Raise Outdated."""
+        passed, inode = self._inode(number)
+        try:
+            return passed.path(inode)
+        except OSError as error:
+            raise Outdated(f"inode {number}") from error
+
+    def forget(self, number: int, lookups: int) -> None:
+        self._folders[folder_of(number)].folder.forget(number, lookups)
+
+    async def getattr(self, number: int, ctx: RequestContext) -> EntryAttributes:
+        passed, inode = self._inode(number)
+        return self._entry(inode, await self._call(passed, ctx.pid, passed.folder.getattr, inode))
+
+    async def setattr(
+        self, number: int, attr: EntryAttributes, fields: SetattrFields, fh: int | None, ctx: RequestContext
+    ) -> EntryAttributes:
+        passed, inode = self._inode(number)
+        wanted = Changed(
+            size=attr.st_size if fields.update_size else None,
+            modified_ns=attr.st_mtime_ns if fields.update_mtime else None,
+            accessed_ns=attr.st_atime_ns if fields.update_atime else None,
+            mode=stat.S_IMODE(attr.st_mode) if fields.update_mode else None,
+            uid=attr.st_uid if fields.update_uid else None,
+            gid=attr.st_gid if fields.update_gid else None,
+        )
+        opened = self._files[fh][1] if fh is not None else None
+        return self._entry(inode, await self._call(passed, ctx.pid, passed.folder.setattr, inode, opened, wanted))
+
+    async def readlink(self, number: int, ctx: RequestContext) -> FileNameT:
+        passed, inode = self._inode(number)
+        return FileNameT(await self._call(passed, ctx.pid, passed.folder.readlink, inode))
+
+    # -- open files --------------------------------------------------------------------------------------------------
+
+    async def open(self, number: int, flags: int, ctx: RequestContext) -> FileInfo:
+        passed, inode = self._inode(number)
+        opened, right = await self._call(passed, ctx.pid, passed.folder.open, inode, flags)
+        return FileInfo(fh=self._opened(passed, opened), keep_cache=right)
+
+    def _opened(self, passed: Passed, opened: PassedFile) -> FileHandleT:
+        handle = self._next
+        self._next = handle + 1
+        self._files[handle] = passed, opened
+        opened.inode.handles[handle] = opened.descriptor
+        return FileHandleT(handle)
+
+    async def create(
+        self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
+    ) -> tuple[FileInfo, EntryAttributes]:
+        passed, parent = self._inode(parent_inode)
+        descriptor, status = await self._call(
+            passed, ctx.pid, passed.folder.create, parent, name, flags, _creator(mode, ctx)
+        )
+        inode = passed.folder.counted(parent, name, status)
+        writes = flags & os.O_ACCMODE != os.O_RDONLY
+        handle = self._opened(passed, PassedFile(inode, descriptor, writes))
+        return FileInfo(fh=handle, keep_cache=False), self._entry(inode, status)
+
+    async def read(self, fh: int, offset: int, length: int) -> bytes:
+        passed, opened = self._files[fh]
+        folder = passed.folder
+        try:
+            if folder.direct:
+                data = folder.read_now(opened, offset, length)
+                if data is not None:
+                    return cast(bytes, data)  # pyfuse3 takes any buffer, and a copy would take time
+            return await self._in_thread(passed, 0, folder.read, opened, offset, length)
+        except OSError as error:
+            raise FUSEError(error.errno or errno.EIO) from None
+
+    async def write(self, fh: int, offset: int, data: bytes) -> int:
+        passed, opened = self._files[fh]
+        return await self._call(passed, 0, passed.folder.write, opened, offset, data)
+
+    async def flush(self, fh: int) -> None:
+        passed, opened = self._files[fh]
+        if opened.written and not passed.folder.direct:
+            await self._call(passed, 0, passed.folder.flush, opened)
+
+    async def sync(self, fh: int, only_data: bool) -> None:
+        opened = self._files.get(fh) or self._directories[fh]
+        passed, descriptor = opened[0], opened[1].descriptor
+        try:
+            await self._in_thread(passed, 0, partial(passed.folder.sync, descriptor, only_data=only_data))
+        except OSError as error:
+            raise FUSEError(error.errno or errno.EIO) from None
+
+    async def release(self, fh: int) -> None:
+        passed, opened = self._files.pop(fh)
+        opened.inode.handles.pop(fh, None)
+        await self._call(passed, 0, passed.folder.closed, opened)
+
+    # -- directories -------------------------------------------------------------------------------------------------
+
+    async def opendir(self, number: int, ctx: RequestContext) -> FileHandleT:
+        passed, inode = self._inode(number)
+        opened = await self._call(passed, ctx.pid, passed.folder.opendir, inode)
+        handle = self._next
+        self._next = handle + 1
+        self._directories[handle] = passed, opened
+        return FileHandleT(handle)
+
+    async def readdir(
+        self, fh: int, start: int, token: ReaddirToken, mount_point: Callable[[int, bytes], EntryAttributes]
+    ) -> None:
+        """Answer entries until the kernel's buffer is full. mount_point: makes the entry of the mount point."""
+        passed, opened = self._directories[fh]
+        folder, parent = passed.folder, opened.inode
+        if start == 0:
+            await self._call(passed, 0, folder.begin, opened)
+        for position in range(start, _DOTS):
+            name, number = ((b".", parent.number), (b"..", parent.places[-1][0].number if parent.places else ROOT))[
+                position
+            ]
+            if not pyfuse3.readdir_reply(token, FileNameT(name), _dot(number), position + 1):
+                return
+        for place in range(max(0, start - _DOTS), len(opened.names)):
+            if place not in opened.looked_at:
+                await self._call(passed, 0, folder.look_ahead, opened, place)
+            if place not in opened.ahead:
+                continue
+            name, status = opened.names[place], opened.ahead[place]
+            entry = mount_point(parent.number, name) if status is None else self._new(passed, parent, name, status)
+            if not pyfuse3.readdir_reply(token, FileNameT(name), entry, place + _DOTS + 1):
+                if status is not None:
+                    folder.forget(entry.st_ino, 1)
+                return
+
+    async def releasedir(self, fh: int) -> None:
+        passed, opened = self._directories.pop(fh)
+        await self._call(passed, 0, opened.descriptor.close)
+
+    # -- making and removing -----------------------------------------------------------------------------------------
+
+    async def mknod(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
+        passed, parent = self._inode(parent_inode)
+        kind, creator = stat.S_IFMT(mode) or stat.S_IFREG, _creator(mode, ctx)
+        status = await self._call(passed, ctx.pid, passed.folder.mknod, parent, name, kind, creator)
+        return self._new(passed, parent, name, status)
+
+    async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
+        passed, parent = self._inode(parent_inode)
+        status = await self._call(passed, ctx.pid, passed.folder.mkdir, parent, name, _creator(mode, ctx))
+        return self._new(passed, parent, name, status)
+
+    async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
+        passed, parent = self._inode(parent_inode)
+        status = await self._call(passed, ctx.pid, passed.folder.symlink, parent, name, target, _creator(0, ctx))
+        return self._new(passed, parent, name, status)
+
+    async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
+        passed, parent = self._inode(parent_inode)
+        await self._call(passed, ctx.pid, passed.folder.unlink, parent, name)
+
+    async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
+        passed, parent = self._inode(parent_inode)
+        await self._call(passed, ctx.pid, passed.folder.rmdir, parent, name)
+
+    async def rename(
+        self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int, ctx: RequestContext
+    ) -> None:
+        passed, parent, to_parent = self._both(old_parent, new_parent)
+        await self._call(passed, ctx.pid, passed.folder.rename, parent, old_name, to_parent, new_name, flags)
+
+    async def link(self, number: int, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        passed, inode, parent = self._both(number, parent_inode)
+        status = await self._call(passed, ctx.pid, passed.folder.link, inode, parent, name)
+        return self._new(passed, parent, name, status)
+
+    def _both(self, number: int, other: int) -> tuple[Passed, PassedInode, PassedInode]:
+        """Return two inodes of one folder. Raise CrossesSources."""
+        if number < PASSED or other < PASSED or folder_of(number) != folder_of(other):
+            raise CrossesSources("a name of a local folder stays in that folder")
+        passed, inode = self._inode(number)
+        return passed, inode, self._inode(other)[1]
+
+    # -- extended attributes and the whole ---------------------------------------------------------------------------
+
+    async def getxattr(self, number: int, name: bytes, ctx: RequestContext) -> bytes:
+        passed, inode = self._inode(number)
+        return await self._call(passed, ctx.pid, passed.folder.getxattr, inode, name)
+
+    async def listxattr(self, number: int, ctx: RequestContext) -> Sequence[bytes]:
+        passed, inode = self._inode(number)
+        return await self._call(passed, ctx.pid, passed.folder.listxattr, inode)
+
+    async def setxattr(self, number: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
+        passed, inode = self._inode(number)
+        await self._call(passed, ctx.pid, passed.folder.setxattr, inode, name, value)
+
+    async def removexattr(self, number: int, name: bytes, ctx: RequestContext) -> None:
+        passed, inode = self._inode(number)
+        await self._call(passed, ctx.pid, passed.folder.removexattr, inode, name)
+
+    async def room(self, ctx: RequestContext) -> Room | None:
+        """Return the room of the folder that has the least left, or None if no folder tells."""
+        least: Room | None = None
+        for passed in self._folders:
+            try:
+                found = await self._call(passed, ctx.pid, passed.folder.statvfs)
+            except (FUSEError, NotSupported, DeadlineExceeded):
+                continue
+            unit = found.f_frsize
+            room = Room(found.f_blocks * unit, found.f_bfree * unit, found.f_bavail * unit, found.f_favail)
+            least = room if least is None or room.available < least.available else least
+        return least
+
+
+def _creator(mode: int, ctx: RequestContext) -> Creator:
+    return Creator(stat.S_IMODE(mode) & ~ctx.umask, ctx.uid, ctx.gid)
+
+
+def _dot(number: int) -> EntryAttributes:
+    entry = EntryAttributes()
+    entry.st_ino = InodeT(number)
+    entry.st_mode = pyfuse3.ModeT(stat.S_IFDIR | 0o755)
+    entry.entry_timeout = entry.attr_timeout = 0
+    return entry

@@ -1,0 +1,161 @@
+"""Changes in a local folder, beneath its root: whole files, names, directories and times.
+
+A file is written beside the old one and takes its name once it is on disk, so a reader has the old or the new one.
+Functions block and raise OSError and BbfsError.
+"""
+
+import ctypes
+import errno
+import os
+import secrets
+import stat
+
+from bbfs.model.errors import Conflict, Denied, Exists, IsADirectory, NotFound
+from bbfs.model.values import Expected
+from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.filesystem.beneath import AtMountPoint, Components, Root
+from bbfs.sources.filesystem.content import etag_of, require_regular
+
+NOREPLACE = 1
+"""Flag of renameat2(2): the new name must not exist."""
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def rename_with(at: int, name: bytes, to: int, to_name: bytes, flags: int) -> None:
+    """Rename between two directories, given as descriptors, as renameat2(2). Raise OSError."""
+    if _libc.renameat2(at, name, to, to_name, flags) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+class Replacement:
+    """A file that is being written to take a name. Use it as a context: without `take_place` nothing remains of it."""
+
+    def __init__(self, root: Root, path: Components) -> None:
+        self._directory = _open_parent(root, path)
+        self._name = path[-1]
+        self._temporary = b".bbfs-" + secrets.token_hex(8).encode()
+        self._file = Descriptor(os.open(self._temporary, _NEW, 0o666, dir_fd=self._directory.number))
+        self._is_there = True
+
+    def write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._file.number, data) :]
+
+    def take_place(self, expected: Expected) -> os.stat_result:
+        """Let the file take its name, if that leads to what is expected. Raise Conflict, Exists, IsADirectory."""
+        at, number = self._directory.number, self._file.number
+        old = _compared(at, self._name, expected)
+        if old is not None:
+            os.fchmod(number, stat.S_IMODE(old.st_mode))
+            _copy_attributes(at, self._name, number)
+        os.fsync(number)
+        _compared(at, self._name, expected)
+        if expected.exists is False:
+            rename_with(at, self._temporary, at, self._name, NOREPLACE)
+        else:
+            os.rename(self._temporary, self._name, src_dir_fd=at, dst_dir_fd=at)
+        self._is_there = False
+        os.fsync(at)
+        return os.fstat(number)
+
+    def close(self) -> None:
+        if self._is_there:
+            os.unlink(self._temporary, dir_fd=self._directory.number)
+            self._is_there = False
+        self._file.close()
+        self._directory.close()
+
+
+def _copy_attributes(at: int, name: bytes, to: int) -> None:
+    """Give a new file the owner's extended attributes of the old one, and its group where that is allowed."""
+    with Descriptor(os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=at)) as old:
+        way = f"/proc/self/fd/{old.number}"
+        try:
+            for attribute in os.listxattr(way):
+                if attribute.startswith("user."):
+                    os.setxattr(to, attribute, os.getxattr(way, attribute))
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+
+
+def _compared(at: int, name: bytes, expected: Expected) -> os.stat_result | None:
+    """Return the status of the file that a name leads to, or None. Raise unless it is what is expected."""
+    try:
+        status = os.stat(name, dir_fd=at, follow_symlinks=False)
+    except FileNotFoundError:
+        if expected.exists or expected.etag is not None:
+            raise Conflict(f"{os.fsdecode(name)}: was removed") from None
+        return None
+    if expected.exists is False:
+        raise Exists(os.fsdecode(name))
+    if stat.S_ISLNK(status.st_mode):
+        raise Denied(f"{os.fsdecode(name)}: a symbolic link, and links are not followed")
+    require_regular(status, os.fsdecode(name))
+    if expected.etag not in (None, etag_of(status)):
+        raise Conflict(f"{os.fsdecode(name)}: has changed")
+    return status
+
+
+def _open_parent(root: Root, path: Components) -> Descriptor:
+    """Open the directory that a path is in. Raise Denied for the mount point, IsADirectory for the root."""
+    if not path:
+        raise IsADirectory("the folder itself")
+    try:
+        directory = root.open(path[:-1], _DIRECTORY)
+    except AtMountPoint:
+        raise Denied("the mount point of bbfs") from None
+    if root.mount_point_in(os.fstat(directory.number)) == path[-1].rstrip(b"/"):
+        raise Denied("the mount point of bbfs")
+    return directory
+
+
+def remove(root: Root, path: Components, expected: Expected) -> None:
+    with _open_parent(root, path) as directory:
+        _require_there(directory, path)
+        _compared_or_link(directory.number, path[-1], expected)
+        os.unlink(path[-1], dir_fd=directory.number)
+
+
+def _require_there(directory: Descriptor, path: Components) -> None:
+    try:
+        os.stat(path[-1], dir_fd=directory.number, follow_symlinks=False)
+    except FileNotFoundError:
+        raise NotFound(os.fsdecode(b"/".join(path))) from None
+
+
+def _compared_or_link(at: int, name: bytes, expected: Expected) -> None:
+    """As `_compared`; a symbolic link can be removed as well."""
+    status = os.stat(name, dir_fd=at, follow_symlinks=False)
+    if not stat.S_ISLNK(status.st_mode):
+        _compared(at, name, expected)
+    elif expected.etag not in (None, etag_of(status)):
+        raise Conflict(f"{os.fsdecode(name)}: has changed")
+
+
+def rename(root: Root, path: Components, to: Components, *, replace: bool) -> None:
+    with _open_parent(root, path) as directory, _open_parent(root, to) as there:
+        if replace:
+            os.rename(path[-1], to[-1], src_dir_fd=directory.number, dst_dir_fd=there.number)
+        else:
+            rename_with(directory.number, path[-1], there.number, to[-1], NOREPLACE)
+
+
+def make_directory(root: Root, path: Components) -> None:
+    with _open_parent(root, path) as directory:
+        os.mkdir(path[-1], dir_fd=directory.number)
+
+
+def remove_directory(root: Root, path: Components) -> None:
+    with _open_parent(root, path) as directory:
+        os.rmdir(path[-1], dir_fd=directory.number)
+
+
+def set_time(root: Root, path: Components, modified_ns: int) -> None:
+    with _open_parent(root, path) as directory:
+        status = os.stat(path[-1], dir_fd=directory.number, follow_symlinks=False)
+        times = (status.st_atime_ns, modified_ns)
+        os.utime(path[-1], ns=times, dir_fd=directory.number, follow_symlinks=False)

@@ -1,0 +1,578 @@
+"""One local folder that a mount passes through: the calls of programs as calls on the folder.
+
+Every call names a file by its inode, or by a directory's inode and a name. The directory is a descriptor that was
+opened name by name beneath the root, no name is followed if it is a link, and a file that was opened by its name is
+compared with its inode. So no race with a program that moves directories or swaps links leads out (S29).
+
+Functions block, raise OSError with the kernel's own errno, and may run in worker threads beside the event loop.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bbfs.sources.content.fd import Descriptor
+from bbfs.sources.filesystem.beneath import AtMountPoint, Root
+from bbfs.sources.filesystem.writing import NOREPLACE, rename_with
+from bbfs.vfs.passthrough.inodes import PassedInode, PassedInodes, Place, key_of
+
+OPEN_DIRECTORIES = 512
+"""Descriptors of directories that a folder keeps open."""
+DEEPEST = 4096
+"""Directories between the root and a file; a way of names longer than that has a circle."""
+AT_ONCE = 24
+"""Entries of a directory that are looked at together: as many as fit into the kernel's buffer."""
+SETTLED = 0.05
+"""Seconds for which a file must be unchanged until its stamp is believed: a second change in the same tick of the
+kernel's clock has the same time."""
+EXCHANGE = 2
+"""Flag of renameat2(2): both names stay, and lead to each other's files."""
+_LOOK = os.O_PATH | os.O_NOFOLLOW
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+_OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_KEPT_FLAGS = os.O_ACCMODE | os.O_SYNC | os.O_DSYNC
+_LOCAL_MAGIC = {
+    0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x794C7630, 0x2FC12FC1, 0xF2F52010, 0x858458F6, 0x52654973, 0xCA451A4E,
+}  # fmt: skip
+"""Local file systems by their number in statfs(2), in the order of `_LOCAL_NAMES`."""
+_LOCAL_NAMES = frozenset(b"ext4 ext3 ext2 xfs btrfs tmpfs overlay zfs f2fs ramfs reiserfs bcachefs".split())
+_MOUNTS = Path("/proc/self/mountinfo")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _stale() -> OSError:
+    return OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+
+def _status_at(at: Descriptor, name: bytes, inode: PassedInode) -> os.stat_result | None:
+    """Return the status of a name if it leads to an inode, else None."""
+    try:
+        status = os.stat(name, dir_fd=at.number, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status if key_of(status) == inode.key else None
+
+
+def _way_to(descriptor: Descriptor) -> str:
+    """Return a path that the kernel resolves to the file of a descriptor, also one with O_PATH (proc_pid_fd(5))."""
+    return f"/proc/self/fd/{descriptor.number}"
+
+
+def process_umask() -> int:
+    """Return the umask of this process without changing it (proc_pid_status(5))."""
+    for line in Path("/proc/self/status").read_bytes().splitlines():
+        if line.startswith(b"Umask:"):
+            return int(line.split()[1], 8)
+    return 0o777  # unknown: every mode is set after a file is made
+
+
+@dataclass(frozen=True, slots=True)
+class Creator:
+    """The user and the group of a program, and the mode without the bits of its umask."""
+
+    mode: int
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The attributes that a program sets; None: left as it is. Times: nanoseconds since the epoch."""
+
+    size: int | None = None
+    modified_ns: int | None = None
+    accessed_ns: int | None = None
+    mode: int | None = None
+    uid: int | None = None
+    gid: int | None = None
+
+
+@dataclass(slots=True)
+class PassedFile:
+    """A file that a program has open. written: it has changed the file."""
+
+    inode: PassedInode
+    descriptor: Descriptor
+    writes: bool
+    written: bool = False
+
+
+@dataclass(slots=True)
+class PassedDirectory:
+    """A directory that a program has open: its names as they were when it began to read them."""
+
+    inode: PassedInode
+    descriptor: Descriptor
+    names: list[bytes] = field(default_factory=list)
+    ahead: dict[int, os.stat_result | None] = field(default_factory=dict)
+    looked_at: range = range(0)
+
+
+class PassedFolder:
+    """One folder. number: of the folder in its mount. hidden: show names that begin with a dot.
+
+    direct: all calls end soon, because the folder is on a local file system; None until it was opened.
+    changes: the directories and names that programs have changed, for the caller to take out.
+    """
+
+    def __init__(self, root: Root, number: int, *, hidden: bool) -> None:
+        self._root = root
+        self._hidden = hidden
+        self.changes: list[Place] = []
+        self.inodes = PassedInodes(number)
+        self.direct: bool | None = None
+        self._open: dict[PassedInode, None] = {}
+        self._devices: set[int] = set()
+        self._own = (os.geteuid(), os.getegid())
+        self._umask = process_umask()
+
+    # -- directories and places --------------------------------------------------------------------------------------
+
+    def open_root(self) -> os.stat_result:
+        """Look the folder up again, which may have been replaced, and return its status. Raise OSError, BbfsError."""
+        root = self.inodes.root
+        found = self._root.open((), _DIRECTORY)
+        status = os.fstat(found.number)
+        if root.descriptor is None or root.key != key_of(status):
+            root.key, root.descriptor = key_of(status), found
+            self.direct = _is_local(found)
+            self._devices = {status.st_dev}
+        return status
+
+    def directory(self, inode: PassedInode) -> Descriptor:
+        """Return a descriptor of a directory. Keep it as long as it is used. Raise ESTALE if it is gone."""
+        return inode.descriptor or self._walk_to(inode)
+
+    def _walk_to(self, inode: PassedInode) -> Descriptor:
+        """Open a directory, from the next one above that is open."""
+        ahead: list[tuple[PassedInode, bytes]] = []
+        held = inode.descriptor
+        while held is None:
+            if inode is self.inodes.root:
+                self.open_root()
+                held = inode.descriptor
+                continue
+            if not inode.places or len(ahead) == DEEPEST:
+                raise _stale()
+            parent, name = inode.places[-1]
+            ahead.append((inode, name))
+            inode, held = parent, parent.descriptor
+        for below, name in reversed(ahead):
+            if self.is_mount_point(inode, name):
+                raise _stale()
+            try:
+                held = Descriptor(os.open(name, _DIRECTORY, dir_fd=held.number))
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # ELOOP: now a link
+                    raise _stale() from None
+                raise
+            if key_of(os.fstat(held.number)) != below.key:
+                raise _stale()
+            self._keep_open(below, held)
+            inode = below
+        return held
+
+    def _keep_open(self, inode: PassedInode, descriptor: Descriptor) -> None:
+        inode.descriptor = descriptor
+        self._open[inode] = None
+        while len(self._open) > OPEN_DIRECTORIES:
+            oldest = next(iter(self._open))
+            self._open.pop(oldest, None)
+            oldest.descriptor = None
+
+    def is_mount_point(self, parent: PassedInode, name: bytes) -> bool:
+        """Return whether a name is the directory that bbfs mounts on."""
+        mount_point = self._root.mount_point
+        return (
+            mount_point is not None
+            and name == mount_point.name
+            and parent.key[:2] == (mount_point.device, mount_point.inode)
+        )
+
+    def _in(self, parent: PassedInode, name: bytes) -> Descriptor:
+        """Return the descriptor of a directory for a call on one of its names. Raise AtMountPoint."""
+        if b"/" in name or name in (b".", b"..", b""):
+            raise OSError(errno.EINVAL, "not a name")
+        if self.is_mount_point(parent, name):
+            raise AtMountPoint(below=False)
+        if not self._hidden and name.startswith(b"."):
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return parent.descriptor or self._walk_to(parent)
+
+    def _to_change(self, parent: PassedInode, name: bytes) -> Descriptor:
+        """As `_in`, for a call that changes a name. Raise EBUSY for the mount point, EACCES for a hidden name."""
+        if not self._hidden and name.startswith(b"."):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        try:
+            return self._in(parent, name)
+        except AtMountPoint:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY)) from None
+
+    def _places(self, inode: PassedInode) -> Iterator[tuple[Descriptor, bytes]]:
+        """Yield the directories and names that a file had when it was last seen, the last one first."""
+        for parent, name in reversed(inode.places):
+            try:
+                yield self.directory(parent), name
+            except OSError as error:
+                if error.errno != errno.ESTALE:
+                    raise
+
+    def _look(self, inode: PassedInode) -> Descriptor:
+        """Return a descriptor of a file, directory or link, for calls on itself. Raise ESTALE if it is gone."""
+        if inode.handles:
+            return next(reversed(inode.handles.values()))
+        if inode.descriptor is not None or inode is self.inodes.root:
+            return self.directory(inode)
+        return self._opened(inode, _LOOK)
+
+    def _opened(self, inode: PassedInode, flags: int) -> Descriptor:
+        for at, name in self._places(inode):
+            try:
+                found = Descriptor(os.open(name, flags, dir_fd=at.number))
+            except OSError:
+                if _status_at(at, name, inode) is not None:
+                    raise
+                continue  # the error of what has the name now
+            if key_of(os.fstat(found.number)) == inode.key:
+                return found
+        raise _stale()
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    def lookup(self, parent: PassedInode, name: bytes) -> os.stat_result:
+        """Return the status of a name. Raise ENOENT, AtMountPoint."""
+        at = self._in(parent, name)
+        status = os.stat(name, dir_fd=at.number, follow_symlinks=False)
+        if status.st_dev not in self._devices:
+            self._arrived_on(status.st_dev)
+        return status
+
+    def _arrived_on(self, device: int) -> None:
+        """Take note of another file system below the root. On one that may hang, all calls go to threads."""
+        self._devices.add(device)
+        if self.direct and not _is_local_device(device):
+            self.direct = False
+
+    def counted(self, parent: PassedInode, name: bytes, status: os.stat_result) -> PassedInode:
+        """Count a lookup of a name that has a status. Return its inode."""
+        return self.inodes.count(status, (parent, name), directory=stat.S_ISDIR(status.st_mode))
+
+    def forget(self, number: int, lookups: int) -> None:
+        gone = self.inodes.forget(number, lookups)
+        if gone is not None and gone.descriptor is not None:
+            self._open.pop(gone, None)
+            gone.descriptor = None
+
+    def way(self, inode: PassedInode) -> tuple[bytes, ...]:
+        """Return the names from the root to a file, as it was last seen. Raise ESTALE."""
+        names: list[bytes] = []
+        while inode is not self.inodes.root:
+            if not inode.places or len(names) == DEEPEST:
+                raise _stale()
+            inode, name = inode.places[-1]
+            names.append(name)
+        return tuple(reversed(names))
+
+    # -- attributes --------------------------------------------------------------------------------------------------
+
+    def getattr(self, inode: PassedInode) -> os.stat_result:
+        if inode is self.inodes.root:
+            return self.open_root()
+        if inode.handles:
+            return os.fstat(next(reversed(inode.handles.values())).number)
+        if inode.descriptor is not None:
+            return os.fstat(inode.descriptor.number)
+        for at, name in self._places(inode):
+            status = _status_at(at, name, inode)
+            if status is not None:
+                return status
+        raise _stale()
+
+    def setattr(self, inode: PassedInode, handle: PassedFile | None, changed: Changed) -> os.stat_result:
+        """Set attributes as chown(2), truncate(2), chmod(2) and utimensat(2) do. Return the status afterwards."""
+        if changed.size is not None:
+            self._truncate(inode, handle, changed.size)
+        found = handle.descriptor if handle is not None else self._look(inode)
+        way = _way_to(found)
+        if changed.uid is not None or changed.gid is not None:
+            os.chown(way, -1 if changed.uid is None else changed.uid, -1 if changed.gid is None else changed.gid)
+        if changed.mode is not None:
+            os.chmod(way, changed.mode)
+        if changed.modified_ns is not None or changed.accessed_ns is not None:
+            now = os.fstat(found.number)
+            accessed = now.st_atime_ns if changed.accessed_ns is None else changed.accessed_ns
+            modified = now.st_mtime_ns if changed.modified_ns is None else changed.modified_ns
+            os.utime(way, ns=(accessed, modified))
+        self._note_change(inode)
+        return os.fstat(found.number)
+
+    def _truncate(self, inode: PassedInode, handle: PassedFile | None, size: int) -> None:
+        inode.stamp = None
+        if handle is not None and handle.writes:
+            handle.written = True
+            os.ftruncate(handle.descriptor.number, size)
+            return
+        with self._opened(inode, os.O_WRONLY | _OPEN) as found:
+            os.ftruncate(found.number, size)
+
+    def _note_change(self, inode: PassedInode) -> None:
+        if inode.places:
+            self.changes.append(inode.places[-1])
+
+    def readlink(self, inode: PassedInode) -> bytes:
+        found = self._look(inode)
+        return os.readlink(b"", dir_fd=found.number)
+
+    def statvfs(self) -> os.statvfs_result:
+        return os.statvfs(_way_to(self.directory(self.inodes.root)))
+
+    # -- extended attributes -----------------------------------------------------------------------------------------
+
+    def getxattr(self, inode: PassedInode, name: bytes) -> bytes:
+        found = self._look(inode)
+        return os.getxattr(_way_to(found), name)
+
+    def listxattr(self, inode: PassedInode) -> list[bytes]:
+        found = self._look(inode)
+        return [os.fsencode(name) for name in os.listxattr(_way_to(found))]
+
+    def setxattr(self, inode: PassedInode, name: bytes, value: bytes) -> None:
+        found = self._look(inode)
+        os.setxattr(_way_to(found), name, value)
+
+    def removexattr(self, inode: PassedInode, name: bytes) -> None:
+        found = self._look(inode)
+        os.removexattr(_way_to(found), name)
+
+    # -- open files --------------------------------------------------------------------------------------------------
+
+    def open(self, inode: PassedInode, flags: int) -> tuple[PassedFile, bool]:
+        """Open a file; the kernel has checked the permissions. Return also if the kernel's pages of it are right."""
+        found = self._opened(inode, _of_file(flags))
+        status = os.fstat(found.number)
+        if not stat.S_ISREG(status.st_mode):
+            raise _stale()
+        opened = PassedFile(inode, found, flags & os.O_ACCMODE != os.O_RDONLY)
+        if flags & os.O_TRUNC:
+            os.truncate(_way_to(found), 0)
+            opened.written = True
+        return opened, self._settled(inode, status)
+
+    def create(
+        self, parent: PassedInode, name: bytes, flags: int, creator: Creator
+    ) -> tuple[Descriptor, os.stat_result]:
+        """Create a file and open it, or open one that is there unless `flags` has O_EXCL."""
+        at = self._to_change(parent, name)
+        is_new, new = True, _of_file(flags) | os.O_CREAT | os.O_EXCL
+        try:
+            found = Descriptor(os.open(name, new, creator.mode, dir_fd=at.number))
+        except FileExistsError:
+            if flags & os.O_EXCL:
+                raise
+            is_new = False
+            found = Descriptor(os.open(name, _of_file(flags), dir_fd=at.number))
+        status = os.fstat(found.number)
+        if is_new:
+            status = self._given(found, at, status, creator)
+        elif not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
+        elif flags & os.O_TRUNC and status.st_size:
+            os.truncate(_way_to(found), 0)
+            status = os.fstat(found.number)
+        self.changes.append((parent, name))
+        return found, status
+
+    def _given(self, found: Descriptor, at: Descriptor, status: os.stat_result, creator: Creator) -> os.stat_result:
+        """Give what was made to the program's user, and the mode that it asked for. Return the status."""
+        uid, gid = creator.uid, creator.gid
+        foreign = (uid, gid) != self._own
+        masked = creator.mode & self._umask and not stat.S_ISLNK(status.st_mode)
+        if not foreign and not masked:
+            return status
+        way = _way_to(found)
+        if foreign:
+            if os.fstat(at.number).st_mode & stat.S_ISGID:
+                gid = -1
+            try:
+                os.chown(way, uid, gid)
+            except PermissionError:
+                pass  # only root gives files away: this one is that of the user who mounted
+        if masked:
+            os.chmod(way, creator.mode | stat.S_IMODE(status.st_mode) & stat.S_ISGID)
+        return os.fstat(found.number)
+
+    def read(self, opened: PassedFile, offset: int, length: int) -> bytes:
+        return os.pread(opened.descriptor.number, length, offset)
+
+    def read_now(self, opened: PassedFile, offset: int, length: int) -> bytes | memoryview | None:
+        """Return bytes that the folder's file system has in memory, else None. Never waits for a disk."""
+        number, buffer = opened.descriptor.number, bytearray(length)
+        try:
+            got = os.preadv(number, [buffer], offset, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                return os.pread(number, length, offset)  # a file system in memory has nothing to wait for
+            if error.errno == errno.EAGAIN:
+                return None
+            raise
+        if got < length and offset + got < os.fstat(number).st_size:
+            return None
+        return memoryview(buffer)[:got]
+
+    def write(self, opened: PassedFile, offset: int, data: bytes) -> int:
+        opened.written = True
+        return os.pwrite(opened.descriptor.number, data, offset)
+
+    def _settled(self, inode: PassedInode, status: os.stat_result) -> bool:
+        """Return whether the kernel's pages of a file are still right, as it is opened."""
+        now = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        right = inode.stamp == now
+        if not right:
+            long_ago = status.st_ctime_ns < (time.time() - SETTLED) * 1e9
+            inode.stamp = now if long_ago else None
+        return right
+
+    def sync(self, descriptor: Descriptor, *, only_data: bool) -> None:
+        (os.fdatasync if only_data else os.fsync)(descriptor.number)
+
+    def closed(self, opened: PassedFile) -> None:
+        """End an open. Raise the error that the file system has kept until now."""
+        if opened.written:
+            self._note_change(opened.inode)
+        opened.descriptor.close()
+
+    def flush(self, opened: PassedFile) -> None:
+        """Raise the error of writing that close(2) would raise."""
+        os.close(os.dup(opened.descriptor.number))
+
+    # -- open directories --------------------------------------------------------------------------------------------
+
+    def opendir(self, inode: PassedInode) -> PassedDirectory:
+        at = self.directory(inode)
+        return PassedDirectory(inode, Descriptor(os.open(b".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=at.number)))
+
+    def begin(self, opened: PassedDirectory) -> None:
+        """Take the names of a directory as they are now."""
+        names = map(os.fsencode, os.listdir(opened.descriptor.number))
+        opened.names = list(names) if self._hidden else [name for name in names if not name.startswith(b".")]
+        opened.looked_at = range(0)
+
+    def look_ahead(self, opened: PassedDirectory, start: int) -> None:
+        """Learn the status of the next entries; None for the mount point. Those that are gone are left out."""
+        opened.ahead.clear()
+        opened.looked_at = range(start, min(start + AT_ONCE, len(opened.names)))
+        at, parent = opened.descriptor.number, opened.inode
+        for place in opened.looked_at:
+            name = opened.names[place]
+            if self.is_mount_point(parent, name):
+                opened.ahead[place] = None
+                continue
+            try:
+                status = os.stat(name, dir_fd=at, follow_symlinks=False)
+            except OSError:
+                continue
+            if status.st_dev not in self._devices:
+                self._arrived_on(status.st_dev)
+            opened.ahead[place] = status
+
+    # -- making and removing -----------------------------------------------------------------------------------------
+
+    def _status_of_new(self, parent: PassedInode, name: bytes, at: Descriptor, creator: Creator) -> os.stat_result:
+        self.changes.append((parent, name))
+        with Descriptor(os.open(name, _LOOK, dir_fd=at.number)) as found:
+            return self._given(found, at, os.fstat(found.number), creator)
+
+    def mkdir(self, parent: PassedInode, name: bytes, creator: Creator) -> os.stat_result:
+        at = self._to_change(parent, name)
+        os.mkdir(name, creator.mode, dir_fd=at.number)
+        return self._status_of_new(parent, name, at, creator)
+
+    def mknod(self, parent: PassedInode, name: bytes, kind: int, creator: Creator) -> os.stat_result:
+        """Make a file, a pipe or a socket. kind: the type bits of its mode."""
+        if kind not in (stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK):
+            raise OSError(errno.EPERM, "the mount has no devices")
+        at = self._to_change(parent, name)
+        os.mknod(name, kind | creator.mode, dir_fd=at.number)
+        return self._status_of_new(parent, name, at, creator)
+
+    def symlink(self, parent: PassedInode, name: bytes, target: bytes, creator: Creator) -> os.stat_result:
+        """Make a symbolic link. Its target is text, which nothing here follows."""
+        at = self._to_change(parent, name)
+        os.symlink(target, name, dir_fd=at.number)
+        return self._status_of_new(parent, name, at, creator)
+
+    def link(self, inode: PassedInode, parent: PassedInode, name: bytes) -> os.stat_result:
+        """Give a file another name."""
+        found = self._look(inode)
+        at = self._to_change(parent, name)
+        os.link(_way_to(found), name, dst_dir_fd=at.number, follow_symlinks=True)
+        self.changes.append((parent, name))
+        return os.fstat(found.number)
+
+    def unlink(self, parent: PassedInode, name: bytes) -> None:
+        at = self._to_change(parent, name)
+        os.unlink(name, dir_fd=at.number)
+        self.changes.append((parent, name))
+
+    def rmdir(self, parent: PassedInode, name: bytes) -> None:
+        at = self._to_change(parent, name)
+        os.rmdir(name, dir_fd=at.number)
+        self.changes.append((parent, name))
+
+    def rename(self, parent: PassedInode, name: bytes, to_parent: PassedInode, to_name: bytes, flags: int) -> None:
+        """Rename, as renameat2(2)."""
+        if flags & ~(NOREPLACE | EXCHANGE):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        at, to = self._to_change(parent, name), self._to_change(to_parent, to_name)
+        if flags == 0:
+            os.rename(name, to_name, src_dir_fd=at.number, dst_dir_fd=to.number)
+        else:
+            rename_with(at.number, name, to.number, to_name, flags)
+        self._moved(to_parent, to_name, to)
+        if flags & EXCHANGE:
+            self._moved(parent, name, at)
+        self.changes += ((parent, name), (to_parent, to_name))
+
+    def _moved(self, parent: PassedInode, name: bytes, at: Descriptor) -> None:
+        """Note the new name of what was renamed: the kernel does not look it up again."""
+        try:
+            status = os.stat(name, dir_fd=at.number, follow_symlinks=False)
+        except OSError:
+            return
+        inode = self.inodes.known(key_of(status))
+        if inode is not None and inode is not self.inodes.root:
+            inode.is_at((parent, name), directory=stat.S_ISDIR(status.st_mode))
+
+
+def _of_file(flags: int) -> int:
+    """Return the flags with which a file is opened.
+
+    The kernel writes pages of a shared mapping through any descriptor that reads and writes. One with O_APPEND would
+    put them at the end, so only a descriptor that cannot be mapped has it.
+    """
+    append = os.O_APPEND if flags & (os.O_ACCMODE | os.O_APPEND) == os.O_WRONLY | os.O_APPEND else 0
+    return flags & _KEPT_FLAGS | append | _OPEN
+
+
+def _is_local(found: Descriptor) -> bool:
+    """Return whether a file is on a local file system (statfs(2))."""
+    answer = (ctypes.c_ulong * 64)()
+    if _libc.fstatfs(found.number, ctypes.byref(answer)) < 0:
+        return False
+    return answer[0] & 0xFFFFFFFF in _LOCAL_MAGIC
+
+
+def _is_local_device(device: int) -> bool:
+    """Return whether a device is that of a local file system, or of a part of one, which is not mounted by itself."""
+    wanted = b"%d:%d" % (os.major(device), os.minor(device))
+    for line in _MOUNTS.read_bytes().splitlines():
+        before, _, after = line.partition(b" - ")
+        if before.split()[2] == wanted:
+            return after.split()[0] in _LOCAL_NAMES
+    return True

@@ -1,0 +1,129 @@
+"""The files of passed folders that the kernel holds, by inode number. Pure.
+
+An inode is a file of a folder: its device and inode number there, whatever its names are. Worker threads use this
+table beside the event loop, so one lock guards what several steps change.
+"""
+
+from hashlib import blake2b
+from os import stat_result
+from stat import S_IFMT
+from threading import Lock
+
+from bbfs.model.inode_number import PASSED
+from bbfs.sources.content.fd import Descriptor
+
+Key = tuple[int, int, int]
+"""The identity of a file: its device, its inode number there, and its type: a number that is used again may be another
+type's."""
+Place = tuple["PassedInode", bytes]
+"""A directory, and a name in it."""
+PLACES_KEPT = 16
+"""Names of one file that are remembered, the last ones. A file with more hard links is found by these."""
+_BITS = 50
+_PLAIN = 1 << _BITS
+"""The least number of a file that is too large to be part of an inode number; the number has a hash instead."""
+_FOLDERS = 1 << (61 - _BITS)
+
+
+class PassedInode:
+    """A file, directory or link of a folder that the kernel holds.
+
+    places: where it was seen, the last one at the end; a directory has one. descriptor: of a directory, with O_PATH,
+    for a while. handles: the descriptors of programs that have the file open, by handle. stamp: size, modification and
+    change time for which the kernel's pages are those of the file; None while it may be written.
+    """
+
+    __slots__ = ("descriptor", "handles", "key", "lookups", "number", "places", "stamp")
+
+    def __init__(self, number: int, key: Key) -> None:
+        self.number = number
+        self.key = key
+        self.places: list[Place] = []
+        self.lookups = 0
+        self.descriptor: Descriptor | None = None
+        self.handles: dict[int, Descriptor] = {}
+        self.stamp: tuple[int, int, int] | None = None
+
+    def is_at(self, place: Place, *, directory: bool) -> None:
+        """Note a name of it."""
+        places = self.places
+        if places and places[-1] == place:
+            return
+        if directory:
+            self.places = [place]
+            return
+        if place in places:
+            places.remove(place)
+        places.append(place)
+        if len(places) > PLACES_KEPT:
+            del places[0]
+
+
+def key_of(status: stat_result) -> Key:
+    return status.st_dev, status.st_ino, S_IFMT(status.st_mode)
+
+
+def folder_of(number: int) -> int:
+    """Return the number of the folder that an inode number belongs to."""
+    return (number >> _BITS + 1) & (_FOLDERS - 1)
+
+
+class PassedInodes:
+    """The inodes of one folder. number: of the folder in its mount, from 0 up. It is part of the inode numbers."""
+
+    def __init__(self, number: int) -> None:
+        if number >= _FOLDERS:
+            raise ValueError(f"more than {_FOLDERS} folders")
+        self._base = PASSED | number << _BITS + 1
+        self._lock = Lock()
+        self._by_key: dict[Key, PassedInode] = {}
+        self._by_number: dict[int, PassedInode] = {}
+        self.root = PassedInode(self._base, (0, 0, 0))
+        """The folder itself, which is always held. Its key is set when it is opened."""
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def __getitem__(self, number: int) -> PassedInode:
+        """Return a held inode. Raise KeyError."""
+        return self.root if number == self._base else self._by_number[number]
+
+    def known(self, key: Key) -> PassedInode | None:
+        return self.root if key == self.root.key else self._by_key.get(key)
+
+    def count(self, status: stat_result, place: Place, *, directory: bool) -> PassedInode:
+        """Count one lookup of a file that was found at a place. Return its inode."""
+        key = key_of(status)
+        with self._lock:
+            inode = self._by_key.get(key)
+            if inode is None:
+                if key == self.root.key:
+                    return self.root
+                inode = PassedInode(self._free(key), key)
+                self._by_key[key] = self._by_number[inode.number] = inode
+            inode.lookups += 1
+            inode.is_at(place, directory=directory)
+            return inode
+
+    def forget(self, number: int, lookups: int) -> PassedInode | None:
+        """Take back lookups. Return the inode if no lookup holds it any more."""
+        with self._lock:
+            inode = self._by_number.get(number)
+            if inode is None:
+                return None
+            inode.lookups -= lookups
+            if inode.lookups > 0:
+                return None
+            del self._by_number[number], self._by_key[inode.key]
+            return inode
+
+    def _free(self, key: Key) -> int:
+        """Return the number of a file: from its own one where that is possible, so that it lasts across mounts."""
+        device, own, _ = key
+        base = self._base
+        if device != self.root.key[0] or not 0 < own < _PLAIN:
+            base |= _PLAIN
+            own = int.from_bytes(blake2b(b"%d %d %d" % key, digest_size=8).digest(), "big") % _PLAIN
+        while base | own in self._by_number:
+            own = (own + 1) % _PLAIN
+        return base | own
