@@ -95,7 +95,7 @@ async def test_the_file_is_the_old_or_the_new_one(
     step: str, stored: bytes, pending: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     source, store = at(step, monkeypatch), PendingStore(tmp_path)
-    with pytest.raises(BaseExceptionGroup) as died:
+    with pytest.raises(BaseExceptionGroup) as died:  # noqa: PT012 - all of it dies
         async with trio.open_nursery() as nursery, World(nursery, source) as world:
             world.manager.writer.pending = store
             [writes] = world.manager.sources.values()
