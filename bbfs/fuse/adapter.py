@@ -37,7 +37,7 @@ from bbfs.model.inode_number import PASSED
 from bbfs.resources.catalog.record import DIRECTORY
 from bbfs.vfs.filesystem import Attributes, FileSystem
 from bbfs.vfs.names import SHORT, Wait, answered
-from bbfs.vfs.writes import NewAttributes
+from bbfs.vfs.writing.writes import NewAttributes
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +97,7 @@ class Operations(pyfuse3.Operations):
         self._files = files
         self._names = files.names
         self._writes = files.writes
+        self._locks = files.locks
         self._directories = files.directories
         self._uncached = files.uncached
         self._owner = owner
@@ -147,7 +148,8 @@ class Operations(pyfuse3.Operations):
             if wants_out(ctx.pid):
                 # The kernel serves programs that look up the same name one by one: let a killed one go at once.
                 raise FUSEError(errno.EINTR)
-            found = await self._waited(ctx, found, self._names.lookup, parent_inode, name)
+            with self._locks.held(parent_inode):
+                found = await self._waited(ctx, found, self._names.lookup, parent_inode, name)
         return self._entry(found)
 
     async def _beside(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
@@ -336,7 +338,7 @@ class Operations(pyfuse3.Operations):
     ) -> tuple[FileInfo, EntryAttributes]:
         if parent_inode >= PASSED:
             return await self._passed.create(parent_inode, name, mode, flags, ctx)
-        with self.interrupts.watching(ctx.pid):
+        with self._locks.held(parent_inode), self.interrupts.watching(ctx.pid):
             handle, found = await self._writes.create(parent_inode, name, flags, mode & ~ctx.umask)
             self._writers[handle] = ctx.pid
             return FileInfo(fh=FileHandleT(handle), keep_cache=True), self._entry(found)
@@ -350,7 +352,8 @@ class Operations(pyfuse3.Operations):
             return await self._passed.mknod(parent_inode, name, mode, ctx)
         if not stat.S_ISREG(mode):
             raise NotSupported("no source has devices, pipes and sockets")
-        return self._entry(await self._writes.make_node(parent_inode, name, mode & ~ctx.umask))
+        with self._locks.held(parent_inode):
+            return self._entry(await self._writes.make_node(parent_inode, name, mode & ~ctx.umask))
 
     @answers
     async def write(self, fh: FileHandleT, off: int, buf: bytes) -> int:
@@ -384,20 +387,23 @@ class Operations(pyfuse3.Operations):
         if parent_inode >= PASSED:
             await self._passed.unlink(parent_inode, name, ctx)
         else:
-            await self._writes.remove(parent_inode, name)
+            with self._locks.held(parent_inode):
+                await self._writes.remove(parent_inode, name)
 
     @answers
     async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: int, ctx: RequestContext) -> EntryAttributes:
         if parent_inode >= PASSED:
             return await self._passed.mkdir(parent_inode, name, mode, ctx)
-        return self._entry(await self._writes.make_directory(parent_inode, name, mode & ~ctx.umask))
+        with self._locks.held(parent_inode):
+            return self._entry(await self._writes.make_directory(parent_inode, name, mode & ~ctx.umask))
 
     @answers
     async def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
         if parent_inode >= PASSED:
             await self._passed.rmdir(parent_inode, name, ctx)
         else:
-            await self._writes.remove_directory(parent_inode, name)
+            with self._locks.held(parent_inode):
+                await self._writes.remove_directory(parent_inode, name)
 
     @answers
     async def rename(
@@ -412,7 +418,8 @@ class Operations(pyfuse3.Operations):
         if parent_inode_old >= PASSED or parent_inode_new >= PASSED:
             await self._passed.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags, ctx)
         else:
-            await self._writes.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags)
+            with self._locks.held(parent_inode_old, parent_inode_new):
+                await self._writes.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags)
 
     @answers
     async def link(

@@ -207,7 +207,7 @@ async def _serve(
         with stop:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(interrupts.run)
-                nursery.start_soon(notifications.run, files.held_below)
+                nursery.start_soon(notifications.run, files.held_below, files.locks)
                 nursery.start_soon(manager.keep_flushing)
                 nursery.start_soon(_report, manager, service)
                 address = await nursery.start(Control(manager, files.refresh, path).run)

@@ -1,6 +1,10 @@
 """The notifications to the kernel that names have changed: a bounded queue, and the thread that sends them.
 
-The kernel takes a notification only when no request for the directory is under way, so sending one may block.
+The kernel takes a notification only when no request has locked the directory, so sending one may block. A thread that
+is blocked there cannot be killed. If the daemon were, its connection would stay open with that thread, and the program
+whose request has the lock would wait for ever. So a name waits here as long as a request for its directory does, and
+for a moment while programs change names there. (What a program has changed itself needs no notification in time: the
+kernel has invalidated its attributes, asks for them, and is sent on by ESTALE.)
 """
 
 import logging
@@ -12,11 +16,16 @@ import pyfuse3
 import trio
 
 from bbfs.model.values import Change
+from bbfs.vfs.directory_locks import DirectoryLocks
 
 log = logging.getLogger(__name__)
 
 MOST = 10_000
 """Names or directories that wait. If there are more, the kernel is notified of every name that it holds."""
+LOOK_EVERY = 0.01
+"""Seconds between two looks at directories that are in use."""
+LATEST = 2.0
+"""Seconds after which a name is sent although programs change names in its directory all the time."""
 AT_ONCE = 200
 """Names that are sent before the queue is looked at."""
 
@@ -36,6 +45,8 @@ class Notifications:
         self._below: dict[tuple[str, ...], None] = {}
         self._filled = trio.Event()
         self._limiter = trio.CapacityLimiter(1)
+        self._locks = DirectoryLocks()
+        self._kept_back: dict[int, float] = {}  # directories in use, with the time (trio's) until which names wait
 
     def __len__(self) -> int:
         return len(self._names) + len(self._below)
@@ -55,8 +66,9 @@ class Notifications:
             self._names, self._below = {}, {(): None}
         self._filled.set()
 
-    async def run(self, held_below: Callable[[Change], Iterator[Names]]) -> None:
+    async def run(self, held_below: Callable[[Change], Iterator[Names]], locks: DirectoryLocks) -> None:
         """Send until cancelled, one by one changes first. held_below: see `KernelCache`."""
+        self._locks = locks
         ended = threading.Event()
         try:
             while True:
@@ -68,17 +80,31 @@ class Notifications:
                     if below:
                         for names in held_below(Change("", "changed", None, frozenset(below), below=True)):
                             await trio.lowlevel.checkpoint()
-                            await self._send_all(names, ended)
+                            self._names.update(dict.fromkeys(names))
                             await self._send_few(ended)
         finally:
             ended.set()
 
     async def _send_few(self, ended: threading.Event) -> None:
         while self._names:
-            names = list(islice(self._names, AT_ONCE))
+            names = list(islice((name for name in self._names if not self._waits(name[0])), AT_ONCE))
+            if not names:
+                await trio.sleep(LOOK_EVERY)
             for name in names:
                 del self._names[name]
             await self._send_all(names, ended)
+
+    def _waits(self, directory: int) -> bool:
+        """Return whether the names of a directory have to wait."""
+        if not self._locks.in_use(directory):
+            self._kept_back.pop(directory, None)
+            return False
+        now = trio.current_time()
+        late = now >= self._kept_back.setdefault(directory, now + LATEST)
+        if late and not self._locks.locked(directory):
+            del self._kept_back[directory]
+            return False
+        return True
 
     async def _send_all(self, names: Names, ended: threading.Event) -> None:
         """Send names in a thread. It ends with the name that it is at when this is cancelled."""

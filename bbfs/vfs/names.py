@@ -16,9 +16,9 @@ from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound
 from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, STAND_IN, Node, Path, inode_version, loads_each_open
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.publish import ABSENT_FOR
-from bbfs.vfs.drafts import Draft
 from bbfs.vfs.file_handles import Attributes, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
+from bbfs.vfs.writing.drafts import Draft
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

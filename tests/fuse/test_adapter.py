@@ -19,6 +19,7 @@ from bbfs.fuse.adapter import Operations, Ownership, answers
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model import errors
 from bbfs.model.errors import BbfsError
+from bbfs.vfs.directory_locks import DirectoryLocks
 from bbfs.vfs.filesystem import FileSystem
 
 OWNER = Ownership(uid=1234, gid=5678)
@@ -68,6 +69,7 @@ class Failing:
     """A file system whose every method ends with the same exception."""
 
     def __init__(self, error: BaseException) -> None:
+        self.locks = DirectoryLocks()
         self._error = error
 
     def __getattr__(self, name: str) -> Any:
@@ -171,7 +173,7 @@ async def test_forget_never_raises_and_goes_on(error: Exception, caplog: pytest.
         if ino == 2:
             raise error
 
-    unused: dict[str, Any] = dict.fromkeys(("names", "directories", "writes", "note_changes"))
+    unused: dict[str, Any] = dict.fromkeys(("names", "directories", "writes", "note_changes", "locks"))
     files = cast(FileSystem, SimpleNamespace(forget=forget, uncached={}, passed=[], **unused))
     inodes = [(pyfuse3.InodeT(2), 1), (pyfuse3.InodeT(3), 4)]
     await Operations(files, OWNER, Interrupts()).forget(inodes)

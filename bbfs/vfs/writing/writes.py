@@ -43,10 +43,10 @@ from bbfs.resources.writing.pending import new_id
 from bbfs.resources.writing.temporary import is_temporary
 from bbfs.resources.writing.writer import record_state
 from bbfs.sources import CanWrite, StatesBeginning, content_type_of, mime_type_of_name
-from bbfs.vfs.drafts import Draft
 from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.names import NAME_MAX, Names, answered
+from bbfs.vfs.writing.drafts import Draft
 
 _NOREPLACE, _EXCHANGE = 1, 2
 """Flags of renameat2(2)."""

@@ -1,0 +1,1 @@
+"""Files and names that programs change: drafts, and the requests that make them."""
