@@ -16,7 +16,7 @@ import pyfuse3
 import trio
 
 from bbfs.model.values import Change
-from bbfs.vfs.directory_locks import DirectoryLocks
+from bbfs.vfs.names import DirectoryLocks
 
 log = logging.getLogger(__name__)
 

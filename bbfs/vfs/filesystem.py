@@ -26,11 +26,10 @@ from bbfs.resources.catalog.record import (
 )
 from bbfs.resources.manager import ResourceManager
 from bbfs.vfs.directory_handles import OpenDirectories
-from bbfs.vfs.directory_locks import DirectoryLocks
 from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles, Opening
 from bbfs.vfs.inode_table import Inode, InodeTable
 from bbfs.vfs.kernel_cache import KernelCache
-from bbfs.vfs.names import Ended, Names, Wait, after, as_bytes
+from bbfs.vfs.names import DirectoryLocks, Ended, Names, Wait, after, as_bytes
 from bbfs.vfs.passthrough.folders import Passed, passed_folders
 from bbfs.vfs.writing.writes import Writes
 from bbfs.vfs.xattrs import ExtendedAttributes, XattrCache

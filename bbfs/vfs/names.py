@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, TypeVarTuple, final
 
 import trio
+from cachetools import LRUCache
 
 from bbfs.model.errors import BbfsError, NameTooLong, NotADirectory, NotFound
 from bbfs.resources.catalog.record import DIRECTORY, NANOSECONDS, STAND_IN, Node, Path, inode_version, loads_each_open
@@ -31,6 +32,11 @@ NAME_MAX = 255
 LOOKUP_WAIT = 0.5
 """Seconds for which a lookup waits for a source. Other programs that look up the same name sleep uninterruptibly in the
 kernel meanwhile, so that not even SIGKILL ends them."""
+
+
+IN_USE = 0.1
+"""Seconds after a request in which the program that sent it likely sends another one for the same directory."""
+LOCKS_KEPT = 1000
 
 
 @final
@@ -270,3 +276,38 @@ class Names:
 def as_bytes(target: str) -> bytes:
     """Return a link's target as the source has it; that of a folder may hold any bytes."""
     return target.encode("utf-8", "surrogateescape")
+
+
+class DirectoryLocks:
+    """The directories, by inode number, that the kernel has locked: for a request that waits, or likely for the next
+    one of a program that creates, renames or removes names.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: Counter[int] = Counter()
+        self._used_until: LRUCache[int, float] = LRUCache(LOCKS_KEPT)
+
+    @contextmanager
+    def held(self, *directories: int) -> Iterator[None]:
+        """Note that the kernel has locked directories for a request, as long as that waits."""
+        self._waiting.update(directories)
+        try:
+            yield
+        finally:
+            self._waiting.subtract(directories)
+            for directory in directories:
+                self.used(directory)
+                if not self._waiting[directory]:
+                    del self._waiting[directory]
+
+    def used(self, directory: int) -> None:
+        """Note that a program changes something in a directory."""
+        self._used_until[directory] = trio.current_time() + IN_USE
+
+    def locked(self, directory: int) -> bool:
+        """Return whether a request for a directory waits."""
+        return directory in self._waiting
+
+    def in_use(self, directory: int) -> bool:
+        """Return whether a request for a directory waits, or has ended just now."""
+        return directory in self._waiting or trio.current_time() < self._used_until.get(directory, 0.0)

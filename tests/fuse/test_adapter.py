@@ -19,8 +19,8 @@ from bbfs.fuse.adapter import Operations, Ownership, answers
 from bbfs.fuse.waiting_programs import Interrupts
 from bbfs.model import errors
 from bbfs.model.errors import BbfsError
-from bbfs.vfs.directory_locks import DirectoryLocks
 from bbfs.vfs.filesystem import FileSystem
+from bbfs.vfs.names import DirectoryLocks
 
 OWNER = Ownership(uid=1234, gid=5678)
 NOBODY = cast(pyfuse3.RequestContext, SimpleNamespace(pid=0, umask=0o022))

@@ -10,7 +10,7 @@ import trio
 
 from bbfs.fuse.notifications import MOST, Names, Notifications
 from bbfs.model.values import Change
-from bbfs.vfs.directory_locks import DirectoryLocks
+from bbfs.vfs.names import DirectoryLocks
 
 BOUND = 10.0
 
