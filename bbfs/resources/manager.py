@@ -845,16 +845,17 @@ class ResourceManager:
         native = parsed.original_uri
         return source, source.catalog.record_of(str(parsed), native)
 
-    async def write_resource(self, uri: str, data: bytes, expected: Expected) -> ResourceMetadata:
+    async def write_resource(self, uri: str, data: bytes, expected: Expected, *, keep: bool = True) -> ResourceMetadata:
         """Create a resource, or replace its content, by its bbfs URI. Return its metadata as the source has it now.
 
         When this returns, the source has the content, and a lookup finds it. Raise BbfsError: ReadOnly if the source is
-        not written, Conflict if it has another state than the expected one. The content is a pending write then.
+        not written, Conflict if it has another state than the expected one. The content is a pending write then, unless
+        `keep` is false: the caller has it still.
         """
         source, native_uri = self._parsed(uri)
         known = source.catalog.record(native_uri)
         path = known.path if known is not None and known.path else None
-        record = await self.writer.write(source, native_uri, MemoryContent(data), expected, path=path)
+        record = await self.writer.write(source, native_uri, MemoryContent(data), expected, path=path, keep=keep)
         if path is None:
             await self._relist(source)
         return self.described(record)

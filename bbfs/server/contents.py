@@ -68,12 +68,13 @@ class ContentItem:
             return types.AudioContent(data=encoded, mime_type=self.mime_type or "", _meta=meta)
         return types.EmbeddedResource(resource=self.contents(), _meta=meta)
 
-    def contents(self) -> types.TextResourceContents | types.BlobResourceContents:
-        """Return the content as an item of `resources/read`."""
+    def contents(self, version: str | None = None) -> types.TextResourceContents | types.BlobResourceContents:
+        """Return the content as an item of `resources/read`. version: for a write that replaces exactly this."""
+        meta = {"etag": version} if version is not None else None
         if self.text is not None:
-            return types.TextResourceContents(uri=self.uri, mime_type=self.mime_type, text=self.text)
+            return types.TextResourceContents(uri=self.uri, mime_type=self.mime_type, text=self.text, _meta=meta)
         blob = base64.b64encode(self.data).decode()
-        return types.BlobResourceContents(uri=self.uri, mime_type=self.mime_type, blob=blob)
+        return types.BlobResourceContents(uri=self.uri, mime_type=self.mime_type, blob=blob, _meta=meta)
 
 
 async def items_of(loaded: LoadedResource, base_prefix: str, budget: Budget) -> list[ContentItem]:

@@ -41,6 +41,8 @@ def resource(manager: ResourceManager, source: Source, record: Record, path: Pat
         path = plain_path(record.metadata.native_uri, source.data.scheme).path
     if path:
         known["path"] = shown_path(source, path)
+    if source.writes is not None and (version := manager.described(record).etag) is not None:
+        known["version"] = version
     return {**known, "kind": record.metadata.kind}
 
 
@@ -121,6 +123,7 @@ RESOURCE_SCHEMA = _object(
         "path": {**_TEXT, "description": "Below the data source; of a directory, for load_datasource."},
         "size": {"type": "integer", "description": "Bytes."},
         "lastModified": {**_TEXT, "description": "ISO 8601, UTC."},
+        "version": {**_TEXT, "description": "For ifMatch of write_resource and remove_resource."},
         "annotations": {"type": "object"},
         "mcpData": {"type": "object"},
         "properties": {"type": "object", "description": "What only this type of source tells."},

@@ -107,7 +107,13 @@ class Service(NotifyingServer[Any]):
             items = await items_of(loaded, base_prefix, Budget(self._most_bytes))
         except BbfsError as error:
             raise _failure(ctx, params.uri, certain(self._manager, params.uri, error)) from error
-        return types.ReadResourceResult(contents=[item.contents() for item in items])
+        version = await self._version(params.uri) if len(items) == 1 else None
+        return types.ReadResourceResult(contents=[item.contents(version) for item in items])
+
+    async def _version(self, uri: str) -> str | None:
+        """Return the version of a loaded resource, if its source can be written."""
+        source, record = await self._manager.record_of(uri)
+        return self._manager.described(record).etag if source.writes is not None else None
 
     def _resource(self, record: Record) -> types.Resource:
         known = self._manager.size_now(record)
@@ -155,7 +161,9 @@ class Service(NotifyingServer[Any]):
     # -- tools and completion ----------------------------------------------------------------------------------------
 
     async def _list_tools(self, _ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=definitions([s.data.id for s in self._manager.sources.values()]))
+        sources = self._manager.sources.values()
+        written = [source.data.id for source in sources if source.writes is not None]
+        return types.ListToolsResult(tools=definitions([source.data.id for source in sources], written))
 
     async def _call_tool(self, _ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:

@@ -73,11 +73,13 @@ class Writer:
         *,
         path: Path | None = None,
         write_id: str | None = None,
+        keep: bool = True,
     ) -> Record:
         """Hand over a content. Return the record of the resource as the source has it now.
 
         path: of the resource in the catalog, if a name of the mount leads to it. write_id: of the pending write, the
-        same for all attempts. Raise BbfsError: then the content is a pending write.
+        same for all attempts. keep: the content is a pending write before, and stays one after an error; if not, the
+        caller has it still. Raise BbfsError.
         """
         handler = self._handler(source, native_uri, "create" if expected.exists is False else "replace")
         item = PendingWrite(
@@ -90,7 +92,8 @@ class Writer:
             content.size,
             time.time(),
         )
-        await trio.to_thread.run_sync(self.pending.keep, item, content)
+        if keep:
+            await trio.to_thread.run_sync(self.pending.keep, item, content)
         ended = False
 
         async def hand_over() -> Record:
@@ -102,18 +105,19 @@ class Writer:
                     metadata = await handler.write(native_uri, content, expected)
             except BbfsError as error:
                 ended = True
-                await self._failed(source, item, error)
+                await self._failed(source, item, error, keep)
                 raise
             ended = True
             log.debug("%s: handed over %s, %d bytes", source.data.id, item.uri, item.size)
-            await trio.to_thread.run_sync(self.pending.drop, item.id)
+            if keep:
+                await trio.to_thread.run_sync(self.pending.drop, item.id)
             return await self._stored(source, metadata, content, path)
 
         try:
             return await self._do(source, hand_over, content.size)
         except BbfsError as error:
             if not ended:  # by the deadline
-                await self._failed(source, item, error)
+                await self._failed(source, item, error, keep)
             raise
 
     async def remove(self, source: Source, native_uri: str, expected: Expected, path: Path | None = None) -> None:
@@ -242,8 +246,11 @@ class Writer:
 
     # -- afterwards --------------------------------------------------------------------------------------------------
 
-    async def _failed(self, source: Source, item: PendingWrite, error: BbfsError) -> None:
+    async def _failed(self, source: Source, item: PendingWrite, error: BbfsError, keep: bool) -> None:
         source.error = f"{item.native_uri}: not written: {error}"
+        if not keep:
+            log.info("%s: %s: not written: %s", source.data.id, item.uri, error)
+            return
         log.warning("%s: %s: not written: %s; `bbfs pending` has it as %s", source.data.id, item.uri, error, item.id)
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(self._keep_failed, replace(item, error=f"{type(error).__name__}: {error}"))

@@ -8,7 +8,7 @@ import mcp_types as types
 from pydantic import BaseModel, ValidationError
 
 from bbfs.resources.manager import ResourceManager
-from bbfs.server.tools import grep_resources, load_datasource, load_resources, search_resources
+from bbfs.server.tools import grep_resources, load_datasource, load_resources, search_resources, write_resources
 from bbfs.serving.bounds import shortened
 
 _ARGUMENTS: Mapping[str, type[BaseModel]] = {
@@ -16,26 +16,55 @@ _ARGUMENTS: Mapping[str, type[BaseModel]] = {
     load_resources.NAME: load_resources.ResourceArguments,
     search_resources.NAME: search_resources.SearchArguments,
     grep_resources.NAME: grep_resources.GrepArguments,
+    write_resources.WRITE: write_resources.WriteArguments,
+    write_resources.REMOVE: write_resources.RemoveArguments,
 }
 MOST_PROBLEMS = 10
 """Faults of the arguments that a refusal names."""
 _READS = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True)
+_WRITES = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True)
 
 
-def _tool(name: str, title: str, description: str, arguments: type[BaseModel], output: Mapping[str, Any]) -> types.Tool:
+def _tool(
+    name: str,
+    title: str,
+    description: str,
+    arguments: type[BaseModel],
+    output: Mapping[str, Any],
+    effects: types.ToolAnnotations = _READS,
+) -> types.Tool:
     return types.Tool(
         name=name,
         title=title,
         description=description,
         input_schema=arguments.model_json_schema(),
         output_schema=dict(output),
-        annotations=_READS,
+        annotations=effects,
     )
 
 
-def definitions(source_ids: list[str]) -> list[types.Tool]:
-    """Return the definitions for a server with these sources."""
-    there = ", ".join(source_ids) or "none"
+def definitions(source_ids: list[str], written_ids: list[str]) -> list[types.Tool]:
+    """Return the definitions for a server with these sources. written_ids: of those that can be written."""
+    there, written = ", ".join(source_ids) or "none", ", ".join(written_ids)
+    writing = [
+        _tool(
+            write_resources.WRITE,
+            "Write a resource",
+            "Create a resource, or replace its whole content. When it returns without an error, the data source has "
+            f"the content. Data sources that can be written: {written}.",
+            write_resources.WriteArguments,
+            write_resources.OUTPUT,
+            _WRITES,
+        ),
+        _tool(
+            write_resources.REMOVE,
+            "Remove a resource",
+            f"Remove a resource from its data source for good. Data sources that can be written: {written}.",
+            write_resources.RemoveArguments,
+            write_resources.OUTPUT,
+            _WRITES,
+        ),
+    ]
     return [
         _tool(
             load_datasource.NAME,
@@ -70,6 +99,7 @@ def definitions(source_ids: list[str]) -> list[types.Tool]:
             grep_resources.GrepArguments,
             grep_resources.OUTPUT,
         ),
+        *(writing if written_ids else []),
     ]
 
 
@@ -81,6 +111,7 @@ class Tools:
         self._resources = load_resources.Resources(manager, most_bytes)
         self._searches = search_resources.Searches(manager)
         self._greps = grep_resources.Greps(manager)
+        self._writings = write_resources.Writings(manager)
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None) -> types.CallToolResult:
         """Call a tool. Wrong arguments are explained in the result, for the model to read. Raises KeyError."""
@@ -96,6 +127,10 @@ class Tools:
             return await self._searches.search(given)
         if isinstance(given, grep_resources.GrepArguments):
             return await self._greps.grep(given)
+        if isinstance(given, write_resources.WriteArguments):
+            return _structured(await self._writings.write(given))
+        if isinstance(given, write_resources.RemoveArguments):
+            return _structured(await self._writings.remove(given))
         assert isinstance(given, load_datasource.SourceArguments)
         return _structured(await self._data_sources.load(given))
 

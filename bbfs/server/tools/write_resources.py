@@ -1,0 +1,108 @@
+"""The tools `write_resource` and `remove_resource`, for the data sources that can be written."""
+
+import base64
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from bbfs.model.errors import BbfsError, Conflict, NotFound
+from bbfs.model.values import Expected
+from bbfs.resources.manager import ResourceManager
+from bbfs.server import documents
+from bbfs.server.errors import certain, described
+from bbfs.serving.bounds import LONGEST_URI
+
+WRITE = "write_resource"
+REMOVE = "remove_resource"
+_LONGEST_VERSION = 1024
+"""Characters."""
+
+
+class RemoveArguments(BaseModel):
+    """The arguments of `remove_resource`."""
+
+    model_config = ConfigDict(title="Arguments", extra="forbid", strict=True)
+
+    uri: str = Field(max_length=LONGEST_URI, description="The URI of the resource.")
+    ifMatch: str | None = Field(  # noqa: N815 - as the header of HTTP, in the spelling of this server's arguments
+        default=None,
+        max_length=_LONGEST_VERSION,
+        description=(
+            "The version that is changed, as load_resources has it in the metadata, and a read in _meta.etag: if "
+            "another is there, the code is conflict. '*' is any version, '' none: there must be no such resource. "
+            "Without it, whatever is there is changed."
+        ),
+    )
+
+
+class WriteArguments(RemoveArguments):
+    """The arguments of `write_resource`."""
+
+    text: str | None = Field(default=None, description="The whole new content, if it is text. Either this or blob.")
+    blob: str | None = Field(default=None, description="The whole new content in Base64.")
+
+    @model_validator(mode="after")
+    def _one_content(self) -> "WriteArguments":
+        if (self.text is None) == (self.blob is None):
+            raise ValueError("give either text or blob")
+        self.data()
+        return self
+
+    def data(self) -> bytes:
+        """Return the content. Raise ValueError for what stands for no bytes."""
+        return self.text.encode() if self.text is not None else base64.b64decode(self.blob or "", validate=True)
+
+
+OUTPUT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "uri": {"type": "string"},
+        "metadata": {**documents.RESOURCE_SCHEMA, "description": "Of the resource as it is now, if it was written."},
+        "error": documents.ERROR_SCHEMA,
+    },
+    "required": ["uri"],
+}
+
+
+class Writings:
+    """Answers `write_resource` and `remove_resource`."""
+
+    def __init__(self, manager: ResourceManager) -> None:
+        self._manager = manager
+
+    async def write(self, given: WriteArguments) -> dict[str, Any]:
+        """Return the structured result. The client keeps a content that its source does not take."""
+        try:
+            expected = await self._expected(given)
+            written = await self._manager.write_resource(given.uri, given.data(), expected, keep=False)
+            source, record = await self._manager.record_of(written.uri)
+        except BbfsError as error:
+            return self._failure(given.uri, error)
+        return {"uri": written.uri, "metadata": documents.resource(self._manager, source, record, record.path)}
+
+    async def remove(self, given: RemoveArguments) -> dict[str, Any]:
+        """Return the structured result."""
+        try:
+            await self._manager.remove_resource(given.uri, await self._expected(given))
+        except BbfsError as error:
+            return self._failure(given.uri, error)
+        return {"uri": given.uri}
+
+    async def _expected(self, given: RemoveArguments) -> Expected:
+        """Return the state that the source must have. Raise BbfsError, Conflict among them."""
+        if given.ifMatch is None:
+            return Expected()
+        if given.ifMatch in ("", "*"):
+            return Expected(exists=given.ifMatch == "*")
+        _, record = await self._manager.record_of(given.uri)
+        if record.metadata.etag is None and record.digest is None:  # only a load tells which of the two there will be
+            try:
+                await self._manager.load_resource(given.uri)
+            except NotFound as error:
+                raise Conflict(f"{given.uri}: it is gone: {error}") from error
+        if record.metadata.etag is not None:
+            return Expected(exists=True, etag=given.ifMatch)
+        return Expected(exists=True, version=given.ifMatch)
+
+    def _failure(self, uri: str, error: BbfsError) -> dict[str, Any]:
+        return {"uri": uri, "error": described(certain(self._manager, uri, error))}
