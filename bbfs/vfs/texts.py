@@ -7,10 +7,10 @@ A text is made when a program asks for its size or opens it, and made again when
 from collections.abc import Callable
 from functools import partial
 
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 
 from bbfs.model.digest import version_of
-from bbfs.model.errors import NotFound
+from bbfs.model.errors import BbfsError, NotFound, ProtocolViolation, TooLarge
 from bbfs.model.uri_paths import hide_component, show_component
 from bbfs.model.values import (
     Change,
@@ -36,6 +36,8 @@ _PATIENCE = 60.0
 """Seconds for loading a document, besides those for its conversion."""
 _KEPT = 10_000
 """Documents whose changes are followed."""
+_REFUSED = 300.0
+"""Seconds for which a version of a document that was refused is not read again: each attempt may take its bounds."""
 
 
 class TextHandler:
@@ -52,6 +54,7 @@ class TextHandler:
         self._manager = manager
         self._reader = reader
         self._made: LRUCache[Path, str] = LRUCache(_KEPT)
+        self._refused: TTLCache[tuple[str, str], Callable[[], BbfsError]] = TTLCache(_KEPT, _REFUSED, manager.clock)
         self._opening: set[Path] = set()
         self._sink: Callable[[Change], None] = lambda _change: None
 
@@ -96,8 +99,14 @@ class TextHandler:
         ttl = self._manager.fresh_for(record)
         if made == version:
             return Unchanged(ttl, metadata)
+        if (refusal := self._refused.get((native_uri, made))) is not None:
+            raise refusal()
         convert = partial(self._reader.text, content, kind, owner=record.source_id, what=document[-1])
-        text = await self._manager.text(record, made, convert)
+        try:
+            text = await self._manager.text(record, made, convert)
+        except (TooLarge, ProtocolViolation) as error:
+            self._refused[native_uri, made] = partial(type(error), *error.args)
+            raise
         return Loaded((Part(None, MARKDOWN, MemoryContent(text, made), "text"),), ttl, metadata)
 
     def watch(self, sink: Callable[[Change], None]) -> None:

@@ -175,9 +175,13 @@ async def test_an_expired_document_of_the_same_version_is_not_converted_again(nu
 @pytest.mark.semantics("S38", "S23")
 async def test_a_document_over_a_bound_fails_with_its_errno(nursery: trio.Nursery) -> None:
     async with World(nursery, tree(**{"a.pdf": b"huge"})) as world:
-        await with_texts(world)
+        reader = await with_texts(world)
         with pytest.raises(TooLarge) as caught:
             await world.kernel.stat(f"{TREE}/a.pdf.md")
+        world.clock.advance(60)
+        with pytest.raises(TooLarge):
+            await world.kernel.cat(f"{TREE}/a.pdf.md")
+        assert reader.asked == ["a.pdf"]  # the same version is not read again
         assert caught.value.errno == errno.EFBIG
         assert await world.kernel.xattr(f"{TREE}/a.pdf.md", "user.bbfs.error") == "a.pdf: too large"
 

@@ -1,13 +1,11 @@
 """Documents as text: what each kind becomes, and what is refused."""
 
-import os
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from io import BytesIO
 
 import office_documents as made
 import pytest
+from hostile_documents import HOSTILE_FILES
 
 from bbfs.model.errors import NotSupported, ProtocolViolation, TooLarge
 from bbfs.model.values import DocumentBounds, ResourceMetadata
@@ -80,68 +78,9 @@ async def test_a_bound_names_its_option(name: str) -> None:
         await text(document, kind, DocumentReader(bounds))
 
 
-def deep(depth: int) -> str:
-    return "<w:tbl><w:tr><w:tc>" * depth + "</w:tc></w:tr></w:tbl>" * depth
-
-
-def entities() -> str:
-    levels = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 12))
-    return f'<!DOCTYPE a [<!ENTITY e0 "x">{levels}]><container>&e11;</container>'
-
-
-def loop() -> bytes:
-    """Return a PDF file whose tree of pages has itself as a branch."""
-    return made.pdf_of(["<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 2 >>"])
-
-
-def many_pages() -> bytes:
-    """Return a PDF file that has one page half a million times."""
-    kids = "3 0 R " * 500_000
-    page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] >>"
-    pages = f"<< /Type /Pages /Kids [{kids}] /Count 500000 >>"
-    return made.pdf_of(["<< /Type /Catalog /Pages 2 0 R >>", pages, page])
-
-
-def understated(document: bytes) -> bytes:
-    """Return an archive whose last member says to have 1000 bytes."""
-    changed = bytearray(document)
-    for signature, place in ((b"PK\3\4", 22), (b"PK\1\2", 24)):
-        at = changed.rindex(signature) + place
-        changed[at : at + 4] = (1000).to_bytes(4, "little")
-    return bytes(changed)
-
-
-def sheet() -> bytes:
-    """Return an Excel file with one sheet of 100 MB, which has cells in the last column and the last row."""
-    small = made.excel("a", ("x",))
-    with zipfile.ZipFile(BytesIO(small)) as opened:
-        members: dict[str, str | bytes] = {name: opened.read(name) for name in opened.namelist()}
-    row = '<row r="{0}"><c r="XFD{0}" t="inlineStr"><is><t>{1}</t></is></c></row>'
-    rows = "".join(row.format(number, "x" * 100_000) for number in (*range(1, 1000), 1_048_576))
-    beginning = '<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>'
-    members["xl/worksheets/sheet1.xml"] = f"{beginning}{rows}</sheetData></worksheet>"
-    return made.archive(members)
-
-
-HOSTILE: Mapping[str, tuple[str, Callable[[], bytes]]] = {
-    "a bomb that states a small size": ("word", lambda: understated(made.word(body="<w:p/>" * 500_000))),
-    "blank paragraphs": ("word", lambda: made.word(body="<w:p/>" * 500_000)),
-    "deep XML": ("word", lambda: made.word(body=deep(100_000))),
-    "deep XML in a book": ("epub", lambda: made.epub("x", container="<a>" * 1_000_000)),
-    "entities": ("epub", lambda: made.epub("x", container=entities())),
-    "a tree of pages with a loop": ("pdf", loop),
-    "half a million pages": ("pdf", many_pages),
-    "a sheet of 100 MB": ("excel", sheet),
-    "no archive": ("excel", lambda: b"PK\3\4" + os.urandom(1000)),
-    "garbage": ("pdf", lambda: b"%PDF-1.7\n" + bytes(range(256)) * 1000),
-    "an empty file": ("powerpoint", lambda: b""),
-    "an archive of another kind": ("powerpoint", lambda: made.word("a")),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", HOSTILE_FILES)
 async def test_a_hostile_document_is_refused_in_bounded_time(name: str) -> None:
-    kind, document = HOSTILE[name]
+    kind, document = HOSTILE_FILES[name]
     reader = DocumentReader(DocumentBounds(seconds=1))
     with pytest.raises((TooLarge, ProtocolViolation), match=r"^report: "):
         await text(document(), kind, reader)
