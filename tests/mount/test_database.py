@@ -252,7 +252,7 @@ def test_an_archive_of_a_large_table_has_all_rows_and_no_empty_file(
     for command in ("tar --sort=name -cf - . | tar -xf - -C", "cp -a ."):
         copy = tmp_path / command.split()[0]
         copy.mkdir()
-        shell(f"{command} {copy}", directory=source)
+        shell(f"{command} {copy}", directory=source, timeout=60)
         assert not [path for path in copy.rglob("*") if path.is_file() and not path.stat().st_size]
         parts = sorted((copy / "public/large/rows").iterdir())
         assert [part.name for part in parts] == [

@@ -22,7 +22,7 @@ from forked_daemon import ForkedDaemon
 
 from bbfs.fuse import mountpoint
 
-START_TIMEOUT = 20.0
+START_TIMEOUT = 60.0
 STOP_TIMEOUT = 12.0
 LEFTOVER_GRACE = 1.0
 _QUIET = re.compile(r"(?:[-0-9]+ [:,0-9]+ )?bbfs: (?:debug|info): ")

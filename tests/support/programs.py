@@ -17,7 +17,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-DEFAULT_TIMEOUT = 15.0
+DEFAULT_TIMEOUT = 25.0
+"""Seconds for a program on a busy machine: fewer than a source has, so one that waits for a source that hangs fails."""
 KILL_WAIT = 3.0
 POLL = 0.01
 
@@ -126,7 +127,7 @@ except OSError as error:
     return {"ENOTSUP": "EOPNOTSUPP", "EWOULDBLOCK": "EAGAIN"}.get(answer, answer)
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout: float = 10.0) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout: float = DEFAULT_TIMEOUT) -> None:
     """Look at a condition again and again until it holds. Raises AssertionError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
