@@ -240,10 +240,8 @@ def test_pages_without_an_end_are_given_up(mount: Mount, programs: type[Program]
     assert time.monotonic() - started < TIMEOUT + 4
     assert listing(odd(mount, "pages-same")) == "OK a b c"
     assert problem(mount, "pages-same") == "the server repeats its pages: the listing may be incomplete"
-    logged = time.monotonic() + 10  # the task of the request logs it after the program has its answer
-    while "pages-slow: resources/list: given up after" not in mount.log():
-        assert time.monotonic() < logged, mount.log()
-        time.sleep(0.02)
+    # The task of the request logs it after the program has its answer.
+    wait_until(lambda: "pages-slow: resources/list: given up after" in mount.log(), "it is logged")
     assert len(many.wait(30).text.split()) == 10_000
     assert problem(mount, "pages-quick") == "the server has more than 10000 pages: the listing is incomplete"
 

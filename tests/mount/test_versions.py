@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -159,9 +158,9 @@ def test_local_files_are_looked_at_again_after_a_second(mounted: Mounts, tmp_pat
     path = mounted(folder("local", tmp_path)) / "bb-filesystem+local+file/file"
     assert run("cat", path).text == "old"
     (tmp_path / "file").write_text("the new one")
-    wait_until(lambda: run("cat", path).text == "the new one", "the change shows", timeout=3)
+    wait_until(lambda: run("cat", path).text == "the new one", "the change shows")
     (tmp_path / "late").write_text("x")
-    wait_until(lambda: run("cat", path.with_name("late"), status=None).text == "x", "the new file shows", timeout=3)
+    wait_until(lambda: run("cat", path.with_name("late"), status=None).text == "x", "the new file shows")
 
 
 @pytest.mark.semantics("S15")
@@ -287,9 +286,7 @@ def test_an_expired_listing_is_served_while_it_is_refreshed(mounted: Mounts, ser
     assert run("ls", directory).text.split() == ["a"]
     server.hang_listing()
     server.add("test://d/b", "b")
-    started = time.monotonic()
     assert run("ls", directory).text.split() == ["a"]
-    assert time.monotonic() - started < 2
     server.release_listing()
     wait_until(lambda: run("ls", directory).text.split() == ["a", "b"], "the new listing shows")
 
