@@ -7,7 +7,9 @@ A request of the file system that may have to wait for a source is a plain funct
 The caller awaits that and asks again with all waits that have ended. So an answer that is cached costs no coroutine.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar, TypeVarTuple, final
 
 import trio
