@@ -143,7 +143,7 @@ class FilesystemHandler:
             status = await self._in_thread(lambda _: new.take_place(expected), path)
         finally:
             with trio.CancelScope(shield=True):
-                await self._in_thread(lambda _: new.close(), path)
+                await self._in_thread(lambda _: new.drop(), path)
         return self._file(path, status)
 
     async def remove(self, native_uri: str, expected: Expected) -> None:

@@ -9,6 +9,7 @@ import errno
 import os
 import secrets
 import stat
+from contextlib import suppress
 
 from bbfs.model.errors import Conflict, Denied, Exists, IsADirectory, NotFound
 from bbfs.model.values import Expected
@@ -31,7 +32,10 @@ def rename_with(at: int, name: bytes, to: int, to_name: bytes, flags: int) -> No
 
 
 class Replacement:
-    """A file that is being written to take a name. Use it as a context: without `take_place` nothing remains of it."""
+    """A file that is being written to take a name. `drop` it if it did not.
+
+    Its descriptors are closed with the last reference: a thread that was given up may still use them.
+    """
 
     def __init__(self, root: Root, path: Components) -> None:
         self._directory = _open_parent(root, path)
@@ -61,12 +65,11 @@ class Replacement:
         os.fsync(at)
         return os.fstat(number)
 
-    def close(self) -> None:
+    def drop(self) -> None:
+        """Remove the file unless it has taken its name."""
         if self._is_there:
-            os.unlink(self._temporary, dir_fd=self._directory.number)
-            self._is_there = False
-        self._file.close()
-        self._directory.close()
+            with suppress(FileNotFoundError):  # it takes its name just now, in a thread that was given up
+                os.unlink(self._temporary, dir_fd=self._directory.number)
 
 
 def _copy_attributes(at: int, name: bytes, to: int) -> None:

@@ -1,0 +1,145 @@
+"""Whole files, names, directories and times that are written to a local folder by its handler."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from test_filesystem import load_bytes, make
+
+from bbfs.model.errors import (
+    BbfsError,
+    Conflict,
+    Denied,
+    Exists,
+    IsADirectory,
+    NoSpace,
+    NotEmpty,
+    NotFound,
+    ReadOnly,
+)
+from bbfs.model.values import Expected
+from bbfs.sources import CanMakeDirectories, CanRename, CanSetTime
+from bbfs.sources.content.memory import MemoryContent
+from bbfs.sources.filesystem import writing
+from bbfs.sources.filesystem.handler import FilesystemHandler
+
+ANY = Expected()
+NEW = Expected(exists=False)
+
+
+@pytest.fixture
+def handler(tmp_path: Path) -> FilesystemHandler:
+    (tmp_path / "root").mkdir()
+    return make(tmp_path / "root", tmp_path / "root" / "mnt")
+
+
+async def write(handler: FilesystemHandler, uri: str, data: bytes, expected: Expected = ANY) -> str | None:
+    return (await handler.write(uri, MemoryContent(data), expected)).etag
+
+
+@pytest.mark.semantics("S32")
+async def test_a_file_is_created_and_replaced_with_its_mode_and_attributes(
+    handler: FilesystemHandler, tmp_path: Path
+) -> None:
+    assert isinstance(handler, CanRename)
+    assert isinstance(handler, CanMakeDirectories)
+    assert isinstance(handler, CanSetTime)
+    path = tmp_path / "root" / "a b.txt"
+    etag = await write(handler, "file:./a%20b.txt", b"one", NEW)
+    assert etag == (await handler.stat("file:./a%20b.txt")).etag
+    path.chmod(0o640)
+    try:
+        os.setxattr(path, "user.note", b"kept")
+    except OSError:
+        pytest.skip("the file system of the tests has no extended attributes")
+    large = os.urandom((1 << 20) + 5)
+    await write(handler, "file:./a%20b.txt", large, Expected(True, (await handler.stat("file:./a%20b.txt")).etag))
+    assert path.read_bytes() == large
+    assert await load_bytes(handler, "file:./a%20b.txt") == large
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert os.getxattr(path, "user.note") == b"kept"
+    assert os.listdir(tmp_path / "root") == ["a b.txt"]
+
+
+@pytest.mark.semantics("S32")
+async def test_another_version_is_a_conflict_and_stays(handler: FilesystemHandler, tmp_path: Path) -> None:
+    path = tmp_path / "root" / "a"
+    etag = await write(handler, "file:./a", b"one", NEW)
+    path.write_bytes(b"of somebody else")
+    expected = Expected(True, etag)
+    with pytest.raises(Conflict):
+        await write(handler, "file:./a", b"two", expected)
+    with pytest.raises(Conflict):
+        await handler.remove("file:./a", expected)
+    with pytest.raises(Exists):
+        await write(handler, "file:./a", b"two", NEW)
+    assert path.read_bytes() == b"of somebody else"
+    path.unlink()
+    with pytest.raises(Conflict):
+        await write(handler, "file:./a", b"two", expected)
+    assert os.listdir(tmp_path / "root") == []
+
+
+@pytest.mark.semantics("S29")
+async def test_nothing_is_written_through_links_out_of_the_root_or_at_the_mount_point(
+    handler: FilesystemHandler, tmp_path: Path
+) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "root" / "l").symlink_to(tmp_path / "outside")
+    (tmp_path / "root" / "f").symlink_to(tmp_path / "outside" / "new")
+    (tmp_path / "root" / "mnt").mkdir()
+    for uri in ("file:./l/new", "file:./f", "file:./mnt", "file:./mnt/new", "file:./../outside/new"):
+        with pytest.raises((Denied, NotFound)):
+            await write(handler, uri, b"1")
+    with pytest.raises((Denied, NotFound)):
+        await handler.make_directory("file:./l/new")
+    with pytest.raises(Denied):
+        await handler.remove_directory("file:./mnt")
+    assert os.listdir(tmp_path / "outside") == []
+    await handler.remove("file:./f", ANY)  # the link itself
+    assert sorted(os.listdir(tmp_path / "root")) == ["l", "mnt"]
+
+
+@pytest.mark.semantics("S33")
+async def test_names_directories_and_times(handler: FilesystemHandler, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    await handler.make_directory("file:./d")
+    await write(handler, "file:./d/a", b"1")
+    await write(handler, "file:./b", b"2")
+    with pytest.raises(Exists):
+        await handler.rename("file:./b", "file:./d/a", replace=False)
+    assert (await handler.rename("file:./b", "file:./d/a", replace=True)).native_uri == "file:./d/a"
+    assert (root / "d" / "a").read_bytes() == b"2"
+    with pytest.raises(NotEmpty):
+        await handler.remove_directory("file:./d")
+    with pytest.raises(IsADirectory):
+        await write(handler, "file:./d", b"1")
+    assert (await handler.set_time("file:./d/a", 10**18 + 5)).modified_ns == 10**18 + 5
+    await handler.remove("file:./d/a", ANY)
+    await handler.remove_directory("file:./d")
+    for call in (handler.remove("file:./no", ANY), handler.remove_directory("file:./no")):
+        with pytest.raises(NotFound):
+            await call
+    assert os.listdir(root) == []
+
+
+@pytest.mark.semantics("S23", "S32")
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(errno.ENOSPC, NoSpace), (errno.EDQUOT, NoSpace), (errno.EROFS, ReadOnly), (errno.EIO, BbfsError)],
+)
+async def test_a_write_that_fails_leaves_the_old_file(
+    handler: FilesystemHandler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[BbfsError]
+) -> None:
+    await write(handler, "file:./a", b"old")
+
+    def fail(number: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(writing.os, "fsync", fail)
+    with pytest.raises(error):
+        await write(handler, "file:./a", b"new")
+    assert (tmp_path / "root" / "a").read_bytes() == b"old"
+    assert os.listdir(tmp_path / "root") == ["a"]
