@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
-from fakes import World
+from fakes import World, until
 from writable import Program, WritableFlat, WritableTree
 
 from bbfs.model.errors import Conflict, Exists, NotEmpty, NotFound, NotSupported, ReadOnly, Unreachable
@@ -200,6 +200,23 @@ async def test_a_flat_source_without_renames_is_written_too(flat: Flat) -> None:
     source.contents["test://a.txt"] = b"theirs again"
     with pytest.raises(Conflict):
         await program.close(handle)
+
+
+@pytest.mark.semantics("S32")
+async def test_a_change_that_is_announced_while_a_program_begins_is_a_conflict(flat: Flat) -> None:
+    source, program, _ = flat
+    source.detects_conflicts = True
+    handle = await program.begin(f"{FLAT}/a.txt", os.O_RDWR)
+    source.hold("test://a.txt")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(program.writes.write, handle, 0, b"m")
+        await until(lambda: source.loaded == ["test://a.txt"])
+        source.contents["test://a.txt"] = b"theirs"
+        source.announce("test://a.txt")
+        source.release("test://a.txt")
+    with pytest.raises(Conflict):
+        await program.close(handle)
+    assert source.contents["test://a.txt"] == b"theirs"
 
 
 async def test_names_that_templates_make_are_saved_as_programs_save(flat: Flat) -> None:

@@ -13,7 +13,6 @@ from bbfs.model.values import Content, Expected
 from bbfs.resources.catalog.record import NANOSECONDS, Path, Record
 from bbfs.resources.source import Source
 from bbfs.resources.writing.buffer import Buffer
-from bbfs.resources.writing.writer import record_state
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +75,9 @@ class Draft:
             buffer = Buffer(self.directory)
             await buffer.fill(content)
             if self.buffer is None:  # another request may have filled or emptied it meanwhile
-                self.buffer, self.expected = buffer, record_state(self.record)
+                etag = self.record.metadata.etag
+                version = content.version if etag is None else None  # not the record's: it may be invalid again by now
+                self.buffer, self.expected = buffer, Expected(exists=True, etag=etag, version=version)
         return self.buffer
 
     def emptied(self) -> Buffer:
