@@ -1,0 +1,128 @@
+"""Programs save documents of a knowledge base, an MCP server that is written by its tools, on a real mount (S32, S33).
+
+The server is one for all, over HTTP, and lets everything be kept for an hour. Another client is told of each change.
+"""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from harness import Mount, Mounts, SourceTable
+from mcp import Client
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
+from programs import errno_of, run, shell, wait_until
+
+from bbfs.knowledge.addresses import document_uri
+from bbfs.knowledge.database.store import Store
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
+
+KNOWLEDGE = "mcp-server+kb/resource/knowledge"
+VIM = ["-es", "-N", "-u", "NONE", "-c", "normal Goadded", "-c", "wq"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "kb.sqlite") as store:
+        store.put("docs", "note.md", b"one\n")
+        yield store
+
+
+@pytest.fixture
+def url(store: Store) -> Iterator[str]:
+    line = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", store.path, "--writable"]
+    options = ["--http", "127.0.0.1:0", "--no-token", "--ttl", "3600"]
+    with subprocess.Popen([*line, *options], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip()
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(15) == 0
+        finally:
+            server.kill()
+
+
+def kb(url: str) -> SourceTable:
+    tools = {"version": "version", "template": "resource://knowledge/{collectionId}/document/{docId}"}
+    return {
+        "name": "kb",
+        "mcpConfig": {"url": url},
+        "capabilities": ["read", "list", "write"],
+        "write": {"tool": "put_document", "max_size": 2 << 20, **tools},
+        "remove": {"tool": "remove_document", **tools},
+    }
+
+
+def stored(store: Store, document: str, collection: str = "docs") -> bytes:
+    with store.snapshot() as snapshot:
+        return snapshot.content(collection, document)
+
+
+def documents(store: Store, collection: str = "docs") -> list[str]:
+    with store.snapshot() as snapshot:
+        return [each.id for each in snapshot.documents(collection)]
+
+
+def programs_save(mount: Mount, store: Store) -> None:
+    here = mount / f"{KNOWLEDGE}/docs/document"
+    shell("echo two > new.txt; echo three >> new.txt; echo four | tee -a new.txt", directory=here)
+    assert run("cat", here / "new.txt").out == stored(store, "new.txt") == b"two\nthree\nfour\n"
+    shell("sed -i s/one/two/ note.md", directory=here)
+    assert stored(store, "note.md") == b"two\n"
+    for setting in ("nobackup", "backup backupcopy=no", "backup backupcopy=yes"):
+        run("env", "-C", here, "vim", "-c", f"set {setting}", *VIM, "note.md", timeout=30)
+    assert stored(store, "note.md") == b"two\nadded\nadded\nadded\n"
+    shell("rm -f note.md~; mv new.txt 'ü [1].txt'", directory=here)
+    assert documents(store) == ["note.md", "ü [1].txt"]
+    assert run("cat", here / "ü [1].txt").out == b"two\nthree\nfour\n"
+    shell("rm 'ü [1].txt'; mkdir -p ../../new/document; echo x > ../../new/document/first", directory=here)
+    assert documents(store) == ["note.md"]
+    assert stored(store, "first", "new") == b"x\n"
+    assert shell("ls", directory=here).text == "note.md\n"
+    assert shell("stat -c %a note.md ../stats", directory=here).text.split() == ["644", "444"]
+
+
+def a_conflict_keeps_both(mount: Mount, store: Store) -> None:
+    here = mount / f"{KNOWLEDGE}/docs/document"
+    save = "import subprocess; f = os.open(sys.argv[1], os.O_RDWR); os.pread(f, 9, 0); "
+    save += "subprocess.run(sys.argv[2:], input=b'theirs', check=True, capture_output=True); os.pwrite(f, b'mine', 0); "
+    put = [sys.executable, "-m", "bbfs.knowledge", "put", "--db", store.path, "docs", "note.md", "-"]
+    assert errno_of(f"exec({save + 'os.fsync(f)'!r})", here / "note.md", *put) == "ESTALE"
+    assert stored(store, "note.md") == b"theirs"
+    kept = list(mount.state.home.rglob("pending/*.json"))
+    assert kept
+    assert {each.with_suffix("").read_bytes()[:4] for each in kept} == {b"mine"}
+    wait_until(lambda: run("cat", here / "note.md").out == b"theirs", "the mount has the version of the server")
+
+
+def what_cannot_be_written_says_so(mount: Mount) -> None:
+    docs = mount / f"{KNOWLEDGE}/docs"
+    assert errno_of("open(sys.argv[1], 'w')", docs / "stats") == "EOPNOTSUPP"
+    assert errno_of("open(sys.argv[1], 'w')", docs / "other") == "EOPNOTSUPP"
+    write = "exec(\"f = open(sys.argv[1], 'wb', 0); f.write({}); f.close()\")"
+    assert errno_of(write.format("bytes([255])"), docs / "document/bytes") == "EOPNOTSUPP"
+    assert errno_of(write.format("bytes(3 << 20)"), docs / "document/large") == "EFBIG"
+
+
+# The SDK's HTTP client leaves generators to the garbage collector, which trio warns of.
+@pytest.mark.filterwarnings("ignore:Async generator .* was garbage collected:ResourceWarning")
+async def test_programs_save_documents_and_other_clients_are_told(mounted: Mounts, url: str, store: Store) -> None:
+    in_thread = trio.to_thread.run_sync
+    note, new = document_uri("docs", "note.md"), document_uri("docs", "new.txt")
+    missing: set[Any] = {ResourceUpdated(note), ResourceUpdated(new), ResourcesListChanged()}
+    mount = await in_thread(lambda: mounted(kb(url), expected=["not written"]))
+    with trio.fail_after(100):
+        async with (
+            Client(url, mode="auto", cache=None) as client,
+            client.listen(resources_list_changed=True, resource_subscriptions=[note, new]) as told,
+        ):
+            await in_thread(programs_save, mount, store)
+            while missing:
+                missing.discard(await anext(told))
+        await in_thread(a_conflict_keeps_both, mount, store)
+        await in_thread(what_cannot_be_written_says_so, mount)
