@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -152,9 +153,14 @@ def test_commands_run_one_at_a_time_and_what_changes_meanwhile_is_one_change(
         expected = "begin\nchanged\n" * count
         until(lambda expected=expected: log.read_text().startswith(expected), BOUND)
     (folder / "other").write_text("")
-    until(lambda: log.read_text() == "begin\nchanged\n" * 2 + "begin\n", BOUND)
-    until(lambda: _open_gate(gate), BOUND)
-    until(lambda: log.read_text().endswith("added\n"), BOUND)
+
+    def all_ended() -> bool:
+        _open_gate(gate)
+        return log.read_text().endswith("added\n")
+
+    until(all_ended, BOUND)
+    # The first one may have seen the last content only when its second command ran.
+    assert re.fullmatch("(begin\nchanged\n){2,3}begin\nadded\n", log.read_text())
 
 
 def _open_gate(gate: Path) -> bool:
@@ -228,7 +234,6 @@ def test_a_quiet_watch_does_not(process: Process, only: list[str]) -> None:
 def test_a_timeout_ends_with_the_status_of_timeout(process: Process, only: list[str]) -> None:
     done = process("watch", *only, "--timeout", "0.5", "--once", "notes")
     assert (done.returncode, done.stdout) == (124, b"")
-    assert done.stderr == b"bbfs: watching bb-filesystem+notes+file\n"
 
 
 def test_a_reader_that_goes_ends_it_before_there_is_anything_to_write(

@@ -12,7 +12,7 @@ from harness import State, config_text, folder, mcp, unexpected_lines
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from repository import SERVERS
-from served import FILES
+from served import BOUND, FILES
 
 from bbfs.config import load_config
 from bbfs.knowledge.database.store import Store
@@ -58,8 +58,13 @@ def sources(local: Path, knowledge: Store) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Service]]:
-    """The service over some sources, in this process: `async with service(*tables, depth=2) as one`."""
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractAsyncContextManager[Service]]:
+    """The service over some sources, in this process: `async with service(*tables, depth=2) as one`.
+
+    It waits for all sources: several servers that start on a busy machine take more than five seconds.
+    """
+    monkeypatch.setattr("bbfs.server.resource_list.WAIT", BOUND)
+    monkeypatch.setattr("bbfs.server.following.CONFIRMED_WITHIN", BOUND)
 
     @asynccontextmanager
     async def open_service(*tables: dict[str, Any], **options: Any) -> AsyncGenerator[Service]:
