@@ -37,6 +37,7 @@ from bbfs.resources.commands.calls import PIECE, Calls, described
 from bbfs.resources.commands.grep import Grep
 from bbfs.resources.commands.indexing import indexed
 from bbfs.resources.commands.listing import entries
+from bbfs.resources.commands.pending import retry
 from bbfs.resources.commands.put import Puts
 from bbfs.resources.commands.search import search
 from bbfs.resources.manager import ResourceManager
@@ -201,6 +202,8 @@ class _Client:
                     self._answer({"id": asked, "ok": True})
                 case "put":
                     self._answer({"id": asked, "ok": True, **await self._puts.take(request)})
+                case "retry":
+                    self._answer({"id": asked, "ok": True, **await retry(self._manager, request)})
                 case "tools":
                     for tool in await self._calls.tools(request):
                         await self._answer_with_room({"id": asked, "tool": tool})

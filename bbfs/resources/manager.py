@@ -27,7 +27,7 @@ from bbfs.model.errors import (
     Unreachable,
 )
 from bbfs.model.source_types import describes_itself, of_source
-from bbfs.model.uri import parse_data_source_uri
+from bbfs.model.uri import parse_data_source_uri, source_uri
 from bbfs.model.uri_templates.expand import expand_template
 from bbfs.model.values import Change, ChangeEvent, Content, DataSource, Expected, Listing, Part, ResourceMetadata
 from bbfs.resources import documents
@@ -65,7 +65,7 @@ from bbfs.resources.writeback import Memory
 from bbfs.resources.writing.pending import PendingStore, pending_path
 from bbfs.resources.writing.writer import Writer, record_state
 from bbfs.serving.changes import Bus
-from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler
+from bbfs.sources import CanList, CanListDirectory, CanStat, CanWatch, Handler, StatesBeginning
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.documents.converter import TEXT_SUFFIX, DocumentReader, is_document_name, kind_of
 
@@ -845,6 +845,31 @@ class ResourceManager:
         native = parsed.original_uri
         return source, source.catalog.record_of(str(parsed), native)
 
+    async def uri_for(self, path: Path) -> str:
+        """Return the bbfs URI for a name of the mount that leads to nothing yet. Raise NotFound for no source."""
+        source, below = self.place(path)
+        return source_uri(source.data.base_prefix, await self.native_uri_for(source, below))
+
+    async def native_uri_for(self, source: Source, below: Path) -> str:
+        """Return the native URI for a name that the source does not have: that of its directory, and the name."""
+        catalog = source.catalog
+        if not isinstance(catalog, DirectoryCatalog):
+            return uri_paths.native_of(below)
+        segment = uri_paths.hide_component(below[-1], literal=source.data.scheme == "file")
+        if len(below) > 1:
+            directory = await self.find_below(source, below[:-1])
+            if directory.record is not None:
+                return f"{directory.record.metadata.native_uri.rstrip('/')}/{segment}"
+        if isinstance(source.handler, StatesBeginning):
+            return source.handler.beginning + segment
+        if catalog.beginning is None:
+            await catalog.view(())
+        return (
+            uri_paths.native_of(below, source.data.scheme)
+            if catalog.beginning is None
+            else (catalog.beginning + segment)
+        )
+
     async def write_resource(self, uri: str, data: bytes, expected: Expected, *, keep: bool = True) -> ResourceMetadata:
         """Create a resource, or replace its content, by its bbfs URI. Return its metadata as the source has it now.
 
@@ -857,7 +882,7 @@ class ResourceManager:
         path = known.path if known is not None and known.path else None
         record = await self.writer.write(source, native_uri, MemoryContent(data), expected, path=path, keep=keep)
         if path is None:
-            await self._relist(source)
+            await self.relist(source)
         return self.described(record)
 
     async def remove_resource(self, uri: str, expected: Expected) -> None:
@@ -867,14 +892,14 @@ class ResourceManager:
         path = known.path if known is not None and known.path else None
         await self.writer.remove(source, native_uri, expected, path)
         if path is None:
-            await self._relist(source)
+            await self.relist(source)
 
     def state_of(self, record: Record) -> Expected:
         """Return the state of a resource as it was last shown, for a write that replaces exactly this."""
         return record_state(record)
 
     @staticmethod
-    async def _relist(source: Source) -> None:
+    async def relist(source: Source) -> None:
         """Let the next lookup find what has changed."""
         if isinstance(source.catalog, FlatCatalog):
             try:

@@ -17,7 +17,7 @@ from bbfs.model.values import DataSource, Listing, Loaded, Part, Policy, Resourc
 from bbfs.resources.documents import ABOUT, SEARCH
 from bbfs.resources.manager import ResourceManager
 from bbfs.resources.source import Source
-from bbfs.sources import MemoryContent, TellsMore
+from bbfs.sources import CanWrite, MemoryContent, TellsMore
 
 AGENTS = "AGENTS.md"
 FRESH_FOR = 1.0
@@ -183,6 +183,10 @@ def _contents(source: Source) -> Iterator[str]:
         yield "- Reading is off: the option `capabilities` of this source does not grant `read`."
     if not granted.list:
         yield "- Listing is off: the option `capabilities` of this source does not grant `list`."
+    if source.writes is not None:
+        yield "- It can be written. What it does not take is kept: `bbfs pending`."
+    elif isinstance(source.handler, CanWrite):
+        yield "- Writing is off: the option `capabilities` of this source does not grant `write`."
 
 
 def _templates(source: Source) -> Iterator[str]:

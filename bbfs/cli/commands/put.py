@@ -1,4 +1,4 @@
-"""`bbfs put`: put resources into those sources of a mount that accept them."""
+"""`bbfs put`: put resources into sources that accept them."""
 
 import base64
 import os
@@ -32,12 +32,13 @@ Examples:
   bbfs put --remove scratch/now scratch/reports/report.pdf
 
 \b
-Sources of type 'memory' take resources in. Only the owner of the mount may put, and root. When the command
-returns, the resource is kept as long as its source keeps anything, and programs find it.
+A source that the configuration grants the capability `write` takes resources in, with and without a mount; a source
+of type 'memory' takes them from the owner of its mount without that. When the command returns, the source has the
+resource, and programs find it.
 """
 
 
-@click.command(epilog=_EXAMPLES, short_help="Put a resource into a source in memory.")
+@click.command(epilog=_EXAMPLES, short_help="Put a resource into a source.")
 @click.argument("operands", metavar="FILE|- WHERE", nargs=-1, required=True, type=click.Path())
 @click.option("--mime-type", metavar="TYPE", help="The MIME type, if the name does not say it.")
 @click.option("--description", metavar="TEXT", help="A description, for people.")
@@ -92,9 +93,19 @@ def _inside(where: str) -> str:
 
 def _putter(file: IO[bytes], said: dict[str, Any]) -> Callable[[Target], Awaitable[None]]:
     async def put_there(target: Target) -> None:
-        await _ask(target, said, file)
+        if not said and await _is_written(target):
+            await target.tree.write(target, file, replace=True)
+        else:
+            await _ask(target, said, file)
 
     return put_there
+
+
+async def _is_written(target: Target) -> bool:
+    """Return whether the configuration grants the target's source the capability `write`."""
+    first = target.path[0] if target.path else (target.uri or "").partition(":")[0]
+    written = [row for row in await target.tree.sources(None) if "write" in row.get("capabilities", ())]
+    return any(first == row["uriPrefix"] or first.startswith(f"{row['uriPrefix']}+") for row in written)
 
 
 async def _ask(target: Target, said: dict[str, Any], file: IO[bytes] | None = None) -> None:

@@ -4,7 +4,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import IO, Any, Literal, Protocol
 
 from bbfs.cli.target.rule import Path
 from bbfs.model.errors import NotFound
@@ -56,6 +56,14 @@ class SourceTree(Protocol):
 
     async def copy(self, target: "Target", write: Callable[[bytes], object]) -> None:
         """Write the content, or several contents in order."""
+        ...
+
+    async def write(self, target: "Target", file: IO[bytes], *, replace: bool) -> None:
+        """Store all bytes of a file as a resource. replace: also if it is there. The source has it on return."""
+        ...
+
+    async def remove(self, target: "Target") -> None:
+        """Remove a resource."""
         ...
 
     async def why(self, path: Path, error: OSError) -> str | None:

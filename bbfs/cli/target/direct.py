@@ -4,14 +4,15 @@ import errno
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import trio
 
 from bbfs.cli.target.access import NoSuchSource, Target, TreeEntry
 from bbfs.cli.target.rule import Path, components, path_by_rule
-from bbfs.model.errors import BbfsError, ConfigError, Denied, IsADirectory, NotFound
+from bbfs.model.errors import BbfsError, ConfigError, Denied, Exists, IsADirectory, NotFound
 from bbfs.model.uri import parse_data_source_uri
+from bbfs.model.values import Expected
 
 if TYPE_CHECKING:
     from bbfs.model.values import Content
@@ -224,6 +225,36 @@ class DirectTree:
         for part in (await self.manager.load_resource(uri)).parts:
             await _copy_content(part.content, write)
         return None
+
+    async def write(self, target: Target, file: IO[bytes], *, replace: bool) -> None:
+        uri, record = await self._resource(target)
+        if record is not None and not replace:
+            raise Exists("is there already")
+        data = await trio.to_thread.run_sync(file.read, abandon_on_cancel=True)
+        expected = Expected(exists=False) if record is None else self.manager.state_of(record)
+        await self.manager.write_resource(uri, data, expected)
+
+    async def remove(self, target: Target) -> None:
+        uri, record = await self._resource(target)
+        if record is None:
+            raise NotFound("is not there")
+        await self.manager.remove_resource(uri, self.manager.state_of(record))
+
+    async def _resource(self, target: Target) -> "tuple[str, Record | None]":
+        """Return the URI of a resource, and its record if the source has it."""
+        try:
+            record, _ = await self._record(target)
+        except NotFound:
+            record = None
+        unlisted = record is not None and (record.provisional or not record.path)
+        if record is not None and unlisted and not await self.manager.exists(record):
+            record = None
+        if target.uri is not None:
+            return target.uri, record
+        if record is not None:
+            return record.metadata.uri, record
+        directory, *below = await target.located()
+        return await self.manager.uri_for((*await self.source_directory(directory), *below)), None
 
     async def why(self, path: Path, error: OSError) -> str | None:
         return None  # the error itself has the source's reason

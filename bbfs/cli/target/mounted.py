@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import IO, Any, Literal
 from urllib.parse import quote
 
 import trio
@@ -175,6 +175,27 @@ class MountedTree:
         for name in sorted(os.listdir(here)):
             _copy_file(os.path.join(here, name), write)
         return None
+
+    async def write(self, target: Target, file: IO[bytes], *, replace: bool) -> None:
+        here = self._at(await self._place(target))
+        os.makedirs(os.path.dirname(here), exist_ok=True)
+
+        def write() -> None:
+            with open(here, "wb" if replace else "xb", buffering=0) as written:
+                while chunk := file.read(_CHUNK):
+                    written.write(chunk)
+
+        await trio.to_thread.run_sync(write, abandon_on_cancel=True)
+
+    async def remove(self, target: Target) -> None:
+        await trio.to_thread.run_sync(os.unlink, self._at(await self._place(target)), abandon_on_cancel=True)
+
+    async def _place(self, target: Target) -> Path:
+        """Return the path of a resource, by the rule if it is not there yet."""
+        try:
+            return await target.located()
+        except NotFound:
+            return path_by_rule(target.uri or "")
 
     @staticmethod
     def _has_several_contents(directory: str) -> bool:

@@ -17,9 +17,8 @@ import platformdirs
 
 from bbfs.model.errors import BbfsError, NoSpace, NotFound
 from bbfs.model.values import Expected
-from bbfs.resources.writing.buffer import Written
 from bbfs.sources.content.memory import MemoryContent
-from bbfs.sources.content.spool import name_file
+from bbfs.sources.content.spool import HasFile, name_file
 
 LARGEST_DESCRIPTION = 1 << 16
 """Bytes of a description that is read."""
@@ -55,7 +54,7 @@ class PendingStore:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def keep(self, write: PendingWrite, content: MemoryContent | Written) -> None:
+    def keep(self, write: PendingWrite, content: MemoryContent | HasFile) -> None:
         """Keep a content, in the place of an earlier one with this id. Raise NoSpace, BbfsError."""
         path = self.directory / write.id
         beside = path.with_suffix(".bytes")

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import trio
 
@@ -26,10 +26,13 @@ from bbfs.resources.tiers import Load
 from bbfs.resources.writing.buffer import Written
 from bbfs.resources.writing.pending import PendingStore, PendingWrite, new_id
 from bbfs.sources import CanLoad, CanMakeDirectories, CanRename, CanSetTime, CanStat, CanWrite
+from bbfs.sources.content.file import StoredContent
 from bbfs.sources.content.memory import MemoryContent
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Writable: TypeAlias = MemoryContent | Written | StoredContent
+"""A content that can be kept as a pending write."""
 
 SLOWEST = 256 << 10
 """Bytes a second: the time that a write may take grows by its size at this rate."""
@@ -68,7 +71,7 @@ class Writer:
         self,
         source: Source,
         native_uri: str,
-        content: MemoryContent | Written,
+        content: Writable,
         expected: Expected,
         *,
         path: Path | None = None,
@@ -263,7 +266,7 @@ class Writer:
             log.error("a pending write could not be described in %s: %s", self.pending.directory, error.strerror)
 
     async def _stored(
-        self, source: Source, metadata: ResourceMetadata, content: MemoryContent | Written | None, path: Path | None
+        self, source: Source, metadata: ResourceMetadata, content: Writable | None, path: Path | None
     ) -> Record:
         """Show what the source has now: in its catalog, in all caches, to all who follow."""
         native_uri = metadata.native_uri

@@ -9,7 +9,6 @@ import os
 from dataclasses import dataclass
 from itertools import count
 
-from bbfs.model import uri_paths
 from bbfs.model.errors import (
     BbfsError,
     CrossesSources,
@@ -25,7 +24,6 @@ from bbfs.model.errors import (
 )
 from bbfs.model.uri import source_uri
 from bbfs.model.values import Expected, ResourceMetadata
-from bbfs.resources.catalog import DirectoryCatalog
 from bbfs.resources.catalog.overlay import Overlay
 from bbfs.resources.catalog.record import (
     DIRECTORY,
@@ -42,7 +40,7 @@ from bbfs.resources.writing.buffer import Buffer
 from bbfs.resources.writing.pending import new_id
 from bbfs.resources.writing.temporary import is_temporary
 from bbfs.resources.writing.writer import record_state
-from bbfs.sources import CanWrite, StatesBeginning, content_type_of, mime_type_of_name
+from bbfs.sources import CanWrite, content_type_of, mime_type_of_name
 from bbfs.vfs.file_handles import Attributes, OpenFile, OpenFiles
 from bbfs.vfs.inode_table import InodeTable
 from bbfs.vfs.names import NAME_MAX, Names, answered
@@ -144,7 +142,7 @@ class Writes:
         """Begin a file under a name that leads to nothing."""
         handler, _ = _writable(source)
         hidden = self._hidden(path)
-        native_uri = await self._native_uri(source, below) if hidden is None else hidden.metadata.native_uri
+        native_uri = await self._manager.native_uri_for(source, below) if hidden is None else hidden.metadata.native_uri
         temporary = is_temporary(path[-1])
         if not temporary and "create" not in handler.writes(native_uri):
             raise NotSupported(f"{native_uri}: the source cannot create it")
@@ -391,7 +389,7 @@ class Writes:
         _, overlay = _writable(source)
         if await self._found(path) is not None:
             raise Exists("/".join(path))
-        native_uri = await self._native_uri(source, below)
+        native_uri = await self._manager.native_uri_for(source, below)
         if not await self._writer.make_directory(source, native_uri, below):
             overlay.put(below, DIRECTORY, made=True)
         node = await self._there(path)
@@ -410,7 +408,7 @@ class Writes:
         made = overlay.is_made(below)
         native_uri = node.record.metadata.native_uri if node.record is not None else None
         if native_uri is None and not made:
-            native_uri = await self._native_uri(source, below)
+            native_uri = await self._manager.native_uri_for(source, below)
         if made or native_uri is None or not await self._writer.remove_directory(source, native_uri, below):
             overlay.drop(below)
             if overlay.is_listed(below):
@@ -444,7 +442,7 @@ class Writes:
         if there is not None and there.kind != "directory":
             raise NotADirectory("/".join(to_below))
         native_uri = node.record.metadata.native_uri if node.record is not None else None
-        to_uri = await self._native_uri(source, to_below)
+        to_uri = await self._manager.native_uri_for(source, to_below)
         if native_uri is None or not await self._writer.rename(
             source, native_uri, to_uri, replace_there=True, path=below, to_path=to_below
         ):
@@ -509,7 +507,7 @@ class Writes:
         record = there.record if there is not None else hidden
         replaced = there.draft if there is not None and isinstance(there.draft, Draft) else None
         if record is None:
-            native_uri, expected = await self._native_uri(source, to_below), Expected(exists=False)
+            native_uri, expected = await self._manager.native_uri_for(source, to_below), Expected(exists=False)
         else:
             native_uri = record.metadata.native_uri
             expected = record_state(record) if replaced is None else replaced.expected
@@ -547,7 +545,11 @@ class Writes:
             raise NotSupported("it is no file")
         native_uri = record.metadata.native_uri
         replaced = there.record if there is not None else self._hidden(to)
-        to_uri = replaced.metadata.native_uri if replaced is not None else await self._native_uri(source, to_below)
+        to_uri = (
+            replaced.metadata.native_uri
+            if replaced is not None
+            else await self._manager.native_uri_for(source, to_below)
+        )
         if not await self._writer.rename(
             source, native_uri, to_uri, replace_there=replaced is not None, path=below, to_path=to_below
         ):
@@ -605,23 +607,6 @@ class Writes:
         if node is None:
             raise NotFound("/".join(path))
         return node
-
-    async def _native_uri(self, source: Source, below: Path) -> str:
-        """Return the native URI for a name that the source does not have: that of its directory, and the name."""
-        if not isinstance(source.catalog, DirectoryCatalog):
-            return uri_paths.native_of(below)
-        segment = uri_paths.hide_component(below[-1], literal=source.data.scheme == "file")
-        if len(below) > 1:
-            directory = await self._manager.find_below(source, below[:-1])
-            if directory.record is not None:
-                return f"{directory.record.metadata.native_uri.rstrip('/')}/{segment}"
-        if isinstance(source.handler, StatesBeginning):
-            return source.handler.beginning + segment
-        if source.catalog.beginning is None:
-            await source.catalog.view(())
-        if source.catalog.beginning is not None:
-            return source.catalog.beginning + segment
-        return uri_paths.native_of(below, source.data.scheme)
 
 
 def _writable(source: Source) -> tuple[CanWrite, Overlay]:

@@ -1,0 +1,201 @@
+"""`bbfs pending`: writes that a source has not taken, and what becomes of them."""
+
+import difflib
+import shutil
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from bbfs.cli import output
+from bbfs.cli.options import SourceChoice, Verbosity, source_options, verbosity_options
+from bbfs.model.errors import BbfsError, NotFound
+
+if TYPE_CHECKING:
+    from bbfs.cli.target.access import Target
+    from bbfs.cli.target.operand import Trees
+    from bbfs.resources.writing.pending import PendingStore, PendingWrite
+
+UNDER_WAY = 60.0
+"""Seconds after which a write without an error counts as interrupted."""
+_EXAMPLES = """\b
+A program that saves a file gets an error if the source does not take it: the source is down, or somebody else has
+changed the resource. What the program has written is kept on disk until it is handed over or dropped.
+
+\b
+Examples:
+  bbfs pending                        what there is, and why
+  bbfs pending show 0b90 > mine.md    the bytes; the beginning of an ID is enough
+  bbfs pending diff 0b90              the source's content, and what should replace it
+  bbfs pending retry 0b90             hand it over, if the source still has the state that it was based on
+  bbfs pending retry --force 0b90     hand it over, whatever the source has
+  bbfs pending drop 0b90
+
+\b
+JSON: an array of objects with id, source_id, uri, native_uri, path, size, at (seconds since the epoch), error
+(null: under way, or interrupted by a kill), and expected: the state that the write replaces.
+"""
+
+
+def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(each.id, help=each.uri) for each in _store().items() if each.id.startswith(incomplete)]
+
+
+_IDS = click.argument("ids", metavar="ID…", nargs=-1, required=True, shell_complete=_complete)
+
+
+@click.group(epilog=_EXAMPLES, invoke_without_command=True, short_help="Writes that a source has not taken.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@click.pass_context
+def pending(ctx: click.Context, as_json: bool) -> None:
+    """List the writes that no source has taken, hand them over again, or drop them."""
+    if ctx.invoked_subcommand is None:
+        _show_all(as_json)
+
+
+@pending.command("list", short_help="List pending writes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+def list_(as_json: bool) -> None:
+    """List the writes that no source has taken, the oldest first."""
+    _show_all(as_json)
+
+
+def _show_all(as_json: bool) -> None:
+    items = [*_store().items()]
+    if as_json:
+        output.as_json([asdict(item) for item in items])
+        return
+    if not items:
+        output.message("nothing is pending")
+        return
+    rows = [
+        (
+            item.id,
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(item.at)),
+            str(item.size),
+            output.printable(item.uri),
+            output.printable(_why(item)),
+        )
+        for item in items
+    ]
+    for line in output.table([("ID", "WRITTEN", "BYTES", "URI", "WHY"), *rows], right=[2]):
+        click.echo(line)
+
+
+def _why(item: "PendingWrite") -> str:
+    if item.error is not None:
+        return item.error
+    return "under way" if time.time() - item.at < UNDER_WAY else "interrupted"
+
+
+@pending.command(short_help="Print the bytes of a pending write.")
+@click.argument("write_id", metavar="ID", shell_complete=_complete)
+def show(write_id: str) -> None:
+    """Print what should have been written."""
+    store = _store()
+    with open(store.content_path(store.get(write_id)), "rb") as file:
+        shutil.copyfileobj(file, sys.stdout.buffer)
+
+
+@pending.command(short_help="Compare pending writes with what their sources have.")
+@_IDS
+@source_options
+def diff(choice: SourceChoice, ids: tuple[str, ...]) -> None:
+    """Print the differences between the content of the source and a pending write, as a unified diff."""
+
+    async def compare(opened: "Trees", item: "PendingWrite") -> None:
+        there = bytearray()
+        try:
+            await (target := await opened.target(item.uri)).tree.copy(target, there.extend)
+        except (NotFound, FileNotFoundError):
+            pass  # it is all new
+        mine = _store().content_path(item).read_bytes()
+        for line in _difference(bytes(there), mine, item):
+            click.echo(line, nl=False)
+
+    _each(choice, ids, compare)
+
+
+def _difference(there: bytes, mine: bytes, item: "PendingWrite") -> Iterator[str]:
+    try:
+        old, new = there.decode().splitlines(keepends=True), mine.decode().splitlines(keepends=True)
+    except UnicodeDecodeError:
+        yield f"{item.uri}: {len(there)} bytes at the source, {len(mine)} pending; not text\n"
+        return
+    for line in difflib.unified_diff(old, new, output.printable(item.uri), f"pending {item.id}"):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+@pending.command("retry", short_help="Hand pending writes over again.")
+@_IDS
+@click.option("--force", is_flag=True, help="Whatever the source has by now.")
+@source_options
+def retry_(choice: SourceChoice, ids: tuple[str, ...], force: bool) -> None:
+    """Hand over pending writes, and remove those that their source has taken."""
+
+    async def hand_over(opened: "Trees", item: "PendingWrite") -> None:
+        from bbfs.cli.target import control_client  # noqa: PLC0415 - trio
+        from bbfs.cli.target.direct import DirectTree  # noqa: PLC0415 - as above
+
+        request = {"request": "retry", "write": item.id, "force": force}
+        tree = (await _source_of(opened, item)).tree
+        if isinstance(tree, DirectTree):
+            from bbfs.resources.commands.pending import retry  # noqa: PLC0415 - the handlers
+
+            await retry(tree.manager, request)
+        else:
+            async for _ in control_client.answers(tree.mount, request):
+                pass
+
+    _each(choice, ids, hand_over)
+
+
+async def _source_of(opened: "Trees", item: "PendingWrite") -> "Target":
+    from bbfs.model.uri import parse_data_source_uri  # noqa: PLC0415 - with the commands that need a source
+
+    return await opened.target(parse_data_source_uri(item.uri).base_prefix)
+
+
+@pending.command(short_help="Drop pending writes.")
+@click.argument("ids", metavar="ID…", nargs=-1, shell_complete=_complete)
+@click.option("--all", "everything", is_flag=True, help="All of them.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@verbosity_options
+def drop(verbosity: Verbosity, ids: tuple[str, ...], everything: bool, yes: bool) -> None:
+    """Remove pending writes. What they hold is gone then."""
+    if bool(ids) == everything:
+        raise click.UsageError("expected IDs, or --all")
+    store = _store()
+    items = [*store.items()] if everything else [store.get(each) for each in ids]
+    for item in items:
+        if not yes and not (sys.stdin.isatty() and click.confirm(f"drop {item.size} bytes for {item.uri}?", err=True)):
+            raise BbfsError(f"{item.id}: not dropped; --yes drops it without a question")
+        store.drop(item.id)
+
+
+def _each(choice: SourceChoice, ids: tuple[str, ...], work: "Callable[[Trees, PendingWrite], Awaitable[None]]") -> None:
+    """Work on each pending write in order and report failures. End with status 1 if there were any."""
+    from bbfs.cli.target import operand  # noqa: PLC0415 - trio
+
+    async def all_of(opened: "Trees") -> bool:
+        well = True
+        for each in ids:
+            try:
+                await work(opened, _store().get(each))
+            except (BbfsError, OSError) as error:
+                output.failure(error, each)
+                well = False
+        return well
+
+    well = operand.run(choice, all_of)
+    click.get_current_context().exit(0 if well else 1)
+
+
+def _store() -> "PendingStore":
+    from bbfs.resources.writing.pending import PendingStore, pending_path  # noqa: PLC0415 - trio
+
+    return PendingStore(pending_path())

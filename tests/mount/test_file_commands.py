@@ -1,0 +1,114 @@
+"""`bbfs put`, `cp`, `mv`, `rm` and `edit`, with and without a mount, and `bbfs pending` (S32)."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from harness import Mount, Mounts, State, config_text
+from programs import Done, run
+
+from bbfs.sources.memory.file import MemoryFile
+
+PAD = "bb-memory+pad+memory"
+
+
+def source(tmp_path: Path, name: str = "pad", **more: object) -> dict[str, object]:
+    config = {"file": str(tmp_path / f"{name}.file"), "resources": {"note.md": "one\n"}}
+    return {"name": name, "type": "memory", "capabilities": ["read", "list", "write"], "config": config, **more}
+
+
+def stored(tmp_path: Path, uri: str) -> str | None:
+    held = MemoryFile(str(tmp_path / "pad.file"), 1 << 30).read().contents.held.get(f"memory://{uri}")
+    return None if held is None else held.content.data.decode()
+
+
+class Commands:
+    """Runs bbfs, by a mount or by the configuration alone."""
+
+    def __init__(self, environ: dict[str, str], options: tuple[str, ...] = ()) -> None:
+        self.environ = environ
+        self.options = options
+
+    def __call__(self, command: str, *arguments: str | Path, status: int = 0) -> Done:
+        words = [sys.executable, "-m", "bbfs", command, *arguments]
+        if command in ("cp", "mv", "rm", "edit"):
+            words[4:4] = self.options
+        return run(*words, env=self.environ, status=status, timeout=30)
+
+
+@pytest.fixture(params=["mount", "direct"])
+def bbfs(request: pytest.FixtureRequest, tmp_path: Path) -> Commands:
+    if request.param == "mount":
+        mount: Mount = request.getfixturevalue("mounted")(source(tmp_path))
+        return Commands(mount.environ())
+    state: State = request.getfixturevalue("mounted").state()
+    config = tmp_path / "bbfs.toml"
+    config.write_text(config_text([source(tmp_path)], {}))
+    return Commands(state.environ(), ("--config", str(config)))
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.timeout(60)
+def test_resources_are_copied_moved_and_removed(bbfs: Commands, tmp_path: Path) -> None:
+    local = tmp_path / "local.txt"
+    local.write_text("local\n")
+    bbfs("cp", local, "pad/new.txt")
+    assert stored(tmp_path, "new.txt") == "local\n"
+    bbfs("cp", f"{PAD}://new.txt", f"{PAD}://copy.txt")
+    bbfs("mv", "pad/new.txt", "pad/moved.txt")
+    assert (stored(tmp_path, "new.txt"), stored(tmp_path, "moved.txt")) == (None, "local\n")
+    assert bbfs("cp", "pad/copy.txt", "-").text == "local\n"
+    bbfs("cp", "-n", local, "pad/copy.txt", status=1)
+    bbfs("rm", "pad/copy.txt", f"{PAD}://moved.txt")
+    assert (stored(tmp_path, "copy.txt"), stored(tmp_path, "moved.txt")) == (None, None)
+    bbfs("rm", "pad/absent", status=1)
+
+
+@pytest.mark.timeout(60)
+def test_a_resource_is_edited_in_the_users_editor(bbfs: Commands, tmp_path: Path) -> None:
+    bbfs.environ |= {"EDITOR": "sed -i s/one/edited/"}
+    bbfs("edit", "pad/note.md")
+    assert stored(tmp_path, "note.md") == "edited\n"
+    assert "unchanged" in bbfs("edit", "pad/note.md").err.decode()
+    bbfs.environ |= {"EDITOR": "false"}
+    assert "nothing is saved" in bbfs("edit", "pad/note.md", status=1).err.decode()
+
+
+@pytest.mark.semantics("S32")
+@pytest.mark.timeout(60)
+def test_what_a_source_did_not_take_is_listed_shown_compared_handed_over_and_dropped(
+    mounted: Mounts, tmp_path: Path
+) -> None:
+    mount = mounted(source(tmp_path), expected=["somebody else has changed it"])
+    bbfs, here = Commands(mount.environ()), mount / PAD
+    assert bbfs("pending").err.decode() == "bbfs: nothing is pending\n"
+    for number in range(2):
+        # Imports first: a program that starts another one flushes all that it has open.
+        code = f"""
+import os, sys
+from bbfs.sources.memory.contents import Held
+from bbfs.sources.memory.file import MemoryFile
+from bbfs.sources.content.memory import MemoryContent
+descriptor = os.open({str(here / "note.md")!r}, os.O_RDWR)
+os.write(descriptor, b"mine {number}")
+MemoryFile({str(tmp_path / "pad.file")!r}, 1 << 30).change(
+    lambda kept: kept.with_resource("memory://note.md", Held(MemoryContent(b"theirs {number}")), 1 << 30))
+try:
+    os.close(descriptor)
+except OSError as error:
+    sys.exit(error.strerror != "Stale file handle")
+sys.exit("saved")
+"""
+        run(sys.executable, "-c", code)
+    first, second = json.loads(bbfs("pending", "list", "--json").text)
+    assert first["uri"] == f"{PAD}://note.md"
+    assert "somebody else" in bbfs("pending").text
+    assert bbfs("pending", "show", first["id"][:6]).text.startswith("mine 0")
+    assert "+mine 0" in bbfs("pending", "diff", first["id"]).text
+    assert "somebody else" in bbfs("pending", "retry", first["id"], status=1).err.decode()
+    bbfs("pending", "retry", "--force", first["id"])
+    assert (stored(tmp_path, "note.md") or "").startswith("mine 0")
+    bbfs("pending", "drop", second["id"], status=1)
+    bbfs("pending", "drop", "--yes", second["id"])
+    assert json.loads(bbfs("pending", "--json").text) == []
