@@ -26,6 +26,7 @@ from bbfs.model.listing import Rows
 from bbfs.model.uri import NAME_MAX, parse_data_source_uri, parse_uri_prefix
 from bbfs.model.uri_paths import MAX_DEPTH, hide_component, names, native_of, plain_path, show_component
 from bbfs.model.uri_templates.patterns import Pattern
+from bbfs.model.values import DataSource
 from bbfs.server import resource_list, walk
 from bbfs.server.errors import Fault
 from bbfs.sources.api import operations, yaml_document
@@ -34,7 +35,7 @@ from bbfs.sources.api.options import ApiOptions
 from bbfs.sources.bounded import json as bounded_json
 from bbfs.sources.content.spool import Spool
 from bbfs.sources.http.headers import media_type, modified_ns, time_to_live
-from bbfs.sources.mcp import arguments
+from bbfs.sources.mcp import arguments, writing
 from bbfs.sources.mcp.client import decode
 from bbfs.sources.mcp.client.tool_entries import ToolEntry
 from bbfs.sources.mcp.transport import messages
@@ -240,6 +241,9 @@ def _events(fed: Any) -> list[Event | bytes] | None:
     return None
 
 
+WRITTEN_SOURCE = DataSource("a", "a", "server", "mcp", "mcp-server+a")
+
+
 def mcp_results(data: bytes) -> None:
     """A result of any shape is decoded or refused."""
     result = json_of(data)
@@ -256,6 +260,8 @@ def mcp_results(data: bytes) -> None:
         lambda: decode.ttl_seconds(result),
         lambda: decode.loaded_size(result),
         lambda: [part.content.size for part in decode.loaded(result, None).parts],
+        lambda: decode.content_version(result),
+        lambda: writing.stored(result, WRITTEN_SOURCE, "resource://a/b"),
     ):
         with refused(BbfsError):
             function()
@@ -512,6 +518,10 @@ def _marked(data: bytes) -> str:
 
 PAGE = {"resources": [{"uri": "a://b", "name": "n", "size": 1, "annotations": {"lastModified": "2026-01-01"}}]}
 READ = {"contents": [{"uri": "a://b", "mimeType": "text/plain", "text": "x", "_meta": {}}, {"blob": "AAEC"}]}
+WRITTEN = {
+    "structuredContent": {"uri": "resource://a/b", "size": 1, "code": "conflict", "error": {"code": "x"}},
+    "content": [{"type": "text", "text": "x"}, {"type": "resource_link", "uri": "resource://a/%62", "_meta": {}}],
+}
 GREETING = {"protocolVersion": "2025-06-18", "capabilities": {"resources": {"subscribe": True}}, "serverInfo": {}}
 OPERATION = {"get": {"parameters": [{"name": "a", "in": "path", "schema": {"enum": ["b", 1]}}], "responses": {}}}
 DOCUMENT = {"openapi": "3.0.0", "info": {}, "servers": [{"url": "/{v}", "variables": {"v": {"default": "1"}}}],
@@ -574,7 +584,10 @@ TARGETS: Mapping[str, Target] = {
     ),
     "mcp-results": Target(
         mcp_results,
-        _json(PAGE, READ, GREETING, {"completion": {"values": ["a"], "total": 5}}, {"nextCursor": 7, "ttlMs": 1e300}),
+        _json(
+            *(PAGE, READ, GREETING, WRITTEN, {"isError": True, **WRITTEN}),
+            *({"completion": {"values": ["a"], "total": 5}}, {"nextCursor": 7, "ttlMs": 1e300}),
+        ),
         ('"contents"', '"resources"', '"text"', '"blob"', '"size"', '"annotations"', '"lastModified"', "\\ud800"),
     ),
     "tool-arguments": Target(
