@@ -61,7 +61,7 @@ async def test_what_is_not_there_is_waited_for(nursery: trio.Nursery, pipe: tupl
     await settled()
     assert not done.is_set()
     os.write(writing, b"x")
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await done.wait()
 
 
@@ -110,7 +110,7 @@ async def test_a_descriptor_that_is_about_to_be_closed_ends_the_wait(pipe: tuple
         nursery.start_soon(wait)
         await settled()
         trio.lowlevel.notify_closing(reading)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await ended.wait()
 
 
@@ -156,7 +156,7 @@ async def test_a_worker_that_is_cancelled_while_it_waits_leaves_the_turnstile_in
             await settled()
             cancelled.cancel()
             await settled()
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             async with turnstile:
                 pass
             async with turnstile:
@@ -176,7 +176,7 @@ async def test_a_worker_that_finds_nothing_to_read_goes_on(pipe: tuple[int, int]
         found.append(os.read(reading, 10))
 
     os.write(writing, b"1")
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio_module.open_nursery() as nursery:
             nursery.start_soon(worker, "one", name="pyfuse-01")
             await settled()

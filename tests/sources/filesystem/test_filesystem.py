@@ -261,7 +261,7 @@ async def test_ten_thousand_entries(tmp_path: Path) -> None:
     for number in range(10_000):
         os.close(os.open(tmp_path / f"{number}", os.O_CREAT | os.O_WRONLY, 0o600))
     handler = make(tmp_path)
-    with trio.fail_after(5):  # measured: 0.1 s
+    with trio.fail_after(30):  # measured: 0.1 s
         listed = await names(handler)
     assert listed == sorted(str(number) for number in range(10_000))
 

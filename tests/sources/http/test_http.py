@@ -187,8 +187,8 @@ async def test_all_requests_wait_for_a_server_that_wants_it(site: WebSite, clien
 async def test_a_pause_beyond_the_deadline_is_an_error_at_once(
     site: WebSite, status: int, error: type[BbfsError]
 ) -> None:
-    client = make(timeout=5)
-    with trio.fail_after(4):
+    client = make(timeout=60)
+    with trio.fail_after(30):
         for _ in range(2):
             with pytest.raises(error, match=f"HTTP {status}: the server wants to be asked again in"):
                 await client.get(f"{site.url}/status/{status}?after=60&d")

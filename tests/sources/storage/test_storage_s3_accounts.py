@@ -252,12 +252,12 @@ async def test_a_service_that_does_not_answer_is_waited_for_no_longer_than_the_s
 
     async with opened(source(endpoint=loopback.url, timeout=0.5)) as handler, trio.open_nursery() as nursery:
         nursery.start_soon(count)
-        with trio.fail_after(5), pytest.raises(DeadlineExceeded):
+        with trio.fail_after(30), pytest.raises(DeadlineExceeded):
             await ask(handler)
         assert turns > 3  # the event loop went on
         assert handler.state.state == "down"
         loopback.flows.set()
-        with trio.fail_after(15):
+        with trio.fail_after(60):
             while handler.state.state != "up":
                 with trio.move_on_after(5):
                     try:
