@@ -206,7 +206,7 @@ class ResourceManager:
             raise NotSupported(f"{data.id}: a source of type {data.type!r} cannot be listed")
         source = Source(data, handler, catalog, RequestSlots(max(1, data.policy.concurrency)), fingerprint(data))
         if source.writes is not None and not source.is_passed and not hidden:
-            source.overlay = Overlay(catalog, self.clock, derived=isinstance(catalog, FlatCatalog))
+            source.overlay = Overlay(catalog, self.clock, derived=not source.makes_directories)
             self.writable_roots.add(data.uri_prefix)
         found = of_source(data)
         if found is None or not found.is_local:  # a local source answers at once
@@ -855,20 +855,18 @@ class ResourceManager:
         catalog = source.catalog
         if not isinstance(catalog, DirectoryCatalog):
             return uri_paths.native_of(below)
-        segment = uri_paths.hide_component(below[-1], literal=source.data.scheme == "file")
-        if len(below) > 1:
-            directory = await self.find_below(source, below[:-1])
+        segments = [uri_paths.hide_component(name, literal=source.data.scheme == "file") for name in below]
+        for depth in range(len(below) - 1, 0, -1):
+            directory = await self.find_below(source, below[:depth])
             if directory.record is not None:
-                return f"{directory.record.metadata.native_uri.rstrip('/')}/{segment}"
+                return "/".join((directory.record.metadata.native_uri.rstrip("/"), *segments[depth:]))
         if isinstance(source.handler, StatesBeginning):
-            return source.handler.beginning + segment
+            return source.handler.beginning + "/".join(segments)
         if catalog.beginning is None:
             await catalog.view(())
-        return (
-            uri_paths.native_of(below, source.data.scheme)
-            if catalog.beginning is None
-            else (catalog.beginning + segment)
-        )
+        if catalog.beginning is None:
+            return uri_paths.native_of(below, source.data.scheme)
+        return catalog.beginning + "/".join(segments)
 
     async def write_resource(self, uri: str, data: bytes, expected: Expected, *, keep: bool = True) -> ResourceMetadata:
         """Create a resource, or replace its content, by its bbfs URI. Return its metadata as the source has it now.

@@ -17,6 +17,7 @@ from bbfs.sources import (
     CanListDirectory,
     CanLoad,
     CanLoadIfChanged,
+    CanMakeDirectories,
     CanSearch,
     CanWatch,
     CanWrite,
@@ -24,6 +25,7 @@ from bbfs.sources import (
     LoadsWhileWanted,
     ProposesSearch,
     ProposesWrite,
+    StatesBeginning,
     TellsMore,
 )
 
@@ -149,6 +151,15 @@ class Source:
     def is_passed(self) -> bool:
         """Return whether a mount passes the source through: a local folder that can be written."""
         return self.writes is not None and self.data.type == "filesystem"
+
+    @property
+    def makes_directories(self) -> bool:
+        """Return whether the source has directories of its own, and others than those that follow from its URIs."""
+        handler = self.handler
+        if not isinstance(handler, CanMakeDirectories):
+            return False
+        beginning = handler.beginning if isinstance(handler, StatesBeginning) else ""
+        return "make_directory" in handler.writes(beginning)
 
     @property
     def capabilities(self) -> list[str]:

@@ -1,14 +1,14 @@
 """The interface of a kind of storage, its values, and the base of the backends that use a network."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import trio
 
 from bbfs.model.errors import BbfsError, Busy, ConfigError, Outdated
-from bbfs.model.values import Content
+from bbfs.model.values import Content, Expected, WriteOperation
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import Blocks, RangedContent
 from bbfs.sources.storage.addresses import Names, Place, segment_of, shown
@@ -135,6 +135,40 @@ class StorageBackend(Protocol):
     async def open(self, path: Names) -> Opened: ...
 
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class WritableBackend(StorageBackend, Protocol):
+    """A kind of storage that can be written. Paths and errors as for `StorageBackend`, and those of `CanWrite`."""
+
+    def operations(self, path: Names, *, is_directory: bool) -> Collection[WriteOperation]:
+        """Return what can be written there. Asks nothing."""
+        ...
+
+    async def put(self, path: Names, content: Content, expected: Expected, mime_type: str | None) -> StoredItem:
+        """Store a content under a name. expected: compared by the store itself, if it can do that."""
+        ...
+
+    async def delete(self, path: Names, expected: Expected) -> None: ...
+
+
+@runtime_checkable
+class RenamingBackend(WritableBackend, Protocol):
+    async def move(self, path: Names, to: Names, *, replace: bool) -> StoredItem: ...
+
+
+@runtime_checkable
+class DirectoryBackend(WritableBackend, Protocol):
+    """Storage whose directories can be made or removed, as `operations` says."""
+
+    async def make_directory(self, path: Names) -> None: ...
+
+    async def remove_directory(self, path: Names) -> None: ...
+
+
+@runtime_checkable
+class TimedBackend(WritableBackend, Protocol):
+    async def set_time(self, path: Names, modified_ns: int) -> StoredItem: ...
 
 
 class Threads:

@@ -6,12 +6,30 @@ directory above the configured place has one entry, the next name on the way to 
 
 import logging
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from typing import TypeVar
 
-from bbfs.model.errors import ConfigError, DeadlineExceeded, IsADirectory, LoginRequired, Unreachable
+from bbfs.model.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    IsADirectory,
+    LoginRequired,
+    NotFound,
+    NotSupported,
+    Unreachable,
+)
 from bbfs.model.uri import source_uri
-from bbfs.model.values import DataSource, Listing, Loaded, Part, ResourceMetadata, SourceState
+from bbfs.model.values import (
+    Content,
+    DataSource,
+    Expected,
+    Listing,
+    Loaded,
+    Part,
+    ResourceMetadata,
+    SourceState,
+    WriteOperation,
+)
 from bbfs.sources import Services
 from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.content.ranges import LARGEST
@@ -19,7 +37,14 @@ from bbfs.sources.health import Health
 from bbfs.sources.media_types import content_type_of, mime_type_of_name
 from bbfs.sources.storage.addresses import Names, name_of
 from bbfs.sources.storage.archives.backend import ArchiveBackend
-from bbfs.sources.storage.backend import StorageBackend, StoredItem
+from bbfs.sources.storage.backend import (
+    DirectoryBackend,
+    RenamingBackend,
+    StorageBackend,
+    StoredItem,
+    TimedBackend,
+    WritableBackend,
+)
 from bbfs.sources.storage.filesystems import FilesystemBackend
 from bbfs.sources.storage.objects import ObjectBackend
 from bbfs.sources.storage.options import Configured, StorageOptions, configure
@@ -27,6 +52,7 @@ from bbfs.sources.storage.s3.backend import S3Backend
 from bbfs.sources.storage.webdav.backend import WebDavBackend
 
 T = TypeVar("T")
+B = TypeVar("B")
 _log = logging.getLogger(__name__)
 
 
@@ -86,6 +112,64 @@ class StorageHandler:
         part = Part(native_uri, metadata.mime_type, opened.content, metadata.content_type)
         return Loaded((part,), metadata=metadata)
 
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    @property
+    def beginning(self) -> str:
+        return self._place.native_uri(())
+
+    @property
+    def detects_conflicts(self) -> bool:
+        """Return False: stores that ignore a condition (If-Match) answer as if it held."""
+        return False
+
+    def writes(self, native_uri: str) -> Collection[WriteOperation]:
+        if not isinstance(self.backend, WritableBackend):
+            return ()
+        try:
+            names, is_directory = self._place.names(native_uri)
+            inner = self._place.inside(names)
+        except NotFound:
+            return ()
+        if not inner:
+            below = self.backend.operations(("any",), is_directory=True)
+            return ("make_directory",) if "make_directory" in below else ()
+        return self.backend.operations(inner, is_directory=is_directory)
+
+    async def write(self, native_uri: str, content: Content, expected: Expected) -> ResourceMetadata:
+        inner = self._inner(native_uri)
+        backend = _can(self.backend, WritableBackend)
+        mime_type = mime_type_of_name(_readable(inner[-1]))
+        return self._metadata(await self._asked(backend.put(inner, content, expected, mime_type)))
+
+    async def remove(self, native_uri: str, expected: Expected) -> None:
+        await self._asked(_can(self.backend, WritableBackend).delete(self._inner(native_uri), expected))
+
+    async def rename(self, native_uri: str, to: str, *, replace: bool) -> ResourceMetadata:
+        backend = _can(self.backend, RenamingBackend)
+        return self._metadata(
+            await self._asked(backend.move(self._inner(native_uri), self._inner(to), replace=replace))
+        )
+
+    async def make_directory(self, native_uri: str) -> ResourceMetadata:
+        inner = self._inner(native_uri)
+        await self._asked(_can(self.backend, DirectoryBackend).make_directory(inner))
+        return self._directory((*self._place.above, *inner))
+
+    async def remove_directory(self, native_uri: str) -> None:
+        await self._asked(_can(self.backend, DirectoryBackend).remove_directory(self._inner(native_uri)))
+
+    async def set_time(self, native_uri: str, modified_ns: int) -> ResourceMetadata:
+        backend = _can(self.backend, TimedBackend)
+        return self._metadata(await self._asked(backend.set_time(self._inner(native_uri), modified_ns)))
+
+    def _inner(self, native_uri: str) -> Names:
+        """Return the names of a URI below the root of the source. Raises NotFound, NotSupported."""
+        inner = self._place.inside(self._place.names(native_uri)[0])
+        if not inner:
+            raise NotSupported(f"{native_uri}: is the place itself")
+        return inner
+
     async def _asked(self, answer: Awaitable[T]) -> T:
         with self._health:
             return await answer
@@ -116,6 +200,12 @@ class StorageHandler:
             target=item.target,
             properties=item.properties,
         )
+
+
+def _can(backend: StorageBackend, ability: type[B]) -> B:
+    if not isinstance(backend, ability):
+        raise NotSupported("the storage cannot do that")
+    return backend
 
 
 def _possible(number: int | None) -> int | None:

@@ -6,11 +6,13 @@ the adapter, raises BbfsError, and may wait for a source.
 """
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
 from bbfs.model.errors import (
     BbfsError,
+    Conflict,
     CrossesSources,
     Exists,
     IsADirectory,
@@ -282,15 +284,26 @@ class Writes:
     async def _store(self, draft: Draft, native_uri: str, expected: Expected, below: Path, buffer: Buffer) -> None:
         content = buffer.snapshot()
         draft.failed = True
-        record = await self._writer.write(
-            draft.source, native_uri, content, expected, path=below, write_id=draft.write_id
-        )
+        try:
+            record = await self._writer.write(
+                draft.source, native_uri, content, expected, path=below, write_id=draft.write_id
+            )
+        except BbfsError as error:
+            await self._doubt(draft.record, error)
+            raise
         draft.failed = False
         if draft.set_ns is not None:
             record = await self._writer.set_time(draft.source, record, draft.set_ns)
         draft.dirty, draft.record, draft.native_uri = False, record, native_uri
         draft.expected = record_state(record)
         self._aside.pop(self._manager.mounted_at(draft.source, below), None)
+
+    async def _doubt(self, record: Record, error: BbfsError) -> None:
+        """Ask for what a source has after it did not take a write: the kernel looks a name up again only once."""
+        record.invalidate()
+        if isinstance(error, Conflict) and record.path:
+            with suppress(BbfsError):
+                await self._manager.learn(record)
 
     # -- attributes --------------------------------------------------------------------------------------------------
 

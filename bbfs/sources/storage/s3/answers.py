@@ -1,12 +1,13 @@
 """The answers of an S3 server: listings and errors in XML, and the headers of objects."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
+from xml.sax.saxutils import escape
 
 from bbfs.model.errors import (
     BbfsError,
@@ -59,6 +60,9 @@ _REGION = re.compile(r"[a-z0-9-]{1,40}")
 _LONGEST_TOKEN = 2048
 """Characters of a token that asks for the next page; Amazon's have about a hundred."""
 _SECRET = re.compile(r"(?i)(signature|accesskeyid|token|stringtosign|canonicalrequest)")
+
+_LONGEST_UPLOAD = 4096
+"""Characters of the id of an upload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,32 @@ def facts_of(status: int, headers: Mapping[str, str]) -> Facts:
     given["user_metadata"] = user or None
     said = {key: value for key, value in given.items() if value is not None}
     return replace(facts, properties={**facts.properties, **said})
+
+
+def upload_of(body: bytes) -> str:
+    """Return the id of a multipart upload that has begun. Raises ProtocolViolation."""
+    upload = _texts(parse_small_xml(body)).get("UploadId", "")
+    if not upload or len(upload) > _LONGEST_UPLOAD:
+        raise ProtocolViolation("an upload without an id")
+    return upload
+
+
+def parts_document(etags: Iterable[str]) -> bytes:
+    """Return the list of all parts that ends a multipart upload."""
+    parts = "".join(
+        f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(etag)}</ETag></Part>"
+        for number, etag in enumerate(etags, 1)
+    )
+    return f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+
+
+def etag_of_upload(body: bytes, what: str) -> str:
+    """Return the ETag of an object that was made from parts, or by a copy. Raises the error that is in the answer."""
+    document = parse_small_xml(body)
+    said = _texts(document)
+    if local_name(document) == "Error":
+        raise error_of(500, {}, body, what)
+    return said.get("ETag", "")
 
 
 def _texts(element: ElementTree.Element) -> dict[str, str]:

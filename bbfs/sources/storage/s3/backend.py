@@ -5,24 +5,36 @@ read, also one with empty names, `.` or `..`. So requests are made here, by the 
 paths.
 """
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import MappingProxyType
 from urllib.parse import quote, urlencode, urlsplit
 
 import trio
 
-from bbfs.model.errors import BbfsError, Denied, IsADirectory, NotADirectory, NotFound
+from bbfs.model.errors import BbfsError, Conflict, Denied, IsADirectory, NotADirectory, NotFound
+from bbfs.model.values import Content, Expected, WriteOperation
 from bbfs.sources.bounded.turns import InTurns
 from bbfs.sources.content.ranges import LARGEST
 from bbfs.sources.http.client import WebClient
+from bbfs.sources.http.headers import modified_ns
 from bbfs.sources.http.responses import WebStream
 from bbfs.sources.storage.addresses import Names
 from bbfs.sources.storage.backend import ListedItems, StoredItem
 from bbfs.sources.storage.options import Configured
-from bbfs.sources.storage.s3.answers import ListedObject, Page, error_of, facts_of, page_of, region_of
+from bbfs.sources.storage.s3.answers import (
+    ListedObject,
+    Page,
+    error_of,
+    etag_of_upload,
+    facts_of,
+    page_of,
+    parts_document,
+    region_of,
+    upload_of,
+)
 from bbfs.sources.storage.s3.signing import Account, Accounts
-from bbfs.sources.storage.web_objects import ANY, Facts, WebBackend, whole
+from bbfs.sources.storage.web_objects import ANY, Facts, WebBackend, beginning, etag_in, whole
 
 _LARGEST_PAGE = 4 << 20
 """Limit on the bytes of one page of a listing: a thousand keys of 1024 bytes, each encoded as three, are fewer."""
@@ -31,6 +43,11 @@ _LONGEST_KEY = 1024  # bytes, "Creating object key names" of the Amazon S3 user 
 _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 _UNSIGNED = "no credentials were found for it, in auth, the environment, a profile or a service of this machine"
 _NO_QUERY: Mapping[str, str] = MappingProxyType({})
+
+
+PART = 16 << 20
+"""Bytes of an object that is sent at once, and of each part of a larger one, as far as `MOST_PARTS` are enough."""
+MOST_PARTS = 10_000
 
 
 class S3Backend(WebBackend):
@@ -140,6 +157,82 @@ class S3Backend(WebBackend):
                 raise self._error(response, b"", self._what(path))
             return self._facts(response).item(path)
 
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def operations(self, path: Names, *, is_directory: bool) -> Collection[WriteOperation]:
+        """Return what can be written. Directories follow from keys; one that was marked as such can be removed."""
+        return ("remove_directory",) if is_directory else ("create", "replace", "remove", "rename")
+
+    async def put(self, path: Names, content: Content, expected: Expected, mime_type: str | None) -> StoredItem:
+        """Store an object, a large one in parts that appear as one with the last."""
+        headers = _conditions(expected) | ({"content-type": mime_type} if mime_type else {})
+        if content.size > PART:
+            return await self._put_in_parts(path, content, headers)
+        body = await content.read_waiting(0, content.size)
+        async with self._written("PUT", path, {}, headers, body) as answer:
+            return self._stored(path, content.size, answer.headers)
+
+    async def _put_in_parts(self, path: Names, content: Content, headers: dict[str, str]) -> StoredItem:
+        conditions = {name: headers.pop(name) for name in ("if-match", "if-none-match") if name in headers}
+        async with self._written("POST", path, {"uploads": ""}, headers) as begun:
+            upload = upload_of(await whole(begun, _LARGEST_PAGE, self._what(path)))
+        try:
+            size = max(PART, -(-content.size // MOST_PARTS))
+            etags: list[str] = []
+            for number, offset in enumerate(range(0, content.size, size), 1):
+                body = await content.read_waiting(offset, min(size, content.size - offset))
+                query = {"partNumber": str(number), "uploadId": upload}
+                async with self._written("PUT", path, query, {}, body) as part:
+                    etags.append(part.headers.get("etag", ""))
+            listed = parts_document(etags)
+            async with self._written("POST", path, {"uploadId": upload}, conditions, listed) as ended:
+                # This answer may begin with 200 and be an error (CompleteMultipartUpload in the API reference).
+                etag = etag_of_upload(await whole(ended, _LARGEST_PAGE, self._what(path)), self._what(path))
+                return self._stored(path, content.size, {**ended.headers, "etag": etag})
+        except BaseException:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 5), suppress(BbfsError):
+                async with self._written("DELETE", path, {"uploadId": upload}, {}):
+                    pass
+            raise
+
+    async def delete(self, path: Names, expected: Expected) -> None:
+        await self._deleted(self._object_key(path), self._what(path))
+
+    async def remove_directory(self, path: Names) -> None:
+        """Remove the marker of an empty directory, if there is one."""
+        await self._deleted(self._directory_key(path), self._what(path))
+
+    async def move(self, path: Names, to: Names, *, replace: bool) -> StoredItem:
+        """Copy an object at the store, then remove the old one: the protocol has nothing else."""
+        origin = quote(f"/{self._place.authority}/{self._object_key(path)}", errors="surrogateescape")
+        headers = {"x-amz-copy-source": origin} | ({} if replace else {"if-none-match": "*"})
+        async with self._written("PUT", to, {}, headers) as answer:
+            etag_of_upload(await whole(answer, _LARGEST_PAGE, self._what(to)), self._what(to))
+        await self.delete(path, Expected())
+        return await self.stat(to, is_directory=False)
+
+    async def _deleted(self, key: str, what: str) -> None:
+        async with self._answer("DELETE", key, _NO_QUERY, {}) as response:
+            body = await whole(response, _LARGEST_PAGE, what)
+            if response.status not in (200, 204):
+                raise self._error(response, body, what)
+
+    @asynccontextmanager
+    async def _written(
+        self, method: str, path: Names, query: Mapping[str, str], headers: Mapping[str, str], body: bytes = b""
+    ) -> AsyncGenerator[WebStream]:
+        """Yield the successful answer to a request that changes something. Raise Conflict for another state."""
+        async with self._answer(method, self._object_key(path), query, headers, body) as response:
+            if response.status in (409, 412):
+                raise Conflict(f"{self._what(path)}: somebody else has changed it")
+            if response.status not in (200, 204):
+                raise self._error(response, await beginning(response), self._what(path))
+            yield response
+
+    def _stored(self, path: Names, size: int, headers: Mapping[str, str]) -> StoredItem:
+        modified = modified_ns({"last-modified": headers.get("date", "")})
+        return StoredItem(path, "resource", size, modified, etag_in(headers.get("etag", "")))
+
     # -- requests ----------------------------------------------------------------------------------------------------
 
     async def _page(self, query: Mapping[str, str], what: str) -> Page:
@@ -163,12 +256,12 @@ class S3Backend(WebBackend):
 
     @asynccontextmanager
     async def _answer(
-        self, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str]
+        self, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes = b""
     ) -> AsyncGenerator[WebStream]:
         """Yield the answer to a request, repeated once if the server says that the bucket is in another region."""
         for may_move in (True, False):
             account = await self._accounts.current()
-            async with self._sent(account, method, key, query, headers) as stream:
+            async with self._sent(account, method, key, query, headers, body) as stream:
                 region = region_of(stream.status, stream.headers)
                 if region is None or not may_move or not self._accounts.may_move(account, region):
                     stream.is_decoded = False
@@ -177,7 +270,7 @@ class S3Backend(WebBackend):
             await self._accounts.move(region)
 
     def _sent(
-        self, account: Account, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str]
+        self, account: Account, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
     ) -> AbstractAsyncContextManager[WebStream]:
         if self._client is None:
             self._client = WebClient(self._configured.source, allow_private=True, proxy=account.proxy)
@@ -186,11 +279,12 @@ class S3Backend(WebBackend):
         asked = f"?{urlencode(sorted(query.items()), quote_via=quote, errors='surrogateescape')}" if query else ""
         if self._configured.options.requester_pays:
             headers = {**headers, "x-amz-request-payer": "requester"}
-        signed = account.signed(method, f"{base}{path}{asked}", headers)
+        signed = account.signed(method, f"{base}{path}{asked}", headers, body)
         # A client or proxy may resolve `..` in a path. Encoded it stays; the signature covers the decoded path.
         sent = "/".join(name.replace(".", "%2E") if name in (".", "..") else name for name in path.split("/"))
         sending = {**signed, "accept-encoding": "identity"}
-        return self._client.stream(f"{base}{sent}{asked}", method=method, headers=sending, accept=ANY)
+        url = f"{base}{sent}{asked}"
+        return self._client.stream(url, method=method, headers=sending, content=body, accept=ANY)
 
     def _address(self, account: Account) -> tuple[str, str]:
         """Return the scheme and host of the bucket's URL, and the beginning of its paths."""
@@ -221,3 +315,10 @@ class S3Backend(WebBackend):
         if len(key.encode("utf-8", "surrogateescape")) > _LONGEST_KEY:
             raise NotFound(f"{self._what(path)}: longer than a key can be")
         return key
+
+
+def _conditions(expected: Expected) -> dict[str, str]:
+    """Return the headers that let the store refuse a conflict. Some stores ignore them (RFC 9110, section 13.1)."""
+    if expected.exists is False:
+        return {"if-none-match": "*"}
+    return {"if-match": f'"{expected.etag}"'} if expected.etag is not None else {}

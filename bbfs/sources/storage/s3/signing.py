@@ -42,11 +42,11 @@ class Account:
     credentials: Any = field(default=None, repr=False)
     keys: Any = field(default=None, repr=False)
 
-    def signed(self, method: str, url: str, headers: Mapping[str, str]) -> dict[str, str]:
-        """Return the headers of a request without a body, with its signature."""
+    def signed(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> dict[str, str]:
+        """Return the headers of a request, with its signature, which covers the body."""
         if self.keys is None:
             return dict(headers)
-        request = import_module("botocore.awsrequest").AWSRequest(method, url, dict(headers))
+        request = import_module("botocore.awsrequest").AWSRequest(method, url, dict(headers), data=body or None)
         import_module("botocore.auth").S3SigV4Auth(self.keys, "s3", self.region).add_auth(request)
         return dict(request.headers)
 

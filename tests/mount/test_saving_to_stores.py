@@ -1,0 +1,119 @@
+"""Saving to object stores through a mount: afterwards the store has it (S32, S33)."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from harness import Mount, Mounts, SourceTable
+from object_stores import KEY, SECRET, Relay, S3Server, closing
+from programs import errno_of, run, shell, wait_until
+
+DIRECTORY = "bb-storage+store+s3/data"
+pytestmark = [pytest.mark.timeout(120), pytest.mark.semantics("S32", "S33")]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    server = S3Server()
+    with closing(server):
+        server.make_bucket("data")
+        yield server
+
+
+@pytest.fixture
+def relay(server: S3Server) -> Iterator[Relay]:
+    relay = Relay(server.port)
+    with closing(relay):
+        yield relay
+
+
+def s3(url: str, **options: Any) -> SourceTable:
+    return {
+        "name": "store",
+        "type": "storage",
+        "capabilities": ["read", "list", "write"],
+        "config": {"url": "s3://data/", "options": {"endpoint": url}},
+        "auth": {"accessKey": KEY, "secretKey": SECRET},
+        **options,
+    }
+
+
+@pytest.fixture
+def mount(mounted: Mounts, server: S3Server) -> Mount:
+    for key in keys(server):
+        server.delete("data", key)
+    server.put("data", "note.md", b"one\n")
+    return mounted(s3(server.url))
+
+
+def keys(server: S3Server) -> list[str]:
+    listing = server.client.get("/data?list-type=2").text
+    return [part.partition("<")[0] for part in listing.split("<Key>")[1:]]
+
+
+def stored(server: S3Server, key: str) -> httpx2.Response:
+    return server.client.get(f"/data/{key}")
+
+
+def test_shells_editors_and_copies_save(mount: Mount, server: S3Server, tmp_path: Path) -> None:
+    here, tree = mount / DIRECTORY, tmp_path / "tree"
+    shell("echo two >> note.md; echo new > new.txt; sed -i s/one/1/ note.md; mkdir d; mv new.txt d/", directory=here)
+    assert stored(server, "note.md").content == b"1\ntwo\n"
+    assert stored(server, "d/new.txt").headers["content-type"].startswith("text/plain")
+    edit = ["-c", "normal Goadded", "-c", "wq", "note.md"]
+    run("env", "-C", here, "vim", "-es", "-N", "-u", "NONE", *edit, timeout=30)
+    assert stored(server, "note.md").content == b"1\ntwo\nadded\n"
+    (tree / "sub").mkdir(parents=True)
+    (tree / "empty").touch()
+    (tree / "sub/text").write_text("text\n" * 1000)
+    (tree / "large").write_bytes(os.urandom(40 << 20))
+    shell(f"cp -r {tree} cp && diff -r {tree} cp", directory=here)
+    shell(f"tar c -C {tree} sub | tar x && diff -r {tree}/sub sub", directory=here)
+    assert stored(server, "cp/large").content == (tree / "large").read_bytes(), "in parts"
+    shell(f"rsync -r --inplace {tree}/ cp/ && rm -r cp sub && rm d/new.txt && rmdir d", directory=here)
+    assert keys(server) == ["note.md"]
+    assert shell("ls -A", directory=here).text == "note.md\n"
+
+
+def test_a_change_at_the_store_is_a_conflict(mounted: Mounts, server: S3Server) -> None:
+    server.put("data", "note.md", b"one\n")
+    mount = mounted(s3(server.url), expected=["somebody else has changed it"])
+    code = f"""
+import os
+descriptor = os.open({str(mount / DIRECTORY / "note.md")!r}, os.O_RDWR)
+os.write(descriptor, b"mine")
+print(flush=True); input()
+os.close(descriptor)
+"""
+    writer = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    server.put("data", "note.md", b"theirs\n")
+    assert "Stale file handle" in writer.communicate("\n", timeout=60)[1]
+    assert stored(server, "note.md").content == b"theirs\n"
+    [kept] = mount.state.home.rglob("pending/*.json")
+    assert kept.with_suffix("").read_text() == "mine"
+    wait_until(lambda: run("cat", mount / DIRECTORY / "note.md").text == "theirs\n", "the store's version is shown")
+
+
+def test_what_a_store_that_is_down_does_not_take_is_kept(mounted: Mounts, relay: Relay, server: S3Server) -> None:
+    server.put("data", "note.md", b"one\n")
+    mount = mounted(s3(relay.url), expected=["not written", "cannot be reached", "did not answer", "down", "refused"])
+    assert run("cat", mount / DIRECTORY / "note.md").text == "one\n"
+    relay.close()
+    save = "[(file.write('mine'), file.close()) for file in [open(sys.argv[1], 'w')]]"
+    assert errno_of(save, mount / DIRECTORY / "note.md") == "EHOSTDOWN"
+    [kept] = mount.state.home.rglob("pending/*.json")
+    assert kept.with_suffix("").read_text() == "mine"
+    assert stored(server, "note.md").content == b"one\n"
