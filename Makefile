@@ -1,6 +1,6 @@
 # Each target installs what it needs first (scripts/install); a second run installs nothing.
 # Another interpreter: make PYTHON=/usr/bin/python3.12 …
-.PHONY: demo test check bench beside soak hostile fuzz install lock clean
+.PHONY: demo test check bench beside soak hostile passed fuzz install lock clean
 RUN := .venv/.installed-run
 TEST := .venv/.installed-test
 BENCH := .venv/.installed-bench
@@ -28,6 +28,9 @@ soak: $(TEST)  ## kill servers under a mount 200 times (some minutes); nothing m
 
 hostile: $(TEST)  ## every attack of tests/hostile, one at a time (some minutes), and a table of what each of them cost
 	scripts/hostile
+
+passed: $(TEST)  ## a million random operations on a passed folder, compared with a plain directory (some minutes)
+	BBFS_PASSED_OPERATIONS=1000000 .venv/bin/pytest tests/vfs/test_passthrough.py -k random -q -n 0
 
 fuzz: $(FUZZ)  ## every parser of a stranger's bytes, ten minutes each; make fuzz ARGS='--seconds 60 uri-paths'
 	.venv/bin/python fuzz/run.py $(ARGS)

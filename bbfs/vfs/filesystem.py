@@ -97,9 +97,8 @@ class FileSystem:
 
     def note_changes(self, passed: Passed) -> None:
         """Invalidate what programs have changed in a passed folder."""
-        changes, passed.folder.changes = passed.folder.changes, []
-        for directory, name in changes:
-            passed.written(self._manager, directory, name)
+        while passed.folder.changes:
+            passed.written(self._manager, *passed.folder.changes.popleft())
 
     def forget(self, ino: int, references: int) -> None:
         """Drop references of the kernel to an inode."""

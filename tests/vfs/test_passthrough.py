@@ -18,7 +18,7 @@ from bbfs.vfs.passthrough.folder import EXCHANGE, Creator, PassedFolder
 from bbfs.vfs.passthrough.inodes import folder_of
 
 OPERATIONS = int(os.environ.get("BBFS_PASSED_OPERATIONS", "4000"))
-"""Random operations of the model-based test; `make test-passed` runs many."""
+"""Random operations of the model-based test; `make passed` runs a million."""
 
 
 def passed(root: Path, mount_point: MountPoint | None = None, *, hidden: bool = True) -> PassedFolder:

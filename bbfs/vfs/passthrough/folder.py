@@ -12,9 +12,11 @@ import errno
 import os
 import stat
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.filesystem.beneath import AtMountPoint, Root
@@ -124,10 +126,11 @@ class PassedFolder:
     def __init__(self, root: Root, number: int, *, hidden: bool) -> None:
         self._root = root
         self._hidden = hidden
-        self.changes: list[Place] = []
+        self.changes: deque[Place] = deque()
         self.inodes = PassedInodes(number)
         self.direct: bool | None = None
         self._open: dict[PassedInode, None] = {}
+        self._lock = Lock()
         self._devices: set[int] = set()
         self._own = (os.geteuid(), os.getegid())
         self._umask = process_umask()
@@ -179,12 +182,13 @@ class PassedFolder:
         return held
 
     def _keep_open(self, inode: PassedInode, descriptor: Descriptor) -> None:
-        inode.descriptor = descriptor
-        self._open[inode] = None
-        while len(self._open) > OPEN_DIRECTORIES:
-            oldest = next(iter(self._open))
-            self._open.pop(oldest, None)
-            oldest.descriptor = None
+        with self._lock:
+            inode.descriptor = descriptor
+            self._open[inode] = None
+            while len(self._open) > OPEN_DIRECTORIES:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                oldest.descriptor = None
 
     def is_mount_point(self, parent: PassedInode, name: bytes) -> bool:
         """Return whether a name is the directory that bbfs mounts on."""
@@ -225,8 +229,9 @@ class PassedFolder:
 
     def _look(self, inode: PassedInode) -> Descriptor:
         """Return a descriptor of a file, directory or link, for calls on itself. Raise ESTALE if it is gone."""
-        if inode.handles:
-            return next(reversed(inode.handles.values()))
+        opened = inode.opened
+        if opened is not None:
+            return opened
         if inode.descriptor is not None or inode is self.inodes.root:
             return self.directory(inode)
         return self._opened(inode, _LOOK)
@@ -266,8 +271,9 @@ class PassedFolder:
     def forget(self, number: int, lookups: int) -> None:
         gone = self.inodes.forget(number, lookups)
         if gone is not None and gone.descriptor is not None:
-            self._open.pop(gone, None)
-            gone.descriptor = None
+            with self._lock:
+                self._open.pop(gone, None)
+                gone.descriptor = None
 
     def way(self, inode: PassedInode) -> tuple[bytes, ...]:
         """Return the names from the root to a file, as it was last seen. Raise ESTALE."""
@@ -284,8 +290,9 @@ class PassedFolder:
     def getattr(self, inode: PassedInode) -> os.stat_result:
         if inode is self.inodes.root:
             return self.open_root()
-        if inode.handles:
-            return os.fstat(next(reversed(inode.handles.values())).number)
+        opened = inode.opened
+        if opened is not None:
+            return os.fstat(opened.number)
         if inode.descriptor is not None:
             return os.fstat(inode.descriptor.number)
         for at, name in self._places(inode):

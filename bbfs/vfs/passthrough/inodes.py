@@ -44,6 +44,12 @@ class PassedInode:
         self.handles: dict[int, Descriptor] = {}
         self.stamp: tuple[int, int, int] | None = None
 
+    @property
+    def opened(self) -> Descriptor | None:
+        """The descriptor of the last open of it that has not ended, or None."""
+        handles = self.handles
+        return list(handles.values())[-1] if handles else None  # a list: another thread may change the table
+
     def is_at(self, place: Place, *, directory: bool) -> None:
         """Note a name of it."""
         places = self.places

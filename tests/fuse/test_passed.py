@@ -1,0 +1,128 @@
+"""Requests for passed folders: in the event loop on a local file system, in threads with a deadline elsewhere."""
+
+import errno
+import os
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyfuse3
+import pytest
+import trio
+from pyfuse3 import FUSEError
+
+from bbfs.fuse.passed import PassedRequests
+from bbfs.fuse.waiting_programs import Interrupts
+from bbfs.model.errors import CrossesSources, DeadlineExceeded, Outdated
+from bbfs.model.inode_number import PASSED
+from bbfs.resources.source import Source
+from bbfs.sources.filesystem.beneath import Root
+from bbfs.vfs.filesystem import FileSystem
+from bbfs.vfs.passthrough.folder import PassedFolder
+from bbfs.vfs.passthrough.folders import Passed
+
+CONTEXT = cast(pyfuse3.RequestContext, SimpleNamespace(pid=0, umask=0o022, uid=os.geteuid(), gid=os.getegid()))
+BOUND = 20.0
+SOON = 0.05
+
+
+class Requests:
+    """The requests of a mount over folders. changed: the folders with changes that were passed on."""
+
+    def __init__(self, *roots: Path, timeout: float = BOUND) -> None:
+        self.changed: list[Passed] = []
+        self.folders = [
+            Passed(
+                cast(Source, None),
+                PassedFolder(Root(os.fsencode(root), None), number, hidden=True),
+                root.name,
+                timeout,
+                trio.CapacityLimiter(2),
+            )
+            for number, root in enumerate(roots)
+        ]
+        files = SimpleNamespace(passed=self.folders, note_changes=self._note)
+        self.requests = PassedRequests(cast(FileSystem, files), Interrupts())
+
+    def _note(self, passed: Passed) -> None:
+        passed.folder.changes.clear()
+        self.changed.append(passed)
+
+    def root(self, number: int = 0) -> int:
+        return self.folders[number].folder.inodes.root.number
+
+
+@pytest.mark.semantics("S33")
+@pytest.mark.parametrize("direct", [True, False])
+async def test_every_request_is_answered_from_the_loop_and_from_threads(tmp_path: Path, direct: bool) -> None:
+    made = Requests(tmp_path)
+    requests, root, folder = made.requests, made.root(), made.folders[0].folder
+    with trio.fail_after(BOUND):
+        assert folder.direct is None
+        assert (await requests.getattr(root, CONTEXT)).st_ino == root  # in a thread: it may hang
+        assert folder.direct
+        folder.direct = direct
+        info, entry = await requests.create(root, b"a", 0o100666, os.O_RDWR | os.O_CREAT, CONTEXT)
+        assert entry.st_mode == 0o100644
+        assert await requests.write(info.fh, 0, b"text") == 4
+        assert bytes(await requests.read(info.fh, 1, 100)) == b"ext"
+        await requests.sync(info.fh, only_data=False)
+        await requests.flush(info.fh)
+        await requests.release(info.fh)
+        await requests.mkdir(root, b"d", 0o40777, CONTEXT)
+        found = await requests.lookup(root, b"d", CONTEXT)
+        assert found is not None
+        await requests.rename(root, b"a", found.st_ino, b"b", 0, CONTEXT)
+        assert await requests.lookup(root, b"a", CONTEXT) is None
+        directory = await requests.opendir(found.st_ino, CONTEXT)
+        await requests.sync(directory, only_data=True)
+        await requests.releasedir(directory)
+        room = await requests.room(CONTEXT)
+        assert room is not None
+        assert room.size >= room.free >= room.available
+    assert (tmp_path / "d" / "b").read_bytes() == b"text"
+    assert made.changed
+
+
+@pytest.mark.semantics("S22", "S23")
+async def test_a_folder_that_hangs_costs_its_programs_a_time_out_and_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "good").mkdir()
+    made = Requests(tmp_path / "slow", tmp_path / "good", timeout=SOON)
+    await made.requests.getattr(made.root(1), CONTEXT)
+    over = Event()
+
+    def hang(*_: Any) -> Any:
+        over.wait(BOUND)
+        raise FileNotFoundError(errno.ENOENT, "")
+
+    monkeypatch.setattr(PassedFolder, "lookup", hang)
+    try:
+        with trio.fail_after(BOUND):
+            for _ in range(3):  # more than it has threads
+                with pytest.raises(DeadlineExceeded):
+                    await made.requests.lookup(made.root(), b"a", CONTEXT)
+                assert (await made.requests.getattr(made.root(1), CONTEXT)).st_ino == made.root(1)
+    finally:
+        over.set()
+
+
+async def test_errors_are_the_folders_own(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    made = Requests(tmp_path / "one", tmp_path / "two")
+    requests = made.requests
+    await requests.getattr(made.root(), CONTEXT)
+    await requests.mkdir(made.root(), b"d", 0o755, CONTEXT)
+    with pytest.raises(FUSEError) as raised:
+        await requests.mkdir(made.root(), b"d", 0o755, CONTEXT)
+    assert raised.value.errno == errno.EEXIST
+    with pytest.raises(CrossesSources):
+        await requests.rename(made.root(), b"d", made.root(1), b"d", 0, CONTEXT)
+    with pytest.raises(CrossesSources):
+        await requests.rename(made.root(), b"d", 5, b"d", 0, CONTEXT)
+    with pytest.raises(Outdated):
+        await requests.getattr(PASSED + 12345, CONTEXT)
