@@ -61,6 +61,10 @@ COMMANDS = {
     "demo": "demo",
     "mount": "commands.mount",
     "umount": "commands.mount",
+    "run": "commands.run",
+    "changes": "commands.scratch",
+    "apply": "commands.scratch",
+    "discard": "commands.scratch",
     "serve": "commands.serve",
     "ls": "commands.read",
     "cat": "commands.read",
@@ -175,7 +179,7 @@ def _fail(ctx: click.Context, error: BbfsError | OSError) -> NoReturn:
 
 
 def _status(ctx: click.Context, error: BaseException) -> int:
-    if ctx.invoked_subcommand != "mount" or isinstance(error, ConfigError):
+    if ctx.invoked_subcommand not in ("mount", "run") or isinstance(error, ConfigError):
         return 1
     return MOUNT_FAILED if isinstance(error, MountError | OSError) else 1
 

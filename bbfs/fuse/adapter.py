@@ -10,6 +10,7 @@ import os
 import select
 import stat
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, TypeVar, cast
@@ -31,6 +32,7 @@ from pyfuse3 import (
 )
 
 from bbfs.fuse.passed import PassedRequests
+from bbfs.fuse.scratch import origin
 from bbfs.fuse.waiting_programs import Interrupts, SystemCalls, has_open, wants_out
 from bbfs.model.errors import BbfsError, NoAttribute, NotSupported
 from bbfs.model.inode_number import PASSED
@@ -49,6 +51,7 @@ _TYPES = {"directory": stat.S_IFDIR, "file": stat.S_IFREG, "symlink": stat.S_IFL
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _XATTR_PREFIX = b"user."
 _OWN_PREFIX = b"user.bbfs."
+_ORIGIN, _METADATA = origin.ATTRIBUTE.encode(), origin.METADATA.encode()
 READY = select.POLLIN | select.POLLRDNORM | select.POLLOUT | select.POLLWRNORM
 """The answer of poll(2) for a regular file: always ready (POSIX), as the kernel answers without a poll method."""
 CHANGED = select.POLLPRI | select.POLLERR
@@ -57,11 +60,16 @@ CHANGED = select.POLLPRI | select.POLLERR
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The owner of the tree, and the permission bits that are removed (S8)."""
+    """The owner of the tree, and the permission bits that are removed (S8).
+
+    is_lower: the mount is the lower layer of an overlay. It shows that the owner may write, also where no source takes
+    it, and lists of the attributes those that an overlay should copy.
+    """
 
     uid: int
     gid: int
     umask: int = 0
+    is_lower: bool = False
 
 
 def answers(method: F) -> F:
@@ -125,7 +133,9 @@ class Operations(pyfuse3.Operations):
         entry = EntryAttributes()
         if found.ino == 0:
             return entry
-        bits = {"directory": 0o555, "file": 0o444, "symlink": 0o777}[found.kind] | (0o200 if found.writable else 0)
+        bits = {"directory": 0o555, "file": 0o444, "symlink": 0o777}[found.kind] | (
+            0o200 if found.writable or self._owner.is_lower else 0
+        )
         if found.kind != "symlink":
             bits &= ~self._owner.umask
         entry.st_mode = pyfuse3.ModeT(_TYPES[found.kind] | bits)
@@ -442,13 +452,31 @@ class Operations(pyfuse3.Operations):
         if not name.startswith(_XATTR_PREFIX):
             # `ls -l` asks for security.* and system.* of every entry, but only once if the file system has none.
             raise FUSEError(errno.EOPNOTSUPP)
+        if self._owner.is_lower and name == _ORIGIN:
+            return await self._origin(inode, ctx)
+        return await self._xattr(inode, name, ctx)
+
+    async def _xattr(self, inode: InodeT, name: bytes, ctx: RequestContext) -> bytes:
         if inode >= PASSED:
             return await self._passed_xattr(inode, name, ctx)
         value = self._files.getxattr(inode, name)
         return await self._waited(ctx, value, self._files.getxattr, inode, name) if type(value) is Wait else value
 
+    async def _origin(self, inode: InodeT, ctx: RequestContext) -> bytes:
+        value = origin.origin(await self._xattr(inode, _METADATA, ctx))
+        if value is None:
+            raise NoAttribute(origin.ATTRIBUTE)
+        return value
+
     @answers
     async def listxattr(self, inode: InodeT, ctx: RequestContext) -> Sequence[XAttrNameT]:
+        if self._owner.is_lower:
+            own = await self._passed.listxattr(inode, ctx) if inode >= PASSED else ()
+            names = [name for name in own if not name.startswith(_OWN_PREFIX)]
+            with suppress(NoAttribute):
+                await self._origin(inode, ctx)
+                names.append(_ORIGIN)
+            return cast(list[XAttrNameT], names)
         if inode >= PASSED:
             return cast(list[XAttrNameT], await self._passed.listxattr(inode, ctx))
         names = self._files.listxattr(inode)

@@ -62,18 +62,24 @@ def options(config: Config, handlers: Iterable[Handler] = ()) -> set[str]:
 
 
 def mount(
-    config: Config, mount_point: str, *, background: bool = False, ready: Callable[[], None] | None = None
+    config: Config,
+    mount_point: str,
+    *,
+    background: bool = False,
+    ready: Callable[[], None] | None = None,
+    is_lower: bool = False,
 ) -> int:
     """Mount and serve until an ending signal or an unmount. Return the exit status.
 
     background: return as soon as the mount answers, and serve on in a process of its own. ready: called in the serving
-    process once the mount answers. Raise MountError and ConfigError before anything is mounted.
+    process once the mount answers. is_lower: it is the lower layer of an overlay, so every file and directory shows the
+    owner's permission to write. Raise MountError and ConfigError before anything is mounted.
     """
     with mountpoint.prepared(mount_point) as path:
-        return _mount(config, path, background=background, told=ready or (lambda: None))
+        return _mount(config, path, background=background, told=ready or (lambda: None), is_lower=is_lower)
 
 
-def _mount(config: Config, path: str, *, background: bool, told: Callable[[], None]) -> int:
+def _mount(config: Config, path: str, *, background: bool, told: Callable[[], None], is_lower: bool) -> int:
     """Mount at a prepared path; as `mount`."""
     service = ServiceManager(os.environ)
     composition = compose(config, path, lasting=True)
@@ -94,7 +100,7 @@ def _mount(config: Config, path: str, *, background: bool, told: Callable[[], No
     for number in ENDING:
         signal.signal(number, lambda number, _frame: early.append(number))  # until and after the loop handles them
     try:
-        trio.run(_serve, config, composition, path, adapter, service, told, early)
+        trio.run(_serve, config, composition, path, adapter, service, told, early, is_lower)
     finally:
         adapter.unmount()
     return 0
@@ -185,12 +191,14 @@ async def _serve(
     service: ServiceManager,
     ready: Callable[[], None],
     early: list[int],
+    is_lower: bool,
 ) -> None:
     interrupts = Interrupts()
     owner = Ownership(
         os.getuid() if config.mount.uid is None else config.mount.uid,
         os.getgid() if config.mount.gid is None else config.mount.gid,
         config.mount.umask or 0,
+        is_lower,
     )
     async with _stoppable(early) as stop, resource_manager(config, composition, store_path(), index_path()) as manager:
         status = StatusHandler(manager, manager.clock(), config.left_out)

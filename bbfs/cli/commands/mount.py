@@ -4,6 +4,7 @@ import logging
 import os
 import select
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,7 @@ Exit status: 0 after a clean unmount, 1 usage or configuration, 32 the mount fai
 @click.argument("mount_point", metavar="MNT", type=DIRECTORY)
 @source_options
 @click.option("--background", is_flag=True, help="Return once mounted; not 0 if that failed.")
+@click.option("--scratch", metavar="DIR", type=DIRECTORY, help="Let programs write; DIR keeps it, no source has it.")
 @click.option("--allow-other", is_flag=True, help="Let other users see the mount.")
 @click.option("--agents", is_flag=True, help="Describe the sources in AGENTS.md at the root, too.")
 @click.option("--uid", type=_USER_ID, help="The owner of the files, if not you.")
@@ -93,6 +95,7 @@ def mount(
     choice: SourceChoice,
     mount_point: str,
     background: bool,
+    scratch: str | None,
     allow_other: bool,
     agents: bool,
     uid: int | None,
@@ -110,7 +113,6 @@ def mount(
     given = {"uid": uid, "gid": gid, "umask": umask, "allow_other": allow_other or None, "agents": agents or None}
     options = replace(config.mount, **{name: value for name, value in given.items() if value is not None})
     config = replace(config, mount=options, cache_bytes=config.cache_bytes if cache is None else cache)
-    from bbfs.fuse import daemon  # noqa: PLC0415 - trio and pyfuse3 cost a quarter of a second
 
     def ready() -> None:
         if not background and not choice.verbosity.quiet and sys.stderr.isatty():
@@ -120,8 +122,29 @@ def mount(
 
     if not choice.verbosity.quiet:
         _warn_of_hiding(mount_point)
-    status = daemon.mount(config, mount_point, background=background, ready=ready)
+    if scratch is not None:
+        status = _with_scratch(config, mount_point, scratch, background=background, ready=ready)
+    else:
+        from bbfs.fuse import daemon  # noqa: PLC0415 - trio and pyfuse3 cost a quarter of a second
+
+        status = daemon.mount(config, mount_point, background=background, ready=ready)
     click.get_current_context().exit(status and 32)
+
+
+def _with_scratch(
+    config: "Config", mount_point: str, directory: str, *, background: bool, ready: Callable[[], None]
+) -> int:
+    """Mount with a scratch over the sources; as `daemon.mount`."""
+    from bbfs.fuse.scratch import processes, session  # noqa: PLC0415 - no other mount needs it
+    from bbfs.fuse.scratch.directory import Scratch  # noqa: PLC0415 - as above
+
+    scratch = Scratch.made(directory, mount_point)
+    if not background:
+        return session.keep(config, mount_point, scratch, ready)
+    processes.start(
+        lambda told: session.keep(config, mount_point, scratch, told, detached=True), detached=True, lasts=True
+    )
+    return 0
 
 
 def _warn_of_hiding(mount_point: str) -> None:
@@ -178,10 +201,17 @@ def _umount(_verbosity: Verbosity, mount_points: tuple[str, ...]) -> None:
 
 
 def _unmount_one(mount_point: str) -> None:
+    from bbfs.fuse.scratch import session  # noqa: PLC0415 - a mount without it starts faster
+    from bbfs.fuse.scratch.directory import Scratch  # noqa: PLC0415 - as above
+
     path = _followed(mount_point)
     mount = mountpoint.mount_at(path)
+    scratch = Scratch.mounted(path)
     if mount is None:
         output.message(f"{path}: nothing is mounted there")
+    elif scratch is not None:
+        if session.unmount(path, scratch):
+            output.message(f"{path}: was in use; what is open there stays until it is closed")
     elif not mount.is_bbfs:
         raise MountError(f"{path} is a mount of type {mount.type}, not one of bbfs")
     else:

@@ -1,0 +1,138 @@
+"""`bbfs run`: a command that sees the sources with a scratch of its own."""
+
+import os
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+import click
+
+from bbfs.cli import output
+from bbfs.cli.commands.mount import DIRECTORY, set_up_log
+from bbfs.cli.options import SourceChoice, source_options
+from bbfs.fuse import mountpoint
+from bbfs.fuse.mountpoint import MountError
+
+if TYPE_CHECKING:
+    from bbfs.fuse.scratch.directory import Scratch
+
+_EXAMPLES = """\b
+Examples:
+  bbfs run -- claude                               the sources of the configuration file, at ~/bb
+  bbfs run --dir notes=~/notes --at ~/work -- make -C ~/work
+  bbfs run --on ~/bb --on-exit discard -- some-agent
+  bbfs run --scratch ~/try --on-exit keep -- sh -c 'echo new > ~/bb/*/plan'
+
+\b
+Exit status: that of COMMAND, 128 and the number of a signal that ended it; 32 if it could not be started.
+"""
+
+
+@click.command(
+    epilog=_EXAMPLES,
+    short_help="Run a command that may write anywhere in the sources' mount.",
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+)
+@click.argument("command", metavar="COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
+@source_options
+@click.option("--at", metavar="MNT", type=DIRECTORY, default="~/bb", help="Where the command sees the mount; ~/bb.")
+@click.option("--on", metavar="MNT", type=DIRECTORY, help="Use the sources of this mount.")
+@click.option("--scratch", metavar="DIR", type=DIRECTORY, help="Keep what the command writes in DIR.")
+@click.option(
+    "--on-exit",
+    type=click.Choice(("ask", "apply", "keep", "discard")),
+    help="What becomes of the changes: ask, on a terminal, otherwise keep.",
+)
+@click.option("--log", metavar="FILE", type=click.Path(dir_okay=False), help="Log to FILE, not to standard error.")
+def run(
+    choice: SourceChoice,
+    command: tuple[str, ...],
+    at: str,
+    on: str | None,
+    scratch: str | None,
+    on_exit: str | None,
+    log: str | None,
+) -> None:
+    """Run COMMAND with the sources mounted at MNT, where it may write anything, and no source is touched.
+
+    It has a mount namespace and a process namespace of its own: no other program sees the mount, and when it ends,
+    nothing of it is left. Then its changes are listed: they can be applied to the sources, kept or discarded.
+    """
+    if on is not None and choice.given:
+        raise click.UsageError("--on names the sources; leave out the options that name others")
+    config = None if on is not None else choice.load_some()
+    if config is not None:
+        set_up_log(choice.verbosity, config, log)
+    from bbfs.fuse.scratch import session  # noqa: PLC0415 - the other commands start faster without it
+    from bbfs.fuse.scratch.directory import Scratch  # noqa: PLC0415 - as above
+
+    lower = None if on is None else _lower(on)
+    at = os.path.expanduser(at)
+    made = Scratch.made(_directory() if scratch is None else scratch, at)
+    is_ours = scratch is None
+    try:
+        with session.run(config, lower, at, made, list(command)) as ended:
+            is_kept = _settle(made, on_exit)
+    except BaseException:
+        if is_ours and not os.listdir(made.upper):
+            made.remove()
+        raise
+    if is_ours and not is_kept:
+        made.remove()
+    click.get_current_context().exit(ended.status)
+
+
+def _lower(on: str) -> str:
+    """Return the mount to use: the one of the sources, if another scratch is over it. Raise MountError."""
+    from bbfs.fuse.scratch.directory import Scratch  # noqa: PLC0415 - as above
+
+    path = mountpoint.canonical(on)
+    scratch = Scratch.mounted(path)
+    path = path if scratch is None else scratch.lower
+    mount = mountpoint.mount_at(path)
+    if mount is None or not mount.is_bbfs:
+        raise MountError(f"{on} is no bbfs mount")
+    return path
+
+
+def _directory() -> str:
+    """Make a directory for the scratch of one run. On a disk: what is kept survives a restart of the machine."""
+    import platformdirs  # noqa: PLC0415 - as above
+
+    parent = os.path.join(platformdirs.user_cache_dir("bbfs"), "scratches")
+    os.makedirs(parent, mode=0o700, exist_ok=True)
+    return tempfile.mkdtemp(prefix="run-", dir=parent)
+
+
+def _settle(scratch: "Scratch", on_exit: str | None) -> bool:
+    """Show the changes, and apply, keep or discard them. Return whether some are kept."""
+    from bbfs.cli.commands.scratch import applied, show  # noqa: PLC0415 - as above
+    from bbfs.fuse.scratch import settling  # noqa: PLC0415 - as above
+    from bbfs.fuse.scratch.changes import changes  # noqa: PLC0415 - as above
+
+    found = changes(scratch)
+    if not found:
+        return False
+    if on_exit in (None, "ask"):
+        show(found)
+        is_asked = on_exit == "ask" or (sys.stdin.isatty() and sys.stderr.isatty())
+        on_exit = _asked() if is_asked else "keep"
+    if on_exit == "discard":
+        settling.discard(scratch, None, is_holder=True)
+        return False
+    if on_exit == "apply" and not applied(scratch, found, is_holder=True):
+        return False
+    if on_exit == "keep":
+        output.message(f"{output.count(len(found), 'change')} kept in {scratch.path}")
+    return True
+
+
+def _asked() -> str:
+    try:
+        return str(
+            click.prompt(
+                "apply, keep or discard?", type=click.Choice(("apply", "keep", "discard")), default="keep", err=True
+            )
+        )
+    except click.Abort:
+        return "keep"

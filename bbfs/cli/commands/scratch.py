@@ -1,0 +1,222 @@
+"""`bbfs changes`, `bbfs apply` and `bbfs discard`: what a scratch has, and what becomes of it."""
+
+import difflib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+
+from bbfs.cli import output
+from bbfs.cli.commands.mount import DIRECTORY
+from bbfs.cli.options import Verbosity, verbosity_options
+from bbfs.fuse import mountpoint
+from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.scratch import settling
+from bbfs.fuse.scratch.changes import Change, open_file
+from bbfs.fuse.scratch.changes import changes as changes_of
+from bbfs.fuse.scratch.directory import Scratch
+
+LETTERS = {"added": "A", "changed": "M", "removed": "D", "renamed": "R", "attributes": "T"}
+_LARGEST_DIFF = 1 << 20
+"""Bytes of a file whose lines are compared; of a larger one only the name is shown."""
+_SHOWN = 40
+"""Changes that a question shows."""
+
+_CHANGES_EXAMPLES = """\b
+Examples:
+  bbfs changes ~/bb
+  bbfs changes ~/bb --diff
+  bbfs changes ~/bb ~/bb/bb-filesystem+notes+file/plans --json
+
+\b
+  A  made     M  changed     D  removed     R  renamed     T  only times or permissions
+"""
+
+
+def _operands(command: Callable[..., Any]) -> Callable[..., Any]:
+    scratch = click.argument("operand", metavar="MNT|DIR", type=DIRECTORY)
+    return scratch(click.argument("paths", metavar="[PATH…]", nargs=-1, type=click.Path())(command))
+
+
+@click.command(epilog=_CHANGES_EXAMPLES, short_help="List what was changed in a scratch.")
+@_operands
+@click.option("--diff", is_flag=True, help="Show the lines that differ.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@verbosity_options
+def changes(_verbosity: Verbosity, operand: str, paths: tuple[str, ...], diff: bool, as_json: bool) -> None:
+    """List what programs have made, changed, removed and renamed at MNT, which has a scratch. No source has it yet.
+
+    Instead of the mount point, the directory of the scratch can be named. PATH: only what is at and below it.
+    """
+    scratch = _readable(operand)
+    found = _chosen(scratch, operand, paths)
+    if as_json:
+        output.as_json([document(change) for change in found])
+    elif diff:
+        for line in differences(scratch, found):
+            output.line(line)
+    else:
+        for change in found:
+            output.line(summary(change))
+
+
+@click.command(short_help="Drop changes of a scratch.")
+@_operands
+@verbosity_options
+def discard(verbosity: Verbosity, operand: str, paths: tuple[str, ...]) -> None:
+    """Drop what was changed at MNT, which has a scratch; with PATH only what is at and below it.
+
+    What a name was in the source is there again. No program may use MNT meanwhile: the overlay is mounted again.
+    """
+    scratch = _readable(operand) if paths else Scratch.of(operand)
+    chosen = _chosen(scratch, operand, paths) if paths else None
+    settling.discard(scratch, chosen)
+    if not verbosity.quiet:
+        what = "all changes" if chosen is None else output.count(len(chosen), "change")
+        output.message(f"{scratch.path}: {what} discarded")
+
+
+_APPLY_EXAMPLES = """\b
+Examples:
+  bbfs apply ~/bb                     all changes
+  bbfs apply ~/bb ~/bb/bb-filesystem+notes+file/plans
+  bbfs apply ~/bb --dry-run
+
+\b
+Exit status: 0 all is applied, 1 something is not: it stays in the scratch.
+"""
+
+
+@click.command(epilog=_APPLY_EXAMPLES, short_help="Write changes of a scratch to the sources.")
+@_operands
+@click.option("-n", "--dry-run", is_flag=True, help="Only list what would be applied, in its order.")
+@click.option("--overwrite", is_flag=True, help="Replace also what a source has changed meanwhile.")
+@verbosity_options
+def apply(_verbosity: Verbosity, operand: str, paths: tuple[str, ...], dry_run: bool, overwrite: bool) -> None:
+    """Write what was changed at MNT to the sources; with PATH only what is at and below it.
+
+    The sources have to be granted the capability 'write'. New directories come first, then files, removals last. What
+    fails stays in the scratch, with the reason. What a source has changed since is a conflict and is not replaced.
+    """
+    scratch = _readable(operand)
+    chosen = _chosen(scratch, operand, paths)
+    if dry_run:
+        for change in settling.ordered(chosen):
+            output.line(summary(change))
+    elif applied(scratch, chosen, overwrite=overwrite):
+        click.get_current_context().exit(1)
+
+
+def applied(scratch: Scratch, chosen: Sequence[Change], *, overwrite: bool = False, is_holder: bool = False) -> int:
+    """Apply changes and print each. Return how many failed."""
+    failed = 0
+    for outcome in settling.apply(scratch, chosen, overwrite=overwrite, is_holder=is_holder):
+        if outcome.error is None:
+            output.line(summary(outcome.change))
+        else:
+            failed += 1
+            output.messages(f"not applied: {outcome.change.path}: {outcome.error}")
+    if failed:
+        output.message(f"{output.count(failed, 'change')} not applied; they stay in {scratch.path}")
+    return failed
+
+
+def summary(change: Change) -> str:
+    """Return a change as a line."""
+    end = "/" if change.is_directory else ""
+    name = change.path + end if change.old is None else f"{change.old} -> {change.path}"
+    return f"{LETTERS[change.what]}  {name}"
+
+
+def document(change: Change) -> dict[str, object]:
+    found: dict[str, object] = {"change": change.what, "path": change.path, "type": change.type}
+    if change.old is not None:
+        found["from"] = change.old
+    if change.type == "file" and change.what != "removed":
+        found["size"] = change.size
+    return found
+
+
+def show(found: Sequence[Change]) -> None:
+    """Print the first changes on standard error, for a question about them."""
+    for change in found[:_SHOWN]:
+        output.message(summary(change))
+    if len(found) > _SHOWN:
+        output.message(f"… and {len(found) - _SHOWN} more")
+
+
+def differences(scratch: Scratch, found: Sequence[Change]) -> Iterator[str]:
+    """Yield the lines of a unified diff, with a line for what has no text."""
+    for change in found:
+        old = change.old or change.path
+        if change.type != "file" or change.what == "attributes":
+            yield summary(change)
+            continue
+        before = None if change.what == "added" else _lines(scratch.lower, old)
+        after = None if change.what == "removed" else _lines(scratch.upper, change.path)
+        if isinstance(before, str) or isinstance(after, str):
+            yield f"{summary(change)}  ({before if isinstance(before, str) else after})"
+            continue
+        if change.what == "renamed":
+            yield summary(change)
+        names = ("/dev/null" if before is None else f"a/{old}", "/dev/null" if after is None else f"b/{change.path}")
+        for line in difflib.unified_diff(before or [], after or [], *names):
+            yield line.removesuffix("\n")
+            if not line.endswith("\n"):
+                yield "\\ No newline at end of file"
+
+
+def _lines(root: str, path: str) -> list[str] | str:
+    """Return the lines of a file, or why they cannot be shown."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with open(open_file(path, descriptor), "rb") as file:
+            data = file.read(_LARGEST_DIFF + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > _LARGEST_DIFF:
+        return f"larger than {_LARGEST_DIFF >> 20} MiB"
+    if b"\0" in data:
+        return "binary"
+    try:
+        return data.decode().splitlines(keepends=True)
+    except UnicodeDecodeError:
+        return "binary"
+
+
+def _readable(operand: str) -> Scratch:
+    """Return a scratch whose lower layer is mounted. Raise MountError if it is not: nothing can be compared then."""
+    scratch = Scratch.of(operand)
+    mount = mountpoint.mount_at(scratch.lower)
+    if mount is None or not mount.is_bbfs:
+        raise MountError(
+            f"the sources below {scratch.path} are not mounted here: "
+            f"'bbfs mount MNT --scratch {scratch.path} …' with the same sources first"
+        )
+    return scratch
+
+
+def _chosen(scratch: Scratch, operand: str, paths: Sequence[str]) -> list[Change]:
+    below = _below(scratch, operand, paths)
+    found = [change for change in changes_of(scratch) if change.concerns(below)]
+    for path in below:
+        if not any(change.concerns([path]) for change in found):
+            raise MountError(f"{path or '.'}: nothing was changed there")
+    return found
+
+
+def _below(scratch: Scratch, operand: str, paths: Sequence[str]) -> list[str]:
+    """Return paths as paths below the mount, which they may be already. Raise MountError if one is elsewhere."""
+    roots = [mountpoint.canonical(operand), scratch.mounted_at(), scratch.upper]
+    return [_one_below(path, [root for root in roots if root is not None]) for path in paths]
+
+
+def _one_below(path: str, roots: Sequence[str]) -> str:
+    absolute = os.path.normpath(os.path.join(os.getcwd(), os.path.expanduser(path)))
+    for root in roots:
+        if absolute == root or absolute.startswith(root + "/"):
+            return absolute[len(root) + 1 :]
+    if os.path.isabs(path) or path.startswith((".", "~")):
+        raise MountError(f"{path} is not below {roots[0]}")
+    return path.strip("/")

@@ -1,0 +1,283 @@
+"""The changes in a scratch, read from its upper layer and compared with its lower one.
+
+The programs that wrote the upper layer may be hostile: no symbolic link is followed, every step goes from a directory's
+descriptor, and the depth is bounded.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from bbfs.fuse.scratch.directory import Scratch
+from bbfs.fuse.scratch.origin import ATTRIBUTE, parsed
+from bbfs.model.errors import TooLarge
+
+What: TypeAlias = Literal["added", "changed", "removed", "renamed", "attributes"]
+Type: TypeAlias = Literal["file", "directory", "symlink", "other"]
+
+MAX_DEPTH = 256
+"""Directories in each other that are read; a tree below that can be discarded but not listed."""
+_VERSION_FIELDS = ("etag", "size", "lastModified")
+_BLOCK = 1 << 18
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MARK = ".wh."
+_OPAQUE_MARKS = (".wh..wh..opq", ".wh..opq")
+"""Files by which fuse-overlayfs marks a directory as opaque."""
+_OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque", "user.fuseoverlayfs.opaque")
+_WHITEOUT = ("trusted.overlay.whiteout", "user.overlay.whiteout")
+
+Version: TypeAlias = Mapping[str, Any]
+"""What tells one version of a resource from another, as far as its source has it: etag, size, lastModified."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference. path: below the mount. old: of a renamed file. base: the version that a changed one replaces."""
+
+    what: What
+    path: str
+    type: Type
+    old: str | None = None
+    base: Version | None = None
+    size: int = 0
+
+    @property
+    def is_directory(self) -> bool:
+        return self.type == "directory"
+
+    def concerns(self, paths: Sequence[str]) -> bool:
+        """Return whether one of these paths is that of the change, or above it. No paths: all are meant."""
+        own = [self.path] if self.old is None else [self.path, self.old]
+        return not paths or any(is_beneath(each, path) for each in own for path in paths)
+
+
+def is_beneath(path: str, above: str) -> bool:
+    return above in ("", path) or path.startswith(above + "/")
+
+
+def changes(scratch: Scratch) -> list[Change]:
+    """Return the changes in a scratch, whose `lower` is mounted, in the order of their paths.
+
+    Raise BbfsError, OSError.
+    """
+    kind = scratch.state.get("kind")
+    with directory(scratch.upper) as upper, directory(scratch.lower) as lower:
+        found = list(_Reader(by_program=kind == "fuse-overlayfs").below(upper, lower, "", 0))
+    return sorted(_renamed(found), key=lambda change: (change.path, change.what != "removed"))
+
+
+@contextmanager
+def directory(name: str, beneath: int | None = None) -> Iterator[int]:
+    """Open a directory without following a symbolic link. Raise OSError."""
+    descriptor = os.open(name, _DIRECTORY, dir_fd=beneath)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def status(name: str, beneath: int) -> os.stat_result | None:
+    """Return the status of a name in a directory, or None if it is not there. Raise OSError."""
+    try:
+        return os.stat(name, dir_fd=beneath, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def type_of(found: os.stat_result) -> Type:
+    kinds: dict[int, Type] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}
+    return kinds.get(stat.S_IFMT(found.st_mode), "other")
+
+
+def origin_of(name: str, beneath: int) -> Mapping[str, Any]:
+    """Return path and version of the resource that a file is, or was copied from. Empty if nothing says that."""
+    try:
+        return parsed(os.getxattr(_path(name, beneath), ATTRIBUTE, follow_symlinks=False))
+    except OSError:
+        return {}
+
+
+def version(document: Mapping[str, Any]) -> Version | None:
+    """Return the version of a resource by its origin, or None if the source has no word for it."""
+    found = {name: document[name] for name in _VERSION_FIELDS if document.get(name) is not None}
+    return found if "etag" in found or "lastModified" in found else None
+
+
+def is_whiteout(name: str, beneath: int, found: os.stat_result) -> bool:
+    """Return whether an entry of the upper layer says that the name below it is removed."""
+    if stat.S_ISCHR(found.st_mode):
+        return found.st_rdev == 0
+    return stat.S_ISREG(found.st_mode) and not found.st_size and _has_attribute(_path(name, beneath), _WHITEOUT)
+
+
+def is_opaque(descriptor: int) -> bool:
+    """Return whether a directory of the upper layer hides all of the one below it."""
+    return _has_attribute(descriptor, _OPAQUE) or any(status(mark, descriptor) for mark in _OPAQUE_MARKS)
+
+
+def make_merged(upper: int, lower: int) -> None:
+    """Make an opaque directory a merged one: each name that it hides becomes one that is removed. Raise OSError."""
+    for name in os.listdir(lower):
+        if status(name, upper) is None and status(_MARK + name, upper) is None:
+            os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=upper)
+    for attribute in _OPAQUE:
+        with suppress(OSError):
+            os.removexattr(upper, attribute)
+    for mark in _OPAQUE_MARKS:
+        with suppress(FileNotFoundError):
+            os.unlink(mark, dir_fd=upper)
+
+
+def _has_attribute(path: str | int, names: Sequence[str]) -> bool:
+    for name in names:
+        try:
+            if os.getxattr(path, name, follow_symlinks=isinstance(path, int)) == b"y":
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _path(name: str, beneath: int) -> str:
+    """Return a path for the calls that take no directory's descriptor."""
+    return f"/proc/self/fd/{beneath}/{name}"
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads the upper layer. by_program: fuse-overlayfs wrote it, so names with a prefix are whiteouts, too."""
+
+    by_program: bool
+    _seen: int = field(default=0)
+
+    def below(self, upper: int, lower: int | None, path: str, depth: int) -> Iterator[Change]:
+        """Yield the changes of one directory and those below it. lower: None if the lower layer has none there."""
+        if depth > MAX_DEPTH:
+            raise TooLarge(
+                f"{path[:200]}…: more than {MAX_DEPTH} directories in each other; 'bbfs discard' removes them"
+            )
+        names = sorted(os.listdir(upper))
+        removed = set()
+        if self.by_program:
+            removed = {
+                name.removeprefix(_MARK) for name in names if name.startswith(_MARK) and name not in _OPAQUE_MARKS
+            }
+            names = [name for name in names if not name.startswith(_MARK)]
+        if lower is not None and is_opaque(upper):
+            removed |= set(os.listdir(lower)).difference(names)
+        for name in names:
+            found = os.stat(name, dir_fd=upper, follow_symlinks=False)
+            if is_whiteout(name, upper, found):
+                removed.add(name)
+            else:
+                yield from self._entry(upper, lower, path + name, name, found, depth)
+        for name in sorted(removed):
+            below = None if lower is None else status(name, lower)
+            if below is not None:
+                yield Change("removed", path + name, type_of(below))
+
+    def _entry(
+        self, upper: int, lower: int | None, path: str, name: str, found: os.stat_result, depth: int
+    ) -> Iterator[Change]:
+        below = None if lower is None else status(name, lower)
+        if below is not None and type_of(below) != type_of(found):
+            yield Change("removed", path, type_of(below))
+            below = None
+        if not stat.S_ISDIR(found.st_mode):
+            change = self._file(upper, lower, path, name, found, below)
+            if change is not None:
+                yield change
+            return
+        if below is None:
+            yield Change("added", path, "directory")
+        elif stat.S_IMODE(below.st_mode) != stat.S_IMODE(found.st_mode):
+            yield Change("attributes", path, "directory")
+        with directory(name, upper) as inside:
+            if below is None or lower is None:
+                yield from self.below(inside, None, path + "/", depth + 1)
+            else:
+                with directory(name, lower) as other:
+                    yield from self.below(inside, other, path + "/", depth + 1)
+
+    def _file(
+        self,
+        upper: int,
+        lower: int | None,
+        path: str,
+        name: str,
+        found: os.stat_result,
+        below: os.stat_result | None,
+    ) -> Change | None:
+        kind = type_of(found)
+        document = origin_of(name, upper) if kind == "file" else {}
+        origin = document.get("path")
+        if below is None or lower is None:
+            old = origin if isinstance(origin, str) and origin != path else None
+            return Change("added", path, kind, old, version(document), found.st_size)
+        base = version(document) if origin == path else None
+        if kind == "symlink":
+            is_same = os.readlink(name, dir_fd=upper) == os.readlink(name, dir_fd=lower)
+            return None if is_same else Change("changed", path, kind)
+        if kind == "other" or not _is_same(name, upper, lower, found, below):
+            return Change("changed", path, kind, None, base, found.st_size)
+        touched = found.st_mtime_ns != below.st_mtime_ns or stat.S_IMODE(found.st_mode) != stat.S_IMODE(below.st_mode)
+        return Change("attributes", path, kind, None, base, found.st_size) if touched else None
+
+
+def _is_same(name: str, upper: int, lower: int, found: os.stat_result, below: os.stat_result) -> bool:
+    if found.st_size != below.st_size:
+        return False
+    with open(open_file(name, upper), "rb") as one, open(open_file(name, lower), "rb") as other:
+        while True:
+            block = one.read(_BLOCK)
+            if block != other.read(_BLOCK):
+                return False
+            if not block:
+                return True
+
+
+def open_file(name: str, beneath: int) -> int:
+    """Open a regular file for reading, without following a symbolic link. Raise OSError.
+
+    Once more if the lower layer has a new version since its name was looked up.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(name, flags, dir_fd=beneath)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        return os.open(name, flags, dir_fd=beneath)
+
+
+def _renamed(found: Sequence[Change]) -> Iterator[Change]:
+    """Join what was removed under one name and added under another; a copy of what is still there is merely added."""
+    removed = {change.path: change for change in found if change.what == "removed"}
+    taken: set[str] = set()
+    joined: list[Change] = []
+    for change in found:
+        old = change.old
+        if old is None or old in taken or not _is_removed(old, removed):
+            joined.append(replace(change, old=None) if change.what == "added" else change)
+        else:
+            taken.add(old)
+            joined.append(replace(change, what="renamed"))
+    yield from (
+        change
+        for change in joined
+        if not (change.what == "removed" and change.path in taken and not change.is_directory)
+    )
+
+
+def _is_removed(path: str, removed: Mapping[str, Change]) -> bool:
+    """Return whether a path was removed, by itself or with a directory above it."""
+    if path in removed:
+        return not removed[path].is_directory
+    while (path := path.rpartition("/")[0]) != "":
+        if path in removed:
+            return True
+    return False

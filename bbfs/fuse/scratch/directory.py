@@ -1,0 +1,218 @@
+"""The directory of a scratch: its layers, its state, and who holds it.
+
+`upper` has the changes, `work` belongs to the overlay, `lower` is the mount point of the sources. The locks are those
+of flock(2), so none outlives its process: `held` while an overlay may be mounted, `edited` while a command changes
+`upper`.
+"""
+
+import fcntl
+import json
+import os
+import stat
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from bbfs.fuse import mountpoint
+from bbfs.fuse.control_address import runtime_directory
+from bbfs.fuse.mountpoint import MountError
+from bbfs.serving.private_files import own_directory
+
+_STATE = "scratch.json"
+_LARGEST_STATE = 64 << 20
+"""Bytes of a state that is read; it has an entry for each file that was applied."""
+ENDS_WITHIN = 20.0
+"""Seconds for the processes of a scratch to end."""
+_RETRY = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """The directory of a scratch, by its canonical path."""
+
+    path: str
+
+    @property
+    def upper(self) -> str:
+        return os.path.join(self.path, "upper")
+
+    @property
+    def work(self) -> str:
+        return os.path.join(self.path, "work")
+
+    @property
+    def lower(self) -> str:
+        return os.path.join(self.path, "lower")
+
+    @classmethod
+    def made(cls, path: str, mount_point: str) -> "Scratch":
+        """Return the scratch in a directory; make it, or begin one in an empty directory. Raise MountError, OSError."""
+        path, mount_point = os.path.realpath(os.path.expanduser(path)), mountpoint.canonical(mount_point)
+        if os.path.commonpath([path, mount_point]) in (path, mount_point):
+            raise MountError(f"{path}: the scratch and the mount point {mount_point} must not lie in each other")
+        if not _is_scratch(path) and os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
+            raise MountError(f"{path} is not empty, and no scratch: name a new directory")
+        scratch = cls(path)
+        for directory in (path, scratch.upper, scratch.work, scratch.lower):
+            if not os.path.ismount(directory):
+                own_directory(directory)
+        if not _is_scratch(path):
+            scratch.note(begun_ns=time.time_ns(), applied={})
+        return scratch
+
+    @classmethod
+    def of(cls, operand: str) -> "Scratch":
+        """Return the scratch that a mount point or the directory itself names. Raise MountError."""
+        path = os.path.realpath(os.path.expanduser(operand))
+        if _is_scratch(path):
+            return cls(path)
+        found = cls.mounted(mountpoint.canonical(operand))
+        if found is None:
+            raise MountError(f"{operand} has no scratch: 'bbfs mount {operand} --scratch DIR' makes one")
+        return found
+
+    @classmethod
+    def mounted(cls, mount_point: str) -> "Scratch | None":
+        """Return the scratch that is mounted at a canonical path, or None. Do not touch the mount."""
+        mount = mountpoint.mount_at(mount_point)
+        if mount is None or mount.type not in ("overlay", "fuse.fuse-overlayfs"):
+            return None
+        try:
+            path = os.readlink(_registered(mount_point))
+        except OSError:
+            return None
+        return cls(path) if _is_scratch(path) else None
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """Return what is noted about it: `begun_ns`, `kind`, `mounted_at`, `applied`."""
+        with open(os.path.join(self.path, _STATE), "rb") as file:
+            read = file.read(_LARGEST_STATE)
+        try:
+            found = json.loads(read)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not isinstance(found.get("begun_ns"), int):
+            raise MountError(f"{self.path}/{_STATE} is damaged; the changes are in {self.upper}")
+        return found
+
+    def note(self, **changes: Any) -> None:
+        """Change what is noted about it."""
+        state = {**(self.state if _is_scratch(self.path) else {}), **changes}
+        new = os.path.join(self.path, f"{_STATE}.{os.getpid()}")
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+            json.dump(state, file)
+        os.replace(new, os.path.join(self.path, _STATE))
+
+    def mounted_at(self) -> str | None:
+        """Return where its overlay is mounted in this mount namespace, or None."""
+        path = self.state.get("mounted_at")
+        return path if isinstance(path, str) and self.mounted(path) == self else None
+
+    def register(self, mount_point: str) -> None:
+        """Let the mount point lead to this directory."""
+        link = _registered(mount_point)
+        with suppress(FileNotFoundError):
+            os.unlink(link)
+        os.symlink(self.path, link)
+        self.note(mounted_at=mount_point)
+
+    def unregister(self, mount_point: str) -> None:
+        with suppress(OSError):
+            os.unlink(_registered(mount_point))
+        with suppress(OSError, MountError):
+            self.note(mounted_at=None)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold it for one overlay. Raise MountError if another one has it."""
+        with self._lock("held") as descriptor:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise MountError(f"{self.path} is in use by another mount or run") from None
+            yield
+
+    @contextmanager
+    def edited(self) -> Iterator[None]:
+        """Hold it for a command that changes `upper`. Raise MountError if another one does."""
+        with self._lock("edited") as descriptor:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise MountError(f"{self.path}: another command changes it now") from None
+            yield
+
+    def is_held(self) -> bool:
+        return self._is_locked("held")
+
+    def is_edited(self) -> bool:
+        return self._is_locked("edited")
+
+    def await_end(self) -> bool:
+        """Wait until nothing holds it. Return whether that came within ENDS_WITHIN."""
+        until = time.monotonic() + ENDS_WITHIN
+        while self.is_held():
+            if time.monotonic() > until:
+                return False
+            time.sleep(_RETRY)
+        return True
+
+    def clear(self) -> None:
+        """Drop all changes. No overlay may be mounted."""
+        for layer in (self.upper, self.work):
+            remove_tree(*(os.path.join(layer, name) for name in os.listdir(layer)))
+        self.note(begun_ns=time.time_ns(), applied={})
+
+    def remove(self) -> None:
+        """Remove the whole directory. Nothing may be mounted in it."""
+        if os.path.ismount(self.lower):
+            raise MountError(f"{self.lower} is still mounted")
+        remove_tree(self.path)
+
+    @contextmanager
+    def _lock(self, name: str) -> Iterator[int]:
+        descriptor = os.open(
+            os.path.join(self.path, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _is_locked(self, name: str) -> bool:
+        with self._lock(name) as descriptor:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+
+def remove_tree(*paths: str) -> None:
+    """Remove trees of any depth, without following symbolic links. Raise MountError.
+
+    rm(1) needs no call frame for each level, as shutil.rmtree does.
+    """
+    for start in range(0, len(paths), 100):
+        some = paths[start : start + 100]
+        for path in some:  # the overlay leaves a directory of mode 0 in `work`
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                os.chmod(path, 0o700)
+        command = ["rm", "-rf", "--one-file-system", "--", *some]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise MountError(done.stderr.strip() or f"rm ended with status {done.returncode}")
+
+
+def _is_scratch(path: str) -> bool:
+    return os.path.isfile(os.path.join(path, _STATE))
+
+
+def _registered(mount_point: str) -> str:
+    digest = blake2b(os.fsencode(mount_point), digest_size=8).hexdigest()
+    return os.path.join(runtime_directory(), f"{digest}.scratch")

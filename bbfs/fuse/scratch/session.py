@@ -1,0 +1,197 @@
+"""A scratch in use: the daemon below, the overlay above, and what keeps them together."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from bbfs.config import Config
+from bbfs.fuse import mountpoint
+from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.scratch import overlay, processes
+from bbfs.fuse.scratch.directory import Scratch
+from bbfs.fuse.scratch.processes import Child, Identity
+
+REFRESH_EVERY = 1.0
+"""Seconds between two refreshes of the overlay: for so long it may show a change of a source as an error."""
+_WATCHED = (*processes.ENDING, signal.SIGCHLD)
+
+
+def keep(
+    config: Config, mount_point: str, scratch: Scratch, ready: Callable[[], None], *, detached: bool = False
+) -> int:
+    """Mount a configuration with a scratch over it, and serve until an ending signal or an unmount. Return the status.
+
+    ready: called once the overlay is mounted. detached: the daemon gives up the standard streams. Raise MountError,
+    ConfigError and OSError before that.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    try:
+        with (
+            scratch.held(),
+            mountpoint.prepared(mount_point) as path,
+            _served(config, scratch, detached=detached) as daemon,
+        ):
+            _allow_others(scratch, allowed=config.mount.allow_other)
+            overlay.mount_overlay(scratch, path)
+            try:
+                scratch.register(path)
+                ready()
+                _await_end(scratch, path, daemon)
+            finally:
+                overlay.unmount(path)
+                scratch.unregister(path)
+    finally:
+        while signal.sigtimedwait(_WATCHED, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return 0
+
+
+@contextmanager
+def _served(config: Config, scratch: Scratch, *, detached: bool = False) -> Iterator[Child]:
+    """Serve the sources at the lower layer of a scratch."""
+    from bbfs.fuse import daemon  # noqa: PLC0415 - trio and pyfuse3 cost a quarter of a second
+
+    mountpoint.unmount(scratch.lower)  # that of a daemon that was killed
+    child = processes.start(
+        lambda ready: daemon.mount(config, scratch.lower, ready=ready, is_lower=True), detached=detached
+    )
+    try:
+        yield child
+    finally:
+        child.end()
+        with suppress(MountError):
+            mountpoint.unmount(scratch.lower)  # that of a killed daemon
+
+
+def _allow_others(scratch: Scratch, *, allowed: bool) -> None:
+    """Let other users in, or keep them out: an overlay asks its lower layer as the user who mounted it."""
+    os.chmod(scratch.upper, 0o755 if allowed else 0o700)
+
+
+def _await_end(scratch: Scratch, mount_point: str, daemon: Child) -> None:
+    """Keep the overlay fresh until it is unmounted, its daemon ends, or a signal comes."""
+    while True:
+        came = signal.sigtimedwait(_WATCHED, REFRESH_EVERY)
+        if came is not None and came.si_signo != signal.SIGCHLD:
+            return
+        if came is not None and os.waitid(os.P_PIDFD, daemon.ended, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return
+        if Scratch.mounted(mount_point) == scratch:
+            with suppress(OSError):
+                overlay.refresh(mount_point)
+        elif not scratch.is_edited() and Scratch.mounted(mount_point) != scratch:
+            return
+
+
+def unmount(mount_point: str, scratch: Scratch) -> bool:
+    """Unmount a scratch and what is below it. Return whether it was in use. Raise MountError."""
+    in_use = overlay.unmount(mount_point)
+    if not scratch.await_end():
+        raise MountError(f"{mount_point}: unmounted, but the processes of its scratch have not ended")
+    mountpoint.unmount(scratch.lower)  # after a kill of the process that keeps it
+    return in_use
+
+
+@contextmanager
+def editable(scratch: Scratch, *, is_holder: bool = False) -> Iterator[None]:
+    """Let `upper` be changed: unmount the overlay, and mount it again afterwards. Raise MountError if it is in use.
+
+    is_holder: this process itself holds the scratch, and has unmounted its overlay.
+    """
+    with scratch.edited():
+        mount_point = scratch.mounted_at()
+        if mount_point is None:
+            if not is_holder and scratch.is_held():
+                raise MountError(f"{scratch.path} is in use by a running command, or mounted in another namespace")
+            yield
+            return
+        if overlay.unmount(mount_point, lazily=False):
+            raise MountError(
+                f"{mount_point} is in use, and what is below programs cannot be exchanged: leave its directories and "
+                f"close its files ('fuser -vm {mount_point}' lists who has some)"
+            )
+        try:
+            yield
+        finally:
+            overlay.mount_overlay(scratch, mount_point)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command has ended. status: its exit status, 128 and the signal's number if a signal ended it."""
+
+    status: int
+
+
+@contextmanager
+def run(config: Config | None, lower: str | None, at: str, scratch: Scratch, command: list[str]) -> Iterator[Ended]:
+    """Run a command that sees the sources at `at` with a scratch, and yield when it has ended.
+
+    Then the overlay is gone and `scratch.lower` is still there. config: the sources; or lower: a mount to use. This
+    process is in a mount namespace of its own afterwards, so nothing is left behind when it ends. Raise MountError.
+    """
+    identity = Identity(os.geteuid(), os.getegid())
+    with scratch.held(), _mount_directory(at) as path:
+        in_user_namespace = processes.enter_namespaces()
+        with _bound(lower, scratch) if config is None else _served(config, scratch):
+            _allow_others(scratch, allowed=False)
+            overlay.mount_overlay(scratch, path, in_user_namespace=in_user_namespace)
+            try:
+                child = processes.run(command, [scratch.lower], identity, in_user_namespace=in_user_namespace)
+                ended = Ended(_status(child, path))
+            finally:
+                overlay.unmount(path)
+            yield ended
+
+
+@contextmanager
+def _mount_directory(path: str) -> Iterator[str]:
+    """Yield the canonical path of a directory to mount at. If that makes it, remove it afterwards."""
+    path = mountpoint.canonical(path)
+    is_made = not os.path.lexists(path)
+    if is_made:
+        os.makedirs(path)
+    try:
+        yield os.path.realpath(path)
+    finally:
+        if is_made:
+            with suppress(OSError):
+                os.rmdir(path)
+
+
+@contextmanager
+def _bound(lower: str | None, scratch: Scratch) -> Iterator[None]:
+    """Show an existing mount of bbfs as the lower layer."""
+    mount = None if lower is None else mountpoint.mount_at(lower)
+    if lower is None or mount is None or not mount.is_bbfs:
+        raise MountError(f"{lower} is no bbfs mount")
+    overlay.bind(mountpoint.canonical(lower), scratch.lower)
+    try:
+        yield
+    finally:
+        overlay.detach(scratch.lower)
+
+
+def _status(child: Child, mount_point: str) -> int:
+    """Keep the overlay fresh until a command ends, and pass on signals to it. Return its status."""
+    ignored = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*processes.PASSED, signal.SIGCHLD))
+    try:
+        while True:
+            came = signal.sigtimedwait((*processes.PASSED, signal.SIGCHLD), REFRESH_EVERY)
+            if came is not None and came.si_signo in processes.PASSED:
+                signal.pidfd_send_signal(child.ended, came.si_signo)
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid:
+                os.close(child.ended)
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code
+            with suppress(OSError):
+                overlay.refresh(mount_point)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in ignored.items():
+            signal.signal(number, handler)

@@ -1,0 +1,282 @@
+"""The layers of a scratch, made by hand: what is read as a change, what discarding and applying make of it.
+
+A plain directory is the lower layer here; an overlay needs a machine that may mount one (tests/mount/test_scratch.py).
+"""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from bbfs.cli.commands import scratch as commands
+from bbfs.fuse.mountpoint import MountError
+from bbfs.fuse.scratch import settling
+from bbfs.fuse.scratch.changes import MAX_DEPTH, changes
+from bbfs.fuse.scratch.directory import Scratch
+from bbfs.model.errors import TooLarge
+
+OPAQUE = "user.overlay.opaque"
+ORIGIN = "user.bbfs.origin"
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scratch:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    made = Scratch.made(str(tmp_path / "scratch"), str(tmp_path / "mnt"))
+    for path in ("file", "old", "directory/one", "directory/two", "directory/deep/three"):
+        write(made.lower, path, f"{path}\n")
+    made.note(begun_ns=2**62)  # the sources have not changed since, whatever the clock's resolution
+    return made
+
+
+def write(root: str, path: str, text: str) -> Path:
+    file = Path(root, path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def whiteout(root: str, path: str) -> None:
+    Path(root, path).parent.mkdir(parents=True, exist_ok=True)
+    os.mknod(Path(root, path), stat.S_IFCHR, os.makedev(0, 0))
+
+
+def opaque(root: str, path: str) -> None:
+    Path(root, path).mkdir(parents=True, exist_ok=True)
+    os.setxattr(Path(root, path), OPAQUE, b"y")
+
+
+def listed(scratch: Scratch) -> list[str]:
+    return [commands.summary(change) for change in changes(scratch)]
+
+
+def tree(root: str) -> dict[str, str]:
+    files = (path for path in Path(root).rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_text() for path in files}
+
+
+def applied(scratch: Scratch, *, overwrite: bool = False) -> dict[str, str | None]:
+    return {each.change.path: each.error for each in settling.apply(scratch, changes(scratch), overwrite=overwrite)}
+
+
+def test_nothing_changed(scratch: Scratch) -> None:
+    """A copy-up without a change is none: a program that opens a file for writing makes one."""
+    found = os.stat(Path(scratch.lower, "file"))
+    copy = write(scratch.upper, "file", "file\n")
+    os.utime(copy, ns=(found.st_atime_ns, found.st_mtime_ns))
+    Path(scratch.upper, "directory", "deep").mkdir(parents=True)
+    assert listed(scratch) == []
+
+
+def test_made_changed_removed_touched(scratch: Scratch) -> None:
+    write(scratch.upper, "new/inside", "x")
+    write(scratch.upper, "file", "other\n")
+    write(scratch.upper, "directory/one", "directory/one\n")
+    whiteout(scratch.upper, "old")
+    whiteout(scratch.upper, "never there")
+    Path(scratch.upper, "link").symlink_to("/etc/passwd")
+    assert listed(scratch) == [
+        "T  directory/one",
+        "M  file",
+        "A  link",
+        "A  new/",
+        "A  new/inside",
+        "D  old",
+    ]
+
+
+def test_removed_by_fuse_overlayfs_and_a_file_that_has_only_its_prefix(scratch: Scratch) -> None:
+    write(scratch.upper, ".wh.old", "")
+    write(scratch.upper, "directory/.wh..wh..opq", "")
+    write(scratch.upper, "directory/one", "1")
+    assert "A  .wh.old" in listed(scratch)
+    scratch.note(kind="fuse-overlayfs")
+    assert listed(scratch) == ["D  directory/deep/", "M  directory/one", "D  directory/two", "D  old"]
+
+
+def test_a_directory_that_was_made_again_hides_all_that_was_in_it(scratch: Scratch) -> None:
+    opaque(scratch.upper, "directory")
+    write(scratch.upper, "directory/one", "1")
+    assert listed(scratch) == ["D  directory/deep/", "M  directory/one", "D  directory/two"]
+
+
+def test_a_directory_in_place_of_a_file_and_a_file_in_place_of_a_directory(scratch: Scratch) -> None:
+    write(scratch.upper, "file/inside", "x")
+    write(scratch.upper, "directory", "x")
+    expected = ["D  directory/", "A  directory", "D  file", "A  file/", "A  file/inside"]
+    assert listed(scratch) == expected
+    assert set(applied(scratch).values()) == {None}
+    assert tree(scratch.lower) == {"directory": "x", "file/inside": "x", "old": "old\n"}
+    assert listed(scratch) == []
+    assert os.listdir(scratch.upper) == []
+
+
+def test_a_renamed_file_and_a_copied_one(scratch: Scratch) -> None:
+    for name in ("a copy", "renamed"):
+        os.setxattr(write(scratch.upper, name, "old\n"), ORIGIN, b'{"path": "old"}')
+    os.setxattr(write(scratch.upper, "one", "1"), ORIGIN, b'{"path": "directory/one"}')
+    assert listed(scratch) == ["A  a copy", "A  one", "A  renamed"]
+    whiteout(scratch.upper, "old")
+    whiteout(scratch.upper, "directory")
+    assert listed(scratch) == ["R  old -> a copy", "D  directory/", "R  directory/one -> one", "A  renamed"]
+    assert set(applied(scratch).values()) == {None}
+    assert tree(scratch.lower) == {"a copy": "old\n", "file": "file\n", "one": "1", "renamed": "old\n"}
+
+
+@pytest.mark.parametrize(
+    "origin", [b'{"path": "../../etc/passwd"}', b'{"path": 1}', b"[", b"[" * 3000, b"\xff", b'"x"']
+)
+def test_an_origin_that_a_program_invents_is_none(scratch: Scratch, origin: bytes) -> None:
+    os.setxattr(write(scratch.upper, "new", "x"), ORIGIN, origin)
+    whiteout(scratch.upper, "old")
+    assert listed(scratch) == ["A  new", "D  old"]
+
+
+def test_symbolic_links_in_the_layers_lead_nowhere(scratch: Scratch, tmp_path: Path) -> None:
+    """No link of the upper layer is read through, and none of a source is written through."""
+    outside = tmp_path / "outside"
+    write(str(outside), "secret", "secret")
+    Path(scratch.upper, "link").symlink_to(outside)
+    Path(scratch.lower, "way out").symlink_to(outside)
+    write(scratch.upper, "way out/secret", "overwritten")
+    assert listed(scratch) == ["A  link", "D  way out", "A  way out/", "A  way out/secret"]
+    assert set(applied(scratch).values()) == {None}
+    assert (outside / "secret").read_text() == "secret"
+    assert Path(scratch.lower, "way out", "secret").read_text() == "overwritten"
+    assert os.readlink(Path(scratch.lower, "link")) == str(outside)
+
+
+def test_a_tree_that_is_too_deep_is_refused_and_can_be_discarded(scratch: Scratch) -> None:
+    here = os.open(scratch.upper, os.O_RDONLY)
+    for _ in range(MAX_DEPTH + 2000):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    with pytest.raises(TooLarge, match=str(MAX_DEPTH)):
+        changes(scratch)
+    settling.discard(scratch, None)
+    assert os.listdir(scratch.upper) == []
+
+
+def test_strange_names(scratch: Scratch) -> None:
+    names = ["-rf", "a\nb", "a:b,c\\d", "\udcff", "\x1b[31m"]
+    for name in names:
+        write(scratch.upper, name, name.encode(errors="surrogateescape").hex())
+    assert sorted(change.path for change in changes(scratch)) == sorted(names)
+    assert set(applied(scratch).values()) == {None}
+    assert sorted(set(os.listdir(scratch.lower)) - {"file", "old", "directory"}) == sorted(names)
+
+
+def test_discarding_some_changes_leaves_the_others(scratch: Scratch) -> None:
+    opaque(scratch.upper, "directory")
+    write(scratch.upper, "directory/one", "1")
+    write(scratch.upper, "file", "other\n")
+    write(scratch.upper, "new/inside", "x")
+    whiteout(scratch.upper, "old")
+
+    def drop(path: str) -> None:
+        settling.discard(scratch, [change for change in changes(scratch) if change.concerns([path])])
+
+    drop("directory/two")
+    assert listed(scratch) == [
+        "D  directory/deep/",
+        "M  directory/one",
+        "M  file",
+        "A  new/",
+        "A  new/inside",
+        "D  old",
+    ]
+    drop("new")
+    drop("old")
+    assert listed(scratch) == ["D  directory/deep/", "M  directory/one", "M  file"]
+    drop("directory")
+    assert listed(scratch) == ["M  file"]
+
+
+def test_what_a_source_has_changed_is_a_conflict_until_it_is_overwritten(scratch: Scratch) -> None:
+    base = write(scratch.lower, "based", "1").stat()
+    lower = Path(scratch.lower, "based")
+    os.setxattr(lower, ORIGIN, b'{"path": "based", "etag": "1"}')
+    os.setxattr(write(scratch.upper, "based", "mine"), ORIGIN, b'{"path": "based", "etag": "1"}')
+    os.setxattr(lower, ORIGIN, b'{"path": "based", "etag": "2"}')
+    scratch.note(begun_ns=base.st_mtime_ns - 1)
+    write(scratch.upper, "new", "mine")
+    write(scratch.lower, "new", "the source's, and other")
+    whiteout(scratch.upper, "old")
+    write(scratch.lower, "old", "changed")
+    errors = applied(scratch)
+    assert all(error and "meanwhile" in error for error in errors.values()), errors
+    assert set(errors) == {"based", "new", "old"}
+    assert set(applied(scratch, overwrite=True).values()) <= {None}
+    assert tree(scratch.lower)["based"] == tree(scratch.lower)["new"] == "mine"
+    assert "old" not in tree(scratch.lower)
+    assert listed(scratch) == []
+
+
+def test_a_change_after_one_that_was_applied_is_based_on_it(scratch: Scratch) -> None:
+    scratch.note(begun_ns=1)
+    write(scratch.upper, "new", "1")
+    assert applied(scratch) == {"new": None}
+    write(scratch.upper, "new", "second")
+    assert applied(scratch) == {"new": None}
+    write(scratch.lower, "new", "the source's own")
+    whiteout(scratch.upper, "new")
+    assert "meanwhile" in str(applied(scratch)["new"])
+
+
+def test_a_directory_stays_if_a_file_that_was_moved_out_of_it_cannot_be_applied(scratch: Scratch) -> None:
+    os.setxattr(write(scratch.upper, "one", "1"), ORIGIN, b'{"path": "directory/one"}')
+    whiteout(scratch.upper, "directory")
+    chosen = changes(scratch)
+    write(scratch.lower, "one", "made meanwhile")
+    failed = [outcome.change.path for outcome in settling.apply(scratch, chosen) if outcome.error]
+    assert failed == ["one", "directory"]
+    assert tree(scratch.lower)["directory/one"] == "directory/one\n"
+
+
+def test_a_pipe_is_not_applied_and_does_not_block(scratch: Scratch) -> None:
+    os.mkfifo(Path(scratch.upper, "pipe"))
+    os.mkfifo(Path(scratch.upper, "file"))
+    assert listed(scratch) == ["D  file", "A  file", "A  pipe"]
+    assert applied(scratch)["pipe"] is not None
+
+
+def test_differences(scratch: Scratch) -> None:
+    write(scratch.upper, "file", "file\nmore")
+    write(scratch.upper, "binary", "\0")
+    write(scratch.upper, "large", "x" * (1 << 20 | 1))
+    whiteout(scratch.upper, "old")
+    assert list(commands.differences(scratch, changes(scratch))) == [
+        "A  binary  (binary)",
+        "--- a/file",
+        "+++ b/file",
+        "@@ -1 +1,2 @@",
+        " file",
+        "+more",
+        "\\ No newline at end of file",
+        "A  large  (larger than 1 MiB)",
+        "--- a/old",
+        "+++ /dev/null",
+        "@@ -1 +0,0 @@",
+        "-old",
+    ]
+
+
+@pytest.mark.parametrize("path", ["", "mnt/in", "../{name}"])
+def test_a_scratch_needs_a_directory_of_its_own(tmp_path: Path, path: str, scratch: Scratch) -> None:
+    mount_point = tmp_path / "mnt"
+    with pytest.raises(MountError):
+        Scratch.made(str(tmp_path / path.format(name=tmp_path.name)), str(mount_point))
+
+
+def test_one_overlay_at_once(scratch: Scratch) -> None:
+    with scratch.held():
+        assert scratch.is_held()
+        with pytest.raises(MountError, match="in use"), scratch.held():
+            pass
+        with pytest.raises(MountError, match="in use"):
+            settling.discard(scratch, None)
+    assert not scratch.is_held()

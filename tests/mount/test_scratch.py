@@ -1,0 +1,301 @@
+"""Scratches on real mounts: programs write over the sources, and what they wrote is listed, discarded and applied."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from harness import State
+
+from bbfs.fuse import mountpoint
+from bbfs.fuse.scratch import overlay, processes
+
+BOUND = 20.0
+WRITABLE = ("-o", "notes.capabilities=read,list,write")
+SOURCE = "bb-filesystem+notes+file"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder of notes, and where it is mounted with a scratch."""
+
+    state: State
+    folder: Path
+    mnt: Path
+    scratch: Path
+
+    @property
+    def notes(self) -> Path:
+        return self.mnt / SOURCE
+
+    def bbfs(self, *words: str | Path, status: int | None = 0) -> "CompletedProcess[str]":
+        done = subprocess.run(
+            [sys.executable, "-m", "bbfs", *map(str, words)],
+            env=self.state.environ(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=BOUND * 2,
+            check=False,
+        )
+        assert status is None or done.returncode == status, (done.returncode, done.stdout, done.stderr)
+        return done
+
+    def mount(self, *words: str | Path) -> None:
+        given = ("--dir", f"notes={self.folder}", "--scratch", self.scratch, "--background")
+        self.bbfs("mount", self.mnt, *given, *words)
+
+    def run(self, *words: str | Path, status: int | None = 0, command: str) -> "CompletedProcess[str]":
+        given = ("--at", self.mnt, *([] if "--on" in words else ["--dir", f"notes={self.folder}"]))
+        return self.bbfs("run", *given, *words, "--", "sh", "-ec", f'cd "{self.notes}"; {command}', status=status)
+
+    def changes(self) -> list[str]:
+        return self.bbfs("changes", self.mnt).stdout.replace(f"{SOURCE}/", "").splitlines()
+
+    def leftovers(self) -> list[str]:
+        mounts = [mount.path for mount in mountpoint.mounts() if mount.path.startswith(str(self.folder.parent))]
+        return [*mounts, *self.state.processes()]
+
+
+def await_that(holds: Callable[[], bool], what: str) -> None:
+    """Wait until something holds, asking again and again; fail if it does not within BOUND."""
+    until = time.monotonic() + BOUND
+    while not holds():
+        assert time.monotonic() < until, what
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def overlays(fuse: None, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skip the test where the kernel refuses this user an overlay."""
+    root = tmp_path_factory.mktemp("overlay")
+    for name in ("lower", "upper", "work", "mnt"):
+        (root / name).mkdir()
+    data = f"lowerdir={root}/lower,upperdir={root}/upper,workdir={root}/work"
+    try:
+        overlay.mount("none", str(root / "mnt"), "overlay", 0, data)
+    except OSError as error:
+        pytest.skip(f"the kernel refuses an overlay here: {error.strerror}")
+    overlay.detach(str(root / "mnt"))
+
+
+@pytest.fixture
+def place(overlays: None, tmp_path: Path) -> Iterator[Place]:
+    folder = tmp_path / "folder"
+    (folder / "plans" / "old").mkdir(parents=True)
+    for path in ("one", "two", "plans/a", "plans/old/b"):
+        (folder / path).write_text(f"{path}\n")
+    made = Place(State(), folder, tmp_path / "mnt", tmp_path / "scratch")
+    try:
+        yield made
+        made.bbfs("umount", made.mnt)
+        assert made.leftovers() == []
+    finally:
+        for mount in reversed(mountpoint.mounts()):
+            if mount.path.startswith(str(tmp_path)):
+                overlay.detach(mount.path)
+        for process in made.state.processes():
+            os.kill(int(process.partition(":")[0]), signal.SIGKILL)
+        made.state.remove()
+
+
+def test_write_anywhere_list_discard(place: Place) -> None:
+    place.mount()
+    notes = place.notes
+    with (notes / "one").open("a") as file:
+        file.write("more\n")
+    (notes / "new").write_text("new\n")
+    (notes / "two").unlink()
+    subprocess.run(["mv", notes / "plans" / "old", notes / "older"], check=True, timeout=BOUND)
+    subprocess.run(["git", "init", "-q", notes / "repository"], check=True, timeout=BOUND)
+    assert (place.folder / "one").read_text() == "one\n"
+    assert sorted(os.listdir(place.folder)) == ["one", "plans", "two"]
+    subprocess.run(["rm", "-r", notes / "repository"], check=True, timeout=BOUND)
+    assert place.changes() == [
+        "A  new",
+        "A  older/",
+        "R  plans/old/b -> older/b",
+        "M  one",
+        "D  plans/old/",
+        "D  two",
+    ]
+    assert "+more\n" in place.bbfs("changes", place.mnt, notes / "one", "--diff").stdout
+    assert '"from":' in place.bbfs("changes", place.scratch, "--json").stdout
+
+    with (notes / "one").open():
+        busy = place.bbfs("discard", place.mnt, status=1)
+    assert "is in use" in busy.stderr
+    place.bbfs("discard", place.mnt, notes / "older", f"{SOURCE}/new")
+    assert place.changes() == ["M  one", "D  plans/old/", "D  two"]
+    assert (notes / "one").read_text() == "one\nmore\n"
+    place.bbfs("discard", place.mnt)
+    assert place.changes() == []
+    assert sorted(os.listdir(notes)) == ["one", "plans", "two"]
+    assert "nothing was changed" in place.bbfs("changes", place.mnt, "one", status=1).stderr
+
+
+def test_a_scratch_lasts_and_shows_what_the_sources_become(place: Place) -> None:
+    place.mount()
+    (place.notes / "mine").write_text("mine")
+    again = place.bbfs(
+        "mount", place.mnt.with_name("other"), "--dir", place.folder, "--scratch", place.scratch, status=32
+    )
+    assert "in use by another" in again.stderr
+    place.bbfs("umount", place.mnt)
+    assert place.leftovers() == []
+    assert "not mounted" in place.bbfs("changes", place.scratch, status=1).stderr
+    place.mount()
+    assert (place.notes / "mine").read_text() == "mine"
+
+    assert (place.notes / "one").read_text() == "one\n"
+    assert not (place.notes / "three").exists()
+    (place.folder / "one").write_text("another, by the source")
+    (place.folder / "three").write_text("new")
+    (place.folder / "two").unlink()
+
+    def is_shown() -> bool:
+        try:
+            return (place.notes / "one").read_text() == "another, by the source"
+        except OSError:
+            return False
+
+    await_that(is_shown, "the changed file")
+    await_that((place.notes / "three").exists, "the new file")
+    await_that(lambda: not (place.notes / "two").exists(), "the removed file")
+    assert place.changes() == ["A  mine"]
+
+
+def test_apply(place: Place) -> None:
+    place.mount(*WRITABLE)
+    notes = place.notes
+    (notes / "one").write_text("changed\n")
+    (notes / "plans" / "a").write_text("mine\n")
+    subprocess.run(["mv", notes / "plans" / "old", notes / "older"], check=True, timeout=BOUND)
+    (notes / "older" / "script").write_text("#!/bin/sh\n")
+    (notes / "older" / "script").chmod(0o755)
+    (notes / "two").unlink()
+    (place.folder / "plans" / "a").write_text("changed by the source\n")
+    assert (place.folder / "one").read_text() == "one\n"
+
+    done = place.bbfs("apply", place.mnt, "--dry-run")
+    assert done.stdout.splitlines()[0] == f"A  {SOURCE}/older/"
+    done = place.bbfs("apply", place.mnt, status=1)
+    assert "plans/a: the source has changed it meanwhile" in done.stderr
+    files = {
+        str(path.relative_to(place.folder)): path.read_text() for path in place.folder.rglob("*") if path.is_file()
+    }
+    assert files == {
+        "one": "changed\n",
+        "older/b": "plans/old/b\n",
+        "older/script": "#!/bin/sh\n",
+        "plans/a": "changed by the source\n",
+    }
+    assert os.access(place.folder / "older" / "script", os.X_OK)
+    assert place.changes() == ["M  plans/a"]
+    assert (notes / "plans" / "a").read_text() == "mine\n"
+    place.bbfs("apply", place.mnt, "--overwrite")
+    assert (place.folder / "plans" / "a").read_text() == "mine\n"
+    assert place.changes() == []
+
+
+def test_a_source_without_the_capability_is_not_written(place: Place) -> None:
+    place.mount()
+    (place.notes / "one").write_text("mine")
+    done = place.bbfs("apply", place.mnt, status=1)
+    assert "Read-only" in done.stderr
+    assert (place.folder / "one").read_text() == "one\n"
+    assert place.changes() == ["M  one"]
+
+
+@pytest.mark.parametrize("killed", ["daemon", "keeper"])
+def test_a_killed_process_leaves_nothing_that_umount_does_not_clear(place: Place, killed: str) -> None:
+    place.mount()
+    (place.notes / "mine").write_text("mine")
+    keeper, daemon = sorted(int(each.partition(":")[0]) for each in place.state.processes())
+    os.kill(keeper if killed == "keeper" else daemon, signal.SIGKILL)
+    await_that(lambda: place.state.processes() == [], "the end of the other process")
+    place.bbfs("umount", place.mnt)
+    place.mount()
+    assert (place.notes / "mine").read_text() == "mine"
+
+
+def test_run(place: Place) -> None:
+    done = place.run(
+        "--scratch", place.scratch, "--on-exit", "discard", command="id -u; echo x >> one; cat one; exit 7", status=7
+    )
+    assert done.stdout == f"{os.geteuid()}\none\nx\n"
+    assert place.leftovers() == []
+    assert not place.mnt.exists()
+    assert (place.folder / "one").read_text() == "one\n"
+
+    hidden = f'echo x > new; test -z "$(ls -A "{place.scratch}/lower")"; kill -TERM $$'
+    done = place.run("--scratch", place.scratch, status=128 + signal.SIGTERM, command=hidden)
+    assert f"1 change kept in {place.scratch}" in done.stderr
+    done = place.run("--scratch", place.scratch, "--on-exit", "apply", *WRITABLE, command="cat new; sleep 1000 &")
+    assert done.stdout == f"x\nA  {SOURCE}/new\n"
+    assert (place.folder / "new").read_text() == "x\n"
+    assert place.leftovers() == []
+
+    missing = place.bbfs("run", "--at", place.mnt, "--dir", place.folder, "--", "no such program", status=32)
+    assert "no such program: No such file" in missing.stderr
+
+
+def test_two_runs_over_one_mount_see_only_their_own_changes(place: Place) -> None:
+    lower = place.mnt.with_name("shared")
+    place.bbfs("mount", lower, "--dir", f"notes={place.folder}", "--background")
+    try:
+        met = place.folder.with_name("met")
+        met.mkdir()
+        command = 'echo $0 > "$0"; touch "{met}/$0"; until test -e "{met}/a" -a -e "{met}/b"; do sleep 0.05; done; ls'
+        both = [
+            subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "bbfs", "run", "--on", lower, "--at", place.mnt, "--on-exit", "discard"),
+                    *("--", "sh", "-ec", f'cd "{place.notes}"; {command.format(met=met)}', name),
+                ],
+                env=place.state.environ(),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for name in ("a", "b")
+        ]
+        seen = [each.communicate(timeout=BOUND * 2)[0].split() for each in both]
+        assert seen == [["a", "one", "plans", "two"], ["b", "one", "plans", "two"]]
+        assert sorted(os.listdir(lower / SOURCE)) == ["one", "plans", "two"]
+    finally:
+        place.bbfs("umount", lower)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_run_that_is_ended_leaves_no_process_and_no_mount(place: Place, number: signal.Signals) -> None:
+    command = f'cd "{place.notes}"; echo x > new; setsid sleep 1000 & echo ready; exec sleep 1000'
+    words = ("run", "--dir", f"notes={place.folder}", "--at", place.mnt, "--scratch", place.scratch)
+    running = subprocess.Popen(
+        [sys.executable, "-m", "bbfs", *words, "--", "sh", "-ec", command],
+        env=place.state.environ(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout is not None
+    with running:
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(number)
+        assert running.wait(BOUND) == (-number if number == signal.SIGKILL else 128 + number)
+    await_that(lambda: place.leftovers() == [], "the end of all processes")
+    assert (place.scratch / "upper" / SOURCE / "new").read_text() == "x\n"
+
+
+def test_without_user_namespaces_and_without_root_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing:
+        def unshare(self, _flags: int) -> int:
+            return -1
+
+    monkeypatch.setattr(processes, "_libc", Refusing())
+    with pytest.raises(mountpoint.MountError, match="user namespaces"):
+        processes.enter_namespaces()
