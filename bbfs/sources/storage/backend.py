@@ -1,13 +1,15 @@
 """The interface of a kind of storage, its values, and the base of the backends that use a network."""
 
+import io
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import IO, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import trio
 
-from bbfs.model.errors import BbfsError, Busy, ConfigError, Outdated
+from bbfs.model.errors import BbfsError, Busy, ConfigError, NotSupported, Outdated
 from bbfs.model.values import Content, Expected, WriteOperation
 from bbfs.sources.content.memory import MemoryContent
 from bbfs.sources.content.ranges import Blocks, RangedContent
@@ -64,6 +66,44 @@ class Opened:
 def short(text: str | None) -> str | None:
     """Return a fact of a store, or None for one without characters or with too many."""
     return text if text and len(text) <= LONGEST_FACT else None
+
+
+class _Reading(io.RawIOBase):
+    """A content as a file for a library. It blocks."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self._number = number
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = os.pread(self._number, min(len(buffer), max(0, self._size - self._at)), self._at)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def file_of(content: Content) -> IO[bytes]:
+    """Return a content that is written as a file to read from, for a library that blocks. Raises NotSupported."""
+    if isinstance(content, MemoryContent):
+        return io.BytesIO(content.data)
+    number = getattr(content, "fileno", None)
+    if number is None:
+        raise NotSupported("a content that is not on this machine")
+    return io.BufferedReader(_Reading(number(), content.size))
 
 
 def _texts(item: StoredItem) -> int:
