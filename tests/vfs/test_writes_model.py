@@ -1,23 +1,30 @@
 """Random operations on a writable source and on a plain directory: no difference (S33).
 
-`OPERATIONS=100000 pytest tests/vfs/test_writes_model.py` runs as many.
+`OPERATIONS=100000 SEED=2 pytest tests/vfs/test_writes_model.py` runs as many, a tenth of them on S3.
 """
 
 import errno
 import os
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from fakes import World
-from writable import Program, WritableFlat, WritableTree
+from object_stores import KEY, SECRET, S3Server, closing
+from writable import Program, WritableFlat, WritableTree, writable
 
 from bbfs.model.errors import BbfsError
+from bbfs.sources import CanClose, Handler, Services
+from bbfs.sources.memory.handler import MemoryHandler
+from bbfs.sources.storage.handler import StorageHandler
 
 OPERATIONS = int(os.environ.get("OPERATIONS", "1500"))
+SEED = int(os.environ.get("SEED", "1"))
 NAMES = ("a", "b.txt", "c~", ".d.swp", "e.tmp")
 DIRECTORIES = ("", "p", "q", "p/r")
 MEMORY = 64 << 20
@@ -99,7 +106,7 @@ async def outcome(call: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
         return "errno", errno.errorcode[error.errno or 0]
 
 
-def step(random_: random.Random, *, renames_directories: bool) -> tuple[Any, ...]:
+def step(random_: random.Random) -> tuple[Any, ...]:
     def path() -> str:
         return "/".join(filter(None, (random_.choice(DIRECTORIES), random_.choice(NAMES))))
 
@@ -123,30 +130,57 @@ def step(random_: random.Random, *, renames_directories: bool) -> tuple[Any, ...
     return (kind, random_.choice(DIRECTORIES)) if kind == "ls" else (kind, path())
 
 
+def tree(stack: ExitStack) -> tuple[Handler, str]:
+    return WritableTree(), "bb-scripted+tree+file"
+
+
+def flat(stack: ExitStack) -> tuple[Handler, str]:
+    source = WritableFlat()
+    source.contents = {"test://keep": b""}
+    return source, "mcp-server+docs/test"
+
+
+def memory(stack: ExitStack) -> tuple[Handler, str]:
+    config = {"resources": {"keep": ""}}
+    return MemoryHandler(replace(writable("bb-memory+pad+memory"), config=config), Services()), "bb-memory+pad+memory"
+
+
+def s3(stack: ExitStack) -> tuple[Handler, str]:
+    server = S3Server()
+    stack.enter_context(closing(server))
+    server.make_bucket("data")
+    server.put("data", "keep", b"")
+    config = {"url": "s3://data/", "options": {"endpoint": server.url}}
+    source = replace(writable("bb-storage+data+s3"), config=config, auth={"accessKey": KEY, "secretKey": SECRET})
+    return StorageHandler(source, Services()), "bb-storage+data+s3/data"
+
+
+MAKERS = {"tree": tree, "flat": flat, "memory": memory, "s3": s3}
+
+
 @pytest.mark.semantics("S33")
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("make", [WritableTree, WritableFlat])
-@pytest.mark.timeout(3600)
-async def test_a_source_is_written_as_a_directory_is(
-    make: type[WritableTree | WritableFlat], seed: int, tmp_path: Path
-) -> None:
-    source = make()
-    prefix = "bb-scripted+tree+file" if make is WritableTree else "mcp-server+docs/test"
-    if make is WritableFlat:
-        source.contents = {"test://keep": b""}
-        (tmp_path / "keep").touch()
-    random_, done = random.Random(seed), []
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.timeout(7200)
+async def test_a_source_is_written_as_a_directory_is(kind: str, tmp_path: Path) -> None:
+    make, operations = MAKERS[kind], OPERATIONS // 10 if kind == "s3" else OPERATIONS
+    random_, done = random.Random(SEED), []
     plain = Plain(tmp_path)
-    async with trio.open_nursery() as nursery, World(nursery, source, memory=MEMORY) as world:
-        program = Prefixed(Program(world), prefix)
-        for number in range(OPERATIONS):
-            name, *arguments = step(random_, renames_directories=make is WritableTree)
-            expected = await outcome(getattr(plain, name), *arguments)
-            found = await outcome(getattr(program, name), *arguments)
-            done.append((name, *arguments, expected[1]))
-            assert found == expected, (number, [(*each,) for each in done[-12:]])
-            if random_.random() < 0.02:
-                world.clock.advance(random_.choice((1, 20, 4000)))
-        for relative, data in plain.all().items():
-            assert await program.cat(relative) == data
-        nursery.cancel_scope.cancel()
+    with ExitStack() as stack:
+        source, prefix = make(stack)
+        if kind != "tree":
+            plain.save("keep", b"")
+        async with trio.open_nursery() as nursery, World(nursery, source, memory=MEMORY) as world:
+            program = Prefixed(Program(world), prefix)
+            for number in range(operations):
+                name, *arguments = step(random_)
+                expected = await outcome(getattr(plain, name), *arguments)
+                found = await outcome(getattr(program, name), *arguments)
+                done.append((name, *arguments, expected[1]))
+                assert found == expected, (number, [(*each,) for each in done[-12:]])
+                if random_.random() < 0.02:
+                    world.clock.advance(random_.choice((1, 20, 4000)))
+            for relative, data in plain.all().items():
+                assert await program.cat(relative) == data
+            if isinstance(source, CanClose):
+                await source.aclose()
+            nursery.cancel_scope.cancel()
