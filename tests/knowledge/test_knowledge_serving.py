@@ -99,7 +99,7 @@ def http_server(store: Store, database: Path, quiet: Any) -> Iterator[subprocess
         try:
             yield server
             server.send_signal(signal.SIGTERM)
-            assert server.wait(10) == 0
+            assert server.wait(BOUND) == 0
         finally:
             server.kill()
 
@@ -253,7 +253,7 @@ def test_a_signal_ends_a_server_whose_input_stays_open(database: Path, number: s
             os.write(server.stdin.fileno(), request)
             assert b'"id":1' in server.stdout.readline()
             server.send_signal(number)
-            assert server.wait(10) == -number
+            assert server.wait(BOUND) == -number
         finally:
             server.kill()
 

@@ -128,7 +128,7 @@ def test_what_hangs_is_read_again_once_it_answers(
     first, second = programs("cat", path), programs("cat", path)
     wait_until(lambda: waits_in_fuse(first.pid) and waits_in_fuse(second.pid), "both wait")
     first.send(signal.SIGINT)
-    assert first.wait(3).status == -signal.SIGINT
+    assert first.wait(10).status == -signal.SIGINT
     server.release("test://d/slow")
     assert second.wait().text == "at last"
     assert server.reads() == 1
@@ -164,7 +164,7 @@ threading.Event().wait()
     assert run("ls", directory).text.count("\n") == 150
     assert time.monotonic() - started < SOON
     crowd.send(signal.SIGKILL)
-    assert crowd.wait(5).status == -signal.SIGKILL
+    assert crowd.wait(10).status == -signal.SIGKILL
 
 
 @pytest.mark.semantics("S23")
@@ -396,7 +396,11 @@ def test_no_entry_of_a_listing_ends_the_mount(mounted: Mounts, server: ScriptedS
         server.add(uri, "x")
     mount = mounted(server.source("docs"), expected=["warning.*invalid entr"])
     root = mount / "mcp-server+docs"
-    for command in ("ls -lR . || true", "find . -maxdepth 50 -type f -exec cat {} + || true", "du -a . || true"):
+    for command in (
+        "find . -maxdepth 50 -ls || true",
+        "find . -maxdepth 50 -type f -exec cat {} + || true",
+        "du -a . || true",
+    ):
         shell(command, directory=root, timeout=30)
     assert run("cat", root / "test/d/00").text == "x"
     assert mount.process.poll() is None

@@ -116,7 +116,7 @@ def test_a_mount_with_a_hung_reader_is_unmounted(
     blocked = programs("cat", mount / "mcp-server+docs/test/d/hung")
     wait_until(lambda: waits_in_fuse(blocked.pid), "the reader waits")
     mount.stop()
-    assert blocked.wait(5).status == 1
+    assert blocked.wait(10).status == 1
 
 
 @pytest.mark.semantics("S26")

@@ -299,5 +299,5 @@ def test_a_reader_that_is_killed_ends_its_call(mounted: Mounts, programs: Any, t
     wait_until(lambda: tools.calls() == ["wait {}"], "the tool runs")
     wait_until(lambda: waits_in_fuse(reader.pid), "the reader waits")
     reader.send(signal.SIGTERM)
-    assert reader.wait(5).status == -signal.SIGTERM
+    assert reader.wait(10).status == -signal.SIGTERM
     wait_until(lambda: "cancelled" in (tmp_path / "calls.log").read_text(), "the server is told to stop")

@@ -67,7 +67,7 @@ class Program:
             self.kill()
             said = (expired.stdout or b"") + (expired.stderr or b"")
             raise AssertionError(
-                f"{self.command} did not end within {timeout:g} s ({state}); it said {said!r}"
+                f"{self.command} did not end within {timeout:g} s ({state}); it said {said[-1000:]!r}"
             ) from None
         return Done(self.process.returncode, out, err)
 
