@@ -3,6 +3,7 @@
 The server is one for all, over HTTP, and lets everything be kept for an hour. Another client is told of each change.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,10 +13,10 @@ from typing import Any
 
 import pytest
 import trio
-from harness import Mount, Mounts, SourceTable
+from harness import Mount, Mounts, SourceTable, mcp
 from mcp import Client
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
-from programs import errno_of, run, shell, wait_until
+from programs import Program, errno_of, run, shell, wait_until, waits_in_fuse
 
 from bbfs.knowledge.addresses import document_uri
 from bbfs.knowledge.database.store import Store
@@ -126,3 +127,24 @@ async def test_programs_save_documents_and_other_clients_are_told(mounted: Mount
                 missing.discard(await anext(told))
         await in_thread(a_conflict_keeps_both, mount, store)
         await in_thread(what_cannot_be_written_says_so, mount)
+
+
+def test_a_server_that_is_killed_during_a_save_has_all_or_nothing_of_it(
+    mounted: Mounts, programs: type[Program], store: Store
+) -> None:
+    command = [sys.executable, "-m", "bbfs.knowledge", "serve", "--db", store.path, "--writable", "--ttl", "3600"]
+    options = {key: value for key, value in kb("").items() if key not in ("name", "mcpConfig")}
+    mount = mounted(mcp("kb", command, **options), expected=["SIGKILL", "not written"])
+    note = mount / f"{KNOWLEDGE}/docs/document/note.md"
+    save = "import os, sys; f = os.open(sys.argv[1], os.O_RDWR | os.O_APPEND); os.write(f, b'more\\n'); os.fsync(f)"
+    for _ in range(2):
+        wait_until(lambda: run("cat", note, status=None).status == 0 and mount.children(), "the server runs", 30)
+        before, kept = stored(store, "note.md"), len(list(mount.state.home.rglob("pending/*.json")))
+        [server] = mount.children()
+        os.kill(server, signal.SIGSTOP)
+        program = programs(sys.executable, "-c", save, note)
+        wait_until(lambda program=program: waits_in_fuse(program.pid), "the program saves", 30)
+        os.kill(server, signal.SIGKILL)
+        pending = program.wait(60).status != 0
+        assert stored(store, "note.md") == (before if pending else before + b"more\n")
+        assert len(list(mount.state.home.rglob("pending/*.json"))) - kept == pending
