@@ -47,6 +47,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 BLOCK = 512
 """The unit of st_blocks, in bytes, whatever the block size (stat(2))."""
+SPARE_NAMES = 1 << 20
+"""Names that a writable source is said to have room for: programs refuse to write where there is none."""
 _TYPES = {"directory": stat.S_IFDIR, "file": stat.S_IFREG, "symlink": stat.S_IFLNK}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _XATTR_PREFIX = b"user."
@@ -529,6 +531,12 @@ class Operations(pyfuse3.Operations):
             answer.f_blocks = room.size // BLOCK
             answer.f_bfree, answer.f_bavail = room.free // BLOCK, room.available // BLOCK
             answer.f_files = answer.f_ffree = answer.f_favail = room.names_free
+        elif self._files.writable_roots:
+            free = await self._writes.free()
+            answer.f_blocks += free // BLOCK
+            answer.f_bfree = answer.f_bavail = free // BLOCK
+            answer.f_ffree = answer.f_favail = SPARE_NAMES
+            answer.f_files += SPARE_NAMES
         answer.f_namemax = 255
         return answer
 

@@ -65,6 +65,7 @@ def test_shells_and_sed_save_in_place(here: Path, tmp_path: Path) -> None:
     assert stored(tmp_path, "note.md") == ""
     assert shell("ls -A", directory=here).text.split() == ["new.txt", "note.md"]
     assert shell("stat -c '%s %a' new.txt .", directory=here).text.split() == ["6", "644", "0", "755"]
+    assert int(shell("df --output=avail . | tail -n 1", directory=here).text) > 0
 
 
 def test_a_redirection_of_a_shell_is_one_write(mounted: Mounts, tmp_path: Path) -> None:

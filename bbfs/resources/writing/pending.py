@@ -54,6 +54,14 @@ class PendingStore:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
+    def free(self) -> int:
+        """Return the bytes that the disk has room for; 0 if it does not say."""
+        for directory in (self.directory, *self.directory.parents):
+            with suppress(OSError):
+                found = os.statvfs(directory)
+                return found.f_bavail * found.f_frsize
+        return 0
+
     def keep(self, write: PendingWrite, content: MemoryContent | HasFile) -> None:
         """Keep a content, in the place of an earlier one with this id. Raise NoSpace, BbfsError."""
         path = self.directory / write.id

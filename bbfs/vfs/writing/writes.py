@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
+import trio
+
 from bbfs.model.errors import (
     BbfsError,
     Conflict,
@@ -228,6 +230,10 @@ class Writes:
         draft = self._files[handle].content
         if isinstance(draft, Draft):
             await self._hand_over(draft)
+
+    async def free(self) -> int:
+        """Return the bytes that the disk has room for which keeps what is written; a source may have less."""
+        return await trio.to_thread.run_sync(self._writer.pending.free, abandon_on_cancel=True)
 
     async def sync(self, handle: int) -> None:
         """Hand over what was written, and wait until the source has stored it."""
