@@ -1,14 +1,32 @@
 """Writing to a source that takes whole resources, on the file system without a mount (S32, S33)."""
 
+import errno
 import os
 from collections.abc import AsyncIterator
 
 import pytest
 import trio
+import trio.testing
 from fakes import World, until
 from writable import Program, WritableFlat, WritableTree
 
-from bbfs.model.errors import Conflict, Exists, NotEmpty, NotFound, NotSupported, ReadOnly, Unreachable
+from bbfs.model.errors import (
+    BbfsError,
+    Conflict,
+    DeadlineExceeded,
+    Denied,
+    Exists,
+    LoginRequired,
+    NoSpace,
+    NotEmpty,
+    NotFound,
+    NotSupported,
+    ReadOnly,
+    Rejected,
+    TooLarge,
+    Unreachable,
+)
+from bbfs.model.values import ResourceMetadata
 
 TREE = "bb-scripted+tree+file"
 MEMORY = 64 << 20
@@ -256,3 +274,77 @@ async def test_what_cannot_be_written_is_refused(tree: Tree) -> None:
         await program.writes.symlink((await program.walk(TREE)).ino, b"link", b"a.txt")
     with pytest.raises(NotFound):
         await program.unlink(f"{TREE}/absent")
+
+
+@pytest.mark.semantics("S23", "S32")
+@pytest.mark.parametrize("error", [Denied, LoginRequired, NoSpace, Rejected, TooLarge, Unreachable, BbfsError])
+async def test_each_reason_of_a_source_reaches_the_program_and_the_log(
+    tree: Tree, error: type[BbfsError], caplog: pytest.LogCaptureFixture
+) -> None:
+    source, program, world = tree
+    source.refused["file:./new"] = error("because of this")
+    with pytest.raises(error):
+        await program.save(f"{TREE}/new", b"kept")
+    [pending] = world.manager.writer.pending.items()
+    assert pending.error == f"{error.__name__}: because of this"
+    assert f"because of this; `bbfs pending` has it as {pending.id}" in caplog.text
+    assert world.manager.sources["bb-scripted+tree"].error == "file:./new: not written: because of this"
+    assert "new" not in await program.ls(TREE)
+
+
+@pytest.mark.semantics("S22", "S32")
+async def test_a_source_that_does_not_answer_has_its_time(tree: Tree, autojump_clock: trio.testing.MockClock) -> None:
+    source, program, world = tree
+    await program.ls(TREE)
+
+    async def hang(*_: object) -> ResourceMetadata:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    source.write = hang  # type: ignore[method-assign]
+    began = trio.current_time()
+    with pytest.raises(DeadlineExceeded):
+        await program.save(f"{TREE}/a.txt", b"kept")
+    assert trio.current_time() - began < source.source.policy.timeout + 1
+    [pending] = world.manager.writer.pending.items()
+    assert pending.error is not None
+    assert pending.error.startswith("DeadlineExceeded: no answer within 30")
+    assert world.manager.writer.pending.content_path(pending).read_bytes() == b"kept"
+
+
+@pytest.mark.semantics("S32")
+async def test_a_full_disk_is_said_before_a_source_is_asked(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, program, _ = tree
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY | os.O_TRUNC)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(NoSpace):
+            await program.writes.write(handle, 0, bytes(2 << 20))
+        await program.writes.write(handle, 0, b"small enough for memory")
+        patched.setattr("builtins.open", full)
+        with pytest.raises(NoSpace):
+            await program.writes.flush(handle)
+    assert source.written == []
+    await program.close(handle)
+    assert source.contents["file:./a.txt"] == b"small enough for memory"
+
+
+@pytest.mark.semantics("S33")
+async def test_a_draft_is_shown_while_it_is_written(tree: Tree) -> None:
+    """Other programs see what is written, under the inode that the file had."""
+    source, program, _ = tree
+    before = await program.stat(f"{TREE}/a.txt")
+    handle = await program.begin(f"{TREE}/a.txt", os.O_WRONLY)
+    await program.writes.write(handle, 5, b" and more")
+    during = await program.stat(f"{TREE}/a.txt")
+    assert (during.ino, during.size) == (before.ino, 14)
+    assert await program.cat(f"{TREE}/a.txt") == b"first and more"
+    assert source.contents["file:./a.txt"] == b"first"
+    await program.close(handle)
+    after = await program.stat(f"{TREE}/a.txt")
+    assert after.ino != before.ino
+    assert source.contents["file:./a.txt"] == b"first and more"
