@@ -27,7 +27,7 @@ from pyfuse3 import (
 )
 
 from bbfs.fuse.waiting_programs import Interrupts
-from bbfs.model.errors import CrossesSources, DeadlineExceeded, NotSupported, Outdated
+from bbfs.model.errors import BbfsError, CrossesSources, DeadlineExceeded, NotSupported, Outdated
 from bbfs.model.inode_number import PASSED, ROOT
 from bbfs.resources.documents import ABOUT, SEARCH
 from bbfs.sources.documents.converter import TEXT_SUFFIX, is_document_name
@@ -159,7 +159,13 @@ class PassedRequests:
 
     async def getattr(self, number: int, ctx: RequestContext) -> EntryAttributes:
         passed, inode = self._inode(number)
-        return self._entry(inode, await self._call(passed, ctx.pid, passed.folder.getattr, inode))
+        try:
+            status = await self._call(passed, ctx.pid, passed.folder.getattr, inode)
+        except BbfsError:
+            if inode is not passed.folder.inodes.root:
+                raise
+            return _directory(number)  # that of a source is there, whatever the source does (S6)
+        return self._entry(inode, status)
 
     async def setattr(
         self, number: int, attr: EntryAttributes, fields: SetattrFields, fh: int | None, ctx: RequestContext
@@ -262,7 +268,7 @@ class PassedRequests:
             name, number = ((b".", parent.number), (b"..", parent.places[-1][0].number if parent.places else ROOT))[
                 position
             ]
-            if not pyfuse3.readdir_reply(token, FileNameT(name), _dot(number), position + 1):
+            if not pyfuse3.readdir_reply(token, FileNameT(name), _directory(number), position + 1):
                 return
         for place in range(max(0, start - _DOTS), len(opened.names)):
             if place not in opened.looked_at:
@@ -360,9 +366,11 @@ def _creator(mode: int, ctx: RequestContext) -> Creator:
     return Creator(stat.S_IMODE(mode) & ~ctx.umask, ctx.uid, ctx.gid)
 
 
-def _dot(number: int) -> EntryAttributes:
+def _directory(number: int) -> EntryAttributes:
+    """Return the entry of a directory of which nothing but the number is known."""
     entry = EntryAttributes()
     entry.st_ino = InodeT(number)
     entry.st_mode = pyfuse3.ModeT(stat.S_IFDIR | 0o755)
+    entry.st_uid, entry.st_gid = os.geteuid(), os.getegid()
     entry.entry_timeout = entry.attr_timeout = 0
     return entry

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from pyfuse3 import FUSEError
 
 from bbfs.fuse.passed import PassedRequests
 from bbfs.fuse.waiting_programs import Interrupts
-from bbfs.model.errors import CrossesSources, DeadlineExceeded, Outdated
+from bbfs.model.errors import CrossesSources, DeadlineExceeded, Outdated, Unreachable
 from bbfs.model.inode_number import PASSED
 from bbfs.resources.source import Source
 from bbfs.sources.filesystem.beneath import Root
@@ -108,6 +109,20 @@ async def test_a_folder_that_hangs_costs_its_programs_a_time_out_and_others_noth
                 assert (await made.requests.getattr(made.root(1), CONTEXT)).st_ino == made.root(1)
     finally:
         over.set()
+
+
+@pytest.mark.semantics("S6", "S23")
+async def test_a_folder_that_is_gone_is_an_outage_and_its_directory_stays(tmp_path: Path) -> None:
+    made = Requests(tmp_path / "folder")
+    requests = made.requests
+    for _ in range(2):
+        assert stat.S_ISDIR((await requests.getattr(made.root(), CONTEXT)).st_mode)
+        with pytest.raises(Unreachable):
+            await requests.lookup(made.root(), b"a", CONTEXT)
+        (tmp_path / "folder").mkdir()
+        await requests.getattr(made.root(), CONTEXT)
+        assert await requests.lookup(made.root(), b"a", CONTEXT) is None
+        (tmp_path / "folder").rmdir()
 
 
 async def test_errors_are_the_folders_own(tmp_path: Path) -> None:

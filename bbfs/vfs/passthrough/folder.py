@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
+from bbfs.model.errors import BbfsError
 from bbfs.sources.content.fd import Descriptor
 from bbfs.sources.filesystem.beneath import AtMountPoint, Root
 from bbfs.sources.filesystem.writing import NOREPLACE, rename_with
@@ -140,7 +141,11 @@ class PassedFolder:
     def open_root(self) -> os.stat_result:
         """Look the folder up again, which may have been replaced, and return its status. Raise OSError, BbfsError."""
         root = self.inodes.root
-        found = self._root.open((), _DIRECTORY)
+        try:
+            found = self._root.open((), _DIRECTORY)
+        except BbfsError:
+            root.descriptor = None  # it has been removed: nothing new is to be made in what is left of it
+            raise
         status = os.fstat(found.number)
         if root.descriptor is None or root.key != key_of(status):
             root.key, root.descriptor = key_of(status), found
