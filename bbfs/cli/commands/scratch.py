@@ -61,7 +61,15 @@ def changes(_verbosity: Verbosity, operand: str, paths: tuple[str, ...], diff: b
             output.line(summary(change))
 
 
-@click.command(short_help="Drop changes of a scratch.")
+_DISCARD_EXAMPLES = """\b
+Examples:
+  bbfs discard ~/bb                   all changes
+  bbfs discard ~/bb ~/bb/bb-filesystem+notes+file/plans
+  bbfs discard ~/try                  those of a scratch that is not mounted
+"""
+
+
+@click.command(epilog=_DISCARD_EXAMPLES, short_help="Drop changes of a scratch.")
 @_operands
 @verbosity_options
 def discard(verbosity: Verbosity, operand: str, paths: tuple[str, ...]) -> None:

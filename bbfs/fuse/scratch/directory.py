@@ -18,7 +18,6 @@ from hashlib import blake2b
 from typing import Any
 
 from bbfs.fuse import mountpoint
-from bbfs.fuse.control_address import runtime_directory
 from bbfs.fuse.mountpoint import MountError
 from bbfs.serving.private_files import own_directory
 
@@ -214,5 +213,7 @@ def _is_scratch(path: str) -> bool:
 
 
 def _registered(mount_point: str) -> str:
+    from bbfs.fuse.control_address import runtime_directory  # noqa: PLC0415 - trio
+
     digest = blake2b(os.fsencode(mount_point), digest_size=8).hexdigest()
     return os.path.join(runtime_directory(), f"{digest}.scratch")

@@ -5,13 +5,16 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from bbfs.config import Config
 from bbfs.fuse import mountpoint
 from bbfs.fuse.mountpoint import MountError
 from bbfs.fuse.scratch import overlay, processes
 from bbfs.fuse.scratch.directory import Scratch
 from bbfs.fuse.scratch.processes import Child, Identity
+
+if TYPE_CHECKING:
+    from bbfs.config import Config
 
 REFRESH_EVERY = 1.0
 """Seconds between two refreshes of the overlay: for so long it may show a change of a source as an error."""
@@ -19,7 +22,7 @@ _WATCHED = (*processes.ENDING, signal.SIGCHLD)
 
 
 def keep(
-    config: Config, mount_point: str, scratch: Scratch, ready: Callable[[], None], *, detached: bool = False
+    config: "Config", mount_point: str, scratch: Scratch, ready: Callable[[], None], *, detached: bool = False
 ) -> int:
     """Mount a configuration with a scratch over it, and serve until an ending signal or an unmount. Return the status.
 
@@ -50,7 +53,7 @@ def keep(
 
 
 @contextmanager
-def _served(config: Config, scratch: Scratch, *, detached: bool = False) -> Iterator[Child]:
+def _served(config: "Config", scratch: Scratch, *, detached: bool = False) -> Iterator[Child]:
     """Serve the sources at the lower layer of a scratch."""
     from bbfs.fuse import daemon  # noqa: PLC0415 - trio and pyfuse3 cost a quarter of a second
 
@@ -127,7 +130,7 @@ class Ended:
 
 
 @contextmanager
-def run(config: Config | None, lower: str | None, at: str, scratch: Scratch, command: list[str]) -> Iterator[Ended]:
+def run(config: "Config | None", lower: str | None, at: str, scratch: Scratch, command: list[str]) -> Iterator[Ended]:
     """Run a command that sees the sources at `at` with a scratch, and yield when it has ended.
 
     Then the overlay is gone and `scratch.lower` is still there. config: the sources; or lower: a mount to use. This
