@@ -12,6 +12,8 @@ from subprocess import CompletedProcess
 
 import pytest
 from harness import State
+from played_page import play
+from repository import DOCS
 
 from bbfs.fuse import mountpoint
 from bbfs.fuse.scratch import overlay, processes
@@ -103,6 +105,32 @@ def place(overlays: None, tmp_path: Path) -> Iterator[Place]:
         for process in made.state.processes():
             os.kill(int(process.partition(":")[0]), signal.SIGKILL)
         made.state.remove()
+
+
+@pytest.mark.timeout(120)
+def test_the_page_is_as_it_is_written(place: Place) -> None:
+    root = place.folder.parent
+    (place.folder / "list").write_text("buy bread\n")
+    (place.folder / "draft").write_text("draft\n")
+    for name in ("one", "two", "plans/a"):
+        (place.folder / name).unlink()
+    environ = place.state.environ()
+    environ["PATH"] = f"{Path(sys.executable).parent}:{environ['PATH']}"
+
+    def output(command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", f"{command} 2>&1"],
+            cwd=root,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=BOUND * 2,
+            check=False,
+        )
+        return done.stdout.replace(str(root), "~")
+
+    play(DOCS / "scratch.md", output)
 
 
 def test_write_anywhere_list_discard(place: Place) -> None:

@@ -221,7 +221,9 @@ def _below(scratch: Scratch, operand: str, paths: Sequence[str]) -> list[str]:
 
 
 def _one_below(path: str, roots: Sequence[str]) -> str:
-    absolute = os.path.normpath(os.path.join(os.getcwd(), os.path.expanduser(path)))
+    absolute = mountpoint.canonical(path)  # the name of a source is a link to its directory
+    if os.path.dirname(absolute) in roots and os.path.islink(absolute):
+        absolute = os.path.realpath(absolute)
     for root in roots:
         if absolute == root or absolute.startswith(root + "/"):
             return absolute[len(root) + 1 :]
